@@ -43,7 +43,7 @@ int run_query(const QueryRequest& request, const Console& console) {
 
 }  // namespace
 
-// Whoever made the files may have written anything into them; the library that prints JSON throws.
+// The files may hold any bytes, and the library that prints JSON throws.
 int query_command(const QueryRequest& request, const Console& console) {
   try {
     return run_query(request, console);

@@ -16,7 +16,8 @@ namespace {
 using Relation = ColumnConstraint::Relation;
 enum Column { kRank, kStep, kMetric, kTarget, kVppStage, kMicroStep, kOp, kValue };
 
-// The rows that a scan is for. SQLite checks the rows again, so what cannot be used is left out.
+// The rows that a scan must find. SQLite checks each row again, so a constraint without a use here is
+// ignored.
 struct Selection {
   std::optional<std::int64_t> rank;
   StepRange steps;
@@ -56,7 +57,7 @@ Selection selection_of(const std::vector<BoundConstraint>& constraints) {
   return selection;
 }
 
-// Goes through the databases, their metrics, the partitions, the rows and the statistics.
+// Goes through the databases, their metrics, partitions, rows and statistics.
 class ValueCursor : public RowCursor {
  public:
   ValueCursor(std::shared_ptr<RankDatabases> databases, Selection selection)
@@ -93,8 +94,8 @@ class ValueCursor : public RowCursor {
     }
   }
 
-  // A hash of what names the value. Between two scans a rank may add metrics and statistics: no index of
-  // them.
+  // A hash of the value's names. It contains no index of a metric or statistic, because a rank may add some
+  // between two scans.
   std::int64_t row_id() const override {
     const RankDatabase::Row& row = rows_[row_];
     const std::array<std::int64_t, 6> name{
@@ -113,7 +114,7 @@ class ValueCursor : public RowCursor {
 
   const StoredMetric& metric() const { return database_->metrics()[metric_]; }
 
-  // The next statistic of the row that was measured; NaN is one too.
+  // Goes to the next measured statistic of the row. A NaN is measured, too.
   bool next_value() {
     if (target_ == nullptr) return false;
     while (++stat_ < metric().stats.size()) {

@@ -16,11 +16,11 @@ enum class RowFormat : std::uint8_t {
   json    // an array of objects; NaN and infinity as the texts "nan", "inf", "-inf"
 };
 
-// At most so many rows in a table; the other formats have no limit.
+// The most rows of a table; the other formats have no limit.
 inline constexpr std::size_t kMostTableRows = 100'000;
 
-// Runs the statement and prints its rows to `console.out` as they come; a table at its end. Stops early
-// where nothing can be written any more. An error ends the output after the last whole row.
+// Runs the statement and prints its rows to `console.out`: a table after the last row, the other formats row
+// by row. Stops early if `console.out` fails. An error ends the output after the last whole row.
 tl::expected<void, std::string> print_rows(SqliteStatement& statement, RowFormat format, bool all,
                                            const Console& console);
 

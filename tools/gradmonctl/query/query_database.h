@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What `gradmonctl query` asks: an empty database in memory, with the tables of FORMAT.md's views over the
-// databases of all ranks.
+// The database in memory that `gradmonctl query` asks. It holds no values: its tables are FORMAT.md's views
+// of the databases of all ranks.
 #pragma once
 
 #include <memory>
@@ -30,9 +30,10 @@ class QueryDatabase {
   // The tables v_metrics, v_nonfinite, v_layer_step and v_files (rank, run_id, path).
   static tl::expected<QueryDatabase, std::string> make(std::shared_ptr<RankDatabases> databases);
 
-  // An SQL statement that reads. An error says what SQLite says, and which tables there are.
+  // Prepares an SQL statement that reads. The error has SQLite's message and the names of the tables.
   tl::expected<SqliteStatement, std::string> prepare(const std::string& sql);
-  // Rows by rank, metric, step and target; the value of a NaN is the text "nan".
+  // Prepares the statement for these rows: by rank, metric, step and target. The value of a NaN is the text
+  // "nan".
   tl::expected<SqliteStatement, std::string> prepare(const ValueFilter& filter);
 
  private:

@@ -15,7 +15,7 @@ namespace {
 namespace fs = std::filesystem;
 using Access = SqliteDatabase::Access;
 
-// The writer locks a database for milliseconds, and first of all others.
+// A rank locks its database for milliseconds.
 constexpr std::chrono::seconds kLockedAtMost{10};
 
 bool is_empty_or_missing(const fs::path& path) {
@@ -24,7 +24,7 @@ bool is_empty_or_missing(const fs::path& path) {
   return error || size == 0;
 }
 
-// Opens it and reads its first page, so that all that can fail fails here.
+// Opens the database and reads its first page, so that a database that cannot be read fails here.
 SqliteResult<SqliteDatabase> open_as(const fs::path& path, Access access) {
   auto database = SqliteDatabase::open(path, access);
   if (!database) return database;
@@ -35,13 +35,13 @@ SqliteResult<SqliteDatabase> open_as(const fs::path& path, Access access) {
   return database;
 }
 
-// A connection that may write, although none of its statements does: only it can roll back what a killed rank
-// has left, and remove the log's side files when it closes.
+// Prefers a connection that may write, although none of its statements writes: only such a connection can
+// roll back the unfinished transaction of a killed rank, and remove the log's side files when it closes.
 SqliteResult<SqliteDatabase> open_any(const fs::path& path) {
   auto database = open_as(path, Access::read_write);
   if (database) return database;
   if (auto reader = open_as(path, Access::read_only)) return reader;
-  // A directory that this user must not write has no place for the log's shared memory.
+  // This user may not write to the directory, so the log's shared memory cannot be made there.
   if (is_empty_or_missing(path.string() + "-wal")) {
     if (auto closed = open_as(path, Access::read_only_closed)) return closed;
   }

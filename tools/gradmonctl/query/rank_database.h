@@ -47,8 +47,8 @@ class TensorNotes {
       : path_(std::move(path)), last_(std::move(last)), next_(std::move(next)) {}
 
   std::filesystem::path path_;
-  SqliteStatement last_;  // the last one at or before a step
-  SqliteStatement next_;  // the first one behind it
+  SqliteStatement last_;  // finds the last row at or before a step
+  SqliteStatement next_;  // finds the first row after that step
 };
 
 struct TargetName {
@@ -72,20 +72,20 @@ class RankDatabase {
   // Where the next page of a partition begins.
   struct Place {
     std::int64_t rank = -1;
-    bool in_rank = false;  // rows of `rank` may follow; false: the next rank is looked for
+    bool in_rank = false;  // rows of `rank` may follow; false: the next page begins with the next rank
     std::int64_t step = -1;
     std::int64_t target_id = -1;
   };
 
-  // Opens a database that nobody may be writing any more, or that a rank writes at this moment. An error
-  // names the file and what was expected. A database that its rank is just making has no metrics.
+  // Opens a database, whether or not a rank still writes to it. The error names the file and what was
+  // expected. A database whose rank has not made the tables yet has no metrics.
   static tl::expected<RankDatabase, std::string> open(const std::filesystem::path& path);
 
   const std::filesystem::path& path() const { return path_; }
   const std::vector<StoredMetric>& metrics() const { return metrics_; }
 
-  // Fills `rows` with the next rows of a partition within the steps; none: the end. `place` begins as
-  // Place{}.
+  // Fills `rows` with the next rows of a partition within the steps; leaves it empty at the end. `place` is
+  // Place{} for the first page.
   tl::expected<void, std::string> read_page(const StoredMetric& metric, const std::string& partition,
                                             const StepRange& steps, Place& place, std::vector<Row>& rows);
   // Null if the database has no such target.
@@ -106,7 +106,7 @@ class RankDatabase {
   std::int64_t last_target_ = std::numeric_limits<std::int64_t>::min();
 };
 
-// The steps of a partition, by its name.
+// The steps of a partition, from its name.
 StepRange steps_of(const std::string& partition);
 
 }  // namespace gradmon

@@ -12,7 +12,7 @@
 
 namespace gradmon {
 
-// The databases of a query; opens each when it is first read. Those that cannot be read are left out.
+// The databases of a query. Opens each when it is first read, and leaves out those that cannot be read.
 class RankDatabases {
  public:
   static constexpr std::size_t kMostOpen = 64;
@@ -22,12 +22,12 @@ class RankDatabases {
   RankDatabases& operator=(const RankDatabases&) = delete;
 
   const std::vector<RankFile>& files() const { return files_; }
-  // Null if it cannot be read. A pointer keeps the database open.
+  // Null if the database cannot be read. The pointer keeps it open.
   std::shared_ptr<RankDatabase> open(std::size_t index);
-  // Leaves out the rest of a database that was open.
+  // Leaves out the rest of an open database.
   void fail(std::size_t index, std::string error);
 
-  // Why databases were left out, each once.
+  // Why databases were left out: one error for each.
   std::vector<std::string> errors() const;
 
  private:
