@@ -76,11 +76,12 @@ Figure overhead(Effort effort, std::int64_t tokens) {
   figure.unit = "of a step";
   figure.goal = Goal{Goal::Sense::at_most, 0.10};
   figure.how =
-      "what that takes of the training thread in a step of gradmon-train --layers 6 --width 512 --context " +
+      "the share of the training thread's time that this takes in a step of gradmon-train --layers 6 --width "
+      "512 --context " +
       std::to_string(shape.context) + " --batch " + std::to_string(tokens / shape.context) + " (" +
       text_of(idle.median * 1000) +
-      " ms) on two threads, by the monitor's own meter; the whole step against the two beside it, "
-      "which hold the machine's noise: minimum, median and maximum of " +
+      " ms) on two threads, by the monitor's own meter; by the whole step and the two steps beside it, with "
+      "the machine's noise: minimum, median and maximum of " +
       std::to_string(rounds) + ": " + text_of(range_of(differences)) +
       (tokens == 512 ? " (msprobe adds 2.14)" : "");
   return figure;

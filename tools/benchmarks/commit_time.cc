@@ -33,7 +33,7 @@ class Stopwatch {
       if (const auto ms = time_to_hear(change(on_, ++changes_))) {
         taken.push_back(*ms);
       } else if (++lost > kMaxLost) {
-        throw std::runtime_error("changes are not heard of by all ranks");
+        throw std::runtime_error("not all ranks hear of the changes");
       }
     }
     return taken;
@@ -43,11 +43,12 @@ class Stopwatch {
   static constexpr int kMaxLost = 3;
 
   std::optional<double> time_to_hear(SteadyTime begin) {
-    for (;;) {  // A verdict from before the change is one of the job's own, after a rank lapsed.
+    for (;;) {  // Skips verdicts from before the change: after a lapse the job decides by itself.
       const auto heard = job_.times().wait_for(EightRanks::kRanks, last_);
       if (!heard) return {};
       last_ = heard->first;
-      if (heard->second >= begin) return std::chrono::duration<double, std::milli>(heard->second - begin).count();
+      if (heard->second >= begin)
+        return std::chrono::duration<double, std::milli>(heard->second - begin).count();
     }
   }
 

@@ -86,7 +86,8 @@ std::vector<Figure> measure(Effort effort) {
   extra.unit = "ns";
   extra.goal = Goal{Goal::Sense::at_most, 30};
   extra.how =
-      "what it takes longer where monitoring is on and the step is none to collect: " + text_of(on_range);
+      "what monitoring adds to that while it is on, in a step that is not collected; the whole step: " +
+      text_of(on_range);
   return {idle, extra};
 }
 

@@ -237,7 +237,7 @@ def observe(quick: bool, on: bool) -> Figure:
 
 
 def rows_of_load(quick: bool) -> Figure:
-    """Reads in a process of its own, which says its peak of memory."""
+    """Loads the files in a process of its own, which prints its peak memory."""
     files, tensors, rounds = (30, 10, 2) if quick else (3000, 50, 5)
     numbers = numpy.random.default_rng(1).normal(size=(6, files * tensors)).round(6)
     head = "vpp_stage,name,step,norm,min,max,mean,nans,zeros,shape,dtype\n"

@@ -87,7 +87,7 @@ class StepLog {
   std::ofstream file_;
 };
 
-// As a bad batch or a flipped bit spoils it.
+// Makes a gradient too large, as a bad batch or a flipped bit does.
 void spoil_gradient(CharTransformer& model, const std::string& parameter) {
   model.named_parameters()[parameter].mutable_grad().mul_(kSpike);
 }

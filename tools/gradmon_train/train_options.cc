@@ -20,11 +20,10 @@ void add_training(CLI::App& app, TrainOptions& options) {
   app.add_option("--steps", options.steps, "How many steps to run")->check(kPositive);
   app.add_option("--start-iteration", options.start_iteration, "Number of the first step")
       ->check(kNotNegative);
-  app.add_option("--seed", options.seed, "Of parameters, batches and delays");
-  app.add_option(
-         "--micro-batches", options.micro_batches,
-         "Batches in a step, their gradients accumulated; a fourth of --batch each with 4 of them is the "
-         "same training to rounding")
+  app.add_option("--seed", options.seed, "Seed of the parameters, batches and delays");
+  app.add_option("--micro-batches", options.micro_batches,
+                 "Batches in a step; their gradients are accumulated. Four of them with a quarter of --batch "
+                 "train the same, up to rounding")
       ->check(kPositive);
   app.add_option("--freeze", options.frozen,
                  "Do not train parameters whose name contains this; may be given several times")
@@ -33,18 +32,19 @@ void add_training(CLI::App& app, TrainOptions& options) {
       ->check(CLI::NonNegativeNumber);
   app.add_option(
          "--spike-step", options.spike_step,
-         "In this step, on rank 0, the gradient of --spike-parameter becomes 1000 times too large before "
-         "it is reduced: a fault to be found")
+         "A fault to find: in this step the gradient of --spike-parameter becomes 1000 times too large on "
+         "rank 0, before it is reduced")
       ->check(kNotNegative);
   app.add_option("--spike-parameter", options.spike_parameter, "See --spike-step");
-  app.add_option("--threads", options.threads, "Threads of an operator")->check(kPositive);
-  app.add_option("--save", options.save,
-                 "Write the final parameters there, their bytes and nothing else, in the model's order; "
-                 "{rank} stands for the rank");
+  app.add_option("--threads", options.threads, "Threads of torch's operators")->check(kPositive);
+  app.add_option(
+      "--save", options.save,
+      "Write the bytes of the final parameters to this file, in the model's order; {rank} stands for "
+      "the rank");
   app.add_option(
       "--step-log", options.step_log,
-      "Write a line there for each step: its number, and when gradmon was called after it and came "
-      "back, in microseconds of the monotonic clock; {rank} stands for the rank");
+      "Write a line to this file for each step: its number, and the times before and after the call of "
+      "gradmon, in microseconds of the monotonic clock; {rank} stands for the rank");
 }
 
 void add_model(CLI::App& app, TrainOptions& options) {
@@ -54,10 +54,10 @@ void add_model(CLI::App& app, TrainOptions& options) {
   app.add_option("--width", shape.width, "A multiple of 4")->check(kPositive)->group(group);
   app.add_option("--batch", options.batch, "Texts in a batch")->check(kPositive)->group(group);
   app.add_option("--context", shape.context, "Bytes in a text")->check(kPositive)->group(group);
-  app.add_option("--experts", shape.experts, "Of the mixture in each block; 0: a perceptron instead")
+  app.add_option("--experts", shape.experts, "Experts of the mixture in each block; 0: a perceptron instead")
       ->check(kNotNegative)
       ->group(group);
-  app.add_option("--experts-per-token", shape.experts_per_token, "How many of them a token asks")
+  app.add_option("--experts-per-token", shape.experts_per_token, "Experts that each token uses")
       ->check(CLI::Range(1, 2))
       ->group(group);
   app.add_flag_callback(
@@ -66,7 +66,7 @@ void add_model(CLI::App& app, TrainOptions& options) {
       ->group(group);
   app.add_flag_callback(
          "--checkpoint", [&] { shape.block_values = BlockValues::recomputed; },
-         "Keep no activation within a block: compute them again in the backward")
+         "Keep no activations within a block; compute them again in the backward")
       ->group(group);
   app.add_flag_callback(
          "--tied", [&] { shape.head_weight = HeadWeight::token_embedding; },

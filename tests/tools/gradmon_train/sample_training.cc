@@ -18,9 +18,9 @@ std::shared_ptr<CharTransformer> seeded_model(const TransformerShape& shape) {
   return std::make_shared<CharTransformer>(shape);
 }
 
-TextBatch sample_batch(std::int64_t texts, std::int64_t length) {
+TextBatch sample_batch(std::int64_t texts) {
   torch::manual_seed(11);
-  return {at::randint(256, {texts, length}, at::kLong), at::randint(256, {texts, length}, at::kLong)};
+  return {at::randint(256, {texts, 8}, at::kLong), at::randint(256, {texts, 8}, at::kLong)};
 }
 
 std::vector<at::Tensor> gradients(const torch::nn::Module& model) {

@@ -14,8 +14,8 @@ namespace gradmon {
 // Two layers, sixteen wide, eight bytes of context.
 TransformerShape small_shape();
 std::shared_ptr<CharTransformer> seeded_model(const TransformerShape& shape);
-// `texts` rows of `length` random bytes; the targets are random too.
-TextBatch sample_batch(std::int64_t texts, std::int64_t length = 8);
+// `texts` rows of eight random bytes; the targets are random too.
+TextBatch sample_batch(std::int64_t texts);
 
 // The gradient of each distinct parameter, in the model's order; undefined if the parameter has none.
 std::vector<at::Tensor> gradients(const torch::nn::Module& model);

@@ -29,7 +29,7 @@ DTYPES = {
     "float16": torch.float16,
     "float64": torch.float64,
 }
-# torch's numbers of its types
+# The numbers that torch gives to its types.
 SCALAR_TYPES = {torch.float16: 5, torch.float32: 6, torch.float64: 7, torch.bfloat16: 15}
 
 Values = List[float]

@@ -28,13 +28,13 @@ class EmptyStep:
 
 
 class _MegatronOptimizer(EmptyStep):
-    """As a chain of Megatron core's: its own step is the one that ends a step of training."""
+    """Like a chained optimizer of Megatron core: its own step ends a step of training."""
 
     chained_optimizers: "list[Any]" = []
 
 
 class _DistributedDataParallel(torch.nn.Module):
-    """As Megatron core's: a model with groups of buckets."""
+    """Like Megatron core's class: a model with groups of buckets."""
 
     def __init__(self, module: torch.nn.Module) -> None:
         super().__init__()

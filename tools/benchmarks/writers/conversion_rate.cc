@@ -81,7 +81,7 @@ double peak_mib_of(pid_t process) {
   return static_cast<double>(kib) / 1024;
 }
 
-// What wait4() says of memory includes that of this process, which is large.
+// Reads the memory of the process while it runs: wait4() would count the memory of this process, too.
 Measured convert(const std::string& command, const fs::path& input, const fs::path& output) {
   const std::string program = fs::read_symlink("/proc/self/exe").parent_path() / "gradmonctl";
   std::vector<std::string> words = {program,        "convert",          command,        "--monitor-path",
