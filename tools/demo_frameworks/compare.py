@@ -16,7 +16,7 @@ from run import EDITS
 import gradmon
 
 TOLERANCE = 1e-6
-OF_EACH_RANK = ("grad_unreduced", "actv", "actv_grad")  # the others are shared, or joined
+OF_EACH_RANK = ("grad_unreduced", "actv", "actv_grad")  # rows of the other kinds are shared, or joined
 
 
 @dataclass
@@ -59,7 +59,7 @@ class Outcome:
 
 
 def compare(outcome: Outcome, expected: reference.Rows) -> Result:
-    """Holds the rows to the expected values, and notes every problem."""
+    """Compares the rows with the expected values, and notes every problem."""
     result = Result(outcome.framework)
     _check_switches(outcome, result)
     _check_training(outcome, result)

@@ -23,7 +23,7 @@ _HEADER = ("framework", "ranks", "agreed steps", *KINDS, "largest diff.", "colle
 
 
 class JobFailed(Exception):
-    """With the end of what the job has printed."""
+    """The message has the end of the job's output."""
 
 
 def run_job(framework: Framework, build: Path, directory: Path) -> None:
@@ -47,14 +47,14 @@ def run_job(framework: Framework, build: Path, directory: Path) -> None:
 
 
 def version_of(framework: Framework, build: Path) -> str:
-    """As its environment has it."""
+    """The version of the framework's package in its environment."""
     paths = [str(path) for path in (build / framework.venv).glob("lib/python3*/site-packages")]
     found = list(importlib.metadata.distributions(name=framework.package, path=paths))
     return found[0].version if found else torch.__version__
 
 
 def outcomes_of(chosen: "list[Framework]", build: Path, directory: Path) -> "list[Outcome | Result]":
-    """What each has left; of one whose job has failed, its result."""
+    """Runs the job of each framework. Returns what its ranks have left, or the result of a failed job."""
     found: "list[Outcome | Result]" = []
     for framework in chosen:
         print(f"{framework.title} {version_of(framework, build)}: {framework.ranks} rank(s)", flush=True)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The table of what tools/demo --frameworks trains, and the table of what cannot be had there."""
+"""The trainings of tools/demo --frameworks, and what it leaves out."""
 from dataclasses import dataclass, field
 
 import gpt
@@ -58,7 +58,7 @@ FRAMEWORKS = (
     Framework("Megatron core", "megatron", "engines-venv", package="megatron-core"),
 )
 
-# What no framework of the table has, with the reason.
+# What tools/demo --frameworks does not show, with the reason.
 LEFT_OUT = (
     "the whole model's own input and output: Trainer and Lightning call the model in another way",
     "Megatron's GPTModel, tensor, pipeline and expert parallelism: here its DistributedDataParallel and its "

@@ -6,7 +6,7 @@ LAYERS, WIDTH, HEADS = 2, 16, 4
 VOCABULARY, CONTEXT = 32, 12
 ROWS = 2  # of a batch
 PLACES = 2  # data-parallel ranks; each has its own batches
-LR = 1e-4  # small: Adam blows up what sums in another order differ by, in each step
+LR = 1e-4  # small: in each step, Adam amplifies the differences of sums in another order
 SEED = 7
 
 
@@ -14,7 +14,7 @@ class Attention(torch.nn.Module):
     def __init__(self) -> None:
         super().__init__()
         # Separate, so that tensor parallelism can split them by heads. Without bias: the gradient of a key's
-        # bias is zero but for rounding, which Adam would blow up to a whole step.
+        # bias is zero except for rounding errors, which Adam would amplify to a whole step.
         self.query, self.key, self.value = (torch.nn.Linear(WIDTH, WIDTH, bias=False) for _ in range(3))
         self.out = torch.nn.Linear(WIDTH, WIDTH)
 
@@ -90,7 +90,7 @@ class Tokens(torch.utils.data.Dataset[torch.Tensor]):
 
 
 def batch(step: int, place: int) -> torch.Tensor:
-    """place: of the rank among the data-parallel ones."""
+    """The batch of the data-parallel rank `place`."""
     first = (step * PLACES + place) * ROWS
     rows = Tokens(step + 1)
     return torch.stack([rows[first + i] for i in range(ROWS)])

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The values of plain torch's own tensors, computed by torch in double precision: what every framework's rows
-must be."""
+"""The values that every framework's rows must have: of plain torch's own tensors, computed by torch in double
+precision."""
 from typing import Any, Callable, Collection, Iterator
 
 import gpt
@@ -90,7 +90,7 @@ class Reference:
 
 
 def of_plain_run(rows: Rows) -> Rows:
-    """The same, as one process has it whose step has a micro batch for each place: it reduces nothing, so
+    """The same values of one process, whose step has a micro batch for each place: it reduces nothing, so
     both kinds of gradients are the mean, and losses are divided by the number of places."""
     found = {**rows, "grad_unreduced": dict(rows["grad_reduced"])}
     found["actv_grad"] = {key: _divided(values) for key, values in rows["actv_grad"].items()}

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One rank's training in tools/demo --frameworks: the config is edited while it runs, and what is compared
-later is noted."""
+"""One rank's training in tools/demo --frameworks: edits the config while it runs, and notes the values that
+are compared later."""
 import json
 import time
 from pathlib import Path

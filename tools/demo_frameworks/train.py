@@ -5,7 +5,7 @@ import sys
 import warnings
 from pathlib import Path
 
-warnings.simplefilter("ignore")  # theirs
+warnings.simplefilter("ignore")  # of the frameworks
 
 import engine_jobs  # noqa: E402
 import loop_jobs  # noqa: E402

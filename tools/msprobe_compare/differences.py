@@ -60,7 +60,7 @@ def read_differences(path: Path, page: Path, release: str) -> "list[Difference]"
 
 
 def explanation(finding: Finding, differences: "list[Difference]") -> Optional[Difference]:
-    """The first entry that explains the finding; it counts it."""
+    """The first entry that explains the finding, which the entry then counts."""
     for difference in differences:
         if difference.explains(finding):
             difference.cases[finding.case] = difference.cases.get(finding.case, 0) + 1

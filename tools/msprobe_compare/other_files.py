@@ -3,7 +3,7 @@
 import re
 from typing import Any
 
-# Where the modules' structure is here.
+# Where gradmon writes the structure of the modules.
 STRUCTURE = "module_struct/rank0/module_struct.json"
 
 _FRAME = re.compile(r"File (.*?), line (\d+), in (.*?), \n (.*?) \n", re.DOTALL)

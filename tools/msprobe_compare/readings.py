@@ -53,7 +53,7 @@ def read_table(path: Path) -> Table:
 
 
 def read_side(output: Path, record: Path, ranks: int, exit_code: int, log: str) -> Side:
-    """Reads a run's output directory; names of directories and files lose what each run draws anew."""
+    """Reads a run's output directory. Leaves out the random parts of the names of directories and files."""
     side = Side(exit_code, log)
     for path in sorted(path for path in output.rglob("*") if path.is_file()):
         parts = path.relative_to(output).parts
@@ -103,7 +103,7 @@ def every(stride: int, side: Side) -> Side:
 
 
 def rebased(side: Side) -> Side:
-    """The same with each rank's first collected step as step 0, since a dynamic run begins at any step."""
+    """The same, with steps counted from each rank's first collected one: a dynamic run begins at any step."""
     for rank in {rank for rank, _ in side.tables}:
         tables = {name: table for (r, name), table in side.tables.items() if r == rank}
         firsts = [int(match[1]) for name in tables if (match := _PERIOD.search(name))]

@@ -15,7 +15,7 @@ class Release:
     shortening: "tuple[str, ...]"  # patterns of squash_param_name in module_metric.py; the first match counts
     squash_name: bool  # the default of the key
     structure: str  # where print_struct writes
-    columns: "dict[str, str]" = field(default_factory=dict)  # those of another name here
+    columns: "dict[str, str]" = field(default_factory=dict)  # gradmon's name, where it differs
 
     def short_name(self, name: str, squash_name: "Optional[bool]" = None) -> str:
         """The name that this release gives to our row."""

@@ -39,7 +39,7 @@ class TimedRun:
         path.write_text(json.dumps({"ops": _OPS, "targets": {}, **config}))
         variables = environment(side, folder / "output", package)
         variables["OMP_NUM_THREADS"] = str(os.cpu_count() or 1)
-        variables["OMP_WAIT_POLICY"] = "passive"  # the others' threads must not spin
+        variables["OMP_WAIT_POLICY"] = "passive"  # the threads of waiting trainings must not spin
         if "dynamic_on" in config:
             variables["DYNAMIC_MONITOR"] = "True"
         with open(folder / "log", "w") as log:
@@ -81,7 +81,7 @@ class TimedRun:
 
 
 def runs(scratch: Path, package: Path, stack: ExitStack) -> "list[TimedRun]":
-    """All trainings. The two without a monitor are half a round apart, so that their mean is its middle."""
+    """All trainings. Those without a monitor are half a round apart: their mean stands for the round."""
     wanted: "list[tuple[str, str, dict[str, Any]]]" = []
     for name, config in _CONFIGS.items():
         wanted += [(f"msprobe, {name}", "msprobe", config), (f"gradmon, {name}", "gradmon", config)]
