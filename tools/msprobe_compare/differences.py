@@ -83,7 +83,10 @@ def _float32(original: str, ours: str) -> bool:
 
 def _float32_sum(original: str, ours: str) -> bool:
     """Whether a sum in float32 explains the difference from a sum in double precision."""
-    return abs(float(original) - float(ours)) <= 1e-6 * abs(float(ours)) + 1e-7
+    try:
+        return abs(float(original) - float(ours)) <= 1e-6 * abs(float(ours)) + 1e-7
+    except ValueError:  # a cell that is empty or no number
+        return False
 
 
 _RELATIONS = {
