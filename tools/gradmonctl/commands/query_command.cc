@@ -15,10 +15,13 @@
 namespace gradmon {
 namespace {
 
-void report_runs(const RankFiles& found, const std::string& chosen, const Console& console) {
-  if (!chosen.empty() || found.runs.size() < 2) return;
-  console.err << "gradmonctl: showing run " << printable(found.runs.front()) << ", the newest of "
-              << found.runs.size() << "; --run chooses another\n";
+// Names the newest runs, which were chosen without --run.
+void report_newest_runs(const RankFiles& found, const Console& console) {
+  for (const ChosenRun& run : found.runs) {
+    if (run.known < 2) continue;
+    console.err << "gradmonctl: showing run " << printable(run.run_id) << ", the newest of " << run.known
+                << " in " << printable(run.output_dir.string()) << "; --run chooses another\n";
+  }
 }
 
 int run_query(const QueryRequest& request, const Console& console) {
@@ -26,7 +29,7 @@ int run_query(const QueryRequest& request, const Console& console) {
   if (places.empty()) places.emplace_back(output_directory({}));
   auto found = find_rank_files(places, request.run_id);
   if (!found) return report_error(found.error(), console);
-  report_runs(*found, request.run_id, console);
+  if (request.run_id.empty()) report_newest_runs(*found, console);
   const std::size_t files = found->files.size();
   const auto databases = std::make_shared<RankDatabases>(std::move(found->files));
   auto query = QueryDatabase::make(databases);

@@ -75,7 +75,7 @@ tl::expected<void, std::string> add_output_dir(RankFiles& all, const fs::path& p
         place.string() + ": found no " + kMetricsFileName +
         " here or in a directory such as Nov24_08-30-12-rank0-8c0ffee0; expected the output "
         "directory of a job with \"format\": \"sqlite\"");
-  std::vector<std::string> runs = runs_of(files);
+  const std::vector<std::string> runs = runs_of(files);
   const std::string chosen = run_id.empty() ? runs.front() : run_id;
   if (std::find(runs.begin(), runs.end(), chosen) == runs.end()) {
     std::string known;
@@ -85,7 +85,7 @@ tl::expected<void, std::string> add_output_dir(RankFiles& all, const fs::path& p
   for (const RankFile& file : files) {
     if (file.run_id == chosen) all.files.push_back(file);
   }
-  all.runs.insert(all.runs.end(), runs.begin(), runs.end());
+  all.runs.push_back({place, chosen, runs.size()});
   return {};
 }
 

@@ -2,6 +2,7 @@
 // Finds the databases of a run.
 #pragma once
 
+#include <cstddef>
 #include <filesystem>
 #include <string>
 #include <tl/expected.hpp>
@@ -16,9 +17,16 @@ struct RankFile {
   std::string run_id;  // the same; "": the name does not say
 };
 
+// The run of an output directory whose databases are read.
+struct ChosenRun {
+  std::filesystem::path output_dir;
+  std::string run_id;
+  std::size_t known = 0;  // how many runs the directory has
+};
+
 struct RankFiles {
-  std::vector<RankFile> files;    // by rank, then path
-  std::vector<std::string> runs;  // ids of the runs that were found, the newest first
+  std::vector<RankFile> files;  // by rank, then path
+  std::vector<ChosenRun> runs;  // one for each output directory
 };
 
 // The databases at each place: a database file, the directory of a run and rank, or an output directory.

@@ -33,7 +33,9 @@ TEST_CASE("an output directory gives the databases of all ranks of its newest ru
   make_run(scratch.path(), "another");
   const auto found = find_rank_files({scratch.path()}, "");
   REQUIRE(found);
-  CHECK(found->runs == std::vector<std::string>{"22222222", "11111111"});
+  REQUIRE(found->runs.size() == 1);
+  CHECK(found->runs[0].run_id == "22222222");
+  CHECK(found->runs[0].known == 2);
   REQUIRE(found->files.size() == 3);
   CHECK(found->files[0].rank == 0);
   CHECK(found->files[1].rank == 2);
@@ -42,6 +44,18 @@ TEST_CASE("an output directory gives the databases of all ranks of its newest ru
   const auto older = find_rank_files({scratch.path()}, "11111111");
   REQUIRE(older);
   CHECK(older->files.size() == 1);
+}
+
+TEST_CASE("the runs of each output directory are counted apart") {
+  const TemporaryDirectory one, other;
+  make_run(one.path(), "Nov24_08-30-12-rank0-11111111");
+  make_run(other.path(), "Nov24_08-30-12-rank1-22222222");
+  const auto found = find_rank_files({one.path(), other.path()}, "");
+  REQUIRE(found);
+  CHECK(found->files.size() == 2);
+  REQUIRE(found->runs.size() == 2);
+  for (const ChosenRun& run : found->runs) CHECK(run.known == 1);
+  CHECK(found->runs[1].output_dir == other.path());
 }
 
 TEST_CASE("a run directory and a database file are places too") {
