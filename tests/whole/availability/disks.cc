@@ -36,17 +36,10 @@ std::string isolate_mounts() {
   return error;
 }
 
-SmallDisk::SmallDisk(std::filesystem::path at, std::size_t bytes) : at_(std::move(at)) {
-  std::filesystem::create_directories(at_);
-  const std::string options = "mode=0700,size=" + std::to_string(bytes);
-  if (mount("gradmon-test", at_.c_str(), "tmpfs", 0, options.c_str()) != 0) fail("mount " + at_.string());
-}
-
-SmallDisk::~SmallDisk() { umount2(at_.c_str(), MNT_DETACH); }
-
-void SmallDisk::fill() {
-  const int fd = open((at_ / kFillerFile).c_str(), O_WRONLY | O_CREAT | O_CLOEXEC | O_APPEND, 0600);
-  if (fd < 0) fail("open " + (at_ / kFillerFile).string());
+void fill_disk(const std::filesystem::path& directory) {
+  const std::filesystem::path file = directory / kFillerFile;
+  const int fd = open(file.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC | O_APPEND, 0600);
+  if (fd < 0) fail("open " + file.string());
   const std::vector<char> block(65'536);
   for (std::size_t size = block.size(); size > 0; size /= 2) {
     while (write(fd, block.data(), size) > 0) continue;
@@ -54,7 +47,15 @@ void SmallDisk::fill() {
   close(fd);
 }
 
-void SmallDisk::make_room() { unlink((at_ / kFillerFile).c_str()); }
+void make_room_in(const std::filesystem::path& directory) { unlink((directory / kFillerFile).c_str()); }
+
+SmallDisk::SmallDisk(std::filesystem::path at, std::size_t bytes) : at_(std::move(at)) {
+  std::filesystem::create_directories(at_);
+  const std::string options = "mode=0700,size=" + std::to_string(bytes);
+  if (mount("gradmon-test", at_.c_str(), "tmpfs", 0, options.c_str()) != 0) fail("mount " + at_.string());
+}
+
+SmallDisk::~SmallDisk() { umount2(at_.c_str(), MNT_DETACH); }
 
 HangingDisk::HangingDisk(std::filesystem::path at) : at_(std::move(at)) {
   std::filesystem::create_directories(at_);

@@ -16,6 +16,11 @@ namespace gradmon {
 // Later mounts are visible to this process and its children only. Returns "" or the error.
 std::string isolate_mounts();
 
+// Fills the file system of a directory to the last byte, with one file in it.
+void fill_disk(const std::filesystem::path& directory);
+// Removes that file.
+void make_room_in(const std::filesystem::path& directory);
+
 // A tmpfs of the given size at a directory.
 class SmallDisk {
  public:
@@ -24,8 +29,8 @@ class SmallDisk {
   SmallDisk(const SmallDisk&) = delete;
   SmallDisk& operator=(const SmallDisk&) = delete;
 
-  void fill();  // to the last byte
-  void make_room();
+  void fill() { fill_disk(at_); }
+  void make_room() { make_room_in(at_); }
 
  private:
   const std::filesystem::path at_;

@@ -177,7 +177,7 @@ bool RandomFaults::inject_host_fault(FaultKind fault, int extra_ms) {
     hosts.network().take_down(host_);
   } else if (fault == FaultKind::full_disk) {
     note("filling the disk of the hub of host " + std::to_string(host_));
-    hosts.fill(host_);
+    fill_disk(hosts.tmpfs_from_test(host_));
   } else {
     note("making the config's disk hang");
     job_.config_disk().hang();
@@ -186,7 +186,7 @@ bool RandomFaults::inject_host_fault(FaultKind fault, int extra_ms) {
   ::poll(nullptr, 0, extra_ms);
   note("ending that fault");
   if (fault == FaultKind::cut_link) hosts.network().bring_up(host_);
-  if (fault == FaultKind::full_disk) hosts.make_room(host_);
+  if (fault == FaultKind::full_disk) make_room_in(hosts.tmpfs_from_test(host_));
   if (fault == FaultKind::hung_config) job_.config_disk().recover();
   return true;
 }

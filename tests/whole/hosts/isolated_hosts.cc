@@ -20,7 +20,6 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::size_t kTmpfsBytes = std::size_t{8} << 20U;
-constexpr const char* kFillerFile = ".ballast";
 
 [[noreturn]] void fail(const std::string& what) {
   throw std::runtime_error(what + ": " + std::strerror(errno));
@@ -117,18 +116,5 @@ bool IsolatedHosts::runs(int host, pid_t process) const {
 fs::path IsolatedHosts::path_from_test(int host, const fs::path& path) const {
   return "/proc/" + std::to_string(inits_.at(static_cast<std::size_t>(host))) + "/root" + path.string();
 }
-
-void IsolatedHosts::fill(int host) const {
-  const fs::path file = path_from_test(host, tmpfs_ / kFillerFile);
-  const int fd = open(file.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC | O_APPEND, 0600);
-  if (fd < 0) fail("open " + file.string());
-  const std::vector<char> block(65'536);
-  for (std::size_t size = block.size(); size > 0; size /= 2) {
-    while (write(fd, block.data(), size) > 0) continue;
-  }
-  close(fd);
-}
-
-void IsolatedHosts::make_room(int host) const { unlink(path_from_test(host, tmpfs_ / kFillerFile).c_str()); }
 
 }  // namespace gradmon

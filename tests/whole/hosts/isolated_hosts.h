@@ -33,9 +33,8 @@ class IsolatedHosts {
   // The path by which this process reaches `path` of the host.
   std::filesystem::path path_from_test(int host, const std::filesystem::path& path) const;
 
-  // Fills the tmpfs of a host to the last byte.
-  void fill(int host) const;
-  void make_room(int host) const;
+  // The path by which this process reaches the tmpfs of the host.
+  std::filesystem::path tmpfs_from_test(int host) const { return path_from_test(host, tmpfs_); }
 
  private:
   pid_t start_init(int host) const;
