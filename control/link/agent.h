@@ -19,7 +19,7 @@ class AgentView;
 class Mailbox;
 
 // The control thread of a rank. It answers the hub whatever the training thread does. It never takes
-// Python's GIL and does no file I/O; operations that can hang or fail run in the hub.
+// Python's GIL and does no file I/O; what can hang runs in the hub, or as a BackgroundCall.
 class Agent {
  public:
   // `gate` and the objects that `calls` refer to must outlive the agent. Throws std::system_error if no

@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <pthread.h>
+
 #include <atomic>
 #include <exception>
 #include <functional>
 #include <memory>
 #include <optional>
 #include <string>
-#include <system_error>
 #include <thread>
 #include <tl/expected.hpp>
 #include <utility>
@@ -31,6 +32,7 @@ class BackgroundCall {
     try {
       const SignalsBlocked blocked;
       std::thread([call = call_, work = std::move(work)] {
+        pthread_setname_np(pthread_self(), "gradmon-call");
         try {
           call->outcome = work();
         } catch (const std::exception& error) {
@@ -40,7 +42,7 @@ class BackgroundCall {
         }
         call->done.store(true, std::memory_order_release);
       }).detach();
-    } catch (const std::system_error& error) {
+    } catch (const std::exception& error) {  // no thread or no memory is left
       call_->outcome = tl::unexpected(std::string("cannot start a thread: ") + error.what());
       call_->done = true;
     }

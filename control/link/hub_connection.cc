@@ -22,6 +22,7 @@ constexpr std::chrono::seconds kLossesWithin{10};
 // Pauses between two starts, because the hub started before may not listen yet.
 constexpr milliseconds kFirstStartPause{100};
 constexpr milliseconds kMaxStartPause{1000};
+constexpr std::chrono::seconds kStartHangs{5};  // more than HubCommand::most_wait
 // Room for a Hello with the plan that this rank holds, beside other queued frames.
 constexpr std::size_t kMostUnread = 2 * kMaxFrameBytes;
 
@@ -38,7 +39,9 @@ HubConnection::HubConnection(std::string launch_id, Settings settings, milliseco
       next_start_(Clock::now() + before_starting) {}
 
 bool HubConnection::poll_connect(Clock::time_point now) {
-  if (stream_ || now < next_try_) return false;
+  if (stream_) return false;
+  check_start(now);
+  if (now < next_try_) return false;
   auto connected = try_to_connect(now);
   if (connected) {
     trouble_.clear();
@@ -51,7 +54,8 @@ bool HubConnection::poll_connect(Clock::time_point now) {
 }
 
 void HubConnection::pause_before_next_try(Clock::time_point now) {
-  next_try_ = now + (++tries_ < kFastRetries ? kRetryPause : kSlowRetryPause);
+  if (!start_.under_way() || start_hangs_) ++tries_;
+  next_try_ = now + (tries_ < kFastRetries ? kRetryPause : kSlowRetryPause);
 }
 
 void HubConnection::welcomed() {
@@ -70,15 +74,10 @@ tl::expected<void, std::string> HubConnection::try_to_connect(Clock::time_point 
   if (!directory) return tl::unexpected(directory.error());
   auto fd = connect_unix(directory->socket());
   if (!fd) {
-    if (now < next_start_) return tl::unexpected(start_error_.empty() ? fd.error() : start_error_);
-    next_start_ = now + std::min(kFirstStartPause * (1 << std::min(starts_, 4)), kMaxStartPause);
-    starts_ += 1;
-    auto started = start_one(*directory);
-    start_error_ = started ? "" : started.error();
-    failed_starts_ += started ? 0 : 1;
-    if (!started) return started;
-    fd = connect_unix(directory->socket());
-    if (!fd) return tl::unexpected(fd.error());
+    if (now >= next_start_ && !start_.under_way()) begin_start(*directory, now);
+    if (!start_error_.empty()) return tl::unexpected(start_error_);
+    return tl::unexpected(start_.under_way() ? settings_.program->string() + ": is being started"
+                                             : fd.error());
   }
   Descriptor socket(*fd);
   const auto uid = peer_uid(socket.get());
@@ -92,14 +91,36 @@ tl::expected<void, std::string> HubConnection::try_to_connect(Clock::time_point 
   return {};
 }
 
-tl::expected<void, std::string> HubConnection::start_one(const JobDirectory& directory) {
-  if (!settings_.program) return tl::unexpected(settings_.program.error());
-  return start_hub({*settings_.program, directory, {launch_id_}, settings_.environment});
+void HubConnection::begin_start(const JobDirectory& directory, Clock::time_point now) {
+  next_start_ = now + std::min(kFirstStartPause * (1 << std::min(starts_, 4)), kMaxStartPause);
+  if (!settings_.program) return end_start(settings_.program.error());
+  start_begun_ = now;
+  start_.begin([command = HubCommand{*settings_.program, directory, {launch_id_}, settings_.environment}] {
+    return start_hub(command);
+  });
 }
 
-bool HubConnection::send(std::string_view frame) {
-  return stream_ && stream_->send(frame);
+// A start that has ended, or hangs, makes the next try due.
+void HubConnection::check_start(Clock::time_point now) {
+  if (const auto started = start_.poll()) {
+    end_start(*started ? "" : started->error());
+    next_try_ = {};
+  } else if (start_.under_way() && !start_hangs_ && now - start_begun_ >= kStartHangs) {
+    start_hangs_ = true;
+    start_error_ = settings_.program->string() + ": has not started within " +
+                   std::to_string(kStartHangs.count()) + " s: its disk may not answer";
+    next_try_ = {};
+  }
 }
+
+void HubConnection::end_start(std::string error) {
+  starts_ += 1;
+  failed_starts_ += error.empty() ? 0 : 1;
+  start_hangs_ = false;
+  start_error_ = std::move(error);
+}
+
+bool HubConnection::send(std::string_view frame) { return stream_ && stream_->send(frame); }
 
 bool HubConnection::process_io(const FrameStream::OnFrame& on_frame,
                                const std::function<void()>& before_closing) {

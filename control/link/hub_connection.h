@@ -12,13 +12,14 @@
 
 #include "control/host/frame_stream.h"
 #include "control/host/job_directory.h"
+#include "control/link/background_call.h"
 #include "control/link/closed_in_children.h"
 #include "control/link/start_hub.h"
 
 namespace gradmon {
 
-// A rank's only connection, which leads to the hub of its host. Starts that hub if none runs. Only the
-// start of a hub process blocks, for about 2 s at most. Agent thread only.
+// A rank's only connection, which leads to the hub of its host. Starts that hub if none runs, as a
+// BackgroundCall: the disk that holds its program may hang. Agent thread only; no member function blocks.
 class HubConnection {
  public:
   using Clock = std::chrono::steady_clock;
@@ -37,9 +38,10 @@ class HubConnection {
   HubConnection(const HubConnection&) = delete;
   HubConnection& operator=(const HubConnection&) = delete;
 
-  // If there is no connection, tries to connect, every 20 ms for the first 100 tries, then every 1 s. If
-  // no hub runs, also starts one; the pauses between two starts are 0.1 s, 0.2 s … 1 s. A connection that
-  // is lost before welcomed() counts as a try. Returns true for a new connection.
+  // If there is no connection, tries to connect, every 20 ms for the first 100 tries, then every 1 s. Tries
+  // during a start do not count. If no hub runs, also starts one; the pauses between two starts are 0.1 s,
+  // 0.2 s … 1 s. A connection that is lost before welcomed() counts as a try. Returns true for a new
+  // connection.
   bool poll_connect(Clock::time_point now);
   // The lead hub has answered on this connection: counts tries and starts anew after it.
   void welcomed();
@@ -58,16 +60,20 @@ class HubConnection {
   bool keeps_failing();
   // Why there is no connection; "" if there is one.
   const std::string& trouble() const { return trouble_; }
-  // Whether several starts in a row have failed or led to no connection. poll_connect() goes on trying.
+  // Whether a start hangs, or several in a row have failed or led to no connection. poll_connect() goes on
+  // trying.
   bool gave_up_starting() const {
-    return !stream_ && (failed_starts_ >= kMostFailedStarts || starts_ >= 2 * kMostFailedStarts);
+    return !stream_ &&
+           (start_hangs_ || failed_starts_ >= kMostFailedStarts || starts_ >= 2 * kMostFailedStarts);
   }
 
  private:
   static constexpr int kMostFailedStarts = 4;
 
   tl::expected<void, std::string> try_to_connect(Clock::time_point now);
-  tl::expected<void, std::string> start_one(const JobDirectory& directory);
+  void begin_start(const JobDirectory& directory, Clock::time_point now);
+  void check_start(Clock::time_point now);
+  void end_start(std::string error);
   void on_disconnect(std::string why, Clock::time_point now);
   void pause_before_next_try(Clock::time_point now);
 
@@ -79,10 +85,13 @@ class HubConnection {
   std::unique_ptr<FrameStream> stream_;  // null: not connected
   std::optional<ClosedInChildren> closed_in_children_;
   std::string trouble_ = "not connected yet";
-  std::string start_error_;  // why the last start of a hub failed; "" if it did not
-  bool welcomed_ = false;    // this connection, or the newest
+  BackgroundCall<void> start_;
+  Clock::time_point start_begun_;
+  bool start_hangs_ = false;
+  std::string start_error_;                // why the last start of a hub failed or hangs; "" if neither
+  bool welcomed_ = false;                  // this connection, or the newest
   std::vector<Clock::time_point> losses_;  // the newest ones, at most three
-  // Counted since the last Welcome.
+  // Counted since the last Welcome; a start when it has ended.
   int tries_ = 0;
   int starts_ = 0;
   int failed_starts_ = 0;

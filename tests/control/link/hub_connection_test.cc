@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "control/link/hub_connection.h"
 
+#include <fcntl.h>
 #include <poll.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <array>
@@ -27,6 +29,22 @@ using Clock = HubConnection::Clock;
 constexpr char kLaunch[] = "launch";
 
 constexpr auto kNotBroken = [] { FAIL_CHECK("the stream is broken"); };
+
+// A program that ends when the test lets it, and does not become a hub.
+struct PausedProgram {
+  PausedProgram(const TemporaryDirectory& scratch, const JobDirectory& directory)
+      : path(scratch / "gradmon-hub"), fifo(directory.path / "go") {
+    write_text(path, "#!/bin/sh\nread line < \"$1/go\"\n");
+    std::filesystem::permissions(path, std::filesystem::perms::owner_all);
+    REQUIRE(::mkfifo(fifo.c_str(), 0600) == 0);
+    resume.reset(::open(fifo.c_str(), O_RDWR | O_CLOEXEC));
+  }
+  void let_end() const { REQUIRE(::write(resume.get(), "\n", 1) == 1); }
+
+  const std::filesystem::path path;
+  const std::filesystem::path fifo;
+  Descriptor resume;
+};
 
 // A hub that the test plays, and a rank's connection to it.
 struct HubFixture {
@@ -154,6 +172,47 @@ TEST_CASE("a hub that cannot be started is given up with a reason but is still f
   hub.listen();
   CHECK(hub.connection.poll_connect(now + seconds(2)));
   CHECK_FALSE(hub.connection.gave_up_starting());
+}
+
+TEST_CASE("the start of a hub blocks nobody and another rank's hub is found meanwhile") {
+  HubFixture hub;
+  const PausedProgram program(hub.scratch, hub.directory);
+  HubConnection connection(kLaunch, {hub.bases, program.path, hub_environment()}, milliseconds{0});
+  const auto now = Clock::now();
+  CHECK_FALSE(connection.poll_connect(now));
+  CHECK(connection.trouble() == program.path.string() + ": is being started");
+  CHECK_FALSE(connection.gave_up_starting());
+  hub.listen();
+  CHECK(connection.poll_connect(now + seconds(1)));
+  { const FrameStream closed = hub.accept(); }
+  REQUIRE(eventually([&] { return !connection.process_io([](std::string&&) {}, kNotBroken); }));
+  hub.listener.reset();
+  const std::string loss = connection.trouble();
+  // At `now` only the end of the start makes a try due, and no second start is due.
+  program.let_end();
+  CHECK(eventually([&] {
+    CHECK_FALSE(connection.poll_connect(now));
+    return connection.trouble() != loss;
+  }));
+}
+
+TEST_CASE("a start that hangs is given up with a reason and the hub is still found when it comes") {
+  HubFixture hub;
+  const PausedProgram program(hub.scratch, hub.directory);
+  HubConnection connection(kLaunch, {hub.bases, program.path, hub_environment()}, milliseconds{0});
+  const auto now = Clock::now();
+  CHECK_FALSE(connection.poll_connect(now));
+  CHECK_FALSE(connection.poll_connect(now + seconds(6)));
+  CHECK(connection.gave_up_starting());
+  CHECK(connection.trouble() ==
+        program.path.string() + ": has not started within 5 s: its disk may not answer");
+  program.let_end();
+  CHECK(eventually([&] {
+    CHECK_FALSE(connection.poll_connect(now));
+    return !connection.gave_up_starting();
+  }));
+  hub.listen();
+  CHECK(connection.poll_connect(now + seconds(7)));
 }
 
 // Connects, and lets the hub close the connection.
