@@ -1,16 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "control/agree/journal.h"
 
+#include <iterator>
 #include <utility>
 
 #include "control/agree/plan.h"
 
 namespace gradmon {
-namespace {
-
-constexpr std::size_t kKept = 10'000;
-
-}  // namespace
 
 HistoryEntry history_of(const Plan& plan, WallTime proposed_at) {
   HistoryEntry entry;
@@ -35,8 +31,22 @@ Journal::Key Journal::add(HistoryEntry entry) {
   const Key key = next_++;
   entries_.emplace(key, std::move(entry));
   changed_.insert(key);
-  if (entries_.size() > kKept) entries_.erase(entries_.begin());
+  drop_oldest();
   return key;
+}
+
+// Entries grow after add(), by one rank each time. So they are counted anew.
+void Journal::drop_oldest() {
+  std::size_t count = 0;
+  std::size_t applied = 0;
+  auto kept = entries_.end();
+  while (kept != entries_.begin()) {
+    applied += std::prev(kept)->second.applied.size();
+    if (++count > 2 && (count > kMostKept || applied > kMostApplied)) break;
+    --kept;
+  }
+  for (auto dropped = entries_.begin(); dropped != kept; dropped = entries_.erase(dropped))
+    changed_.erase(dropped->first);
 }
 
 void Journal::restore(HistoryEntry entry) { changed_.erase(add(std::move(entry))); }

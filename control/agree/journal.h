@@ -5,6 +5,7 @@
 // a line there, and its number is never used again.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <map>
 #include <optional>
@@ -173,12 +174,16 @@ struct HistoryEntry {
 HistoryEntry history_of(const Plan& plan, WallTime proposed_at);
 void enter_verdict(HistoryEntry& entry, const Verdict& verdict);
 
-// The history of one epoch, in the order in which changes arrived. Keeps the
-// last 10,000. One thread.
+// The history of one epoch, in the order in which changes arrived. Keeps the last 10,000, or fewer in a job
+// of many ranks. One thread.
 class Journal {
  public:
   using Key = std::uint64_t;  // identifies an entry; rising, never reused
 
+  static constexpr std::size_t kMostKept = 10'000;
+  static constexpr std::size_t kMostApplied = std::size_t{1} << 18U;  // ranks in all entries; some 16 MiB
+
+  // Drops the oldest entries beyond these bounds; the newest two always stay.
   Key add(HistoryEntry entry);
   // Adds an entry that is already on disk; take_changed() does not return it.
   void restore(HistoryEntry entry);
@@ -197,6 +202,8 @@ class Journal {
   std::map<Key, HistoryEntry> take_changed();
 
  private:
+  void drop_oldest();
+
   std::map<Key, HistoryEntry> entries_;
   std::set<Key> changed_;
   Key next_ = 0;

@@ -44,5 +44,17 @@ TEST_CASE("the journal keeps the newest 10000 entries") {
   REQUIRE(journal.find(Revision{10'005}) != nullptr);
 }
 
+TEST_CASE("the journal of a job of many ranks keeps fewer entries, and always the newest two") {
+  HistoryEntry applied;
+  for (int rank = 0; rank < 1'000; ++rank) applied.applied[rank] = 5;
+  Journal journal;
+  for (int i = 0; i < 300; ++i) journal.add(applied);
+  CHECK(journal.entries().size() == Journal::kMostApplied / 1'000);
+  CHECK(journal.take_changed().size() == Journal::kMostApplied / 1'000);
+  for (int rank = 0; rank < 200'000; ++rank) applied.applied[rank] = 5;
+  for (int i = 0; i < 3; ++i) journal.add(applied);
+  CHECK(journal.entries().size() == 2);
+}
+
 }  // namespace
 }  // namespace gradmon
