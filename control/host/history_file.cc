@@ -17,6 +17,7 @@
 #include "control/files/descriptor.h"
 #include "control/files/durable_file.h"
 #include "control/files/make_directories.h"
+#include "control/log.h"
 
 namespace gradmon {
 namespace {
@@ -89,6 +90,19 @@ bool ends_within_a_line(int fd) {
          last != '\n';
 }
 
+fs::path older(const fs::path& file) { return file.string() + ".1"; }
+
+// An entry is appended anew, in whole, whenever it changes. So the file grows with ranks times changes.
+void make_room(const fs::path& file, std::size_t bytes, std::size_t most_bytes) {
+  std::error_code error;
+  const auto present = fs::file_size(file, error);
+  if (error || present == 0 || present + bytes <= most_bytes) return;
+  const bool drops = fs::exists(older(file), error);
+  fs::rename(file, older(file), error);
+  if (drops && !error)
+    log_warn("history: the oldest changes are dropped: " + older(file).string() + " is replaced");
+}
+
 tl::expected<void, std::string> append(const fs::path& file, std::string lines) {
   Descriptor opened(open(file.c_str(), O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC, 0640));
   if (opened.valid() && ends_within_a_line(opened.get())) lines.insert(0, "\n");
@@ -147,10 +161,12 @@ fs::path newest_epoch(const fs::path& registers) {
 }  // namespace
 
 tl::expected<void, std::string> append_history(const fs::path& file,
-                                               const std::map<Journal::Key, HistoryEntry>& entries) {
+                                               const std::map<Journal::Key, HistoryEntry>& entries,
+                                               std::size_t most_bytes) {
   std::string lines;
   for (const auto& [key, entry] : entries) lines += line_of(to_json(key, entry));
   if (auto made = make_directories(file.parent_path()); !made) return made;
+  make_room(file, lines.size(), most_bytes);
   return append(file, std::move(lines));
 }
 
@@ -169,9 +185,11 @@ tl::expected<std::vector<HistoryEntry>, std::string> history_from_files(const fs
   if (history.empty()) return tl::unexpected("no history in " + output_dir.string());
   const std::string epoch = history.parent_path().filename().string();
   Entries entries;
-  for_each_line(history, [&](const nlohmann::json& json) {
-    take_entry(json.at("key").get<Journal::Key>(), entry_from(json), entries);
-  });
+  for (const fs::path& file : {older(history), history}) {
+    for_each_line(file, [&](const nlohmann::json& json) {
+      take_entry(json.at("key").get<Journal::Key>(), entry_from(json), entries);
+    });
+  }
 
   std::error_code error;
   for (const fs::directory_entry& run : fs::directory_iterator(output_dir, error)) {

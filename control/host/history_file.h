@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // A job's history on disk, which outlives the job. The lead hub appends the changed entries of its
-// journal to $OUT/.gradmon/{epoch}/history.jsonl. Each rank appends its plan switches to switches.jsonl
-// in its run directory.
+// journal to $OUT/.gradmon/{epoch}/history.jsonl; older ones are in history.jsonl.1. Each rank appends its
+// plan switches to switches.jsonl in its run directory.
 #pragma once
 
+#include <cstddef>
 #include <filesystem>
 #include <map>
 #include <string>
@@ -24,10 +25,14 @@ struct SwitchNote {
   WallTime at = 0;
 };
 
-// Append whole lines and create missing parent directories. File I/O: on the lead hub's disk thread or a
-// rank's writer thread.
+inline constexpr std::size_t kMostHistoryBytes = std::size_t{64} << 20U;
+
+// Append whole lines and create missing parent directories. A history that would exceed `most_bytes` first
+// becomes {file}.1, in the place of the previous one, whose loss is logged. File I/O: on the lead hub's disk
+// thread or a rank's writer thread.
 tl::expected<void, std::string> append_history(const std::filesystem::path& file,
-                                               const std::map<Journal::Key, HistoryEntry>& entries);
+                                               const std::map<Journal::Key, HistoryEntry>& entries,
+                                               std::size_t most_bytes = kMostHistoryBytes);
 tl::expected<void, std::string> append_switch(const std::filesystem::path& file, const SwitchNote& note);
 
 // Reads the history of the newest epoch in an output directory. Incomplete lines are skipped. An error

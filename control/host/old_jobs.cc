@@ -42,7 +42,8 @@ void remove_job(const fs::path& path) {
 }
 
 // A job in static mode has alerts only.
-constexpr const char* kFilesOfAnEpoch[] = {"history.jsonl", "alerts.jsonl", "alerts.jsonl.1"};
+constexpr const char* kFilesOfAnEpoch[] = {"history.jsonl", "history.jsonl.1", "alerts.jsonl",
+                                           "alerts.jsonl.1"};
 
 void remove_history(const fs::path& epoch) {
   for (const char* file : kFilesOfAnEpoch) ::unlink((epoch / file).c_str());

@@ -64,6 +64,21 @@ TEST_CASE("an entry with 300000 ranks is written and read without quadratic time
   CHECK(history->front().applied == big.applied);
 }
 
+TEST_CASE("a history beyond its bound loses its oldest entries and both of its files are read") {
+  TemporaryDirectory directory;
+  const auto file = directory / ".gradmon/e/history.jsonl";
+  const auto append = [&](std::uint64_t revision) {
+    REQUIRE(append_history(file, {{revision, entry(revision)}}, 1));  // a file for each entry
+    return history_from_files(directory.path())->size();
+  };
+  CHECK(append(1) == 1);
+  CHECK(append(2) == 2);
+  CHECK(append(3) == 2);
+  const auto history = history_from_files(directory.path());
+  CHECK(history->front().revision == Revision{2});
+  CHECK(history->back().revision == Revision{3});
+}
+
 TEST_CASE("a line cut short by a kill is skipped") {
   TemporaryDirectory directory;
   std::filesystem::create_directories(directory / ".gradmon/e");

@@ -108,8 +108,10 @@ TEST_CASE("old histories are removed but not those of running jobs and not other
   const fs::path younger = epoch("younger", hours(100));
   const fs::path with_more = epoch("with more", hours(169));
   write_text(with_more / "notes", "mine");
-  write_text(old / "alerts.jsonl.1", "{}\n");
-  fs::last_write_time(old / "alerts.jsonl.1", fs::file_time_type::clock::now() - hours(169));
+  for (const char* name : {"history.jsonl.1", "alerts.jsonl.1"}) {
+    write_text(old / name, "{}\n");
+    fs::last_write_time(old / name, fs::file_time_type::clock::now() - hours(169));
+  }
   const fs::path static_job = epoch("static", hours(169));
   fs::rename(static_job / "history.jsonl", static_job / "alerts.jsonl");
   fs::create_directories(output / ".gradmon" / "jobs");
