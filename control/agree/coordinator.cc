@@ -21,11 +21,6 @@ constexpr int kMostCaptureAttempts = 3;
 // The later of two fences, which decides the effective step.
 Step binding(Step a, Step b) { return mutant_active(Mutant::least_fence) == (a < b) ? a : b; }
 
-// Whether gradmon itself proposed the plan, not the user.
-bool is_own(const Plan& plan) {
-  return plan.cause == Cause::resync || plan.cause == Cause::alert || plan.cause == Cause::budget;
-}
-
 bool is_final(AbortReason reason) {
   return reason == AbortReason::rejected || reason == AbortReason::no_match ||
          reason == AbortReason::withdrawn;
@@ -51,13 +46,13 @@ CoordinatorActions Coordinator::propose(PlanPtr plan, WallTime now) {
   proposal.entry = journal_.add(history_of(*plan, now));
   proposal.plan = std::move(plan);
   proposal.since = now;
-  const bool own = is_own(*proposal.plan);
-  if (own && waiting_ && !is_own(*waiting_->plan)) {
+  const bool own = !is_of_user(*proposal.plan);
+  if (own && waiting_ && is_of_user(*waiting_->plan)) {
     finish_entry(proposal, "superseded", "a change by the user is waiting");
     return actions;
   }
   // The open revision is withdrawn if no rank has promised anything yet, or if the new plan is off.
-  const bool withdraws = open_ && (!own || is_own(*open_->proposal.plan)) &&
+  const bool withdraws = open_ && (!own || !is_of_user(*open_->proposal.plan)) &&
                          (!proposal.plan->on || open_->stage == Stage::offering);
   if (withdraws) withdraw_open("superseded by a newer change (" + proposal.plan->by + ")", actions, now);
   refusal_.clear();
@@ -357,7 +352,7 @@ void Coordinator::retry(const Verdict& verdict, CoordinatorActions& actions, Wal
   again.not_before = clock_ + Ticks{1000} * std::min(60, 1 << std::min(again.attempts, 6));
   again.attempts += 1;
   HistoryEntry* entry = journal_.find(again.entry);
-  if (waiting_ && is_own(*waiting_->plan) && !is_own(*again.plan))
+  if (waiting_ && !is_of_user(*waiting_->plan) && is_of_user(*again.plan))
     forget_waiting("superseded", "a change by the user is waiting");
   if (waiting_) {
     if (entry != nullptr) entry->reason += "; superseded by a newer change (" + waiting_->plan->by + ")";

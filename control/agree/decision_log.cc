@@ -25,12 +25,7 @@ std::optional<Revision> revision_of(const LogEntry& entry) {
   return {};
 }
 
-// Whether OverheadBudget counts from this plan.
-bool is_of_user(const Plan& plan) {
-  return plan.cause != Cause::budget && plan.cause != Cause::resync && plan.cause != Cause::alert;
-}
-
-// Which revisions to keep; see compacted().
+// Which revisions to keep; see compacted(). OverheadBudget counts from the newest commit of the user's.
 std::set<Revision> kept_revisions(const std::vector<LogEntry>& entries, std::size_t kept_bytes) {
   std::set<Revision> kept;
   Revision highest;

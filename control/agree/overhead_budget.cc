@@ -38,7 +38,7 @@ std::int64_t least_interval(std::int64_t users, double cost, double share) {
 }  // namespace
 
 void OverheadBudget::on_commit(const Plan& plan) {
-  if (plan.cause == Cause::budget || plan.cause == Cause::resync || plan.cause == Cause::alert) return;
+  if (!is_of_user(plan)) return;
   *this = {};
   users_interval_ = plan.step_interval;
   steps_before_lowering_ = OverheadMeter::kWindow;

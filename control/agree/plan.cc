@@ -25,6 +25,10 @@ const char* name_of(Cause cause) {
   return "file";
 }
 
+bool is_of_user(const Plan& plan) {
+  return plan.cause != Cause::resync && plan.cause != Cause::alert && plan.cause != Cause::budget;
+}
+
 Schedule schedule_of(const Plan& plan, Step effective) {
   if (!plan.on) return {effective, 1, 0};
   const Step first = std::max(effective, plan.at);

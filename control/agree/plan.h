@@ -44,6 +44,9 @@ struct Plan {
 };
 using PlanPtr = std::shared_ptr<const Plan>;
 
+// Whether the user proposed the plan, not gradmon itself.
+bool is_of_user(const Plan& plan);
+
 // Which steps a plan collects if it takes effect at `effective`; none if it is off.
 Schedule schedule_of(const Plan& plan, Step effective);
 
