@@ -24,6 +24,13 @@ bool write_all(int fd, std::string_view bytes) {
   return true;
 }
 
+bool ends_within_a_line(int fd) {
+  struct stat status {};
+  char last = '\n';
+  return ::fstat(fd, &status) == 0 && status.st_size > 0 && ::pread(fd, &last, 1, status.st_size - 1) == 1 &&
+         last != '\n';
+}
+
 tl::expected<void, std::string> write_durably(const std::filesystem::path& file, std::string_view bytes) {
   const auto failed = [&](int code) {
     return tl::unexpected("cannot write " + file.string() + ": " + std::generic_category().message(code));

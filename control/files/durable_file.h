@@ -14,6 +14,9 @@ namespace gradmon {
 // Writes all bytes, but does not sync. False: errno has the cause.
 [[nodiscard]] bool write_all(int fd, std::string_view bytes);
 
+// Whether the last line of a file, open for reading, is incomplete: after a kill or a full disk.
+bool ends_within_a_line(int fd);
+
 // Creates (mode 0640) or overwrites a file and syncs it. Refuses a symbolic link. The file's name survives
 // a crash only after sync_directory(). If writing fails, the file is removed.
 [[nodiscard]] tl::expected<void, std::string> write_durably(const std::filesystem::path& file,

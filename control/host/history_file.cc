@@ -2,8 +2,6 @@
 #include "control/host/history_file.h"
 
 #include <fcntl.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -80,14 +78,6 @@ HistoryEntry entry_from(const nlohmann::json& json) {
   entry.request_id = json.value("request_id", "");
   entry.final = json.value("final", false);
   return entry;
-}
-
-// Whether the last line is incomplete, after a kill or a full disk.
-bool ends_within_a_line(int fd) {
-  struct stat status {};
-  char last = '\n';
-  return fstat(fd, &status) == 0 && status.st_size > 0 && pread(fd, &last, 1, status.st_size - 1) == 1 &&
-         last != '\n';
 }
 
 fs::path older(const fs::path& file) { return file.string() + ".1"; }

@@ -15,6 +15,8 @@
 #include <system_error>
 #include <utility>
 
+#include "control/host/exec_pointers.h"
+
 namespace gradmon {
 namespace {
 
@@ -39,14 +41,6 @@ struct Prepared {
   int result = -1;
   std::int64_t time_limit_ms = 0;
 };
-
-std::vector<char*> pointers_to(const std::vector<std::string>& texts) {
-  std::vector<char*> pointers;
-  pointers.reserve(texts.size() + 1);
-  for (const std::string& text : texts) pointers.push_back(const_cast<char*>(text.c_str()));
-  pointers.push_back(nullptr);
-  return pointers;
-}
 
 void close_from(int first) {
 #ifdef SYS_close_range
@@ -195,8 +189,8 @@ tl::expected<LimitedProcess, std::string> LimitedProcess::start(const LimitedCom
     return problem("cannot write the input");
   ::fcntl(input->from.get(), F_SETFL, 0);  // A program expects a stream that blocks.
   input->to.reset();
-  const Prepared prepared{pointers_to(command.arguments),
-                          pointers_to(command.environment),
+  const Prepared prepared{exec_pointers(command.arguments),
+                          exec_pointers(command.environment),
                           input->from.get(),
                           null.get(),
                           result->to.get(),

@@ -15,6 +15,8 @@
 #include <cerrno>
 #include <system_error>
 
+#include "control/host/exec_pointers.h"
+
 namespace gradmon {
 namespace {
 
@@ -70,14 +72,6 @@ class SpawnSettings {
   int error_ = 0;
 };
 
-std::vector<char*> pointers_to(const std::vector<std::string>& texts) {
-  std::vector<char*> pointers;
-  pointers.reserve(texts.size() + 1);
-  for (const std::string& text : texts) pointers.push_back(const_cast<char*>(text.c_str()));
-  pointers.push_back(nullptr);
-  return pointers;
-}
-
 tl::expected<void, std::string> check_exit_status(const std::string& program, int status) {
   if (WIFEXITED(status) && WEXITSTATUS(status) == 0) return {};
   const bool exited = WIFEXITED(status);
@@ -108,8 +102,8 @@ tl::expected<void, std::string> spawn_and_wait(const HubCommand& command) {
   const std::string program = command.program.string();
   std::vector<std::string> arguments{program, command.directory.path.string()};
   arguments.insert(arguments.end(), command.arguments.begin(), command.arguments.end());
-  const std::vector<char*> argv = pointers_to(arguments);
-  const std::vector<char*> envp = pointers_to(command.environment);
+  const std::vector<char*> argv = exec_pointers(arguments);
+  const std::vector<char*> envp = exec_pointers(command.environment);
 
   const SpawnSettings settings;
   pid_t pid = 0;

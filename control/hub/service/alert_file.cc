@@ -62,11 +62,6 @@ Descriptor open_to_append(const fs::path& path, struct stat& found) {
   return file;
 }
 
-bool ends_within_a_line(const Descriptor& file, const struct stat& found) {
-  char last = '\n';
-  return found.st_size > 0 && ::pread(file.get(), &last, 1, found.st_size - 1) == 1 && last != '\n';
-}
-
 }  // namespace
 
 tl::expected<void, std::string> append_alerts(const fs::path& path,
@@ -80,7 +75,7 @@ tl::expected<void, std::string> append_alerts(const fs::path& path,
   const bool full = file.valid() && found.st_size > 0 &&
                     found.st_size + static_cast<std::int64_t>(lines.size()) > most_bytes;
   if (full && std::rename(path.c_str(), older(path).c_str()) == 0) file = open_to_append(path, found);
-  if (file.valid() && ends_within_a_line(file, found)) lines.insert(0, "\n");
+  if (file.valid() && ends_within_a_line(file.get())) lines.insert(0, "\n");
   const bool written = file.valid() && write_all(file.get(), lines);
   if (written && file.close()) return {};
   std::string cause = path.string() + ": " + std::strerror(errno);
