@@ -63,19 +63,21 @@ Lead::Lead(const Introduction& introduction, Host host)
   JobService::Job job{
       introduction.launch_id, introduction.world_size, introduction.output_dir, *introduction.lead_job,
       header.epoch,           header.run_id,           header.started};
-  JobService::Dependencies around{config_disk_,
-                                  run_disk_,
-                                  *log_,
-                                  host_.mailbox,
-                                  [this](Outgoing outgoing) { send(std::move(outgoing)); },
-                                  [this](const std::string& peer, const Command& command,
-                                         CommandReply reply) { answer(peer, command, std::move(reply)); },
-                                  host_.tell,
-                                  [this](const std::vector<RankAlert>& alerts) {
-                                    publisher_.tend(Clock::now(), true);
-                                    publisher_.publish(alerts);
-                                  }};
-  service_ = std::make_unique<JobService>(std::move(job), std::move(around));
+  JobService::Dependencies dependencies{
+      config_disk_,
+      run_disk_,
+      *log_,
+      host_.mailbox,
+      [this](Outgoing outgoing) { send(std::move(outgoing)); },
+      [this](const std::string& peer, const Command& command, CommandReply reply) {
+        answer(peer, command, std::move(reply));
+      },
+      host_.tell,
+      [this](const std::vector<RankAlert>& alerts) {
+        publisher_.tend(Clock::now(), true);
+        publisher_.publish(alerts);
+      }};
+  service_ = std::make_unique<JobService>(std::move(job), std::move(dependencies));
   service_->open(restored);
   run_disk_.post(
       [own = host_.directory, bases = job_bases(), output = introduction.output_dir, epoch = header.epoch] {
@@ -87,7 +89,8 @@ Lead::Lead(const Introduction& introduction, Host host)
 Lead::~Lead() = default;
 
 void Lead::on_envelope(Envelope envelope) {
-  heard_.insert(envelope.rank.value);
+  const int rank = envelope.rank.value;
+  if (rank >= 0 && rank < service_->job().world_size) heard_.insert(rank);
   service_->on_message(envelope);
 }
 
