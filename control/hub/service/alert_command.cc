@@ -77,11 +77,13 @@ void AlertCommand::on_alerts(const std::vector<std::string>& exec, Ticks cooldow
     return;
   }
   program_ = exec.front();
+  const std::uint64_t untold = missed_ + alerts.size() + left_out;
   auto started =
       LimitedProcess::start({exec, environment(alerts.front()), input(alerts, left_out), kTimeLimit});
   if (started) {
     running_ = std::move(*started);
   } else {
+    missed_ = untold;
     failure_ = "on_alert: " + program_ + ": " + started.error();
     failed_to_start_ = true;
   }
