@@ -217,11 +217,11 @@ void Hub::on_closed(Peer peer, StreamServer::Closed how, const std::string& reas
   if (rank0_ == peer) rank0_.reset();
   idle_since_ = Clock::now();
   forget_hello(peer, rank.process_id);
+  const std::pair<int, std::uint64_t> address{rank.introduction.rank.value, rank.incarnation};
+  rank_peers_.erase(address);
   const std::string name = "rank " + std::to_string(rank.introduction.rank.value);
   if (how == StreamServer::Closed::cut) return log_warn(name + " is cut off: " + reason);
-  const std::pair<int, std::uint64_t> address{rank.introduction.rank.value, rank.incarnation};
   if (rank.incarnation == 0) return;
-  rank_peers_.erase(address);
   Bundle gone{rank.epoch, {address}, Disconnected{}};
   if (relay_) return relay_->pass_on(std::move(gone));
   if (lead_) lead_->on_envelope({rank.epoch, rank.introduction.rank, rank.incarnation, Disconnected{}});
