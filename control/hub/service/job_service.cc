@@ -48,9 +48,9 @@ JobRegistry::Job own_name(const JobService::Job& job) { return {job.launch_id, j
 
 }  // namespace
 
-JobService::JobService(Job job, Dependencies surroundings)
+JobService::JobService(Job job, Dependencies dependencies)
     : job_(std::move(job)),
-      dependencies_(std::move(surroundings)),
+      dependencies_(std::move(dependencies)),
       coordinator_(coordinated(job_), dependencies_.log),
       foreign_(job_.epoch, job_.launch_id),
       alerts_(static_cast<std::uint64_t>(std::max<WallTime>(wall_now(), 1))),
@@ -279,14 +279,14 @@ void JobService::tell(LogLevel level, const std::string& text) const {
   dependencies_.tell(level, text);
 }
 
-void JobService::note_error(ErrorSource trouble, std::string text) {
+void JobService::note_error(ErrorSource source, std::string text) {
   tell(LogLevel::error, text);
-  last_error_source_ = trouble;
+  last_error_source_ = source;
   last_error_ = LastError{wall_now(), std::move(text), ++errors_};
 }
 
-void JobService::clear_error(ErrorSource trouble) {
-  if (!last_error_ || last_error_source_ != trouble) return;
+void JobService::clear_error(ErrorSource source) {
+  if (!last_error_ || last_error_source_ != source) return;
   tell(LogLevel::info, "resolved: " + last_error_->text);
   last_error_.reset();
 }

@@ -50,12 +50,11 @@ class JobService {
     std::shared_ptr<Mailbox> mailbox;
     std::function<void(Outgoing)> send;
     std::function<void(const std::string& peer, const Command&, const CommandReply&)> reply;
-    std::function<void(LogLevel, const std::string&)> tell;  // writes a line into rank 0's log
-    std::function<void(const std::vector<RankAlert>&)>
-        publish;  // hands new alerts to subscribers; never waits
+    std::function<void(LogLevel, const std::string&)> tell;      // writes a line into rank 0's log
+    std::function<void(const std::vector<RankAlert>&)> publish;  // to subscribers; never waits
   };
 
-  JobService(Job job, Dependencies surroundings);
+  JobService(Job job, Dependencies dependencies);
 
   // Dynamic mode: watches the config file. The epoch begins, or continues after `restored`, when the file
   // has been read.
@@ -127,8 +126,8 @@ class JobService {
   void dry_run_ended(DryRunResult result);
   // Where an error comes from: the content of the config, or writing back into it.
   enum class ErrorSource { content, write_back };
-  void note_error(ErrorSource trouble, std::string text);
-  void clear_error(ErrorSource trouble);
+  void note_error(ErrorSource source, std::string text);
+  void clear_error(ErrorSource source);
   void tell(LogLevel level, const std::string& text) const;
   void note_warnings(std::vector<std::string> warnings);
   void save_history();
