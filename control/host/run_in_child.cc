@@ -50,8 +50,8 @@ std::string read_until(Clock::time_point deadline, int from) {
   }
 }
 
-// Ends the child and reaps it. A child that hangs in a file system call dies only when that call returns:
-// it is not waited for, and init reaps it later.
+}  // namespace
+
 void end_child(pid_t child) {
   ::kill(child, SIGKILL);
   const auto deadline = Clock::now() + kReapTime;
@@ -61,8 +61,6 @@ void end_child(pid_t child) {
     ::poll(nullptr, 0, 1);
   }
 }
-
-}  // namespace
 
 std::optional<std::string> run_in_child(const std::function<std::string()>& work, milliseconds at_most) {
   std::array<int, 2> ends{-1, -1};

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <sys/types.h>
+
 #include <chrono>
 #include <functional>
 #include <optional>
@@ -14,5 +16,9 @@ namespace gradmon {
 // ending. The child closes the standard streams. Only for a process with one thread.
 std::optional<std::string> run_in_child(const std::function<std::string()>& work,
                                         std::chrono::milliseconds at_most);
+
+// Kills the child and reaps it. Waits at most 200 ms: a child that hangs in a file system call dies only when
+// that call returns, and init reaps it when this process has ended. Any thread.
+void end_child(pid_t child);
 
 }  // namespace gradmon

@@ -20,6 +20,7 @@
 #include <utility>
 
 #include "control/alerts/alert_json.h"
+#include "control/host/run_in_child.h"
 #include "control/host/unix_socket.h"
 #include "control/hub/transport/publish_socket.h"
 #include "control/log.h"
@@ -157,13 +158,12 @@ void AlertPublisher::reap() {
 
 void AlertPublisher::stop(const std::string& why) {
   log_warn("alerts: the publisher is started anew: " + why);
-  ::kill(publisher_, SIGKILL);
-  ::waitpid(publisher_, nullptr, 0);
+  end_child(publisher_);
   publisher_ = -1;
   alerts_.reset();
 }
 
-// The publisher ends by itself when its input ends. It is no child of anybody then: this process ends, too.
+// The publisher ends by itself when its input ends. Nobody waits for it: this process ends, too.
 void AlertPublisher::close() { alerts_.reset(); }
 
 std::string AlertPublisher::endpoint() const {

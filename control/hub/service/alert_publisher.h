@@ -19,7 +19,8 @@
 
 namespace gradmon {
 
-// The hub's end: starts the publisher and hands it the alerts. Never waits. The lead hub's thread only.
+// The hub's end: starts the publisher and hands it the alerts. Never waits for a subscriber, and at most 200
+// ms for the end of a publisher that it kills. The lead hub's thread only.
 class AlertPublisher {
  public:
   using Clock = std::chrono::steady_clock;
