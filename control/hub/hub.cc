@@ -21,8 +21,9 @@ constexpr milliseconds kIdleTurn{500};
 constexpr milliseconds kDirectoryCheckInterval{1000};
 constexpr milliseconds kStateEvery{500};
 constexpr milliseconds kStateEveryWhenIdle{1000};
-constexpr milliseconds kFirstRankTimeout{10'000};    // the hub ends if no rank comes within this time
-constexpr milliseconds kLingerAfterLastRank{1'000};  // for a new rank after the last has gone
+constexpr std::chrono::minutes kRefusedLineEvery{1};  // other users must not fill the log
+constexpr milliseconds kFirstRankTimeout{10'000};     // the hub ends if no rank comes within this time
+constexpr milliseconds kLingerAfterLastRank{1'000};   // for a new rank after the last has gone
 constexpr std::size_t kMostRanks = 16'384;
 constexpr int kMostLockTries = 30;
 constexpr int kLargestWorld = 1 << 17;  // bounded, because the lead keeps a list of all ranks
@@ -52,8 +53,7 @@ Hub::Hub(JobDirectory directory, std::string launch_id, HubLock lock, std::uniqu
       lock_(std::move(lock)),
       server_(std::move(server)),
       idle_since_(Clock::now()),
-      last_look_(Clock::now()),
-      last_turn_(Clock::now()) {}
+      last_look_(Clock::now()) {}
 
 Hub::~Hub() = default;
 
@@ -245,7 +245,6 @@ void Hub::deliver(const Bundle& bundle) {
       peers.insert(peer->second);
       if (!welcome->refused.empty()) continue;
       if (lead_ && address.first == 0) rank0_ = peer->second;
-      rank_peers_[address] = peer->second;
       if (const auto rank = ranks_.find(peer->second); rank != ranks_.end()) {
         rank_peers_.erase({rank->second.introduction.rank.value, rank->second.incarnation});
         rank->second.epoch = bundle.epoch;
@@ -271,8 +270,18 @@ void Hub::publish_state() {
   for (const auto& [peer, rank] : ranks_) static_cast<void>(server_->send(peer, frame));
 }
 
+void Hub::log_refused() {
+  const StreamServer::Refused& refused = server_->refused();
+  if (refused.count == refused_logged_ || last_look_ - last_refused_line_ < kRefusedLineEvery) return;
+  log_warn(std::to_string(refused.count - refused_logged_) +
+           " connections refused; the last: " + refused.last_reason);
+  refused_logged_ = refused.count;
+  last_refused_line_ = last_look_;
+}
+
 void Hub::check_directory() {
   last_look_ = Clock::now();
+  log_refused();
   if (!lock_.is_at_its_path()) {
     auto made = directory_.ensure();
     auto lock = made ? HubLock::acquire(directory_)

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <chrono>
+#include <cstdint>
 #include <filesystem>
 #include <map>
 #include <memory>
@@ -71,6 +72,7 @@ class Hub {
   void forget_hello(Peer peer, const std::string& process_id);
   void publish_state();
   void check_directory();
+  void log_refused();
   bool finished() const;
   void clean_up();
 
@@ -91,9 +93,10 @@ class Hub {
   std::string shown_trouble_;     // the relay's trouble that its ranks were told last
   bool replaced_ = false;         // another hub holds the directory
   Clock::time_point idle_since_;
+  std::uint64_t refused_logged_ = 0;  // connections that were refused until the last line about them
+  Clock::time_point last_refused_line_;
   Clock::time_point last_look_;
   Clock::time_point last_state_;
-  Clock::time_point last_turn_;
 };
 
 }  // namespace gradmon
