@@ -55,8 +55,8 @@ std::vector<DryRunResult> DryRuns::take_ended(const Membership& members, Ticks n
         result.answers.push_back({Rank{rank}, false, 0, "", {}});
         all = all && !members.of(rank).takes_part();
       } else {
-        const DryRunAnswer& said = answer->second;
-        result.answers.push_back({Rank{rank}, true, said.matches, said.objection, said.targets});
+        const DryRunAnswer& given = answer->second;
+        result.answers.push_back({Rank{rank}, true, given.matches, given.objection, given.targets});
       }
     }
     if (!all && now - question.begun < kAskFor) return false;

@@ -124,7 +124,7 @@ struct Status {
   std::vector<std::string> warnings;  // of the config in force: unknown keys, targets without a match
   std::vector<RankStatus> ranks;      // by rank
   std::string alerts_endpoint;  // ZeroMQ PUB socket, "ipc://PATH" on the lead hub's host; "": there is none
-  std::optional<ReplicasCompared> replicas_compared;  // unset: nothing, and no rule AnomalyRankDivergence
+  std::optional<ReplicasCompared> replicas_compared;  // unset: nothing is or was compared
 
   template <typename Self, typename Visit>
   static void each_field(Self& self, Visit visit) {

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The messages of AnomalyRankDivergence, as values: what ranks that should hold the same values tell the lead
-// hub of them. control/PROTOCOL.md says who sends them. Any thread. each_field() numbers the fields for the
-// wire (control/wire/field_codec.h): a new field needs a line there, and its number is never used again.
+// The messages of AnomalyRankDivergence, as values. Ranks that should hold the same values send digests of
+// them to the lead hub, and the values themselves on request. control/PROTOCOL.md describes them. Any thread.
+// each_field() numbers the fields for the wire (control/wire/field_codec.h): a new field needs a line there,
+// and its number is never used again.
 #pragma once
 
 #include <cstddef>

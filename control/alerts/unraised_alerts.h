@@ -13,8 +13,8 @@
 namespace gradmon {
 
 // The alerts that the lead hub has told ranks to raise (AnomalyRankDivergence), until the rank has reported
-// them. If a rank's process ends before, they are the hub's to raise. Bounded: of more alerts, the oldest are
-// forgotten. Pure; one thread.
+// them. If a rank's process ends before, the hub raises them itself. Keeps the newest kMostKept. Pure; one
+// thread.
 class UnraisedAlerts {
  public:
   static constexpr std::size_t kMostKept = 256;
@@ -25,7 +25,7 @@ class UnraisedAlerts {
     RankAlert alert;
   };
 
-  // The alerts of a report that the process was told to raise.
+  // The process was told to raise the alerts of this report.
   void tell(Rank rank, const std::string& process_id, AlertReport report);
   // A report of the process: it has raised these alerts. Returns it without the alerts of take_orphans().
   AlertReport raised(Rank rank, const std::string& process_id, AlertReport report);

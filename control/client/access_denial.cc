@@ -29,7 +29,7 @@ std::string name_and_number(uid_t user) {
 
 // The path itself, or else the last directory on the way to it that stat() can reach: that directory
 // denies access.
-fs::path refusing(const fs::path& path, struct stat& found) {
+fs::path denying_path(const fs::path& path, struct stat& found) {
   std::error_code error;
   const fs::path whole = fs::absolute(path, error);
   fs::path place = error ? path : whole;
@@ -47,7 +47,7 @@ std::string access_denial(const fs::path& path, Access access) {
   const int enter = there && S_ISDIR(found.st_mode) ? X_OK : 0;
   const int wanted = access == Access::connect ? W_OK : R_OK | enter;
   if (faccessat(AT_FDCWD, path.c_str(), wanted, AT_EACCESS) == 0 || errno != EACCES) return "";
-  const fs::path place = refusing(path, found);
+  const fs::path place = denying_path(path, found);
   std::array<char, 8> mode{};
   std::snprintf(mode.data(), mode.size(), "%04o", static_cast<unsigned>(found.st_mode & 07777U));
   const std::string owner = name_of(found.st_uid);

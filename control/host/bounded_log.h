@@ -41,7 +41,7 @@ class BoundedLog {
   std::mutex mutex_;
   // Guarded by mutex_.
   Descriptor file_;
-  std::size_t size_ = 0;  // bytes in the file
+  std::size_t size_ = 0;       // bytes in the file
   std::uint64_t dropped_ = 0;  // lines that the log does not mention yet
 };
 

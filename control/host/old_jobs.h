@@ -11,8 +11,8 @@
 
 namespace gradmon {
 
-// What is removed: everything older than `max_age`, and all but the newest `max_count`, but nothing
-// younger than `min_age`.
+// Removes everything older than `max_age` and all but the newest `max_count`, but nothing younger than
+// `min_age`.
 struct RetentionPolicy {
   std::chrono::hours max_age{7 * 24};
   std::size_t max_count = 100;

@@ -109,7 +109,7 @@ tl::expected<void, std::string> LeadEndpoint::listen(const std::string& endpoint
   return {};
 }
 
-// Polls the file: needs no signal, and works on a file system without events.
+// Polls the file, because a file system may send no events.
 void LeadEndpoint::follow_allow_list() {
   if (!key_disk_) key_disk_ = std::make_unique<DiskThread>("gradmon-keys");
   key_disk_->watch([this, mailbox = host_.mailbox, directory = introduction_.keys] {

@@ -243,9 +243,9 @@ void Relay::on_bytes(const std::string& bytes) {
 
 void Relay::flush(Clock::time_point now) {
   if (gathered_.empty()) return;
-  std::set<int> spoken;
-  for (const Bundle& bundle : gathered_) spoken.insert(bundle.to.front().first);
-  if (spoken.size() < host_.ranks() && now - gathered_since_ < gather_for()) return;
+  std::set<int> senders;
+  for (const Bundle& bundle : gathered_) senders.insert(bundle.to.front().first);
+  if (senders.size() < host_.ranks() && now - gathered_since_ < gather_for()) return;
   if (!unanswered_since_) unanswered_since_ = now;
   for (const std::string& frame : frames_of(take_gathered())) bus_->send("", frame);
 }

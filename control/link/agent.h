@@ -41,7 +41,7 @@ class Agent {
   void submit(Command command);
   // Any thread. Takes the alerts of this rank for the lead hub, and may outlive the agent.
   std::shared_ptr<AlertOutbox> alert_outbox() const { return alerts_; }
-  // Any thread. Takes what other ranks should hold, too, for the lead hub. May outlive the agent.
+  // Any thread. Takes the rows that other ranks should hold, too, for the lead hub. May outlive the agent.
   std::shared_ptr<ReplicaOutbox> replica_outbox() const { return replicas_; }
   // Training thread: reports that `last` was the last step and joins the thread. Waits at most `at_most`
   // for the acknowledgement. Further calls do nothing.

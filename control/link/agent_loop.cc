@@ -185,19 +185,19 @@ void AgentLoop::end_lease() {
 }
 
 void AgentLoop::introduce() {
-  Introduction said;
-  said.launch_id = launch_id_;
-  said.rank = options_.rank;
-  said.world_size = options_.world_size;
-  said.output_dir = options_.output_dir.string();
-  said.endpoint = options_.endpoint;
-  said.keys = options_.keys;
-  said.insecure_loopback = options_.insecure_loopback;
-  said.several_hosts = options_.several_hosts;
-  said.master_addr = options_.master;
-  said.has_store = options_.exchange_notes != nullptr;
-  if (options_.rank.value == 0) said.lead_job = options_.lead;
-  hub_->send(encode(Frame(std::move(said))));
+  Introduction introduction;
+  introduction.launch_id = launch_id_;
+  introduction.rank = options_.rank;
+  introduction.world_size = options_.world_size;
+  introduction.output_dir = options_.output_dir.string();
+  introduction.endpoint = options_.endpoint;
+  introduction.keys = options_.keys;
+  introduction.insecure_loopback = options_.insecure_loopback;
+  introduction.several_hosts = options_.several_hosts;
+  introduction.master_addr = options_.master;
+  introduction.has_store = options_.exchange_notes != nullptr;
+  if (options_.rank.value == 0) introduction.lead_job = options_.lead;
+  hub_->send(encode(Frame(std::move(introduction))));
 }
 
 // The hub asks for an exchange at its start, and as long as hubs of other hosts are missing.
@@ -239,8 +239,8 @@ void AgentLoop::on_frame(std::string&& bytes) {
     for (Bundle& bundle : *bundles) on_bundle(std::move(bundle));
   } else if (const auto* answer = std::get_if<AddressedReply>(&*frame)) {
     pending_commands_.answered(answer->request_id, answer->reply);
-  } else if (const auto* said = std::get_if<HubLogLine>(&*frame)) {
-    log(said->level, said->text);
+  } else if (const auto* line = std::get_if<HubLogLine>(&*frame)) {
+    log(line->level, line->text);
   } else if (const auto* notes = std::get_if<StoreNotes>(&*frame)) {
     on_store_notes(notes->own_note);
   } else if (auto* status = std::get_if<Status>(&*frame); status && options_.rank.value != 0) {

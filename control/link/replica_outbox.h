@@ -17,16 +17,16 @@
 
 namespace gradmon {
 
-// The rows of a step that other ranks should have, too: one element for each kind.
+// The rows of a step that other ranks should hold, too.
 struct ReplicaStep {
   ReplicaGroup group;
-  double threshold = 0;  // of the rule
-  std::vector<ReplicaRows> kinds;
+  double threshold = 0;            // of the rule
+  std::vector<ReplicaRows> kinds;  // one element for each kind
 };
 
-// What the agent has yet to tell the lead hub for AnomalyRankDivergence, and the values that the lead hub may
-// ask for. Bounded in number, bytes and rate; digests that do not fit are dropped and counted. Any thread,
-// unless a member says otherwise.
+// The digests that the agent has yet to send to the lead hub for AnomalyRankDivergence, and the values that
+// the lead hub may ask for. Bounded in number, bytes and rate; digests that do not fit are dropped and
+// counted. Any thread, unless a member says otherwise.
 class ReplicaOutbox {
  public:
   using Clock = std::chrono::steady_clock;

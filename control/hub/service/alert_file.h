@@ -17,13 +17,14 @@ namespace gradmon {
 inline constexpr std::int64_t kMostAlertFileBytes = std::int64_t{4} << 20;  // 4,096 usual alerts take 2 MiB
 
 // Appends whole lines, and creates missing parent directories. A file that would exceed `most_bytes` first
-// becomes {path}.1, in the place of the previous one. If it fails, none of them is in the file, if possible.
+// becomes {path}.1, in the place of the previous one. After an error it removes what it has written, if
+// possible.
 tl::expected<void, std::string> append_alerts(const std::filesystem::path& path,
                                               const std::vector<AlertHistory::Kept>& alerts,
                                               std::int64_t most_bytes = kMostAlertFileBytes);
 
-// The alerts of {path}.1 and then of the file. What is no alert is left out: a line that was cut off by a
-// full disk, and a file that is not a regular one of this user of at most twice kMostAlertFileBytes.
+// The alerts of {path}.1 and then of the file. Skips lines that are no alert, such as one that a full disk
+// has cut off. Skips a file that is not a regular file of this user or exceeds twice kMostAlertFileBytes.
 std::vector<AlertHistory::Kept> read_alerts(const std::filesystem::path& path);
 
 }  // namespace gradmon

@@ -66,8 +66,8 @@ class DecisionFile : public DecisionLog {
         compact_at_(bounds.compact_at) {}
   tl::expected<void, std::string> append(std::string_view bytes);
   tl::expected<void, std::string> reserve(std::int64_t bytes);
-  // Writes `whole` to a file beside, and lets `put` give it the log's name. False: errno has the cause, and
-  // nothing has changed.
+  // Writes `whole` to a new file beside the log. `put` (link or rename) then gives that file the log's name.
+  // False: errno has the cause, and nothing has changed.
   bool replace(const std::string& whole, int (*put)(const char* beside, const char* path));
   void compact_if_due() noexcept;
   void compact();

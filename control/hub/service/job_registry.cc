@@ -46,7 +46,7 @@ bool is_held(int fd, std::int64_t slot, std::int64_t count) {
   return ::fcntl(fd, F_OFD_GETLK, &lock) == 0 && lock.l_type != F_UNLCK;
 }
 
-// Text of which at most kLongestText bytes go into a record, with all escapes. What is no UTF-8 is replaced.
+// Shortens the text to kLongestText bytes in a record, with all escapes. Replaces invalid UTF-8.
 std::string shortened(std::string text) {
   const auto escaped = [&] { return Json(text).dump(-1, ' ', false, Json::error_handler_t::replace); };
   text.resize(std::min(text.size(), kLongestText));

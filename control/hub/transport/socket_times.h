@@ -4,7 +4,7 @@
 namespace gradmon {
 
 // Of every ZeroMQ socket of the hub, in milliseconds.
-inline constexpr int kLingerMs = 100;      // how long what is not sent yet delays the end
-inline constexpr int kHandshakeMs = 2000;  // after which a peer that has not introduced itself is dropped
+inline constexpr int kLingerMs = 100;      // how long unsent messages delay the end
+inline constexpr int kHandshakeMs = 2000;  // a peer that needs longer for its handshake is dropped
 
 }  // namespace gradmon
