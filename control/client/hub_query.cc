@@ -38,7 +38,7 @@ class HubQuery {
   }
 
   // Returns the status when the reply has come; none before and after.
-  std::optional<Status> look() {
+  std::optional<Status> take_status() {
     if (!stream_) connect();
     if (!stream_) return {};
     stream_->flush();
@@ -92,7 +92,7 @@ HubReplies query_all_hubs(const std::function<bool(const Status&)>& wanted) {
     ::poll(polled.data(), polled.size(), static_cast<int>(std::chrono::ceil<milliseconds>(pause).count()));
     for (const auto& hub : hubs) {
       if (!hub->waited_for(may_come_back)) continue;
-      auto status = hub->look();
+      auto status = hub->take_status();
       if (!status) continue;
       found = found || wanted(*status);
       replies.answers.push_back({ipc_endpoint(hub->socket()), std::move(*status)});

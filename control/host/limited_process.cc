@@ -22,8 +22,8 @@ namespace {
 
 constexpr int kResult = 3;  // the descriptor of the result in helper and program
 constexpr rlim_t kOpenFiles = 1024;
-constexpr long kLookNs = 20'000'000;
-constexpr int kLooksAfterKill = 100;
+constexpr long kPollPauseNs = 20'000'000;
+constexpr int kPollsAfterKill = 100;
 
 enum class End : int { exited, killed, timed_out, not_started };
 struct Result {
@@ -82,7 +82,7 @@ void default_limits() {
   }
 }
 
-void tell(Result result) { [[maybe_unused]] const ssize_t n = ::write(kResult, &result, sizeof result); }
+void report(Result result) { [[maybe_unused]] const ssize_t n = ::write(kResult, &result, sizeof result); }
 
 [[noreturn]] void run_program(const Prepared& prepared) {
   ::setpgid(0, 0);
@@ -90,7 +90,7 @@ void tell(Result result) { [[maybe_unused]] const ssize_t n = ::write(kResult, &
   default_signals();
   default_limits();
   ::execve(prepared.argv[0], prepared.argv.data(), prepared.envp.data());
-  tell({End::not_started, errno});
+  report({End::not_started, errno});
   ::_exit(127);
 }
 
@@ -100,21 +100,21 @@ std::int64_t now_ms() {
   return static_cast<std::int64_t>(now.tv_sec) * 1000 + now.tv_nsec / 1'000'000;
 }
 
-void nap() {
-  const timespec time{0, kLookNs};
+void poll_pause() {
+  const timespec time{0, kPollPauseNs};
   ::nanosleep(&time, nullptr);
 }
 
 bool has_ended(pid_t program, int& status) { return ::waitpid(program, &status, WNOHANG) == program; }
 
-[[noreturn]] void help(const Prepared& prepared) {
+[[noreturn]] void run_helper(const Prepared& prepared) {
   ::setsid();
   const pid_t program = ::fork();
   if (program == 0) run_program(prepared);
   const int error = errno;
   take_descriptors(prepared, prepared.null);
   if (program < 0) {
-    tell({End::not_started, error});
+    report({End::not_started, error});
     ::_exit(1);
   }
   ::setpgid(program, program);  // The program does it, too: whoever comes first.
@@ -122,16 +122,16 @@ bool has_ended(pid_t program, int& status) { return ::waitpid(program, &status, 
   bool ended = false;
   for (const std::int64_t end = now_ms() + prepared.time_limit_ms; !(ended = has_ended(program, status));) {
     if (now_ms() >= end) break;
-    nap();
+    poll_pause();
   }
   ::kill(-program, SIGKILL);
   if (!ended) {
-    tell({End::timed_out, 0});
-    for (int look = 0; look < kLooksAfterKill && !has_ended(program, status); ++look) nap();
+    report({End::timed_out, 0});
+    for (int poll = 0; poll < kPollsAfterKill && !has_ended(program, status); ++poll) poll_pause();
   } else if (WIFEXITED(status)) {
-    tell({End::exited, WEXITSTATUS(status)});
+    report({End::exited, WEXITSTATUS(status)});
   } else {
-    tell({End::killed, WTERMSIG(status)});
+    report({End::killed, WTERMSIG(status)});
   }
   ::_exit(0);
 }
@@ -196,7 +196,7 @@ tl::expected<LimitedProcess, std::string> LimitedProcess::start(const LimitedCom
                           result->to.get(),
                           command.time_limit.count()};
   const pid_t helper = ::fork();
-  if (helper == 0) help(prepared);
+  if (helper == 0) run_helper(prepared);
   if (helper < 0) return problem("cannot fork");
   return LimitedProcess(helper, std::move(result->from), command.time_limit);
 }

@@ -142,12 +142,12 @@ bool StreamServer::serve_clients(const std::set<Peer>& readable, const Callbacks
     if (next == due.end()) next = due.begin();
     last_turn_ = *next;
     due.erase(next);
-    if (connections_.count(last_turn_) != 0) run_once(last_turn_, callbacks);
+    if (connections_.count(last_turn_) != 0) serve_client(last_turn_, callbacks);
   }
   return true;
 }
 
-void StreamServer::run_once(Peer peer, const Callbacks& callbacks) {
+void StreamServer::serve_client(Peer peer, const Callbacks& callbacks) {
   Connection& client = *connections_.at(peer);  // end() keeps it until report_ended()
   if (client.waiting.empty()) {
     client.last_read =

@@ -128,7 +128,7 @@ class StreamServer {
   StreamServer(UnixListener listener, Limits limits, Now now);
   void serve_rank(Peer peer, short events, const Callbacks& callbacks);
   bool serve_clients(const std::set<Peer>& readable, const Callbacks& callbacks);
-  void run_once(Peer peer, const Callbacks& callbacks);
+  void serve_client(Peer peer, const Callbacks& callbacks);
   void dispatch(Peer peer, std::string&& frame, const Callbacks& callbacks);
   bool has_room() const;
   void close_after(Peer peer, const FrameStream::Read& read);
