@@ -135,13 +135,6 @@ class Grouping {
   std::int64_t last_in_year_ = 0;
 };
 
-// "1a2b3c4d" of "run-1a2b3c4d.json"; "" for another name.
-std::string id_of_run_file(const std::string& name) {
-  const bool matches =
-      name.size() > 9 && name.compare(0, 4, "run-") == 0 && name.compare(name.size() - 5, 5, ".json") == 0;
-  return matches ? name.substr(4, name.size() - 9) : "";
-}
-
 std::string ids_of(const std::vector<Run>& runs) {
   std::string ids;
   for (const Run& run : runs) ids += (ids.empty() ? "" : ", ") + run.id;

@@ -9,8 +9,8 @@
 #include <tl/expected.hpp>
 #include <vector>
 
+#include "control/text/output_names.h"
 #include "tools/analyse/rows/problems.h"
-#include "tools/analyse/rows/run_name.h"
 
 namespace gradmon {
 

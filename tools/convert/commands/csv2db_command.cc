@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "control/files/make_directories.h"
-#include "tools/analyse/rows/run_name.h"
+#include "control/text/output_names.h"
 #include "tools/convert/commands/csv_conversion.h"
 #include "tools/convert/database/convert_to_database.h"
 #include "writers/sinks/sqlite/metrics_schema.h"

@@ -4,11 +4,11 @@
 #include <algorithm>
 #include <charconv>
 #include <cstring>
-#include <optional>
 #include <string_view>
 #include <system_error>
 #include <utility>
 
+#include "control/text/output_names.h"
 #include "writers/sinks/csv/csv_text.h"
 #include "writers/sinks/number_format.h"
 
@@ -33,22 +33,6 @@ std::size_t name_columns(const std::vector<RowColumn>& columns) {
 }
 
 constexpr std::uint64_t kMostBeside = 100;  // numbers tried for a file with other columns
-
-// The first and the last step of a file named as path_of() names them; none for another name.
-std::optional<std::pair<std::int64_t, std::int64_t>> steps_of_file(std::string_view name, Kind kind) {
-  const std::string prefix = std::string(name_of(kind)) + "_";
-  if (name.substr(0, prefix.size()) != prefix) return std::nullopt;
-  const char* const end = name.data() + name.size();
-  std::pair<std::int64_t, std::int64_t> steps;
-  const auto first = std::from_chars(name.data() + prefix.size(), end, steps.first);
-  if (first.ec != std::errc() || first.ptr == end || *first.ptr != '-') return std::nullopt;
-  const auto last = std::from_chars(first.ptr + 1, end, steps.second);
-  if (last.ec != std::errc()) return std::nullopt;
-  std::string_view rest(last.ptr, static_cast<std::size_t>(end - last.ptr));
-  if (rest.substr(0, 2) == ".r")
-    rest.remove_prefix(std::min(rest.find_first_not_of("0123456789", 2), rest.size()));
-  return rest == ".csv" ? std::optional(steps) : std::nullopt;
-}
 
 }  // namespace
 
@@ -125,8 +109,8 @@ tl::expected<std::vector<KnownRows>, std::string> CsvSink::rows_there(Kind kind,
   const std::int64_t last_step = first_step + layout_.step_count_per_record - 1;
   std::error_code missing;
   for (const auto& entry : std::filesystem::directory_iterator(directory_, missing)) {
-    const auto steps = steps_of_file(entry.path().filename().string(), kind);
-    if (!steps || steps->first > last_step || steps->second < first_step) continue;
+    const auto file = parse_kind_file(entry.path().filename().string());
+    if (!file || file->kind != kind || file->first_step > last_step || file->last_step < first_step) continue;
     auto known = CsvFile::find_rows(entry.path());
     if (!known) return tl::unexpected(std::move(known.error()));
     all.push_back(std::move(*known));

@@ -10,33 +10,6 @@ namespace {
 
 using Lines = std::vector<std::string>;
 
-TEST_CASE("the name of a rank's directory is read") {
-  const auto name = parse_rank_directory("Nov24_12-04-37-rank13-1a2b3c4d");
-  REQUIRE(name);
-  CHECK(name->time == "Nov24_12-04-37");
-  CHECK(name->rank == 13);
-  CHECK(name->id == "1a2b3c4d");
-  for (const char* other :
-       {"", "Nov24_12-04-37-rank-1a2b3c4d", "Nov24_12-04-37-rank1", "Nov24_12-04-37-rank1-",
-        "Foo24_12-04-37-rank1-1a", "Nov24_12-04-rank1-1a2b3c4d", "Nov00_12-04-37-rank1-1a",
-        "Nov24_25-04-37-rank1-1a", "Nov24_12-04-37-rank99999999999-1a", "anomaly_detected"})
-    CHECK(!parse_rank_directory(other));
-}
-
-TEST_CASE("the name of a kind's file is read") {
-  const auto name = parse_kind_file("exp_avg_sq_100-199.r7.csv");
-  REQUIRE(name);
-  CHECK(name->kind == Kind::exp_avg_sq);
-  CHECK(name->first_step == 100);
-  CHECK(name->last_step == 199);
-  CHECK(name->revision == 7);
-  CHECK(parse_kind_file("actv_grad_0-0.csv")->kind == Kind::actv_grad);
-  for (const char* other :
-       {"", "stack_info.csv", ".actv_0-0.csv.new", "actv_0-0.csv.new", "actv_0.csv", "actv_2-1.csv",
-        "actv_0-0.r.csv", "actv_0-99999999999999999999.csv", "actv_0-0.csv.gz"})
-    CHECK(!parse_kind_file(other));
-}
-
 // "ID: RANK,RANK" for each run.
 Lines grouped(const Lines& directories, const Lines& run_files = {}) {
   const TemporaryDirectory output;

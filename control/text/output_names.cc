@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tools/analyse/rows/run_name.h"
+#include "control/text/output_names.h"
 
 #include <algorithm>
 #include <array>
@@ -67,6 +67,13 @@ std::optional<KindFileName> parse_kind_file(std::string_view name) {
     if (rest == ".csv" && parsed.first_step <= parsed.last_step) return parsed;
   }
   return std::nullopt;
+}
+
+std::string id_of_run_file(std::string_view name) {
+  constexpr std::string_view kEnd = ".json";
+  if (!take(name, "run-") || name.size() <= kEnd.size()) return "";
+  const std::size_t id = name.size() - kEnd.size();
+  return name.substr(id) == kEnd ? std::string(name.substr(0, id)) : "";
 }
 
 }  // namespace gradmon

@@ -29,4 +29,7 @@ struct KindFileName {
 };
 std::optional<KindFileName> parse_kind_file(std::string_view name);
 
+// The id in "run-1a2b3c4d.json"; "" for another name.
+std::string id_of_run_file(std::string_view name);
+
 }  // namespace gradmon
