@@ -160,15 +160,20 @@ tl::expected<std::vector<Run>, std::string> runs_in(const fs::path& output_dir, 
   return Grouping(found, std::move(started)).take();
 }
 
+std::string directory_name(const fs::path& directory) {
+  std::error_code ignored;
+  const fs::path full = fs::absolute(directory, ignored).lexically_normal();
+  return (full.has_filename() ? full : full.parent_path()).filename().string();
+}
+
 tl::expected<Run, std::string> find_run(const fs::path& path, const std::string& id, Problems& problems) {
   constexpr const char* kExpected =
       "; expected the output directory of a job (monitor_output), with directories such as "
       "Nov24_12-04-37-rank0-1a2b3c4d, or one of these directories";
-  const fs::path whole = path.has_filename() ? path : path.parent_path();
-  const std::string id_of_file = id_of_run_file(whole.filename().string());
+  const std::string id_of_file = id_of_run_file(path.filename().string());
   std::error_code ignored;
-  if (!id_of_file.empty() && fs::is_regular_file(whole, ignored))
-    return find_run(whole.has_parent_path() ? whole.parent_path() : ".", id_of_file, problems);
+  if (!id_of_file.empty() && fs::is_regular_file(path, ignored))
+    return find_run(path.has_parent_path() ? path.parent_path() : ".", id_of_file, problems);
 
   auto runs = runs_in(path, problems);
   if (!runs) return tl::unexpected(runs.error() + kExpected);
@@ -176,7 +181,7 @@ tl::expected<Run, std::string> find_run(const fs::path& path, const std::string&
     if (kind_files_in(path, problems).empty())
       return tl::unexpected(path.string() + ": no directory of a rank and no CSV file of gradmon in it" +
                             kExpected);
-    const auto name = parse_rank_directory(whole.filename().string());
+    const auto name = parse_rank_directory(directory_name(path));
     Run one;
     one.id = name ? name->id : "";
     one.started = name ? name->time : "";

@@ -33,6 +33,9 @@ struct Run {
 tl::expected<std::vector<Run>, std::string> runs_in(const std::filesystem::path& output_dir,
                                                     Problems& problems);
 
+// The name of a directory: "b" of "a/b/", that of the working directory of ".".
+std::string directory_name(const std::filesystem::path& directory);
+
 // The run that the user names: an output directory (its newest run, or the run `id`), the directory of one
 // rank, or a file run-{id}.json. The error names what was expected.
 tl::expected<Run, std::string> find_run(const std::filesystem::path& path, const std::string& id,

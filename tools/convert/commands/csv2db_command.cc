@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "control/files/make_directories.h"
-#include "control/text/output_names.h"
+#include "tools/analyse/rows/runs.h"
 #include "tools/convert/commands/csv_conversion.h"
 #include "tools/convert/database/convert_to_database.h"
 #include "writers/sinks/sqlite/metrics_schema.h"
@@ -37,9 +37,7 @@ tl::expected<void, std::string> write_database(const ConversionTasks& tasks, con
 // An error if the database in the directory is, or may be, that of a running job.
 tl::expected<void, std::string> may_be_replaced(const fs::path& directory) {
   std::error_code ignored;
-  const fs::path plain = fs::absolute(directory, ignored).lexically_normal();
-  const fs::path named = plain.has_filename() ? plain : plain.parent_path();
-  bool in_use = parse_rank_directory(named.filename().string()).has_value();
+  bool in_use = parse_rank_directory(directory_name(directory)).has_value();
   for (const char* const companion : {"-wal", "-journal"})
     in_use = in_use || fs::exists((directory / kMetricsFileName).string() + companion, ignored);
   if (!in_use) return {};

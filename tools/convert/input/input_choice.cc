@@ -14,8 +14,7 @@ namespace fs = std::filesystem;
 
 bool is_chosen(const InputChoice& choice, const fs::path& directory) {
   if (!choice.from && !choice.to) return true;
-  const fs::path whole = directory.has_filename() ? directory : directory.parent_path();
-  const auto name = parse_rank_directory(whole.filename().string());
+  const auto name = parse_rank_directory(directory_name(directory));
   return name && (!choice.from || name->in_year >= *choice.from) &&
          (!choice.to || name->in_year <= *choice.to);
 }
@@ -52,7 +51,7 @@ tl::expected<std::vector<RankInput>, std::string> chosen_directories(const Input
   if (ranks.empty())
     return tl::unexpected(choice.path.string() + ": none of " + std::to_string(found) +
                           " directories of ranks is in the time range; expected one as " +
-                          runs.front().ranks.front().path.filename().string());
+                          directory_name(runs.front().ranks.front().path));
   std::vector<RankInput> inputs;
   for (auto& [rank, starts] : ranks) inputs.push_back({rank, std::move(starts)});
   return inputs;

@@ -73,6 +73,22 @@ TEST_CASE(
   CHECK(problems.count() == 0);
 }
 
+TEST_CASE("the working directory can be a rank's directory") {
+  const TemporaryDirectory output;
+  const auto directory = output / "Nov24_12-04-37-rank3-bbbbbbbb";
+  std::filesystem::create_directory(directory);
+  write_text(directory / "actv_0-0.csv", "name,step\n");
+  const auto before = std::filesystem::current_path();
+  std::filesystem::current_path(directory);
+  Problems problems;
+  const auto run = find_run(".", "", problems);
+  std::filesystem::current_path(before);
+  REQUIRE(run);
+  CHECK(run->id == "bbbbbbbb");
+  CHECK(run->ranks.front().rank == 3);
+  CHECK(directory_name(directory / "") == directory.filename());
+}
+
 TEST_CASE("what is no run is refused with what was expected") {
   const TemporaryDirectory output;
   Problems problems;
