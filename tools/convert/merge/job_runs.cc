@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tools/convert/merge/job_runs.h"
 
+#include <map>
 #include <nlohmann/json.hpp>
 #include <set>
 #include <system_error>
@@ -64,22 +65,47 @@ struct Place {
   bool read_by_runs_in = true;  // a run-{id}.json that cannot be read is reported already
 };
 
-tl::expected<Place, std::string> look_at(const fs::path& path, Problems& problems) {
-  std::error_code ignored;
-  const fs::path full = fs::absolute(path, ignored).lexically_normal();
-  const fs::path whole = full.has_filename() ? full : full.parent_path();
-  if (fs::is_directory(whole, ignored)) {
-    auto runs = runs_in(whole, problems);
-    if (!runs) return tl::unexpected(runs.error());
-    if (!runs->empty()) return Place{whole, std::move(*runs)};
-    // find_run() knows a rank's directory by its CSV files; it may have a database alone.
-    if (const auto name = parse_rank_directory(whole.filename().string()))
-      return Place{whole.parent_path(), {Run{name->id, name->time, {{name->rank, whole}}}}, false};
+// Finds the runs that places name. Each output directory is read once, also if many of its runs are named.
+class RunFinder {
+ public:
+  explicit RunFinder(Problems& problems) : problems_(problems) {}
+
+  tl::expected<Place, std::string> find(const fs::path& path) {
+    std::error_code ignored;
+    const fs::path full = fs::absolute(path, ignored).lexically_normal();
+    const fs::path whole = full.has_filename() ? full : full.parent_path();
+    const std::string name = whole.filename().string();
+    if (fs::is_directory(whole, ignored)) {
+      const auto runs = runs_of(whole);
+      if (!runs) return tl::unexpected(runs.error());
+      if (!(*runs)->empty()) return Place{whole, **runs};
+      // find_run() knows a rank's directory by its CSV files; it may have a database alone.
+      if (const auto parsed = parse_rank_directory(name))
+        return Place{whole.parent_path(), {Run{parsed->id, parsed->time, {{parsed->rank, whole}}}}, false};
+    } else if (const std::string id = id_of_run_file(name);
+               !id.empty() && fs::is_regular_file(whole, ignored)) {
+      const auto runs = runs_of(whole.parent_path());
+      if (!runs) return tl::unexpected(runs.error());
+      for (const Run& run : **runs) {
+        if (run.id == id) return Place{whole.parent_path(), {run}};
+      }
+    }
+    auto one = find_run(whole, "", problems_);
+    if (!one) return tl::unexpected(one.error());
+    return Place{whole.parent_path(), {std::move(*one)}};
   }
-  auto one = find_run(whole, "", problems);
-  if (!one) return tl::unexpected(one.error());
-  return Place{whole.parent_path(), {std::move(*one)}};
-}
+
+ private:
+  tl::expected<const std::vector<Run>*, std::string> runs_of(const fs::path& output_dir) {
+    if (const auto known = runs_.find(output_dir); known != runs_.end()) return &known->second;
+    auto runs = runs_in(output_dir, problems_);
+    if (!runs) return tl::unexpected(runs.error());
+    return &runs_.emplace(output_dir, std::move(*runs)).first->second;
+  }
+
+  Problems& problems_;
+  std::map<fs::path, std::vector<Run>> runs_;  // by output directory
+};
 
 }  // namespace
 
@@ -112,9 +138,10 @@ tl::expected<RunNotes, std::string> parse_run_notes(const std::string& text) {
 tl::expected<std::vector<JobRun>, std::string> job_runs(const std::vector<fs::path>& places,
                                                         Problems& problems) {
   std::vector<JobRun> jobs;
+  RunFinder finder(problems);
   std::set<fs::path> known;  // directories of ranks
   for (const fs::path& path : places) {
-    auto place = look_at(path, problems);
+    auto place = finder.find(path);
     if (!place) return tl::unexpected(place.error());
     for (Run& run : place->runs) {
       Run fresh{run.id, run.started, {}};
