@@ -13,7 +13,7 @@
 
 namespace gradmon {
 
-// What was taken from each directory, by index of the run and rank.
+// How much was taken, by index of the run and rank. A rank may have several directories in a run.
 using JobExtents = std::map<std::pair<std::size_t, int>, StartExtent>;
 
 // Makes and fills job_about, job_runs, job_versions, job_ranks, job_revisions and job_problems. `version`: of

@@ -32,7 +32,7 @@ tl::expected<void, std::string> merge_rank(int rank, const std::vector<Start>& s
   for (auto start = starts.rbegin(); start != starts.rend() && !meter.stop; ++start) {
     StartWriter writer(rank, names, scopes, taken, database, meter, problems);
     if (auto written = writer.write(start->directory); !written) return written;
-    extents[{start->run, rank}] = writer.extent();
+    extents[{start->run, rank}].add(writer.extent());
     for (std::size_t kind = 0; kind < kKinds; ++kind)
       taken[kind].insert(writer.steps()[kind].begin(), writer.steps()[kind].end());
   }

@@ -130,9 +130,7 @@ SqliteResult<void> StartWriter::write_records(Kind kind, const std::vector<Recor
     if (!written) return tl::unexpected(written.error());
     steps_[index].insert(step);
     meter_.rows += *written;
-    extent_.rows += *written;
-    extent_.first_step = extent_.first_step < 0 ? step : std::min(extent_.first_step, step);
-    extent_.last_step = std::max(extent_.last_step, step);
+    extent_.add({*written, step, step});
   }
   return {};
 }

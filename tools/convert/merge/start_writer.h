@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <filesystem>
@@ -21,11 +22,18 @@ namespace gradmon {
 // The steps of each kind that a rank has rows of.
 using StepsOfKinds = std::array<std::unordered_set<std::int64_t>, kKinds>;
 
-// How much of a rank was taken from one start of the job. A value.
+// How much of a rank was taken. A value.
 struct StartExtent {
   std::uint64_t rows = 0;
   std::int64_t first_step = -1;  // -1: no row
   std::int64_t last_step = -1;
+
+  void add(const StartExtent& other) {
+    rows += other.rows;
+    if (first_step < 0 || (other.first_step >= 0 && other.first_step < first_step))
+      first_step = other.first_step;
+    last_step = std::max(last_step, other.last_step);
+  }
 };
 
 // Writes what one start of the job has left in the directory of one rank: the rows of its database, then

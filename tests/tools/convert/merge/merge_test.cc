@@ -141,6 +141,17 @@ TEST_CASE("what rows are of comes from the scopes.json of the last start that ha
         TextRows{"1"});
 }
 
+TEST_CASE("of a rank with two directories in one run all rows are counted") {
+  const TemporaryDirectory output, place;
+  RunRank first(output.path(), "Nov24_12-04-37", 0, kFirst, Form::csv);
+  RunRank second(output.path(), "Nov24_12-30-00", 0, kFirst, Form::csv);
+  for (int step = 0; step < 2; ++step) first.write(step, 2, 0);
+  second.write(2, 2, 0);
+  const fs::path file = place / "job.db";
+  REQUIRE(run_convert({"merge", output.path().string(), "-o", file.string()}).code == kExitDone);
+  CHECK(query_rows(file, "SELECT rank, rows, first_step, last_step FROM job_ranks") == TextRows{"0|6|0|2"});
+}
+
 TEST_CASE("a broken scopes.json of a rank with two starts is one problem") {
   const TemporaryDirectory output, place;
   write_job(output);
