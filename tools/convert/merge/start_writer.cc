@@ -48,13 +48,18 @@ SqliteResult<void> StartWriter::write_database(const fs::path& file) {
     problems_.add(file, 0, from.error() + "; the database is left out");
     return {};
   }
+  std::uint64_t partitions = 0;
+  for (const StoredMetric& metric : from->metrics()) partitions += metric.partitions.size();
+  const std::uint64_t size = fs::file_size(file, ignored);
+  const std::uint64_t bytes_of_partition = ignored || partitions == 0 ? 0 : size / partitions;
   for (const StoredMetric& metric : from->metrics()) {
-    if (auto written = write_metric(*from, metric); !written) return written;
+    if (auto written = write_metric(*from, metric, bytes_of_partition); !written) return written;
   }
   return {};
 }
 
-SqliteResult<void> StartWriter::write_metric(RankDatabase& from, const StoredMetric& metric) {
+SqliteResult<void> StartWriter::write_metric(RankDatabase& from, const StoredMetric& metric,
+                                             std::uint64_t bytes_of_partition) {
   auto stored = StoredRecords::make(from, metric, rank_, names_);
   if (!stored) {
     problems_.add(from.path(), 0, stored.error() + "; the metric is left out");
@@ -82,6 +87,7 @@ SqliteResult<void> StartWriter::write_metric(RankDatabase& from, const StoredMet
       }
       if (auto written = write_records(stored->kind(), records); !written) return written;
     }
+    meter_.bytes += bytes_of_partition;
   }
   return {};
 }

@@ -54,7 +54,9 @@ class StartWriter {
 
  private:
   SqliteResult<void> write_database(const std::filesystem::path& file);
-  SqliteResult<void> write_metric(RankDatabase& from, const StoredMetric& metric);
+  // `bytes_of_partition`: what each partition counts for in the meter.
+  SqliteResult<void> write_metric(RankDatabase& from, const StoredMetric& metric,
+                                  std::uint64_t bytes_of_partition);
   SqliteResult<void> write_files(const std::filesystem::path& directory);
   // `records`: of one kind, with ascending steps.
   SqliteResult<void> write_records(Kind kind, const std::vector<Record>& records);
