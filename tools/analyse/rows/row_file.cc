@@ -38,7 +38,12 @@ RowFile::RowFile(std::filesystem::path path, CsvReader::Read read, Problems& pro
 }
 
 void RowFile::take_header() {
-  if (reader_.next(cells_) != CsvReader::Found::row) {
+  const CsvReader::Found found = reader_.next(cells_);
+  if (found == CsvReader::Found::malformed) {
+    problems_.add(path_, 1, reader_.problem() + "; the file is left out");
+    return;
+  }
+  if (found != CsvReader::Found::row) {
     problems_.add(path_, 1, "no whole line; expected a header with the titles \"name\" and \"step\"");
     return;
   }

@@ -71,6 +71,8 @@ TEST_CASE(
 TEST_CASE("a file without a header has no rows and says so") {
   CHECK(read_bytes("").problems ==
         Lines{":1: no whole line; expected a header with the titles \"name\" and \"step\""});
+  CHECK(read_bytes("\"name\"x,step\na,1\n").problems ==
+        Lines{":1: text after a quoted cell; expected a comma or a line end; the file is left out"});
   CHECK(read_bytes("0,a,1,0.5\n").problems.front().find("expected a header") != std::string::npos);
   CHECK(read_bytes(std::string(100'000, '\0')).names.empty());
 }
