@@ -36,7 +36,8 @@ void StepRows::keep(const Row& row) {
   kept.mask = row.mask;
   kept.order = order_of(rank_, kind_, row);
   kept.line = row.line;
-  kept.file = &file_;
+  if (files_.empty() || files_.back().native() != source_.path().native()) files_.push_back(source_.path());
+  kept.file = &files_.back();
   rows_.push_back(kept);
 }
 
@@ -50,9 +51,9 @@ void StepRows::count_repetitions() {
 
 bool StepRows::next() {
   rows_.clear();
+  files_.clear();
   if (ahead_ == nullptr) return false;
   step_ = ahead_->step;
-  file_ = source_.path();
   for (; ahead_ != nullptr && ahead_->step == step_; ahead_ = source_.next()) keep(*ahead_);
   count_repetitions();
   return true;

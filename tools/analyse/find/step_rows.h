@@ -3,6 +3,7 @@
 
 #include <array>
 #include <cstdint>
+#include <deque>
 #include <filesystem>
 #include <vector>
 
@@ -51,7 +52,7 @@ class StepRows {
   const Row* ahead_ = nullptr;  // the first row of the next step; null at the end
   std::int64_t step_ = -1;
   std::vector<StepRow> rows_;
-  std::filesystem::path file_;  // of the step's first row
+  std::deque<std::filesystem::path> files_;  // of the step's rows; entries never move
 };
 
 }  // namespace gradmon
