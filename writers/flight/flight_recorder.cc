@@ -58,7 +58,7 @@ std::optional<FileToWrite> FlightRecorder::on_alert(Step step) {
 tl::expected<void, std::string> FlightRecorder::write() {
   if (!ring_.has_due()) return {};
   const Step first = ring_.oldest();
-  const Step last = ring_.newest();
+  const Step last = ring_.newest_due();
   const auto rows = write_due_rows();
   if (!rows) return tl::unexpected(rows.error());
   log_info("flight recorder: steps " + std::to_string(first.value) + " to " + std::to_string(last.value) +

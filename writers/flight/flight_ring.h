@@ -34,7 +34,8 @@ class FlightRing {
   bool has_due() const { return due_ > 0; }
   // Of the oldest step. The ring must not be empty.
   Step oldest() const { return steps_.front().step; }
-  Step newest() const { return steps_.back().step; }
+  // There must be a due step.
+  Step newest_due() const { return steps_[due_ - 1].step; }
   // The rows of the oldest step that are of its first kind, sorted by sequence. The only statistics are norm
   // and nans.
   std::vector<Record> oldest_rows() const;

@@ -47,12 +47,14 @@ TEST_CASE("the ring keeps the last steps and no more") {
   CHECK(ring.steps() == 3);
   CHECK(ring.rows() == 3);
   CHECK(ring.oldest() == Step{7});
-  CHECK(ring.newest() == Step{9});
   CHECK(ring.lost() == 0);
+  ring.mark_all_due();
+  ring.add(Step{10}, {gradient(10, 0, 1.5)});
+  CHECK(ring.newest_due() == Step{9});
   ring.keep_at_most(1);
-  CHECK(ring.oldest() == Step{9});
+  CHECK(ring.oldest() == Step{10});
   ring.keep_at_most(0);
-  ring.add(Step{10}, {gradient(10, 0, 1)});
+  ring.add(Step{11}, {gradient(11, 0, 1)});
   CHECK((ring.steps() == 0 && ring.rows() == 0));
 }
 
