@@ -119,7 +119,11 @@ tl::expected<fs::path, std::string> replace(const fs::path& file, const Present&
   tl::expected<fs::path, std::string> aside;
   if (present.state == State::broken) aside = keep_aside(file);
   if (aside && ::rename(beside.c_str(), file.c_str()) == 0) return aside;
-  if (aside) aside = failure(file, errno);
+  if (aside) {
+    const int error = errno;
+    if (!aside->empty()) static_cast<void>(::rename(aside->c_str(), file.c_str()));
+    aside = failure(file, error);
+  }
   ::unlink(beside.c_str());
   return aside;
 }
