@@ -9,12 +9,6 @@
 namespace gradmon {
 namespace {
 
-std::string task_of(Kind kind, const Layout& layout) {
-  if (kind == Kind::grad_reduced) return "post_grad";
-  if (kind == Kind::grad_unreduced) return has_micro_step(kind, layout) ? "pre_grad" : "acc_grad";
-  return name_of(kind);
-}
-
 // Of rows read at the same time, the earlier one in `records` counts first.
 std::uint64_t call_id_of(std::size_t row, const std::vector<Record>& records) {
   const std::int64_t read_at = records[row].read_at;

@@ -21,10 +21,7 @@ std::uint8_t anomalies_of(const RowColumn& column, bool of_scalar, bool has_stat
 }
 
 std::vector<WatchedValue> make_watched_values(Kind kind) {
-  Layout all;
-  all.ops.clear();
-  for (std::size_t op = 0; op < kOps; ++op) all.ops.push_back(static_cast<Op>(op));
-  const std::vector<RowColumn> columns = columns_of(kind, all);
+  const std::vector<RowColumn> columns = columns_of(kind, layout_of_all_ops());
   const bool has_statistics = columns.back().source == RowColumn::Source::dtype;
   std::vector<WatchedValue> values;
   for (const RowColumn& column : columns) {

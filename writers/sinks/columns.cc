@@ -51,6 +51,13 @@ bool has_micro_step(Kind kind, const Layout& layout) {
   }
 }
 
+Layout layout_of_all_ops() {
+  Layout layout;
+  layout.ops.clear();
+  for (std::size_t op = 0; op < kOps; ++op) layout.ops.push_back(static_cast<Op>(op));
+  return layout;
+}
+
 std::vector<RowColumn> columns_of(Kind kind, const Layout& layout) {
   ColumnList columns;
   switch (kind) {
@@ -79,12 +86,15 @@ std::vector<RowColumn> columns_of(Kind kind, const Layout& layout) {
   }
 }
 
+const char* task_of(Kind kind, const Layout& layout) {
+  if (kind == Kind::grad_reduced) return "post_grad";
+  if (kind == Kind::grad_unreduced) return layout.micro_step_in_grad_unreduced ? "pre_grad" : "acc_grad";
+  return name_of(kind);
+}
+
 std::vector<std::pair<const char*, double>> titled_values(const Record& record) {
-  Layout all;
-  all.ops.clear();
-  for (std::size_t op = 0; op < kOps; ++op) all.ops.push_back(static_cast<Op>(op));
   std::vector<std::pair<const char*, double>> values;
-  for (const RowColumn& column : columns_of(record.kind, all)) {
+  for (const RowColumn& column : columns_of(record.kind, layout_of_all_ops())) {
     if (column.source != Source::number && column.source != Source::count) continue;
     if (column.is_in(record)) values.emplace_back(column.title, record.values[column.value]);
   }

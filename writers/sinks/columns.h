@@ -22,11 +22,17 @@ struct RowColumn {
   bool is_in(const Record& record) const { return (record.mask >> value & 1U) != 0; }
 };
 
+// A layout with all statistics, in the order of Op.
+Layout layout_of_all_ops();
+
 // None for kinds of histograms, which are no rows.
 std::vector<RowColumn> columns_of(Kind kind, const Layout& layout);
 
 // Whether rows of that kind have a micro step.
 bool has_micro_step(Kind kind, const Layout& layout);
+
+// msprobe's name of the kind, as tags have it: "post_grad".
+const char* task_of(Kind kind, const Layout& layout);
 
 // The values that a record has, each with the title of its column; statistics in the order of Op.
 std::vector<std::pair<const char*, double>> titled_values(const Record& record);

@@ -5,6 +5,7 @@
 #include <array>
 
 #include "control/text/utf8.h"
+#include "writers/sinks/columns.h"
 
 namespace gradmon {
 namespace {
@@ -15,13 +16,6 @@ void append_utf8(std::string& out, std::string_view text) {
     out += bytes == 0 ? std::string_view("\xef\xbf\xbd") : text.substr(at, bytes);
     at += std::max<std::size_t>(bytes, 1);
   }
-}
-
-// msprobe's names of the tasks.
-const char* task_of(Kind kind, const Layout& layout) {
-  if (kind == Kind::grad_reduced) return "post_grad";
-  if (kind == Kind::grad_unreduced) return layout.micro_step_in_grad_unreduced ? "pre_grad" : "acc_grad";
-  return name_of(kind);
 }
 
 }  // namespace
