@@ -9,8 +9,6 @@ SqliteSink::SqliteSink(MetricsFile::Options file, std::shared_ptr<const NameTabl
                        Resume resume, std::shared_ptr<const ScopeTable> scopes)
     : resume_(resume), file_(std::move(file)), rows_(std::move(names), rank, std::move(scopes)) {}
 
-SqliteSink::~SqliteSink() { rows_.release(); }
-
 tl::expected<void, SinkError> SqliteSink::begin_revision(const Layout& layout) {
   rows_.begin_revision(layout);
   return {};

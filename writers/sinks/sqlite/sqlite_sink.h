@@ -25,7 +25,6 @@ class SqliteSink : public Sink {
   // they are not known.
   SqliteSink(MetricsFile::Options file, std::shared_ptr<const NameTable> names, Rank rank,
              Resume resume = Resume::no, std::shared_ptr<const ScopeTable> scopes = nullptr);
-  ~SqliteSink() override;
 
   const char* name() const override { return "sqlite"; }
   void report_parts(OnPart on_part) override { on_part_ = std::move(on_part); }
@@ -53,7 +52,7 @@ class SqliteSink : public Sink {
   // Writer thread only.
   OnPart on_part_;  // null: parts are not reported
   MetricsFile file_;
-  StepWriter rows_;                          // uses file_
+  StepWriter rows_;                          // Keep after file_: its statements die first.
   std::optional<std::uint64_t> committing_;  // rows of the transaction whose commit was tried last
   Doubtful doubtful_;                        // counted as lost; the next transaction removes their rows
 };
