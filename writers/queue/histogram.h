@@ -10,10 +10,9 @@
 
 namespace gradmon {
 
-// The numbers of values in the bins of equal width that divide [-1, 1], as torch.histc counts them: bin i has
-// the values from 2i/30 - 1 up to, but not including, 2(i + 1)/30 - 1; the last bin includes 1. Values
-// outside
-// [-1, 1] and NaN are in no bin.
+// The numbers of values in the bins of equal width that divide [-1, 1], as torch.histc counts them. Bin i has
+// the values from 2i/30 - 1 up to, but not including, 2(i + 1)/30 - 1; the last bin includes 1. NaN and
+// values outside [-1, 1] are in no bin.
 inline constexpr std::size_t kBins = 30;
 using BinCounts = std::array<std::uint64_t, kBins>;
 

@@ -2,12 +2,13 @@
 #pragma once
 
 #include <chrono>
+#include <cstddef>
 #include <functional>
 #include <string>
 #include <utility>
 #include <vector>
 
-#include "writers/queue/marker.h"
+#include "writers/queue/file_to_write.h"
 #include "writers/queue/retrying_sink.h"
 
 namespace gradmon {
