@@ -13,6 +13,7 @@
 
 #include "control/files/descriptor.h"
 #include "control/files/durable_file.h"
+#include "control/files/make_directories.h"
 #include "writers/sinks/csv/csv_rows_there.h"
 
 namespace gradmon {
@@ -25,23 +26,8 @@ tl::unexpected<std::string> failure(const char* verb, const fs::path& path, int 
                         std::system_category().message(error));
 }
 
-// 0 or the error number.
-int make_directory(const fs::path& path) {
-  if (::mkdir(path.c_str(), 0750) == 0 || errno == EEXIST) return 0;
-  if (errno != ENOENT || !path.has_relative_path()) return errno;
-  if (const int error = make_directory(path.parent_path()); error != 0) return error;
-  return ::mkdir(path.c_str(), 0750) == 0 || errno == EEXIST ? 0 : errno;
-}
-
 int open_new(const fs::path& path) {
-  constexpr int kFlags = O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW;
-  const int fd = ::open(path.c_str(), kFlags, 0640);
-  if (fd >= 0 || errno != ENOENT) return fd;
-  if (const int error = make_directory(path.parent_path()); error != 0) {
-    errno = error;
-    return -1;
-  }
-  return ::open(path.c_str(), kFlags, 0640);
+  return ::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0640);
 }
 
 struct Extent {
@@ -139,6 +125,11 @@ tl::expected<CsvFile::Outcome, std::string> CsvFile::create(const fs::path& path
   inode_ = 0;
   const fs::path temporary = path.parent_path() / ("." + path.filename().string() + ".new");
   Descriptor file(open_new(temporary));
+  if (!file.valid() && errno == ENOENT) {
+    if (auto made = make_directories(path.parent_path()); !made)
+      return tl::unexpected(std::move(made.error()));
+    file.reset(open_new(temporary));
+  }
   struct stat seen {};
   if (file.get() < 0 || ::fstat(file.get(), &seen) != 0) return failure("make", path, errno);
   if (!write_all(file.get(), header) || !write_all(file.get(), rows) || !file.close() ||
