@@ -22,8 +22,8 @@ char* write_text(char* at, std::string_view text) {
   return at + text.size();
 }
 
-// The columns that tell a row from the others of its file: up to the step or the micro step.
-std::size_t name_columns(const std::vector<RowColumn>& columns) {
+// The number of the columns that identify a row in its file: up to the step or the micro step.
+std::size_t key_columns(const std::vector<RowColumn>& columns) {
   std::size_t count = 0;
   for (std::size_t i = 0; i < columns.size(); ++i) {
     const RowColumn::Source source = columns[i].source;
@@ -47,7 +47,7 @@ tl::expected<void, SinkError> CsvSink::begin_revision(const Layout& layout) {
     Output& output = outputs_[kind] = Output{};
     output.columns = columns_of(static_cast<Kind>(kind), layout);
     output.header = csv_header(output.columns);
-    output.name_columns = name_columns(output.columns);
+    output.key_columns = key_columns(output.columns);
   }
   return {};
 }
@@ -95,27 +95,32 @@ tl::expected<void, std::string> CsvSink::open(Output& output, Kind kind, std::in
   output.path = path_of(kind, first_step, "");
   output.known.clear();
   if (resume_ == Resume::yes) {
-    auto known = rows_there(kind, first_step);
-    if (!known) return tl::unexpected(std::move(known.error()));
-    output.known = std::move(*known);
+    if (auto found = find_known_rows(output, kind, first_step); !found) return found;
   }
   output.first_step = first_step;
   return {};
 }
 
-tl::expected<std::vector<KnownRows>, std::string> CsvSink::rows_there(Kind kind,
-                                                                      std::int64_t first_step) const {
-  std::vector<KnownRows> all;
+tl::expected<void, std::string> CsvSink::find_known_rows(Output& output, Kind kind,
+                                                         std::int64_t first_step) const {
+  if (output.last_earlier_step && first_step > *output.last_earlier_step) return {};
   const std::int64_t last_step = first_step + layout_.step_count_per_record - 1;
-  std::error_code missing;
-  for (const auto& entry : std::filesystem::directory_iterator(directory_, missing)) {
-    const auto file = parse_kind_file(entry.path().filename().string());
-    if (!file || file->kind != kind || file->first_step > last_step || file->last_step < first_step) continue;
-    auto known = CsvFile::find_rows(entry.path());
+  std::int64_t last_of_all = -1;
+  std::error_code error;
+  for (std::filesystem::directory_iterator entry(directory_, error), end; !error && entry != end;
+       entry.increment(error)) {
+    const auto file = parse_kind_file(entry->path().filename().string());
+    if (!file || file->kind != kind) continue;
+    last_of_all = std::max(last_of_all, file->last_step);
+    if (file->first_step > last_step || file->last_step < first_step) continue;
+    auto known = CsvFile::find_rows(entry->path());
     if (!known) return tl::unexpected(std::move(known.error()));
-    all.push_back(std::move(*known));
+    output.known.push_back(std::move(*known));
   }
-  return all;
+  if (error && error != std::errc::no_such_file_or_directory)
+    return tl::unexpected("cannot read " + directory_.string() + ": " + error.message());
+  if (!error && !output.last_earlier_step) output.last_earlier_step = last_of_all;
+  return {};
 }
 
 // Revisions are counted within a job, so an earlier job may have a file of the same name. Then the next
@@ -148,15 +153,15 @@ void CsvSink::append_row(const Record& record, const Output& output) {
   const std::size_t room = output.columns.size() * kNumberRoom + target.cell.size() + shape.cell.size();
   char* const begin = rows_.room(room);
   char* at = begin;
-  char* name_end = begin;
+  char* key_end = begin;
   for (std::size_t i = 0; i < output.columns.size(); ++i) {
     at = write_cell(at, record, output.columns[i], target, shape);
-    if (i + 1 == output.name_columns) name_end = at;
+    if (i + 1 == output.key_columns) key_end = at;
     *at++ = ',';
   }
   at[-1] = '\n';
   const auto has_it = [&](const KnownRows& known) {
-    return known.has_step(record.step) && known.has(record.step, std::string(begin, name_end));
+    return known.has_step(record.step) && known.has(record.step, std::string(begin, key_end));
   };
   if (!std::any_of(output.known.begin(), output.known.end(), has_it)) rows_.extend_to(at);
 }

@@ -8,6 +8,7 @@
 #include <filesystem>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -40,11 +41,13 @@ class CsvSink : public Sink {
   struct Output {
     std::vector<RowColumn> columns;
     std::string header;
-    std::size_t name_columns = 0;  // those that tell a row from the others: up to step or micro_step
+    std::size_t key_columns = 0;   // those that identify a row: up to step or micro_step
     std::int64_t first_step = -1;  // of the file at `path`
     std::filesystem::path path;
     CsvFile file;
     std::vector<KnownRows> known;  // of the files for this range of steps
+    // The last step in the names of the files that earlier processes wrote; not set: not looked for yet.
+    std::optional<std::int64_t> last_earlier_step;
   };
 
   // A name or a shape as a cell.
@@ -54,11 +57,12 @@ class CsvSink : public Sink {
   };
 
   tl::expected<void, std::string> write_kind(Kind kind, Step step, const Record* begin, const Record* end);
-  // Sets the path, and finds the rows that are there. After an error, the next call tries again.
+  // Sets the path, and finds the rows that earlier processes wrote. After an error, the next call tries
+  // again.
   tl::expected<void, std::string> open(Output& output, Kind kind, std::int64_t first_step);
-  // The rows of all files of an earlier process that may have these steps: it may have had other columns, or
-  // another number of steps in a file.
-  tl::expected<std::vector<KnownRows>, std::string> rows_there(Kind kind, std::int64_t first_step) const;
+  // Finds the rows of all files that may have steps of the file at output.path: an earlier process may have
+  // had other columns, or another number of steps in a file. Behind output.last_earlier_step there are none.
+  tl::expected<void, std::string> find_known_rows(Output& output, Kind kind, std::int64_t first_step) const;
   // Appends the collected rows to the file after path_of(kind, first_step, "") that has this revision's
   // columns, or is missing.
   tl::expected<CsvFile::Outcome, std::string> append_beside(Output& output, Kind kind,
