@@ -8,9 +8,9 @@
 #include <string>
 #include <vector>
 
+#include "hooks/names/squash_name.h"
 #include "hooks/observe/forward_listener.h"
 #include "hooks/rows/hook_settings.h"
-#include "hooks/names/squash_name.h"
 
 namespace gradmon {
 

@@ -6,8 +6,8 @@
 #include <memory>
 #include <optional>
 
-#include "hooks/observe/call_site.h"
 #include "hooks/collectives/collective_observer.h"
+#include "hooks/observe/call_site.h"
 #include "hooks/observe/native_call_sites.h"
 #include "hooks/rows/probe.h"
 

@@ -29,7 +29,7 @@ struct TargetSelection {
 struct UnmatchedPattern {
   std::string pattern;
   std::vector<std::string> suggestions;  // up to three names of the model, the closest first; may be empty
-  std::string error;                 // why the pattern is not valid RE2; empty if it is valid
+  std::string error;                     // why the pattern is not valid RE2; empty if it is valid
 };
 
 struct MatchReport {

@@ -5,9 +5,9 @@
 #include <string>
 #include <vector>
 
-#include "hooks/rows/hook_settings.h"
 #include "hooks/names/squash_name.h"
 #include "hooks/names/target_match.h"
+#include "hooks/rows/hook_settings.h"
 
 namespace gradmon {
 

@@ -22,7 +22,7 @@
 namespace gradmon {
 namespace {
 
-constexpr std::int64_t kBasis = 48;    // maximum vectors of a Lanczos run
+constexpr std::int64_t kBasis = 48;        // maximum vectors of a Lanczos run
 constexpr std::int64_t kEstimateEach = 4;  // products between two estimates
 
 // WᵀW / ‖W‖_F². Its largest eigenvalue is between 1 / size() and 1.
