@@ -46,12 +46,12 @@ class CollectiveReadings::Launch : public CollectiveListener::CallScope {
       : readings_(std::move(readings)), outputs_(std::move(outputs)) {}
 
   void on_return(const c10::intrusive_ptr<c10d::Work>& work) override {
-    readings_->fuse_.guard(outputs_->op, [&] { readings_->launched(std::move(outputs_), work); });
+    readings_->fuse_.guard(outputs_->op, [&] { readings_->launched(outputs_, work); });
   }
 
  private:
   const std::shared_ptr<CollectiveReadings> readings_;
-  std::shared_ptr<Outputs> outputs_;
+  const std::shared_ptr<Outputs> outputs_;
 };
 
 CollectiveReadings::CollectiveReadings(const CollectiveSettings& settings, double eps,
@@ -123,7 +123,7 @@ void CollectiveReadings::note_logged(const std::string& line) {
   if (logged_.size() == kMostLogged) collected_.log.push_back("further calls are not logged");
 }
 
-void CollectiveReadings::launched(std::shared_ptr<Outputs> outputs,
+void CollectiveReadings::launched(const std::shared_ptr<Outputs>& outputs,
                                   const c10::intrusive_ptr<c10d::Work>& work) {
   if (!work) {
     const std::lock_guard lock(mutex_);
@@ -137,7 +137,7 @@ void CollectiveReadings::launched(std::shared_ptr<Outputs> outputs,
     if (too_late(*outputs)) return;
     if (futureless_.count(sort) != 0) {
       outputs->work = work;
-      without_future_.push_back(std::move(outputs));
+      without_future_.push_back(outputs);
       return;
     }
   }
@@ -145,7 +145,7 @@ void CollectiveReadings::launched(std::shared_ptr<Outputs> outputs,
   const std::lock_guard lock(mutex_);
   futureless_.insert(sort);
   outputs->work = work;
-  without_future_.push_back(std::move(outputs));
+  without_future_.push_back(outputs);
 }
 
 bool CollectiveReadings::add_callback(const std::shared_ptr<Outputs>& outputs, c10d::Work& work) {

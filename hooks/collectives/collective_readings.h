@@ -86,7 +86,7 @@ class CollectiveReadings : public CollectiveListener,
 
   std::unique_ptr<CallScope> begin(CollectiveCall call);
   void note_logged(const std::string& line);  // with mutex_ held
-  void launched(std::shared_ptr<Outputs> outputs, const c10::intrusive_ptr<c10d::Work>& work);
+  void launched(const std::shared_ptr<Outputs>& outputs, const c10::intrusive_ptr<c10d::Work>& work);
   bool add_callback(const std::shared_ptr<Outputs>& outputs, c10d::Work& work);
   void completed(Outputs& outputs, Completion completion);
   void read_outputs(const Outputs& outputs);

@@ -119,6 +119,20 @@ TEST_CASE("a call that throws is counted as failed") {
   CHECK(fixture.end().failed == 1);
 }
 
+// Throws where other works say that they have no future.
+class UnusableWork : public c10d::Work {
+ public:
+  c10::intrusive_ptr<c10::ivalue::Future> getFuture() override { throw 1; }
+};
+
+TEST_CASE("a failure after a call has returned names the operator of the call") {
+  ReadingsFixture fixture;
+  fixture.readings->on_call({"all_reduce", "gloo", 2, 0, {}, {at::ones({4})}})
+      ->on_return(c10::make_intrusive<UnusableWork>());
+  REQUIRE(fixture.readings->failure());
+  CHECK(fixture.readings->failure()->target == "all_reduce");
+}
+
 TEST_CASE("outputs written to before they are read are counted and have no row") {
   ReadingsFixture fixture;
   at::Tensor tensor = at::ones({4});
