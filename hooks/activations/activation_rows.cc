@@ -4,8 +4,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "control/log.h"
-
 namespace gradmon {
 
 void ActivationRows::begin_step() {
@@ -30,12 +28,7 @@ void ActivationRows::add(Row row, const at::Tensor& tensor, const ScopeText& sco
 
 bool ActivationRows::is_full() {
   const std::lock_guard lock(mutex_);
-  const bool full = rows_.size() >= most_rows_;
-  if (full && !std::exchange(told_of_bound_, true))
-    log_warn("a step has more than " + std::to_string(most_rows_) +
-             " rows of activations; the rest is left out. Does no watched optimizer step any more? Then "
-             "watch() the one that does, or call step() at the end of each iteration");
-  return full;
+  return limit_.reached(rows_.size());
 }
 
 void ActivationRows::note_not_applicable(const std::string& name, const std::string& why) {

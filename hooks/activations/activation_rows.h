@@ -14,6 +14,7 @@
 
 #include "hooks/activations/reading_cache.h"
 #include "hooks/observe/hook_gate.h"
+#include "hooks/rows/step_limit.h"
 
 namespace gradmon {
 
@@ -33,7 +34,7 @@ class ActivationRows {
 
   // `fuse` must outlive the last end_step().
   ActivationRows(double eps, HookFuse& fuse, std::size_t most_rows = kMostRows)
-      : most_rows_(most_rows), cache_(eps), fuse_(fuse) {}
+      : cache_(eps), limit_(most_rows, "rows of activations"), fuse_(fuse) {}
 
   void begin_step();
   void end_step() noexcept {
@@ -50,8 +51,8 @@ class ActivationRows {
   // Reads the tensor, unless it was read before, and adds the row. Call it within enter() or a forward
   // listener. A gradient replaces an earlier one of the same name and micro step: several passes went
   // through the graph, or a recomputation has hooked the same tensor.
-  // `scope`: what the tensor is of, if it does not say so itself. Once the step has `most_rows`, no row is
-  // added, and the log says so: a program whose steps never end must not fill the memory.
+  // `scope`: what the tensor is of, if it does not say so itself. No row is added once the step has
+  // `most_rows`: see StepLimit.
   void add(Row row, const at::Tensor& tensor, const ScopeText& scope = {});
   // Call it after reading a tensor within a compiled graph, whose kernels reuse its memory for other tensors.
   void forget_readings() { cache_.forget(); }
@@ -77,9 +78,9 @@ class ActivationRows {
   void keep(Row row);
   bool is_full();
 
-  const std::size_t most_rows_;  // of a step
   // Own synchronisation.
   ReadingCache cache_;
+  StepLimit limit_;
   HookGate gate_;
   std::atomic<std::uint64_t> late_{0};
   std::atomic<std::uint64_t> step_{0};
@@ -88,7 +89,6 @@ class ActivationRows {
   std::mutex mutex_;
   // Guarded by mutex_.
   std::vector<Row> rows_;
-  bool told_of_bound_ = false;
   // Index in rows_ of each gradient, by stage, name and micro step.
   std::map<std::tuple<int, std::string, int>, std::size_t> gradients_;
   std::map<std::string, std::string> not_applicable_;

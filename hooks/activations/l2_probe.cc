@@ -45,7 +45,10 @@ at::Tensor input(const ForwardTensors& inputs, const char* key) {
 
 L2Probe::L2Probe(const HookSettings& settings, const WatchedModel& model, RecordStream& stream,
                  std::vector<UnmatchedPattern>& unmatched)
-    : stream_(stream), order_(settings.l2->order), attention_names_(settings.l2->attention) {
+    : stream_(stream),
+      order_(settings.l2->order),
+      attention_names_(settings.l2->attention),
+      limit_(kMostFindings, "rows of L2 features") {
   const L2Settings& l2 = *settings.l2;
   const std::vector<TargetName> names = module_names(model.modules);
   const std::vector<std::string> recorded = l2_record_names(settings, names);
@@ -91,14 +94,14 @@ void L2Probe::begin_step(Step) {
   reported_by_program_.clear();
 }
 
-bool L2Probe::told_of(std::size_t module, int micro_step) {
+bool L2Probe::is_reported(std::size_t module, int micro_step) {
   const std::lock_guard lock(mutex_);
   return reported_by_program_.count({module, micro_step}) > 0;
 }
 
 void L2Probe::before_forward(const ForwardVisit& visit, const ForwardTensors& inputs) {
   const Module& module = modules_[visit.module];
-  if (!module.attention || visit.recomputed || told_of(visit.module, visit.micro_step)) return;
+  if (!module.attention || visit.recomputed || is_reported(visit.module, visit.micro_step)) return;
   Finding finding;
   finding.of_inputs = visit.module;
   finding.name = at_call(module.name + ".attention", visit.call);
@@ -116,9 +119,10 @@ void L2Probe::abandoned(const ForwardVisit& visit) {
   };
   const std::lock_guard lock(mutex_);
   findings_.erase(std::remove_if(findings_.begin(), findings_.end(), of_it), findings_.end());
-  for (auto told = reported_by_program_.begin(); told != reported_by_program_.end();) {
-    const bool forgotten = modules_[told->first].vpp_stage == vpp_stage && told->second == visit.micro_step;
-    told = forgotten ? reported_by_program_.erase(told) : std::next(told);
+  for (auto call = reported_by_program_.begin(); call != reported_by_program_.end();) {
+    const auto [module, micro_step] = *call;
+    const bool forgotten = modules_[module].vpp_stage == vpp_stage && micro_step == visit.micro_step;
+    call = forgotten ? reported_by_program_.erase(call) : std::next(call);
   }
 }
 
@@ -211,6 +215,10 @@ void L2Probe::Finding::set(const RouterFeature& feature, Column column) {
 
 template <typename Read>
 void L2Probe::keep(Finding finding, Read&& read) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (limit_.reached(findings_.size())) return;
+  }
   finding.read_at = reading_time();
   try {
     finding.why = read(finding);
@@ -218,7 +226,7 @@ void L2Probe::keep(Finding finding, Read&& read) {
     finding.why = first_line(error.what());
   }
   const std::lock_guard lock(mutex_);
-  if (findings_.size() < kMostFindings) findings_.push_back(std::move(finding));
+  findings_.push_back(std::move(finding));
 }
 
 void L2Probe::write_rows(RowWriter& rows) {

@@ -17,6 +17,7 @@
 #include "hooks/observe/forward_listener.h"
 #include "hooks/rows/hook_settings.h"
 #include "hooks/rows/probe.h"
+#include "hooks/rows/step_limit.h"
 #include "hooks/stats/router_features.h"
 #include "hooks/stats/weight_spectrum.h"
 
@@ -87,10 +88,12 @@ class L2Probe : public Probe, public ForwardListener {
                     std::vector<UnmatchedPattern>& unmatched);
   void attention(Finding finding, const at::Tensor& q, const at::Tensor& k, Causal causal);
   void read_weight(Weight& weight);
-  // Fills the finding by read(), and keeps it. What torch throws makes the finding not applicable.
+  // Fills the finding by read(), and keeps it. What torch throws makes the finding not applicable. Does
+  // nothing if the step is full.
   template <typename Read>
   void keep(Finding finding, Read&& read);
-  bool told_of(std::size_t module, int micro_step);
+  // Whether the program has passed Q and K of this module to attention() in this micro step.
+  bool is_reported(std::size_t module, int micro_step);
 
   // Constant after construction.
   RecordStream& stream_;
@@ -102,11 +105,13 @@ class L2Probe : public Probe, public ForwardListener {
   std::vector<Weight> weights_;
   bool weights_read_ = false;
 
+  StepLimit limit_;  // own synchronisation
+
   std::mutex mutex_;
   // Guarded by mutex_.
   std::vector<Finding> findings_;
-  std::set<std::pair<std::size_t, int>>
-      reported_by_program_;  // (module, micro step) of each attention() call for a module
+  // (module, micro step) of each attention() call for a module
+  std::set<std::pair<std::size_t, int>> reported_by_program_;
 };
 
 }  // namespace gradmon
