@@ -3,8 +3,6 @@
 
 #include <ATen/TensorOperators.h>
 #include <c10/core/GradMode.h>
-#include <torch/csrc/autograd/function.h>
-#include <torch/csrc/autograd/function_hook.h>
 #include <torch/csrc/autograd/variable.h>
 
 #include <algorithm>
@@ -14,8 +12,8 @@
 
 #include "control/log.h"
 #include "hooks/gradients/accumulator.h"
+#include "hooks/gradients/accumulator_hook.h"
 #include "hooks/gradients/gradient_mark.h"
-#include "hooks/observe/compiled_autograd.h"
 #include "hooks/observe/graph_node.h"
 #include "hooks/rows/wrapper_tensor.h"
 
@@ -25,20 +23,6 @@ namespace {
 using torch::autograd::variable_list;
 
 constexpr std::size_t kMostDeliveries = std::size_t{1} << 16;  // of a parameter in a step
-
-class DeliveryHook : public IgnoredByCompiledAutograd<torch::autograd::FunctionPostHook> {
- public:
-  explicit DeliveryHook(std::function<void(const variable_list&)> delivered)
-      : delivered_(std::move(delivered)) {}
-
-  variable_list operator()(const variable_list& outputs, const variable_list& inputs) override {
-    delivered_(inputs);
-    return outputs;
-  }
-
- private:
-  std::function<void(const variable_list&)> delivered_;
-};
 
 bool all_zeros(const TensorStats& stats) {
   const auto value = [&](Op op) { return stats.values[static_cast<std::size_t>(op)]; };
@@ -63,14 +47,14 @@ class GradientHooks::Slot {
     const at::Tensor& parameter = watched_.tensor;
     may_be_overtaken_ = false;
     if (be_first()) return;
-    if (accumulator_ && !fits(*accumulator_, parameter)) detach();
+    if (hook_.accumulator() && !fits(*hook_.accumulator(), parameter)) detach();
     // A frozen parameter keeps its accumulator, which receives the gradients once it is unfrozen.
     if (!parameter.requires_grad()) return;
     may_be_overtaken_ = !has_post_accumulate_hooks(parameter);
     const bool wanted = parameter.is_leaf() && parameter.numel() > 0 &&
                         watched_.gradient_source != UnreducedSource::delivered;
     auto accumulator = wanted ? torch::autograd::impl::grad_accumulator(parameter) : nullptr;
-    if (accumulator == accumulator_) return;
+    if (accumulator == hook_.accumulator()) return;
     detach();
     if (accumulator) attach(std::move(accumulator));
   }
@@ -88,7 +72,7 @@ class GradientHooks::Slot {
     if (!leaf.defined() || !leaf.is_leaf() || !leaf.requires_grad() || leaf.numel() == 0) return;
     auto accumulator = torch::autograd::impl::grad_accumulator(leaf);
     const std::lock_guard lock(mutex_);
-    if (accumulator == accumulator_) return;
+    if (accumulator == hook_.accumulator()) return;
     detach();
     leaf_ = leaf;
     attach(std::move(accumulator));
@@ -98,8 +82,7 @@ class GradientHooks::Slot {
     const std::lock_guard lock(mutex_);
     delivered_ = moved_to_main_ = left_unread_ = has_non_zeros_ = false;
     postponed_.reset();
-    used_count_.reset();
-    delivery_count_ = 0;
+    deliveries_.begin_step();
     before_ = GradientMark::of(watched_.tensor);
   }
 
@@ -119,22 +102,19 @@ class GradientHooks::Slot {
   // follows in this step.
   void before_update() {
     const std::lock_guard lock(mutex_);
-    if (delivery_count_ > used()) left_unread_ = postponed_.has_value();
+    if (deliveries_.unused()) left_unread_ = postponed_.has_value();
     postponed_.reset();
     last_mark_.reset();
     moved_to_main_ = false;
-    if (hooks_.settings_.reads == GradientReads::last_of_step && delivery_count_ == 2) {
-      std::swap(deliveries_[0].reading, deliveries_[1].reading);  // keeps the order of the first arrivals
-      delivery_count_ = 1;
-    }
-    used_count_ = delivery_count_;
+    if (hooks_.settings_.reads == GradientReads::last_of_step) deliveries_.keep_last_of_two();
+    deliveries_.mark_used();
   }
 
   // Makes a postponed reading now, unless this pass will deliver to the parameter.
   void read_postponed() {
     const Elsewhere elsewhere = gradient_elsewhere();
     const std::lock_guard lock(mutex_);
-    if (!postponed_ || reaches(accumulator_)) return;
+    if (!postponed_ || reaches(hook_.accumulator())) return;
     if (gathers() || *postponed_ == GradientMark::of(leaf())) return read_accumulated(elsewhere);
     postponed_.reset();
     accumulated().reading.mark_not_applicable("the program changed the gradient between micro batches");
@@ -142,7 +122,7 @@ class GradientHooks::Slot {
 
   bool unread() const {
     const std::lock_guard lock(mutex_);
-    return left_unread_ || (postponed_ && !used_count_);
+    return left_unread_ || (postponed_ && !deliveries_.updated());
   }
 
   // For a parameter whose gradient a framework passes.
@@ -168,10 +148,7 @@ class GradientHooks::Slot {
   template <typename Take>
   void each_delivery(Take take) const {
     const std::lock_guard lock(mutex_);
-    if (!delivered_) return;  // only zeros were delivered
-    for (std::size_t i = 0; i < used_count_.value_or(delivery_count_); ++i) {
-      if (deliveries_[i].reading.has_value) take(deliveries_[i]);
-    }
+    if (delivered_) deliveries_.each_used(take);  // else only zeros were delivered
   }
 
  private:
@@ -202,19 +179,14 @@ class GradientHooks::Slot {
   }
 
   void attach(NodePointer accumulator) {
-    accumulator_ = std::move(accumulator);
-    key_ = accumulator_->add_post_hook(
-        std::make_unique<DeliveryHook>([this](const variable_list& inputs) { delivered(inputs); }));
-    if (watched_.main_gradient) return;  // Stay last: run after the hook that adds to the main gradient.
-    auto& hooks = accumulator_->post_hooks();
-    std::rotate(hooks.begin(), hooks.end() - 1, hooks.end());
+    // With a main gradient, run after the hook that adds to it.
+    const auto order = watched_.main_gradient ? AccumulatorHook::Order::last : AccumulatorHook::Order::first;
+    hook_.attach(std::move(accumulator), order, [this](const variable_list& inputs) { delivered(inputs); });
   }
 
   void detach() noexcept {
     if (take_off_first_) std::exchange(take_off_first_, nullptr)();
-    if (!accumulator_) return;
-    accumulator_->del_post_hook(key_);
-    accumulator_.reset();
+    hook_.detach();
     leaf_.reset();
   }
 
@@ -263,9 +235,8 @@ class GradientHooks::Slot {
   GradientDelivery& micro_batch_delivery() {
     if (hooks_.settings_.reads == GradientReads::last_of_step) return accumulated();
     const int micro_step = micro_batches_.enter().index;
-    const bool repeated =
-        delivery_count_ > used() && deliveries_[delivery_count_ - 1].micro_step == micro_step;
-    return repeated ? deliveries_[delivery_count_ - 1] : next(micro_step);
+    GradientDelivery* const known = delivery_in(micro_step);
+    return known ? *known : next(micro_step);
   }
 
   bool armed() const { return hooks_.armed_.load(std::memory_order_acquire); }
@@ -300,9 +271,9 @@ class GradientHooks::Slot {
 
   void read_micro_batch(const variable_list& inputs, const Elsewhere& elsewhere) {
     const int micro_step = micro_batches_.enter().index;
-    if (delivery_count_ > used() && deliveries_[delivery_count_ - 1].micro_step == micro_step) {
+    if (GradientDelivery* const known = delivery_in(micro_step)) {
       hooks_.repeated_.fetch_add(1, std::memory_order_relaxed);
-      return read(deliveries_[delivery_count_ - 1], elsewhere);
+      return read(*known, elsewhere);
     }
     GradientDelivery& delivery = next(micro_step);
     if (elsewhere.main.fused_accumulation)
@@ -336,20 +307,23 @@ class GradientHooks::Slot {
 
   // For last_of_step: the delivery of the gradient that the next update will use.
   GradientDelivery& accumulated() {
-    return delivery_count_ > used() ? deliveries_[delivery_count_ - 1] : next(0);
+    GradientDelivery* const unused = deliveries_.unused();
+    return unused ? *unused : next(0);
   }
 
-  std::size_t used() const { return used_count_.value_or(0); }
+  // For each_micro_batch: the delivery of this micro batch; null if it would be the first one.
+  GradientDelivery* delivery_in(int micro_step) {
+    GradientDelivery* const unused = deliveries_.unused();
+    return unused && unused->micro_step == micro_step ? unused : nullptr;
+  }
 
   GradientDelivery& next(int micro_step) {
     delivered_ = true;
-    const bool full = delivery_count_ == kMostDeliveries;  // does the step ever end? The last one is reused.
-    if (!full && delivery_count_++ == deliveries_.size()) deliveries_.emplace_back();
-    GradientDelivery& delivery = deliveries_[delivery_count_ - 1];
+    if (hooks_.limit_.reached(deliveries_.count())) return left_out_;
+    GradientDelivery& delivery = deliveries_.add();
     delivery.parameter = parameter_;
-    if (!full) delivery.arrival = hooks_.arrivals_.fetch_add(1, std::memory_order_relaxed) + 1;
+    delivery.arrival = hooks_.arrivals_.fetch_add(1, std::memory_order_relaxed) + 1;
     delivery.micro_step = micro_step;
-    delivery.reading.has_value = false;
     return delivery;
   }
 
@@ -390,8 +364,7 @@ class GradientHooks::Slot {
   MicroBatches& micro_batches_;  // of the parameter's chunk
   // Changed by the training thread only, at step boundaries and in gathered().
   at::Tensor leaf_;  // the gathered tensor; undefined: the parameter itself
-  NodePointer accumulator_;
-  std::uintptr_t key_ = 0;
+  AccumulatorHook hook_;
   std::function<void()> take_off_first_;  // null: no post-accumulate hook
   bool may_be_overtaken_ = false;         // there was no post-accumulate hook when the step began
 
@@ -405,16 +378,17 @@ class GradientHooks::Slot {
   bool moved_to_main_ = false;  // in this step: see detect_moved_gradient()
   // Mark after the last unread delivery; unset if there was none.
   std::optional<std::optional<GradientMark>> postponed_;
-  bool left_unread_ = false;                  // the last update used a gradient that had not been read
-  std::vector<GradientDelivery> deliveries_;  // the first `delivery_count_` belong to this step
-  std::size_t delivery_count_ = 0;
-  // Number of deliveries, from the first, of gradients that an update has used; unset: no update yet.
-  std::optional<std::size_t> used_count_;
+  bool left_unread_ = false;  // the last update used a gradient that had not been read
+  GradientDeliveries deliveries_;
+  GradientDelivery left_out_;  // the one after kMostDeliveries; has no row
 };
 
 GradientHooks::GradientHooks(const std::vector<WatchedTensor>& watched, GradientHookSettings settings,
                              HookFuse& fuse)
-    : watched_(watched), fuse_(fuse), settings_(settings) {
+    : watched_(watched),
+      fuse_(fuse),
+      settings_(settings),
+      limit_(kMostDeliveries, "gradients of a parameter") {
   for (std::size_t i = 0; i < watched_.size(); ++i) slots_.push_back(std::make_unique<Slot>(i, *this));
 }
 

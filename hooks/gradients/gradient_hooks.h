@@ -13,10 +13,12 @@
 #include <mutex>
 #include <vector>
 
+#include "hooks/gradients/gradient_deliveries.h"
 #include "hooks/gradients/micro_batches.h"
 #include "hooks/rows/hook_settings.h"
 #include "hooks/rows/probe.h"
 #include "hooks/rows/reading.h"
+#include "hooks/rows/step_limit.h"
 
 namespace gradmon {
 
@@ -30,14 +32,6 @@ struct GradientHookSettings {
   int micro_batches = 1;
   double eps = 1e-8;
   std::shared_ptr<const GradientScales> scales = {};  // null: 1
-};
-
-// One reading of a gradient.
-struct GradientDelivery {
-  std::size_t parameter = 0;
-  std::uint64_t arrival = 0;  // from 1: order of the first deliveries in the step
-  int micro_step = 0;         // set for each_micro_batch only
-  Reading reading;
 };
 
 // Training thread, at step boundaries. Hook bodies run on any thread that runs a backward, including
@@ -124,6 +118,7 @@ class GradientHooks : public Probe {
   std::atomic<bool> armed_{false};
   std::atomic<std::uint64_t> arrivals_{0};
   std::atomic<std::uint64_t> repeated_{0};
+  StepLimit limit_;  // of the deliveries of one parameter
   // Training thread only.
   bool repeats_logged_ = false;
   // Held during a delivery in which another parameter may have to be read, too. Lock it before the mutex

@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+// The readings of one parameter's gradient in one step, and which of them an update has used.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "hooks/rows/reading.h"
+
+namespace gradmon {
+
+// One reading of a gradient.
+struct GradientDelivery {
+  std::size_t parameter = 0;
+  std::uint64_t arrival = 0;  // from 1: order of the first deliveries in the step
+  int micro_step = 0;         // set for each_micro_batch only
+  Reading reading;
+};
+
+// Not thread-safe; the owner locks. Reuses its memory in every step.
+class GradientDeliveries {
+ public:
+  void begin_step() {
+    count_ = 0;
+    used_.reset();
+  }
+
+  std::size_t count() const { return count_; }
+  // Whether an update has come in this step.
+  bool updated() const { return used_.has_value(); }
+  // The last delivery; null if there is none since the last update.
+  GradientDelivery* unused() { return count_ > used_.value_or(0) ? &deliveries_[count_ - 1] : nullptr; }
+
+  // Adds a delivery without a reading. Invalidates earlier references.
+  GradientDelivery& add() {
+    if (count_++ == deliveries_.size()) deliveries_.emplace_back();
+    GradientDelivery& delivery = deliveries_[count_ - 1];
+    delivery.reading.has_value = false;
+    return delivery;
+  }
+  // An update is about to use all deliveries so far.
+  void mark_used() { used_ = count_; }
+  // Of two deliveries keeps the second one's reading, with the first one's arrival.
+  void keep_last_of_two() {
+    if (count_ != 2) return;
+    std::swap(deliveries_[0].reading, deliveries_[1].reading);
+    count_ = 1;
+  }
+
+  // Passes the readings that an update has used; all readings if no update came.
+  template <typename Take>
+  void each_used(Take take) const {
+    for (std::size_t i = 0; i < used_.value_or(count_); ++i) {
+      if (deliveries_[i].reading.has_value) take(deliveries_[i]);
+    }
+  }
+
+ private:
+  std::vector<GradientDelivery> deliveries_;  // the first `count_` belong to this step
+  std::size_t count_ = 0;
+  std::optional<std::size_t> used_;  // how many, from the first; unset: no update yet
+};
+
+}  // namespace gradmon
