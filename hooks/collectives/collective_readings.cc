@@ -30,6 +30,13 @@ std::string shapes_text(const std::vector<at::Tensor>& tensors) {
   return text.empty() ? "no tensor" : text;
 }
 
+// A row with a reading that is not applicable is not applicable as a whole.
+void add_to_row(std::vector<Reading>& row, Reading reading) {
+  if (row.size() < CollectiveReadings::kMostCalls) return row.push_back(std::move(reading));
+  row.front().mark_not_applicable("one step has more than " + std::to_string(CollectiveReadings::kMostCalls) +
+                                  " calls from this line");
+}
+
 std::string log_line(const CollectiveCall& call, const CallSite& site) {
   std::string text = call.op + "@" + site.place + ": " + shapes_text(call.inputs) + " -> " +
                      shapes_text(call.outputs) + "; " + call.group + ", rank " +
@@ -69,7 +76,7 @@ void CollectiveReadings::open() {
 }
 
 void CollectiveReadings::close() noexcept {
-  fuse_.guard("", [&] { check_finished_calls(); });
+  fuse_.guard("a collective call", [&] { check_finished_calls(); });
   std::vector<std::shared_ptr<Outputs>> incomplete;  // released without the lock
   std::unique_lock lock(mutex_);
   unread_.wait(lock, [&] { return reading_ == 0; });
@@ -223,7 +230,7 @@ void CollectiveReadings::store(const Outputs& call, const char* direction, std::
     const std::string name = call.op + "." + direction + "_" + std::to_string(i) + "@" + call.place;
     const auto [known, is_new] = row_of_.try_emplace({call.vpp_stage, name}, collected_.rows.size());
     if (is_new) collected_.rows.push_back({name, call.vpp_stage, {}});
-    collected_.rows[known->second].readings.push_back(std::move(readings[i]));
+    add_to_row(collected_.rows[known->second].readings, std::move(readings[i]));
   }
 }
 

@@ -31,7 +31,7 @@ namespace gradmon {
 struct CollectiveRow {
   std::string name;  // "all_reduce.post_0@train.py[23]"
   int vpp_stage = 0;
-  std::vector<Reading> readings;  // one per call
+  std::vector<Reading> readings;  // one per call, at most CollectiveReadings::kMostCalls
 };
 
 // The counts cover the time since the last take().
@@ -52,6 +52,10 @@ struct CollectiveStep {
 class CollectiveReadings : public CollectiveListener,
                            public std::enable_shared_from_this<CollectiveReadings> {
  public:
+  // The calls of one row in a step. With more calls the row is not applicable: a program whose steps never
+  // end must not fill the memory.
+  static constexpr std::size_t kMostCalls = std::size_t{1} << 16;
+
   CollectiveReadings(const CollectiveSettings& settings, double eps, CallSiteSource call_site);
   ~CollectiveReadings() override;
 

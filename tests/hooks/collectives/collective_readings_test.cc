@@ -231,6 +231,17 @@ TEST_CASE("several calls at one site in a step give one row with a reading for e
   CHECK(step.rows[0].readings.size() == 2);
 }
 
+TEST_CASE("a row with more calls in a step than are kept is not applicable") {
+  ReadingsFixture fixture;
+  const at::Tensor tensor = at::ones({1});
+  for (std::size_t i = 0; i < CollectiveReadings::kMostCalls; ++i) fixture.call(tensor)->complete();
+  for (int more = 0; more < 2; ++more) fixture.call(tensor)->complete();
+  const CollectiveStep step = fixture.end();
+  REQUIRE(step.rows.size() == 1);
+  CHECK(step.rows[0].readings.size() == CollectiveReadings::kMostCalls);
+  CHECK(step.rows[0].readings.front().stats.outcome == TensorStats::Outcome::not_applicable);
+}
+
 TEST_CASE("calls at one site in several model chunks give a row for each chunk") {
   ReadingsFixture fixture;
   for (const int chunk : {0, 1, 0}) {
