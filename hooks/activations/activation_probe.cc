@@ -146,7 +146,9 @@ void ActivationProbe::watch_inputs(Call call, const ForwardTensors& outputs) {
     } else if (comes_out(call.sources[i], outputs)) {
       rows_->note_not_applicable(call.rows[i].name, "the module returns this input unchanged");
     } else {
-      gradients_.watch_edges(call.sources[i], std::move(edges[i]), body(std::move(call.rows[i])));
+      auto cannot_add = on_failure(call.rows[i].name);
+      gradients_.watch_edges(call.sources[i], std::move(edges[i]), body(std::move(call.rows[i])),
+                             std::move(cannot_add));
     }
   }
 }
@@ -164,6 +166,15 @@ TensorGradients::Body ActivationProbe::body(ActivationRows::Row row) const {
              const at::Tensor& gradient, const ScopeText& scope) {
     if (const auto alive = rows.lock())
       alive->enter(step, row.name, [&] { alive->add(row, gradient, scope); });
+  };
+}
+
+TensorGradients::OnFailure ActivationProbe::on_failure(const std::string& name) const {
+  return [rows = std::weak_ptr<ActivationRows>(rows_), step = rows_->step(), name](const std::string& why) {
+    if (const auto alive = rows.lock())
+      alive->enter(step, name, [&] {
+        alive->note_not_applicable(name, "the gradients of the input cannot be added: " + why);
+      });
   };
 }
 

@@ -48,6 +48,7 @@ class WeakNodePointer {
 
   // Null if the node is gone.
   NodePointer lock() const { return node_ ? node_->lock() : NodePointer(); }
+  bool expired() const { return !node_ || node_->expired(); }
 
  private:
   std::optional<detail::WeakPointerOf<NodePointer>::type> node_;

@@ -15,14 +15,16 @@
 #include <string>
 #include <utility>
 
-#include "control/log.h"
 #include "hooks/observe/compiled_autograd.h"
+#include "hooks/rows/hook_fuse.h"
 #include "hooks/rows/wrapper_tensor.h"
 
 namespace gradmon {
 
 using torch::autograd::Node;
 using torch::autograd::variable_list;
+
+constexpr std::size_t kForgetAt = std::size_t{1} << 16;
 
 // Watches one of the gradients that a node receives or returns.
 class GradientWatch {
@@ -67,31 +69,35 @@ class TensorGradients::PostHook : public IgnoredByCompiledAutograd<torch::autogr
 // Adds the gradients that arrive by several edges in one pass. Holds the tensors until all have arrived.
 class TensorGradients::EdgeSum {
  public:
-  EdgeSum(std::size_t edges, Body body) : body_(std::move(body)), parts_(edges) {}
+  EdgeSum(std::size_t edges, Body body, OnFailure on_failure)
+      : body_(std::move(body)), on_failure_(std::move(on_failure)), parts_(edges) {}
 
   void add(std::size_t edge, const at::Tensor& gradient) noexcept {
     take([&] {
+      if (failed_) return false;
       if (parts_[edge].defined()) clear_parts();  // a new pass has begun
+      failed_ = true;
       const Unwrapped inner = unwrapped(gradient);
-      const bool first =
-          std::none_of(parts_.begin(), parts_.end(), [](const auto& part) { return part.defined(); });
-      if (first) scope_ = inner.scope;
-      const bool alike = scope_ && inner.scope ? *scope_ == *inner.scope : !scope_ && !inner.scope;
-      if (!inner.tensor.defined() || !alike) throw std::runtime_error("they lie differently on the ranks");
-      parts_[edge] = inner.tensor.detach();
+      if (!inner.tensor.defined()) throw std::runtime_error(inner.why);
       const auto is_here = [](const at::Tensor& part) { return part.defined(); };
+      if (std::none_of(parts_.begin(), parts_.end(), is_here)) scope_ = inner.scope;
+      const bool alike = scope_ && inner.scope ? *scope_ == *inner.scope : !scope_ && !inner.scope;
+      if (!alike) throw std::runtime_error("they lie differently on the ranks");
+      parts_[edge] = inner.tensor.detach();
+      failed_ = false;
       return std::all_of(parts_.begin(), parts_.end(), is_here);
     });
   }
 
   // No more gradients arrive in this pass.
   void end_pass() noexcept {
-    take([] { return true; });
+    take([this] { return !std::exchange(failed_, false); });
   }
 
   void clear() noexcept {
     const std::lock_guard lock(mutex_);
     clear_parts();
+    failed_ = false;
   }
 
  private:
@@ -110,7 +116,11 @@ class TensorGradients::EdgeSum {
       }
       if (const at::Tensor all = sum_of(taken); all.defined()) body_(all, scope);
     } catch (const std::exception& error) {
-      log_warn(std::string("actv_grad: cannot add the gradients of an input: ") + error.what());
+      {
+        const std::lock_guard lock(mutex_);
+        clear_parts();
+      }
+      on_failure_(first_line(error.what()));
     }
   }
 
@@ -130,10 +140,12 @@ class TensorGradients::EdgeSum {
   }
 
   const Body body_;
+  const OnFailure on_failure_;
   std::mutex mutex_;
   // Guarded by mutex_.
   std::vector<at::Tensor> parts_;
-  ScopeText scope_;  // of all parts
+  ScopeText scope_;      // of all parts
+  bool failed_ = false;  // a gradient of this pass could not be added: the others are no sum
 };
 
 namespace {
@@ -164,11 +176,12 @@ void TensorGradients::watch(const GradientSource& source, Body body) {
     add_pre_hook_to(node, std::make_unique<PreHook>(source.output, std::move(body)), source.leaf.has_value());
 }
 
-void TensorGradients::watch_edges(const GradientSource& into, std::vector<InnerEdge> edges, Body body) {
+void TensorGradients::watch_edges(const GradientSource& into, std::vector<InnerEdge> edges, Body body,
+                                  OnFailure on_failure) {
   if (edges.empty()) return;
   if (edges.size() == 1)
     return add_post_hook_to(edges[0].from, std::make_unique<PostHook>(edges[0].number, std::move(body)));
-  const auto sum = std::make_shared<EdgeSum>(edges.size(), std::move(body));
+  const auto sum = std::make_shared<EdgeSum>(edges.size(), std::move(body), std::move(on_failure));
   for (std::size_t i = 0; i < edges.size(); ++i) {
     const auto add = [sum, i](const at::Tensor& gradient, const ScopeText&) { sum->add(i, gradient); };
     add_post_hook_to(edges[i].from, std::make_unique<PostHook>(edges[i].number, add));
@@ -180,14 +193,25 @@ void TensorGradients::watch_edges(const GradientSource& into, std::vector<InnerE
 
 void TensorGradients::add_pre_hook_to(const NodePointer& node, std::unique_ptr<PreHook> hook, bool leaf) {
   const std::lock_guard lock(mutex_);
+  forget_dead_hooks();
   hooked_.push_back({node, hook.get(), nullptr, leaf, step_});
   node->add_pre_hook(std::move(hook));
 }
 
 void TensorGradients::add_post_hook_to(const NodePointer& node, std::unique_ptr<PostHook> hook) {
   const std::lock_guard lock(mutex_);
+  forget_dead_hooks();
   hooked_.push_back({node, nullptr, hook.get(), false, step_});
   node->add_post_hook(std::move(hook));
+}
+
+void TensorGradients::forget_dead_hooks() {
+  if (hooked_.size() < forget_at_) return;
+  const auto dead_hook = [](const Hooked& hooked) { return hooked.node.expired(); };
+  hooked_.erase(std::remove_if(hooked_.begin(), hooked_.end(), dead_hook), hooked_.end());
+  const auto dead_sum = [](const std::weak_ptr<EdgeSum>& sum) { return sum.expired(); };
+  sums_.erase(std::remove_if(sums_.begin(), sums_.end(), dead_sum), sums_.end());
+  forget_at_ = std::max(kForgetAt, 2 * hooked_.size());
 }
 
 void TensorGradients::begin_step() noexcept {

@@ -4,10 +4,12 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <string>
 #include <unordered_set>
 #include <vector>
 
@@ -28,6 +30,9 @@ class TensorGradients {
   // Called on the thread that runs the backward, once per pass; noexcept. `gradient` is defined. `scope`: of
   // a sum of gradients that were taken out of their wrappers (DTensor); else null.
   using Body = std::function<void(const at::Tensor& gradient, const ScopeText& scope)>;
+  // Called instead of a Body, on the same thread, with the reason why the gradients cannot be added;
+  // noexcept.
+  using OnFailure = std::function<void(const std::string& why)>;
 
   explicit TensorGradients(const WatchedModel& model);
   // Removes all hooks.
@@ -41,7 +46,7 @@ class TensorGradients {
   void watch(const GradientSource& source, Body body);
   // Reads the sum of the gradients by the edges: when all have arrived, or at the latest when the source
   // has its whole gradient. Does nothing without edges.
-  void watch_edges(const GradientSource& into, std::vector<InnerEdge> edges, Body body);
+  void watch_edges(const GradientSource& into, std::vector<InnerEdge> edges, Body body, OnFailure on_failure);
 
   // Training thread, at step boundaries. No backward may run through the watched graphs then.
   void begin_step() noexcept;
@@ -64,6 +69,9 @@ class TensorGradients {
 
   void add_pre_hook_to(const NodePointer& node, std::unique_ptr<PreHook> hook, bool leaf);
   void add_post_hook_to(const NodePointer& node, std::unique_ptr<PostHook> hook);
+  // Call it with mutex_ held. From time to time forgets the hooks that have died with their graphs: a step
+  // may never end.
+  void forget_dead_hooks();
   // Removes the hooks for which condition(hooked, whether its gradient has arrived) is true.
   template <typename Condition>
   void remove_hooks(Condition&& condition) noexcept;
@@ -75,6 +83,7 @@ class TensorGradients {
   std::vector<Hooked> hooked_;
   std::vector<std::weak_ptr<EdgeSum>> sums_;  // of this step
   std::uint64_t step_ = 0;
+  std::size_t forget_at_ = 0;  // size of hooked_ at which the dead ones are forgotten next
 };
 
 // Whether the forward that just returned these outputs is part of a graph.
