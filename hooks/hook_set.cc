@@ -103,7 +103,7 @@ class HookSet::Attached {
     if (settings.activations.forward || settings.activations.backward)
       add<ActivationProbe>(settings, model_, stream, fuse);
     if (settings.module_structure || settings.call_stacks)
-      structure_ = &add<ModuleStructure>(settings, model_, stream, fuse, std::move(stack));
+      add<ModuleStructure>(settings, model_, stream, fuse, std::move(stack));
     taps_ = &add<TapProbe>(settings, stream, fuse);
     listen(settings.grad_acc_steps, fuse);
   }
@@ -131,7 +131,6 @@ class HookSet::Attached {
 
   void detach() noexcept {
     tracker_.reset();
-    structure_ = nullptr;
     taps_ = nullptr;
     gradient_hooks_ = nullptr;
     probes_.clear();
@@ -160,8 +159,6 @@ class HookSet::Attached {
     for (const auto& probe : probes_) probe->write_rows(rows_);
     rows_.end_step();
   }
-
-  bool structure_written() const noexcept { return structure_ && structure_->structure_written(); }
 
   std::uint64_t not_applicable() const noexcept { return rows_.not_applicable(); }
 
@@ -206,7 +203,6 @@ class HookSet::Attached {
   // Training thread only.
   RowWriter rows_;
   bool collecting_ = false;
-  const ModuleStructure* structure_ = nullptr;  // one of the probes
   TapProbe* taps_ = nullptr;                    // one of the probes
   GradientHooks* gradient_hooks_ = nullptr;     // one of the probes
   std::vector<std::unique_ptr<Probe>> probes_;  // Keep before tracker_: detaches before the rest dies.
@@ -267,8 +263,6 @@ void HookSet::deliver_gradient(const at::Tensor& parameter, const at::Tensor& gr
 }
 
 const MatchReport& HookSet::matches() const noexcept { return matches_; }
-
-bool HookSet::structure_written() const noexcept { return attached_ && attached_->structure_written(); }
 
 std::uint64_t HookSet::not_applicable() const noexcept { return attached_ ? attached_->not_applicable() : 0; }
 

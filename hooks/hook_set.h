@@ -75,8 +75,6 @@ class HookSet {
   const MatchReport& matches() const noexcept;
   // The rows left out so far because their values cannot be had. The first of them is logged.
   std::uint64_t not_applicable() const noexcept;
-  // print_struct: the module structure has been passed to the stream.
-  bool structure_written() const noexcept;
   // Time spent in hooks and in the calls above so far, on all threads together. Any thread.
   std::chrono::nanoseconds hook_time() const noexcept { return fuse_.hook_time(); }
   // The failure that tripped the fuse. Any thread.

@@ -47,9 +47,6 @@ class ModuleStructure : public Probe, public ForwardListener {
   void before_forward(const ForwardVisit& visit, const ForwardTensors& inputs) override;
   void after_forward(const ForwardVisit& visit, const ForwardTensors& outputs) override;
 
-  // Training thread. True: module_struct has been published.
-  bool structure_written() const noexcept { return settings_.module_structure && done_; }
-
  private:
   class Seen;
   struct Input {
