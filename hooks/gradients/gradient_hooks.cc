@@ -272,7 +272,7 @@ class GradientHooks::Slot {
   void read_micro_batch(const variable_list& inputs, const Elsewhere& elsewhere) {
     const int micro_step = micro_batches_.enter().index;
     if (GradientDelivery* const known = delivery_in(micro_step)) {
-      hooks_.repeated_.fetch_add(1, std::memory_order_relaxed);
+      hooks_.repeated_.store(true, std::memory_order_relaxed);
       return read(*known, elsewhere);
     }
     GradientDelivery& delivery = next(micro_step);
@@ -440,7 +440,7 @@ void GradientHooks::write_rows(RowWriter& rows) {
                parameter.name);
   }
   count_unread(rows);
-  if (repeated() == 0 || std::exchange(repeats_logged_, true)) return;
+  if (!repeated_.load(std::memory_order_relaxed) || std::exchange(repeats_logged_, true)) return;
   log_warn(
       "a parameter received several gradients in one micro batch; its grad_unreduced rows hold the gradient "
       "accumulated in the step so far");

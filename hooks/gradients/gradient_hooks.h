@@ -43,7 +43,7 @@ struct GradientHookSettings {
 // each_micro_batch reads the gradient that the accumulator receives: in torch 1.13 before the user's hooks
 // on the parameter have changed it, in 2.x after them. If a parameter receives several gradients in one
 // micro batch (a tied weight under reentrant checkpointing), its reading is the gradient accumulated in
-// the step so far. repeated() counts this, and the log says it once.
+// the step so far. The log says so once.
 //
 // A gradient that arrives after an update of its parameter counts only if the parameter is updated again in
 // the step. Otherwise no optimizer uses it: it is what another optimizer's backward adds (a generator's, to
@@ -97,9 +97,6 @@ class GradientHooks : public Probe {
   // replaced or written since the step began and is not all zeros (zero_grad alone does not count).
   bool took_part(std::size_t parameter);
 
-  // Repeated deliveries in a micro batch, since construction.
-  std::uint64_t repeated() const noexcept { return repeated_.load(std::memory_order_relaxed); }
-
  private:
   class Slot;
 
@@ -117,8 +114,8 @@ class GradientHooks : public Probe {
   std::map<int, MicroBatches> micro_batches_;  // by vpp_stage: each chunk has its own backward passes
   std::atomic<bool> armed_{false};
   std::atomic<std::uint64_t> arrivals_{0};
-  std::atomic<std::uint64_t> repeated_{0};
-  StepLimit limit_;  // of the deliveries of one parameter
+  std::atomic<bool> repeated_{false};  // a parameter received several gradients in one micro batch
+  StepLimit limit_;                    // of the deliveries of one parameter
   // Training thread only.
   bool repeats_logged_ = false;
   // Held during a delivery in which another parameter may have to be read, too. Lock it before the mutex
