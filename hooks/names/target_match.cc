@@ -14,7 +14,7 @@ namespace gradmon {
 namespace {
 
 // Number of unmatched patterns that get suggestions: name_suggestions() reads all names of the model.
-constexpr std::size_t kMaxSuggestions = 8;
+constexpr std::size_t kPatternsWithSuggestions = 8;
 
 // The older short form: the squashed name without its leading `layers.` or `layer.`.
 std::string short_name(const std::string& squashed) {
@@ -36,20 +36,19 @@ std::vector<std::string> forms_of(const TargetName& name) {
   return forms;
 }
 
-// The targets of a config, and whether each has matched. cover(): the names that a target equals or that lie
-// beneath it. name(): the names that a target equals.
-class Prefixes {
+// The targets of a config, and whether each has matched a name.
+class Targets {
  public:
-  explicit Prefixes(const std::vector<std::string>& targets) {
+  explicit Targets(const std::vector<std::string>& targets) {
     for (const std::string& target : targets) found_.emplace(plain_target(target), false);
   }
 
-  bool cover(int vpp_stage, const std::vector<std::string>& forms) {
-    bool covered = false;
+  // Whether a target equals the name, in one of its forms, or a module around it.
+  bool match_within(int vpp_stage, const std::vector<std::string>& forms) {
     const std::string stage = std::to_string(vpp_stage) + ":";
+    bool covered = mark("");
+    covered |= mark(stage);
     for (const std::string& form : forms) {
-      covered |= mark("");
-      covered |= mark(stage);
       for (std::size_t end = form.find('.');; end = form.find('.', end + 1)) {
         const std::string_view prefix = std::string_view(form).substr(0, end);
         covered |= mark(prefix);
@@ -60,7 +59,8 @@ class Prefixes {
     return covered;
   }
 
-  bool name(int vpp_stage, const std::vector<std::string>& forms) {
+  // Whether a target equals the name, in one of its forms.
+  bool match_whole(int vpp_stage, const std::vector<std::string>& forms) {
     bool named = false;
     const std::string stage = std::to_string(vpp_stage) + ":";
     for (const std::string& form : forms) {
@@ -116,16 +116,16 @@ class Patterns {
   std::vector<bool> found_;
 };
 
-std::vector<UnmatchedPattern> explain(const TargetSelection& selection, const Prefixes& prefixes,
+std::vector<UnmatchedPattern> explain(const TargetSelection& selection, const Targets& targets,
                                       const Patterns& patterns, const std::vector<TargetName>& names) {
   std::vector<UnmatchedPattern> unmatched;
   for (const std::string& target : selection.targets) {
-    if (!prefixes.found(target)) unmatched.push_back({target, {}, {}});
+    if (!targets.found(target)) unmatched.push_back({target, {}, {}});
   }
   for (std::size_t i = 0; i < selection.target_regex.size(); ++i) {
     if (!patterns.found(i)) unmatched.push_back({selection.target_regex[i], {}, patterns.error(i)});
   }
-  for (std::size_t i = 0; i < std::min(kMaxSuggestions, unmatched.size()); ++i) {
+  for (std::size_t i = 0; i < std::min(kPatternsWithSuggestions, unmatched.size()); ++i) {
     const std::string wanted = plain_target(unmatched[i].pattern);
     unmatched[i].suggestions = name_suggestions(without_stage(wanted), names);
   }
@@ -135,7 +135,7 @@ std::vector<UnmatchedPattern> explain(const TargetSelection& selection, const Pr
 }  // namespace
 
 MatchReport match_targets(const TargetSelection& selection, const std::vector<TargetName>& names) {
-  Prefixes prefixes(selection.targets);
+  Targets targets(selection.targets);
   Patterns patterns(selection.target_regex);
   const bool invert = selection.invert && !selection.target_regex.empty();
   const bool everything = selection.targets.empty() && (selection.target_regex.empty() || invert);
@@ -143,11 +143,11 @@ MatchReport match_targets(const TargetSelection& selection, const std::vector<Ta
   MatchReport report;
   for (std::size_t i = 0; i < names.size(); ++i) {
     const auto forms = forms_of(names[i]);
-    const bool covered = prefixes.cover(names[i].vpp_stage, forms) || everything;
+    const bool covered = targets.match_within(names[i].vpp_stage, forms) || everything;
     const bool searched = patterns.search(names[i].vpp_stage, forms);
     if (invert ? covered && !searched : covered || searched) report.matched.push_back(i);
   }
-  report.unmatched = explain(selection, prefixes, patterns, names);
+  report.unmatched = explain(selection, targets, patterns, names);
   return report;
 }
 
@@ -162,9 +162,9 @@ bool is_named(std::string_view target, const TargetName& name) {
 MatchReport match_whole_names(const std::vector<std::string>& targets, const std::vector<TargetName>& names) {
   MatchReport report;
   if (targets.empty()) return report;
-  Prefixes whole(targets);
+  Targets whole(targets);
   for (std::size_t i = 0; i < names.size(); ++i) {
-    if (whole.name(names[i].vpp_stage, forms_of(names[i]))) report.matched.push_back(i);
+    if (whole.match_whole(names[i].vpp_stage, forms_of(names[i]))) report.matched.push_back(i);
   }
   TargetSelection selection;
   selection.targets = targets;
