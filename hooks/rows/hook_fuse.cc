@@ -15,7 +15,7 @@ void HookFuse::trip(std::string_view target, std::string_view cause) noexcept {
   try {
     const HookFailure failure{std::string(target), first_line(cause)};
     log_error("hook failed: " + failure.cause +
-              (target.empty() ? std::string() : " (parameter " + failure.target + ")") +
+              (target.empty() ? std::string() : " (while reading " + failure.target + ")") +
               "; hooks stay off until the next plan");
     const std::lock_guard lock(mutex_);
     failure_ = failure;

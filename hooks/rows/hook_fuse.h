@@ -15,7 +15,7 @@
 namespace gradmon {
 
 struct HookFailure {
-  std::string target;  // the parameter that was being read; "" for none
+  std::string target;  // what was being read: a parameter, a module, an operator …; "": nothing of the kind
   std::string cause;
 };
 
