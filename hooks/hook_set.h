@@ -32,14 +32,16 @@ class OptimizerState;
 //
 //   begin_step(n, collect)  backward…  before_update  optimizer  after_update  end_step
 //
-// Records of step n are passed to the stream in end_step, in this order:
+// Records of step n are passed to the stream in end_step, those of parameters in this order:
 //   grad_unreduced  the gradient after the last accumulation of the step before the parameter's last
 //                   before_update, and before any other hook (DDP's) reduces it; if the step updates
 //                   other parameters only, after its last accumulation; sequence: order of first arrival
 //   grad_reduced    the gradient at before_update; of several calls, the last
+//   exp_avg, exp_avg_sq, other (mg_direction)
+//                   at before_update; of several calls, the moments of the first, mg_direction of the last
 //   param_origin    the parameter at before_update; of several calls, the first
 //   param_updated   the parameter at after_update; of several calls, the last
-// The sequence of the last three is the parameter's index in the model's list.
+// The sequence of all but the first is the parameter's index in the model's list.
 // A parameter has gradient rows only if it took part in the step: its accumulator fired, or its gradient
 // was replaced or written and is not all zeros (so zero_grad alone makes no row). Empty tensors have no rows.
 class HookSet {

@@ -97,13 +97,13 @@ class ModuleStructure::Seen {
     entry.output_grad = gradients_of(outputs);
   }
 
-  void ran(std::size_t module, std::vector<StackFrame> stack) {
+  void add_stack(std::size_t module, std::vector<StackFrame> stack) {
     const std::lock_guard lock(mutex_);
     stacks_.emplace_back(module, std::move(stack));
   }
 
-  void gradient(std::size_t module, bool of_output, const std::string& key,
-                const at::Tensor& tensor) noexcept {
+  void note_gradient(std::size_t module, bool of_output, const std::string& key,
+                     const at::Tensor& tensor) noexcept {
     const std::lock_guard lock(mutex_);
     if (!open_) return;
     fuse_.guard("", [&] {
@@ -202,7 +202,7 @@ void ModuleStructure::write_rows(RowWriter&) {
 void ModuleStructure::before_forward(const ForwardVisit& visit, const ForwardTensors& inputs) {
   if (done_) return;
   const bool first = seen_->enter(visit.module, inputs);
-  if (first && settings_.call_stacks && selected_[visit.module]) seen_->ran(visit.module, stack_here());
+  if (first && settings_.call_stacks && selected_[visit.module]) seen_->add_stack(visit.module, stack_here());
   if (!c10::GradMode::is_enabled() || !(first || visit.recomputed)) return;
   std::vector<Input> sources;
   for (const auto& element : inputs.elements)
@@ -218,7 +218,7 @@ void ModuleStructure::after_forward(const ForwardVisit& visit, const ForwardTens
   const auto body = [&](bool of_output, const std::string& key) {
     return [weak = std::weak_ptr<Seen>(seen_), module = visit.module, of_output, key](
                const at::Tensor& gradient, const ScopeText&) {
-      if (const auto seen = weak.lock()) seen->gradient(module, of_output, key, gradient);
+      if (const auto seen = weak.lock()) seen->note_gradient(module, of_output, key, gradient);
     };
   };
   for (const Input& input : *inputs) gradients_.watch(input.source, body(false, input.key));

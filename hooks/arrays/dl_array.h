@@ -12,7 +12,7 @@
 namespace gradmon {
 
 // The array, or the reason why it cannot be read. The fields may hold anything, but the pointers to shape and
-// strides must be null or readable for `ndim` numbers. memory_of() the result is not an error.
+// strides must be null or readable for `ndim` numbers. memory_of() accepts the array.
 tl::expected<ForeignArray, std::string> array_of(const DlTensor& tensor);
 
 // The same behind the pointer of a capsule, which may be any address: the pointers are checked, too.

@@ -6,9 +6,10 @@
 
 namespace gradmon {
 
-// Asks the kernel: whether every page is mapped and, of each 2 MiB, of the first 4 MiB and of the last page,
-// whether it may be read. It finds addresses that are wrong or have been freed to the system. It cannot find
-// memory that is mapped for something else. Another thread may unmap the memory after the answer.
+// Asks the kernel whether every page is mapped, and whether a sample of the pages may be read: each page of
+// the first 4 MiB, then one of every 2 MiB, and the last page. This finds wrong addresses and memory that has
+// been freed to the system. It cannot find memory that is mapped for something else. Another thread may unmap
+// the memory after the answer.
 bool is_readable(MemoryRange range) noexcept;
 
 }  // namespace gradmon

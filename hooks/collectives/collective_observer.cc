@@ -37,17 +37,18 @@ struct CallScopes : at::ObserverContext {
   std::vector<std::unique_ptr<CollectiveListener::CallScope>> scopes;
 };
 
+// Runs `body`. An exception stops here; the listeners get its cause.
 template <typename Body>
-void telling(const CallScopes& context, Body&& body) noexcept {
-  const auto tell = [&](std::string_view cause) {
+void guarded(const CallScopes& context, Body&& body) noexcept {
+  const auto report = [&](std::string_view cause) {
     for (const auto& listener : context.listeners) listener->on_failure(cause);
   };
   try {
     body();
   } catch (const std::exception& error) {
-    tell(error.what());
+    report(error.what());
   } catch (...) {
-    tell("an exception of unknown type");
+    report("an exception of unknown type");
   }
 }
 
@@ -55,7 +56,7 @@ std::unique_ptr<at::ObserverContext> on_start(const at::RecordFunction& function
   if (!is_collective(function.name())) return nullptr;
   auto context = std::make_unique<CallScopes>();
   context->listeners = registry().snapshot();
-  telling(*context, [&] {
+  guarded(*context, [&] {
     const CollectiveCall call = collective_call(function.name(), function.inputs());
     for (const auto& listener : context->listeners) {
       if (auto scope = listener->on_call(call)) context->scopes.push_back(std::move(scope));
@@ -68,7 +69,7 @@ std::unique_ptr<at::ObserverContext> on_start(const at::RecordFunction& function
 void on_end(const at::RecordFunction& function, at::ObserverContext* context) noexcept {
   if (context == nullptr) return;
   const auto& scopes = *static_cast<CallScopes*>(context);
-  telling(scopes, [&] {
+  guarded(scopes, [&] {
     const auto work = work_of(function.outputs());
     for (const auto& scope : scopes.scopes) scope->on_return(work);
   });

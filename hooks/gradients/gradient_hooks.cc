@@ -336,7 +336,8 @@ class GradientHooks::Slot {
     at::Tensor own = gradient;
     if (sharding != nullptr && sharding->unsharded_run) {
       own = run_of(gradient, *sharding->unsharded_run);
-      if (!own.defined()) return reading.mark_not_applicable("FSDP's flat gradient has another size");
+      if (!own.defined())
+        return reading.mark_not_applicable("FSDP's flat gradient is too short or not contiguous");
       own = own.view(sharding->unsharded_sizes);
     }
     reading.read(own, hooks_.settings_.eps, watched_.name, hooks_.fuse_, hooks_.scale(watched_.vpp_stage));

@@ -27,7 +27,7 @@ class UpdateHistogramProbe : public Probe {
   struct Taken {
     bool seen = false;
     bool counted = false;
-    std::string why_absent;  // "": it has not been updated yet
+    std::string why_absent;  // "": counted, or there are no moments yet
     AdamHistograms histograms;
   };
 

@@ -15,8 +15,7 @@ namespace gradmon {
 
 // Not thread-safe; the owner locks. A micro step is one forward of a chunk's root (the module without a
 // name). If no root has been seen in the step, each outermost forward of the chunk's first seen module
-// begins a micro step. After `grad_acc_steps` of them no further one begins; more forwards count as more
-// calls of the last.
+// begins a micro step, but at most `grad_acc_steps` begin that way: further forwards are calls of the last.
 //
 // A recomputation belongs to the earliest forward of its module that ran without gradients (reentrant
 // checkpointing) and has not been recomputed yet, because pipelines run their backwards in the order of

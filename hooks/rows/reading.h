@@ -52,10 +52,10 @@ struct Reading {
   // readings.
   std::shared_ptr<const DeviceScalars> pending;
 
-  // Reads the tensor, or queues the reading on its device. Of a tensor that wraps another (DTensor) the
-  // wrapped one is read. A tensor that torch cannot read (for example a
-  // nested tensor), or that is written during the reading, is not applicable. Any other failure trips the
-  // fuse and leaves the reading absent. `eps` refers to the values without `scale`; `scale` is > 0.
+  // Reads the tensor, or queues the reading on its device. If the tensor wraps another (DTensor), reads the
+  // wrapped one. A tensor that torch cannot read (for example a nested tensor), or that is written during the
+  // reading, is not applicable. Any other failure trips the fuse and leaves the reading absent. `eps` refers
+  // to the values without `scale`; `scale` is > 0.
   void read(const at::Tensor& tensor, double eps, const std::string& name, HookFuse& fuse,
             double scale = 1) noexcept;
   // As read(), of the part of `tensor` that belongs to the parameter.

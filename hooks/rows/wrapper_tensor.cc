@@ -27,7 +27,7 @@ Unwrapped unwrapped(const at::Tensor& tensor) {
   if (unwrap != nullptr) {
     if (auto inner = unwrap(tensor)) return std::move(*inner);
   }
-  // Its class only looks on: the memory is its own.
+  // A subclass that only observes operators: the memory is the tensor's own.
   if (tensor.has_storage() && has_allocated_storage(tensor)) return {tensor, "", {}};
   return {{}, "a tensor of a class that wraps others", {}};
 }

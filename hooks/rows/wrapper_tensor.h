@@ -31,8 +31,8 @@ Unwrapped unwrapped(const at::Tensor& tensor);
 using Unwrap = std::optional<Unwrapped> (*)(const at::Tensor& wrapper);
 void set_unwrap(Unwrap unwrap) noexcept;
 
-// The run of the flattened tensor as a 1-D view; undefined if the tensor has fewer elements. The tensor is
-// none of the wrappers, and its elements lie one after the other.
+// The run of the flattened tensor as a 1-D view; undefined if the tensor has fewer elements or is not
+// contiguous. `tensor` must not be a wrapper.
 at::Tensor run_of(const at::Tensor& tensor, const ElementRun& run);
 
 }  // namespace gradmon

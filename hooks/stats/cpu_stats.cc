@@ -101,7 +101,7 @@ void each_run(const T* data, const Dimensions& dimensions, Read read) {
 }
 
 template <typename T>
-PartialStats integer_stats(const at::Tensor& tensor, const Dimensions& dimensions, double eps) {
+PartialStats gathered_stats(const at::Tensor& tensor, const Dimensions& dimensions, double eps) {
   PartialStats stats;
   Gather gather(eps, stats);
   each_run(static_cast<const T*>(tensor.data_ptr()), dimensions,
@@ -113,7 +113,7 @@ PartialStats integer_stats(const at::Tensor& tensor, const Dimensions& dimension
 template <typename T>
 PartialStats float_stats(const at::Tensor& tensor, const Dimensions& dimensions, double eps) {
   if (dimensions[0].stride != 1 || dimensions[0].size < std::min(kRun, tensor.numel())) {
-    return integer_stats<T>(tensor, dimensions, eps);
+    return gathered_stats<T>(tensor, dimensions, eps);
   }
   const FloatType type = *float_type_of(tensor.scalar_type());
   PartialStats stats;
@@ -134,15 +134,15 @@ PartialStats stats_of(const at::Tensor& tensor, const Dimensions& dimensions, do
     case c10::ScalarType::BFloat16:
       return float_stats<c10::BFloat16>(tensor, dimensions, eps);
     case c10::ScalarType::Char:
-      return integer_stats<std::int8_t>(tensor, dimensions, eps);
+      return gathered_stats<std::int8_t>(tensor, dimensions, eps);
     case c10::ScalarType::Short:
-      return integer_stats<std::int16_t>(tensor, dimensions, eps);
+      return gathered_stats<std::int16_t>(tensor, dimensions, eps);
     case c10::ScalarType::Int:
-      return integer_stats<std::int32_t>(tensor, dimensions, eps);
+      return gathered_stats<std::int32_t>(tensor, dimensions, eps);
     case c10::ScalarType::Long:
-      return integer_stats<std::int64_t>(tensor, dimensions, eps);
+      return gathered_stats<std::int64_t>(tensor, dimensions, eps);
     default:  // Byte, Bool
-      return integer_stats<std::uint8_t>(tensor, dimensions, eps);
+      return gathered_stats<std::uint8_t>(tensor, dimensions, eps);
   }
 }
 
