@@ -5,6 +5,7 @@
 #include <numeric>
 
 #include "control/log.h"
+#include "hooks/stats/readable.h"
 
 namespace gradmon {
 
@@ -63,8 +64,7 @@ void RowWriter::end_step() {
 void RowWriter::write(const RowKey& key, const Reading& reading, const std::string& name) {
   if (!reading.has_value || reading.stats.outcome == TensorStats::Outcome::empty) return;
   if (reading.stats.outcome == TensorStats::Outcome::not_applicable) {
-    return count_not_applicable(key.kind, name,
-                                reading.why.empty() ? "meta tensor, or its storage is freed" : reading.why);
+    return count_not_applicable(key.kind, name, reading.why.empty() ? kWithoutMemory : reading.why);
   }
   Record record = record_of(key);
   record.read_at = reading.read_at;

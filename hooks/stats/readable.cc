@@ -25,7 +25,7 @@ std::string why_unreadable(const at::Tensor& tensor, std::string_view subject) {
   if (!tensor.is_floating_point()) return name + " is not floating-point";
   if (tensor.layout() != at::kStrided) return name + " is not dense";
   if (tensor.numel() == 0) return name + " has no elements";
-  if (tensor.is_meta() || !has_allocated_storage(tensor)) return "meta tensor, or its storage is freed";
+  if (tensor.is_meta() || !has_allocated_storage(tensor)) return kWithoutMemory;
   return "";
 }
 

@@ -19,6 +19,8 @@ bool has_allocated_storage(const at::Tensor& tensor);
 // The version counter, which changes with each write; empty for a tensor without one (undefined, inference).
 std::optional<std::uint32_t> version_of(const at::Tensor& tensor);
 
+inline constexpr const char* kWithoutMemory = "meta tensor, or its storage is freed";
+
 // "" for a strided floating-point tensor with elements in allocated memory; otherwise the reason why it is
 // none, which begins with `subject`.
 std::string why_unreadable(const at::Tensor& tensor, std::string_view subject = "the tensor");
