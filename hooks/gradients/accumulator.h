@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What torch's node that accumulates a parameter's gradient tells of itself.
+// Questions about the node of torch that accumulates a parameter's gradient.
 #pragma once
 
 #include <ATen/core/Tensor.h>

@@ -20,8 +20,8 @@ struct List {
 };
 
 List& list() {
-  static auto* const the_list = new List;  // Never destroyed: threads may outlive main().
-  return *the_list;
+  static auto* const only = new List;  // Never destroyed: threads may outlive main().
+  return *only;
 }
 
 std::shared_ptr<const Observers> armed_now() {
@@ -29,10 +29,10 @@ std::shared_ptr<const Observers> armed_now() {
   return list().armed;
 }
 
-template <typename Tell>
-void tell_all(Tell tell) {
-  const std::shared_ptr<const Observers> those_armed = armed_now();  // keeps the observers alive
-  for (const auto& observer : *those_armed) tell(*observer);
+template <typename Report>
+void for_each_armed(Report report) {
+  const std::shared_ptr<const Observers> armed = armed_now();  // keeps the observers alive
+  for (const auto& observer : *armed) report(*observer);
 }
 
 void replace(Observers changed) {
@@ -44,24 +44,24 @@ void replace(Observers changed) {
 }  // namespace
 
 void entered(const void* module, ModuleMode mode, const ForwardTensors& inputs) noexcept {
-  tell_all([&](ForwardObserver& observer) { observer.entered(module, mode, inputs); });
+  for_each_armed([&](ForwardObserver& observer) { observer.entered(module, mode, inputs); });
 }
 
 void left(const void* module, const ForwardTensors& outputs) noexcept {
-  tell_all([&](ForwardObserver& observer) { observer.left(module, outputs); });
+  for_each_armed([&](ForwardObserver& observer) { observer.left(module, outputs); });
 }
 
 void abandoned(const void* module) noexcept {
-  tell_all([&](ForwardObserver& observer) { observer.abandoned(module); });
+  for_each_armed([&](ForwardObserver& observer) { observer.abandoned(module); });
 }
 
 void tapped(std::string_view name, const at::Tensor& tensor) noexcept {
-  tell_all([&](ForwardObserver& observer) { observer.tapped(name, tensor); });
+  for_each_armed([&](ForwardObserver& observer) { observer.tapped(name, tensor); });
 }
 
 void attended(const void* module, std::string_view name, const at::Tensor& q, const at::Tensor& k,
               Causal causal) noexcept {
-  tell_all([&](ForwardObserver& observer) { observer.attended(module, name, q, k, causal); });
+  for_each_armed([&](ForwardObserver& observer) { observer.attended(module, name, q, k, causal); });
 }
 
 void arm(std::shared_ptr<ForwardObserver> observer) {
