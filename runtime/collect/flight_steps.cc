@@ -25,77 +25,34 @@ HookSettings flight_settings(const HookSettings& plan) {
 
 }  // namespace
 
-// Collects the rows of a step.
-class FlightSteps::Stream : public RecordStream {
- public:
-  explicit Stream(std::shared_ptr<NameTable> names) : names_(std::move(names)) {}
-  std::uint32_t target_id(int vpp_stage, std::string_view name) override {
-    return names_->intern(name, vpp_stage);
-  }
-  std::uint32_t shape_id(std::string_view shape) override { return names_->intern_shape(shape); }
-  bool push(const Record& record) noexcept override {
-    try {
-      rows.push_back(record);
-    } catch (const std::exception&) {
-      return false;
-    }
-    if (observer != nullptr) observer->on_record(record);
-    return true;
-  }
-  bool push(const Histogram&) noexcept override { return true; }  // There are none.
-  void note_missing_row(Kind kind) noexcept override {
-    if (observer != nullptr) observer->on_missing_row(kind);
-  }
-  void publish(Document, std::string) noexcept override {}
-
-  std::vector<Record> rows;
-  TrainingScalars* observer = nullptr;  // sees every record; null: none
-
- private:
-  const std::shared_ptr<NameTable> names_;
-};
-
 // The rows of a step on their way to the alert rules. Rows that do not get there are counted as lost.
 struct FlightSteps::Waiting {
-  Waiting(const Context& context, std::shared_ptr<std::atomic<std::int64_t>> all, Step of,
-          std::vector<Record> rows_of_step)
-      : rows_waiting(std::move(all)),
-        recorder(context.recorder),
-        stage(context.stage),
-        step(of),
-        rows(std::move(rows_of_step)),
-        count(static_cast<std::int64_t>(rows.size())) {
-    *rows_waiting += count;
-  }
+  Waiting(const Context& context, Step of, std::shared_ptr<std::vector<Record>> rows_of_step)
+      : recorder(context.recorder), stage(context.stage), step(of), rows(std::move(rows_of_step)) {}
   ~Waiting() {
-    *rows_waiting -= count;
-    if (!looked_at) recorder->count_lost(static_cast<std::uint64_t>(count));
+    if (!looked_at) recorder->count_lost(rows->size());
   }
 
   // The rules see the rows once; what they want written is tried until it succeeds.
   tl::expected<void, std::string> write() {
     if (!looked_at) {
       looked_at = true;
-      file = stage->on_step(step, rows, std::chrono::steady_clock::now());
-      rows = {};
+      file = stage->on_step(step, *rows, std::chrono::steady_clock::now());
+      *rows = {};
     }
     return file ? file->write() : tl::expected<void, std::string>{};
   }
 
-  const std::shared_ptr<std::atomic<std::int64_t>> rows_waiting;
   const std::shared_ptr<FlightRecorder> recorder;
   const std::shared_ptr<AlertStage> stage;
   const Step step;
-  std::vector<Record> rows;
-  const std::int64_t count;
+  const std::shared_ptr<std::vector<Record>> rows;
   bool looked_at = false;
   std::optional<FileToWrite> file;
 };
 
 FlightSteps::FlightSteps(const Config& config, const Layout& layout, Context context)
-    : context_(std::move(context)),
-      rows_waiting_(std::make_shared<std::atomic<std::int64_t>>(0)),
-      stream_(std::make_unique<Stream>(context_.names)) {
+    : context_(std::move(context)), rows_(context_.names) {
   context_.writer.write_file([stage = context_.stage, layout]() -> tl::expected<void, std::string> {
     stage->begin_revision(layout);
     return {};
@@ -103,7 +60,7 @@ FlightSteps::FlightSteps(const Config& config, const Layout& layout, Context con
   if (config.scalars.empty()) return;
   scalars_ = std::make_unique<TrainingScalars>(
       config, layout.revision,
-      TrainingScalars::Context{context_.rank, context_.world_size, context_.names, *stream_, context_.writer,
+      TrainingScalars::Context{context_.rank, context_.world_size, context_.names, rows_, context_.writer,
                                TrainingScalars::Steps::between});
 }
 
@@ -113,15 +70,15 @@ void FlightSteps::attach(const HookSettings& plan, const WatchedModel& model) {
   const HookSettings settings = flight_settings(plan);
   plan_reads_gradients_ = plan.gradients;
   hooks_.reset();
-  hooks_ = std::make_unique<HookSet>(settings, model, *stream_);
+  hooks_ = std::make_unique<HookSet>(settings, model, rows_);
   if (scalars_) scalars_->attach(settings, model);
 }
 
 void FlightSteps::begin_step(Step step, HookSet::Collect collect, std::int64_t samples) noexcept {
   step_ = step;
   between_ = collect == HookSet::Collect::no;
-  stream_->rows.clear();
-  stream_->observer = between_ ? scalars_.get() : nullptr;
+  rows_.clear();
+  rows_.set_observer(between_ ? scalars_.get() : nullptr);
   if (hooks_) hooks_->begin_step(step, reads_gradients());
   if (scalars_) scalars_->begin_step(step, between_ ? HookSet::Collect::yes : HookSet::Collect::no, samples);
 }
@@ -157,23 +114,19 @@ void FlightSteps::count_experts(std::string_view layer, const std::vector<std::i
 void FlightSteps::end_step(std::int64_t samples) noexcept {
   if (hooks_) hooks_->end_step();
   if (scalars_ && between_) scalars_->end_step(samples);
-  if (!stream_->rows.empty()) send();
+  if (rows_.size() > 0) send();
 }
 
 void FlightSteps::drop_step() noexcept {
   if (hooks_) hooks_->end_step();
-  stream_->rows.clear();
+  rows_.clear();
 }
 
 void FlightSteps::send() noexcept {
-  const auto count = static_cast<std::int64_t>(stream_->rows.size());
-  const std::int64_t before = *rows_waiting_;
-  if (before > 0 && before + count > kMostRowsWaiting)
-    return context_.recorder->count_lost(static_cast<std::uint64_t>(count));
   try {
-    const auto waiting = std::make_shared<Waiting>(context_, rows_waiting_, step_, std::move(stream_->rows));
-    stream_->rows = {};
-    stream_->rows.reserve(static_cast<std::size_t>(count));
+    auto rows = rows_.take();
+    if (!rows) return context_.recorder->count_lost(rows_.size());
+    const auto waiting = std::make_shared<Waiting>(context_, step_, std::move(rows));
     context_.writer.write_file([waiting] { return waiting->write(); });
   } catch (const std::exception& error) {
     log_error(std::string("a step is missing in the flight recorder: ") + error.what());

@@ -3,7 +3,6 @@
 
 #include <ATen/core/Tensor.h>
 
-#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <memory>
@@ -13,6 +12,7 @@
 
 #include "control/config/config.h"
 #include "hooks/hook_set.h"
+#include "runtime/collect/step_rows.h"
 #include "runtime/scalars/training_scalars.h"
 #include "writers/alert_stage.h"
 #include "writers/queue/name_table.h"
@@ -22,12 +22,10 @@ namespace gradmon {
 
 // Measures for the flight recorder what the plan's own hooks do not (writers/flight/FLIGHT.md): grad_reduced
 // in every step in which they do not read it, and the training scalars between collected steps. The rows go
-// to the alert rules on the writer thread, not to the sinks. Training thread; only the constructor throws.
+// to the alert rules on the writer thread, not to the sinks. Training thread; only the constructor and
+// attach() throw.
 class FlightSteps {
  public:
-  // Rows that may wait for the writer thread. A step that would exceed it is lost, unless none waits.
-  static constexpr std::int64_t kMostRowsWaiting = std::int64_t{1} << 18U;
-
   struct Context {
     Rank rank;
     int world_size = 1;
@@ -52,7 +50,7 @@ class FlightSteps {
   void deliver_gradient(const at::Tensor& parameter, const at::Tensor& gradient) noexcept;
   void report(std::string_view name, double value) noexcept;
   void count_experts(std::string_view layer, const std::vector<std::int64_t>& tokens) noexcept;
-  // Passes the step's rows to the writer thread.
+  // Passes the step's rows to the writer thread. Rows that StepRows refuses count as lost.
   void end_step(std::int64_t samples) noexcept;
   // Instead of end_step() for a step that does not count.
   void drop_step() noexcept;
@@ -61,15 +59,13 @@ class FlightSteps {
   std::optional<HookFailure> failure() const;
 
  private:
-  class Stream;
   struct Waiting;
 
   HookSet::Collect reads_gradients() const noexcept;
   void send() noexcept;
 
   const Context context_;
-  const std::shared_ptr<std::atomic<std::int64_t>> rows_waiting_;
-  const std::unique_ptr<Stream> stream_;
+  StepRows rows_;
   bool plan_reads_gradients_ = false;
   bool between_ = false;  // this step is not collected
   Step step_;

@@ -89,33 +89,7 @@ std::shared_ptr<const ReplicaTargets> ReplicaRowReader::targets_of(Kind kind,
   return known.targets;
 }
 
-// Collects the rows of a step.
-class ReplicaSteps::Stream : public RecordStream {
- public:
-  explicit Stream(std::shared_ptr<NameTable> names) : names_(std::move(names)) {}
-  std::uint32_t target_id(int vpp_stage, std::string_view name) override {
-    return names_->intern(name, vpp_stage);
-  }
-  std::uint32_t shape_id(std::string_view shape) override { return names_->intern_shape(shape); }
-  bool push(const Record& record) noexcept override {
-    try {
-      rows.push_back(record);
-    } catch (const std::exception&) {
-      return false;
-    }
-    return true;
-  }
-  bool push(const Histogram&) noexcept override { return true; }  // There are none.
-  void publish(Document, std::string) noexcept override {}
-
-  std::vector<Record> rows;
-
- private:
-  const std::shared_ptr<NameTable> names_;
-};
-
-ReplicaSteps::ReplicaSteps(Context context)
-    : context_(std::move(context)), stream_(std::make_unique<Stream>(context_.names)) {}
+ReplicaSteps::ReplicaSteps(Context context) : context_(std::move(context)), rows_(context_.names) {}
 
 ReplicaSteps::~ReplicaSteps() = default;
 
@@ -131,12 +105,12 @@ void ReplicaSteps::attach(const HookSettings& plan, const WatchedModel& model) {
   const HookSettings settings = replica_settings(plan);
   const bool reads = std::any_of(model.parameters.begin(), model.parameters.end(), is_read_for_comparison);
   if (reads && (settings.reduced_gradients || settings.weights))
-    hooks_ = std::make_unique<HookSet>(settings, replicas_in(model), *stream_);
+    hooks_ = std::make_unique<HookSet>(settings, replicas_in(model), rows_);
 }
 
 void ReplicaSteps::begin_step(Step step, HookSet::Collect collect) noexcept {
   step_ = step;
-  stream_->rows.clear();
+  rows_.clear();
   if (hooks_) hooks_->begin_step(step, collect);
 }
 
@@ -156,35 +130,27 @@ void ReplicaSteps::deliver_gradient(const at::Tensor& parameter, const at::Tenso
 
 void ReplicaSteps::end_step() noexcept {
   if (hooks_) hooks_->end_step();
-  if (stream_->rows.empty()) return;
-  const auto count = static_cast<std::int64_t>(stream_->rows.size());
-  if (const std::int64_t before = *rows_waiting_; before > 0 && before + count > kMostRowsWaiting) {
-    stream_->rows.clear();
-    if (!std::exchange(told_of_bound_, true))
-      log_warn("AnomalyRankDivergence: the writer is behind, so that steps are not compared");
-    return;
-  }
+  if (rows_.size() == 0) return;
   try {
+    const auto rows = rows_.take();
+    if (!rows) {
+      if (!std::exchange(refusal_logged_, true))
+        log_warn("AnomalyRankDivergence: the writer is behind, so that steps are not compared");
+      return;
+    }
     context_.writer.write_file(
-        [reader = context_.reader, step = step_, waiting = wait_with(count),
-         rows = std::exchange(stream_->rows, {})]() -> tl::expected<void, std::string> {
-          reader->on_records(step, rows);
+        [reader = context_.reader, step = step_, rows]() -> tl::expected<void, std::string> {
+          reader->on_records(step, *rows);
           return {};
         });
-    stream_->rows.reserve(static_cast<std::size_t>(count));
   } catch (const std::exception& error) {
     log_error(std::string("a step is not compared with other ranks: ") + error.what());
   }
 }
 
-std::shared_ptr<const void> ReplicaSteps::wait_with(std::int64_t rows) {
-  *rows_waiting_ += rows;
-  return {nullptr, [all = rows_waiting_, rows](const void*) { *all -= rows; }};
-}
-
 void ReplicaSteps::drop_step() noexcept {
   if (hooks_) hooks_->end_step();
-  stream_->rows.clear();
+  rows_.clear();
 }
 
 std::chrono::nanoseconds ReplicaSteps::hook_time() const noexcept {

@@ -16,6 +16,7 @@
 #include "control/config/config.h"
 #include "control/link/replica_outbox.h"
 #include "hooks/hook_set.h"
+#include "runtime/collect/step_rows.h"
 #include "writers/queue/name_table.h"
 #include "writers/queue/writer_thread.h"
 
@@ -70,9 +71,6 @@ class ReplicaSteps {
     std::shared_ptr<ReplicaRowReader> reader;
   };
 
-  // Rows that may wait for the writer thread. A step beyond them is not compared, and the log says so once.
-  static constexpr std::int64_t kMostRowsWaiting = std::int64_t{1} << 18U;
-
   explicit ReplicaSteps(Context context);
   ~ReplicaSteps();
 
@@ -83,7 +81,8 @@ class ReplicaSteps {
   void before_update(const std::vector<at::Tensor>& parameters, const OptimizerState* state) noexcept;
   void after_update(const std::vector<at::Tensor>& parameters, const OptimizerState* state) noexcept;
   void deliver_gradient(const at::Tensor& parameter, const at::Tensor& gradient) noexcept;
-  // Passes the step's rows to the writer thread.
+  // Passes the step's rows to the writer thread. A step whose rows StepRows refuses is not compared, and the
+  // log says so once.
   void end_step() noexcept;
   // Instead of end_step() for a step that does not count.
   void drop_step() noexcept;
@@ -92,19 +91,12 @@ class ReplicaSteps {
   std::optional<HookFailure> failure() const;
 
  private:
-  class Stream;
-
-  // Held by what the writer thread is to do; its end frees the place of the rows.
-  std::shared_ptr<const void> wait_with(std::int64_t rows);
-
   const Context context_;
-  const std::shared_ptr<std::atomic<std::int64_t>> rows_waiting_ =
-      std::make_shared<std::atomic<std::int64_t>>(0);
-  const std::unique_ptr<Stream> stream_;
+  StepRows rows_;
   Step step_;
-  bool told_of_bound_ = false;
-  std::unique_ptr<HookSet>
-      hooks_;  // null: this rank writes all rows. Keep last: detach before the rest dies.
+  bool refusal_logged_ = false;
+  // Keep last: detach before the rest dies.
+  std::unique_ptr<HookSet> hooks_;  // null: this rank writes all rows
 };
 
 }  // namespace gradmon
