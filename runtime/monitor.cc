@@ -45,7 +45,8 @@ tl::expected<Environment, std::string> settle_environment(const MonitorOptions& 
     return tl::unexpected(checked.error());
   }
   if (environment->world_size > 1 && environment->rank == 0) {
-    log_info("rank and size from " + (environment->source.empty() ? "the program" : environment->source));
+    const bool given = options.rank && options.world_size;
+    log_info("rank and size from " + (given ? "the program" : environment->source));
   }
   return environment;
 }
