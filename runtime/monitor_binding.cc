@@ -69,10 +69,6 @@ void MonitorBinding::after_update(const std::vector<at::Tensor>& parameters) noe
   if (collecting() && !parameters.empty()) monitor_.session_->after_update(parameters);
 }
 
-void MonitorBinding::tap(const TappedValue& value, std::chrono::steady_clock::time_point begun) noexcept {
-  if (collecting()) monitor_.session_->tap(value, begun);
-}
-
 void MonitorBinding::after_update(const std::vector<at::Tensor>& parameters,
                                   const OptimizerState& state) noexcept {
   if (collecting() && !parameters.empty()) monitor_.session_->after_update(parameters, &state);
@@ -80,6 +76,10 @@ void MonitorBinding::after_update(const std::vector<at::Tensor>& parameters,
 
 void MonitorBinding::deliver_gradient(const at::Tensor& parameter, const at::Tensor& gradient) noexcept {
   if (collecting()) monitor_.session_->deliver_gradient(parameter, gradient);
+}
+
+void MonitorBinding::tap(const TappedValue& value, std::chrono::steady_clock::time_point begun) noexcept {
+  if (collecting()) monitor_.session_->tap(value, begun);
 }
 
 }  // namespace gradmon

@@ -50,19 +50,20 @@ class MonitorBinding {
   // Replaces the warnings that status() shows about the program's use of the monitor.
   void note_warnings(std::vector<std::string> warnings) noexcept;
   void note_attached(std::vector<std::string> lines) noexcept;  // as TargetList::attached
-  // Whether this step is collected. If it is not, before_update() and after_update() do nothing.
+  // Whether this step is collected, or measured for the flight recorder. If it is neither, the members below
+  // do nothing.
   bool collecting() const noexcept;
   // An FSDP unit (ParameterSharding::unit) has just gathered its parameters for a forward. On the thread that
   // runs it, without the GIL.
   void gathered(const void* unit) noexcept;
-  // Call them just before and just after an optimizer's step, with its parameters and, before it, its
-  // state. With no parameters they do nothing.
+  // Call them just before and just after an optimizer's step, with its parameters and its state. With no
+  // parameters they do nothing.
   void before_update(const std::vector<at::Tensor>& parameters, const OptimizerState& state) noexcept;
   void after_update(const std::vector<at::Tensor>& parameters) noexcept;
   // `state`: of an optimizer that updates master copies or pieces (OptimizerState::value_of).
   void after_update(const std::vector<at::Tensor>& parameters, const OptimizerState& state) noexcept;
   // Passes a gradient before its reduction (WatchedParameter::gradient_source). The training thread, or a
-  // thread that runs a backward of it. Does nothing in a step that is not collected.
+  // thread that runs a backward of it.
   void deliver_gradient(const at::Tensor& parameter, const at::Tensor& gradient) noexcept;
 
   // Hands in a value of this step. `begun`: when the work for it began, which counts as overhead.

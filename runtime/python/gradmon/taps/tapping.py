@@ -23,12 +23,12 @@ class Tapping:
 
     @property
     def collecting(self) -> bool:
-        """Whether this step is collected.
+        """Whether this step is collected, or recorded because of the config key `keep_last`.
 
         Returns
         -------
         bool
-            False before watch(), while off, and between the steps of `step_interval`.
+            False before watch(), while off and, without `keep_last`, between the steps of `step_interval`.
         """
         return self._has_flag(_gradmon.COLLECTS)
 
@@ -39,7 +39,7 @@ class Tapping:
         Returns
         -------
         bool
-            False as for `collecting`.
+            False before watch(), while off, and between the steps of `step_interval`.
         """
         return self._has_flag(_gradmon.WATCHES_FORWARDS)
 
