@@ -160,9 +160,9 @@ NOT_STOOD_IN_FOR = """
 for line in (
     "from msprobe.pytorch import PrecisionDebugger",
     "from msprobe.pytorch.monitor.module_hook import ModuleHookContext",
-    "from msprobe.pytorch.monitor import csv2tb",
+    "from msprobe import PrecisionDebugger",
     "import msprobe.visualization",
-    "from msprobe.core.monitor import csv2db",
+    "from msprobe.core.monitor import data_writers",
 ):
     try:
         exec(line)
@@ -178,6 +178,14 @@ def test_other_names_of_msprobe_are_refused_with_what_there_is(tmp_path: Path) -
     for said in refused:
         assert said.startswith("gradmon does not stand in for msprobe.")
         assert "only for msprobe.pytorch.TrainerMon" in said
+
+
+def test_modules_that_gradmon_stands_in_for_are_imported_from_their_packages(tmp_path: Path) -> None:
+    script = "from msprobe import pytorch\nfrom msprobe.core.monitor import csv2db\n"
+    script += "from msprobe.pytorch.monitor import csv2tb\n"
+    script += "print(pytorch.TrainerMon.__name__, csv2db.csv2db.__name__, csv2tb.__name__)\n"
+    result = run_as_msprobe(tmp_path, script)
+    assert result.stdout == "TrainerMon csv2db msprobe.pytorch.monitor.csv2tb\n", result.stderr
 
 
 SEEDED = """

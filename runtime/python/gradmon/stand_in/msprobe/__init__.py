@@ -28,10 +28,11 @@ def _refusal(name: str) -> str:
 
 
 def refusing(module: str) -> "Callable[[str], Any]":
-    """The `__refuse_` of a module of this stand-in: refuses any other name by raising ImportError."""
+    """The `__getattr__` of a module of the stand-in: raises ImportError for a name that it does not have."""
 
     def refuse(name: str) -> Any:
-        if name.startswith("__"):
+        # A module of the stand-in is imported when its package has no such attribute.
+        if name.startswith("__") or f"{module}.{name}" in _STOOD_IN_FOR:
             raise AttributeError(name)
         raise ImportError(_refusal(f"{module}.{name}"))
 
@@ -49,4 +50,4 @@ class _Refusing(importlib.abc.MetaPathFinder):
 
 sys.meta_path.insert(0, _Refusing())
 
-__refuse_ = refusing(__name__)
+__getattr__ = refusing(__name__)
