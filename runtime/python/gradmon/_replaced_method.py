@@ -26,3 +26,16 @@ class ReplacedMethod:
             delattr(self._owner, self._name)
         else:
             setattr(self._owner, self._name, self._was_own)
+
+
+def replaced_around(owner: Any, name: str, around: Callable[..., Any]) -> ReplacedMethod:
+    """Replaces the owner's method of that name by `around(original method, ...)`, until remove(). A copy of
+    the owner calls its class's own method."""
+    original = getattr(owner, name)
+
+    def method(own: Any, *arguments: Any, **keywords: Any) -> Any:
+        if own is not owner:
+            return getattr(type(own), name)(own, *arguments, **keywords)
+        return around(original, *arguments, **keywords)
+
+    return ReplacedMethod(owner, name, method)

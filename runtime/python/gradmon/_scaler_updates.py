@@ -3,7 +3,7 @@
 from typing import Any, Callable
 
 from gradmon import _gradmon
-from gradmon._replaced_method import ReplacedMethod, nothing
+from gradmon._replaced_method import nothing, replaced_around
 
 
 class ScalerUpdates:
@@ -24,8 +24,8 @@ class ScalerUpdates:
         self._step_skipped = step_skipped
         self._calls = calls
         self._replaced = [
-            ReplacedMethod(scaler, "step", self._around_step(scaler.step)),
-            ReplacedMethod(scaler, "update", self._around_update(scaler.update)),
+            replaced_around(scaler, "step", self._around_step),
+            replaced_around(scaler, "update", self._around_update),
         ]
 
     def scale(self) -> float:
@@ -38,27 +38,19 @@ class ScalerUpdates:
         for replaced in self._replaced:
             replaced.remove()
 
-    def _around_step(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        def step(own: Any, optimizer: Any, *arguments: Any, **keywords: Any) -> Any:
-            if own is not self.scaler:  # a copy
-                return type(own).step(own, optimizer, *arguments, **keywords)
-            before = self._calls(optimizer)
-            result = original(optimizer, *arguments, **keywords)
-            if self._calls(optimizer) == before:
-                self._step_skipped(optimizer)
-            return result
+    def _around_step(
+        self, original: Callable[..., Any], optimizer: Any, *arguments: Any, **keywords: Any
+    ) -> Any:
+        before = self._calls(optimizer)
+        result = original(optimizer, *arguments, **keywords)
+        if self._calls(optimizer) == before:
+            self._step_skipped(optimizer)
+        return result
 
-        return step
-
-    def _around_update(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        def update(own: Any, *arguments: Any, **keywords: Any) -> Any:
-            if own is not self.scaler:
-                return type(own).update(own, *arguments, **keywords)
-            result = original(*arguments, **keywords)
-            self._updated(self.scaler)
-            return result
-
-        return update
+    def _around_update(self, original: Callable[..., Any], *arguments: Any, **keywords: Any) -> Any:
+        result = original(*arguments, **keywords)
+        self._updated(self.scaler)
+        return result
 
 
 def remaining_scale(optimizer: Any, scaler: Any) -> float:

@@ -4,7 +4,7 @@ import os
 from typing import Any, Union
 
 from gradmon._optimizer_rounds import OptimizerRounds
-from gradmon._replaced_method import ReplacedMethod
+from gradmon._replaced_method import replaced_around
 from gradmon.loops.loop_monitor import LoopMonitor
 from gradmon.monitor import Monitor
 
@@ -76,17 +76,14 @@ def watch(
     rounds = OptimizerRounds()
     for one in optimizers if watches else ():
         rounds.add(one)
-        monitor.remove_at_stop(ReplacedMethod(one, "step", _stepping(monitor, accelerator, rounds, one)))
+        monitor.remove_at_stop(replaced_around(one, "step", _stepping(monitor, accelerator, rounds, one)))
     return monitor
 
 
 def _stepping(monitor: Monitor, accelerator: Any, rounds: OptimizerRounds, optimizer: Any) -> Any:
-    """The optimizer's step(), which ends a step of training where it makes an update."""
-    original = optimizer.step
+    """Around the optimizer's step(): ends a step of training where it makes an update."""
 
-    def step(own: Any, *arguments: Any, **keywords: Any) -> Any:
-        if own is not optimizer:  # a copy
-            return type(own).step(own, *arguments, **keywords)
+    def step(original: Any, *arguments: Any, **keywords: Any) -> Any:
         if not accelerator.sync_gradients:
             return original(*arguments, **keywords)
         if rounds.stepped and rounds.steps_twice(optimizer):

@@ -4,7 +4,7 @@ import os
 from typing import Any, Iterable, Optional, Union
 
 from gradmon import _gradmon
-from gradmon._replaced_method import ReplacedMethod
+from gradmon._replaced_method import replaced_around
 from gradmon.colossalai.masters import is_zero, pieces_of, update_of
 from gradmon.engines.collecting_hooks import Attachment, CollectingHooks
 from gradmon.engines.engine_monitor import EngineMonitor
@@ -107,7 +107,7 @@ def watch(
         described=lambda _: Description(scopes(model, optimizer)),
         scale=lambda: _loss_scale(optimizer),
     )
-    monitor.remove_at_stop(ReplacedMethod(optimizer, "step", _stepping(monitor, optimizer)))
+    monitor.remove_at_stop(replaced_around(optimizer, "step", _stepping(monitor, optimizer)))
     return monitor
 
 
@@ -148,12 +148,9 @@ def _program(model: Any) -> Any:
 
 
 def _stepping(monitor: EngineMonitor, optimizer: Any) -> Any:
-    """The optimizer's step(), which ends a step of training where it makes an update or leaves one out."""
-    original = optimizer.step
+    """Around the optimizer's step(): ends a step of training where it makes an update or leaves one out."""
 
-    def step(own: Any, *arguments: Any, **keywords: Any) -> Any:
-        if own is not optimizer:  # a copy
-            return type(own).step(own, *arguments, **keywords)
+    def step(original: Any, *arguments: Any, **keywords: Any) -> Any:
         synchronises = getattr(optimizer, "require_grad_sync", True)
         result = original(*arguments, **keywords)
         if synchronises:

@@ -4,7 +4,7 @@ import os
 from typing import Any, Iterable, Optional, Union
 
 from gradmon import _gradmon
-from gradmon._replaced_method import ReplacedMethod
+from gradmon._replaced_method import replaced_around
 from gradmon.deepspeed.fragments import pieces_of, shape_of
 from gradmon.engines.collecting_hooks import Attachment, CollectingHooks
 from gradmon.engines.engine_monitor import EngineMonitor
@@ -95,7 +95,7 @@ def watch(
         described=lambda _: Description(scopes(engine)),
         scale=lambda: _loss_scale(engine),
     )
-    monitor.remove_at_stop(ReplacedMethod(engine, "step", _stepping(monitor, engine)))
+    monitor.remove_at_stop(replaced_around(engine, "step", _stepping(monitor, engine)))
     return monitor
 
 
@@ -130,12 +130,9 @@ def scopes(engine: Any) -> "dict[str, Labels]":
 
 
 def _stepping(monitor: EngineMonitor, engine: Any) -> Any:
-    """The engine's step(), which ends a step of training where it makes an update or leaves one out."""
-    original = engine.step
+    """Around the engine's step(): ends a step of training where it makes an update or leaves one out."""
 
-    def step(own: Any, *arguments: Any, **keywords: Any) -> Any:
-        if own is not engine:  # a copy
-            return type(own).step(own, *arguments, **keywords)
+    def step(original: Any, *arguments: Any, **keywords: Any) -> Any:
         before = engine.global_steps
         result = original(*arguments, **keywords)
         if engine.global_steps != before:

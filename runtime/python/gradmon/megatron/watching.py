@@ -4,7 +4,7 @@ import os
 from typing import Any, Iterable, Optional, Sequence, Union
 
 from gradmon import _gradmon
-from gradmon._replaced_method import ReplacedMethod
+from gradmon._replaced_method import replaced_around
 from gradmon.engines.collecting_hooks import Attachment, CollectingHooks
 from gradmon.engines.engine_monitor import EngineMonitor
 from gradmon.engines.labels import Labels
@@ -79,7 +79,7 @@ def watch(
     def gradients() -> "Iterable[Any]":
         for chunk in chunks:
             for group in bucket_groups(wrapper_with_buckets(chunk)):
-                yield ReplacedMethod(group, "start_grad_sync", _starting(monitor, group))
+                yield replaced_around(group, "start_grad_sync", _starting(monitor, group))
 
     def updates() -> "Iterable[Any]":
         for one in inner_optimizers(optimizer):
@@ -102,7 +102,7 @@ def watch(
         described=lambda model: description_of(model, _pieces(optimizer)),
         scale=lambda: _loss_scale(optimizer),
     )
-    monitor.remove_at_stop(ReplacedMethod(optimizer, "step", _stepping(monitor, optimizer)))
+    monitor.remove_at_stop(replaced_around(optimizer, "step", _stepping(monitor)))
     return monitor
 
 
@@ -142,12 +142,9 @@ def _chunks(model_chunks: Any) -> "Sequence[Any]":
 
 
 def _starting(monitor: EngineMonitor, group: Any) -> Any:
-    """The bucket group's start_grad_sync(), which first passes the gradients that it will reduce."""
-    original = group.start_grad_sync
+    """Around the bucket group's start_grad_sync(): first passes the gradients that it will reduce."""
 
-    def start_grad_sync(own: Any, *arguments: Any, **keywords: Any) -> Any:
-        if own is not group:  # a copy
-            return type(own).start_grad_sync(own, *arguments, **keywords)
+    def start_grad_sync(original: Any, *arguments: Any, **keywords: Any) -> Any:
         if group.grad_reduce_handle is None:  # else it has begun already, in the first batch
             for bucket in group.buckets:
                 for parameter in bucket.params_list:
@@ -160,12 +157,10 @@ def _starting(monitor: EngineMonitor, group: Any) -> Any:
     return start_grad_sync
 
 
-def _stepping(monitor: EngineMonitor, optimizer: Any) -> Any:
-    original = optimizer.step
+def _stepping(monitor: EngineMonitor) -> Any:
+    """Around the optimizer's step(): ends a step of training."""
 
-    def step(own: Any, *arguments: Any, **keywords: Any) -> Any:
-        if own is not optimizer:  # a copy
-            return type(own).step(own, *arguments, **keywords)
+    def step(original: Any, *arguments: Any, **keywords: Any) -> Any:
         result = original(*arguments, **keywords)
         monitor.end_step()
         return result

@@ -4,7 +4,7 @@ import os
 from typing import Any, Optional, Union
 
 from gradmon import _gradmon
-from gradmon._replaced_method import ReplacedMethod
+from gradmon._replaced_method import ReplacedMethod, replaced_around
 from gradmon.loops.loop_monitor import LoopMonitor
 from gradmon.monitor import Monitor
 
@@ -65,15 +65,13 @@ class _TrainerMonitor(LoopMonitor):
     _awaited: "Optional[ReplacedMethod]" = None
 
     def begin_in_next_step(self, trainer: Any, start_iteration: "Optional[int]") -> None:
-        original = trainer.train_step
-
-        def train_step(own: Any, *arguments: Any, **keywords: Any) -> Any:
-            if own is trainer and self._awaited is not None:
+        def train_step(original: Any, *arguments: Any, **keywords: Any) -> Any:
+            if self._awaited is not None:
                 self._end_awaiting()
                 self._begin(trainer, trainer.step if start_iteration is None else start_iteration)
             return original(*arguments, **keywords)
 
-        self._awaited = ReplacedMethod(trainer, "train_step", train_step)
+        self._awaited = replaced_around(trainer, "train_step", train_step)
 
     def stop(self, timeout: "Optional[float]" = None) -> None:
         self._end_awaiting()
@@ -94,16 +92,13 @@ class _TrainerMonitor(LoopMonitor):
             grad_acc_steps=micro_batches,
             start_iteration=start_iteration,
         )
-        original = container.step
 
-        def step(own: Any, *arguments: Any, **keywords: Any) -> Any:
-            if own is not container:  # a copy
-                return type(own).step(own, *arguments, **keywords)
+        def step(original: Any, *arguments: Any, **keywords: Any) -> Any:
             result = original(*arguments, **keywords)
             self.step()
             return result
 
-        self.remove_at_stop(ReplacedMethod(container, "step", step))
+        self.remove_at_stop(replaced_around(container, "step", step))
 
 
 def _refusal(trainer: Any) -> "Optional[str]":
