@@ -4,6 +4,8 @@ from typing import Any
 
 import torch.distributed as dist
 
+from gradmon.sharded.sharding import class_names, is_kind
+
 
 def with_process_group(options: dict[str, Any]) -> dict[str, Any]:
     """The options, with rank and world_size from torch.distributed if they are None."""
@@ -25,7 +27,7 @@ def ranks_of(group: Any) -> list[int]:
 
 def shards_its_state(optimizer: Any) -> bool:
     """Whether each rank keeps the moments of its own part of the parameters only."""
-    return any(kind.__name__ == "ZeroRedundancyOptimizer" for kind in type(optimizer).__mro__)
+    return is_kind(optimizer, "ZeroRedundancyOptimizer")
 
 
 # Optimizers after whose reduction each rank holds a part of the reduced gradients only (ZeRO stages 1 to 3),
@@ -52,11 +54,9 @@ def replica_ranks(model: Any, dp_group: Any, optimizer: Any = None) -> list[int]
     """The ranks that hold the same reduced gradients and weights; empty if they are unknown.
 
     This rank alone if the model is sharded, or if the reduction leaves each rank a part."""
-    kinds = {kind.__name__ for module in model.modules() for kind in type(module).__mro__}
-    sharded = kinds & {"FullyShardedDataParallel", "FSDPModule", "ShardedDataParallel"}
-    if sharded or reduces_to_parts(optimizer):
+    kinds = {"FullyShardedDataParallel", "FSDPModule", "ShardedDataParallel"}
+    if any(kinds & class_names(module) for module in model.modules()) or reduces_to_parts(optimizer):
         return [dist.get_rank()] if dist.is_available() and dist.is_initialized() else []
-    replicated = any(kind.__name__ == "DistributedDataParallel" for kind in type(model).__mro__)
-    if replicated and hasattr(model, "process_group"):
+    if is_kind(model, "DistributedDataParallel") and hasattr(model, "process_group"):
         return ranks_of(model.process_group)
     return ranks_of(dp_group)

@@ -5,11 +5,12 @@ Runs no collective."""
 from typing import Any, Iterator
 
 from gradmon.engines.pieces import Piece, innermost, whole
+from gradmon.sharded.sharding import is_kind
 
 
 def is_zero(optimizer: Any) -> bool:
     """Whether it is a LowLevelZeroOptimizer (stage 1 or 2), or derived from one."""
-    return any(kind.__name__ == "LowLevelZeroOptimizer" for kind in type(optimizer).__mro__)
+    return is_kind(optimizer, "LowLevelZeroOptimizer")
 
 
 def update_of(optimizer: Any) -> Any:

@@ -11,6 +11,7 @@ from gradmon.engines.engine_monitor import EngineMonitor
 from gradmon.engines.labels import Description, Labels, labels_of
 from gradmon.monitor import Monitor
 from gradmon.sharded.listing import has_units
+from gradmon.sharded.sharding import class_names
 
 _UPDATES = "grad_reduced, param_origin, param_updated, exp_avg, exp_avg_sq"
 # Classes of models and optimizers that keep gradients or updates elsewhere.
@@ -142,7 +143,7 @@ def scopes(model: Any, optimizer: Any) -> "dict[str, Labels]":
 def _program(model: Any) -> Any:
     """The model that the program has made, in wrappers of ColossalAI and torch."""
     wrappers = {"ModelWrapper", "DistributedDataParallel"}
-    while wrappers & {kind.__name__ for kind in type(model).__mro__}:
+    while wrappers & class_names(model):
         model = model.module
     return model
 
@@ -169,7 +170,7 @@ def _loss_scale(optimizer: Any) -> float:
 
 
 def _refusal(model: Any, optimizer: Any) -> "Optional[str]":
-    kinds = {kind.__name__ for one in (model, optimizer) for kind in type(one).__mro__}
+    kinds = class_names(model) | class_names(optimizer)
     for name, why in _REFUSED.items():
         if name in kinds:
             return f"{name}: {why}"

@@ -3,6 +3,8 @@
 framework is imported."""
 from typing import Any, Optional
 
+from gradmon.sharded.sharding import class_names
+
 _OPTIMIZERS = {"AcceleratedOptimizer", "LightningOptimizer", "_FabricOptimizer"}
 _MODELS = {"DistributedDataParallel": "module", "_FabricModule": "_forward_module"}  # class: attribute
 _AROUND_REPLICAS = {"OptimizedModule": "_orig_mod", "_FabricModule": "_forward_module"}
@@ -15,7 +17,7 @@ _OTHERS = {  # class: why it is not watched
 
 def inner_optimizer(optimizer: Any) -> Any:
     """The optimizer whose step updates the parameters."""
-    while _OPTIMIZERS & _classes(optimizer):
+    while _OPTIMIZERS & class_names(optimizer):
         optimizer = optimizer.optimizer
     return optimizer
 
@@ -23,7 +25,7 @@ def inner_optimizer(optimizer: Any) -> Any:
 def inner_model(model: Any) -> Any:
     """The model that the program has made: its parameters have the program's names."""
     while True:
-        attributes = [_MODELS[name] for name in _MODELS.keys() & _classes(model)]
+        attributes = [_MODELS[name] for name in _MODELS.keys() & class_names(model)]
         if not attributes or not hasattr(model, attributes[0]):
             return model
         model = getattr(model, attributes[0])
@@ -32,7 +34,7 @@ def inner_model(model: Any) -> Any:
 def replicating(model: Any) -> Any:
     """The DistributedDataParallel around the program's model; without one, that model."""
     while True:
-        attributes = [_AROUND_REPLICAS[name] for name in _AROUND_REPLICAS.keys() & _classes(model)]
+        attributes = [_AROUND_REPLICAS[name] for name in _AROUND_REPLICAS.keys() & class_names(model)]
         if not attributes:
             return model
         model = getattr(model, attributes[0])
@@ -40,8 +42,4 @@ def replicating(model: Any) -> Any:
 
 def refusal(watched: Any) -> Optional[str]:
     """Why the training of a model or an optimizer cannot be watched; None if it can."""
-    return next((_OTHERS[name] for name in _OTHERS.keys() & _classes(replicating(watched))), None)
-
-
-def _classes(some: Any) -> "set[str]":
-    return {kind.__name__ for kind in type(some).__mro__}
+    return next((_OTHERS[name] for name in _OTHERS.keys() & class_names(replicating(watched))), None)

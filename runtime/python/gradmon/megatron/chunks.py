@@ -3,12 +3,14 @@
 import re
 from typing import Any, Iterator, Optional
 
+from gradmon.sharded.sharding import class_names
+
 _WRAPPERS = {"DistributedDataParallel", "Float16Module"}
 
 
 def inner_model(chunk: Any) -> Any:
     """The chunk without Megatron's wrappers: its parameters have the names of the model itself."""
-    while _WRAPPERS & {kind.__name__ for kind in type(chunk).__mro__} and hasattr(chunk, "module"):
+    while _WRAPPERS & class_names(chunk) and hasattr(chunk, "module"):
         chunk = chunk.module
     return chunk
 

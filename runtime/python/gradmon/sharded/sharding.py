@@ -27,6 +27,11 @@ class Listed(NamedTuple):
     sharding: Optional[Sharding] = None
 
 
-def is_kind(module: Any, name: str) -> bool:
+def class_names(some: Any) -> "set[str]":
+    """The names of the object's class and of all that it is derived from."""
+    return {kind.__name__ for kind in type(some).__mro__}
+
+
+def is_kind(some: Any, name: str) -> bool:
     """Whether the object is of a class of that name, or derived from one."""
-    return any(kind.__name__ == name for kind in type(module).__mro__)
+    return name in class_names(some)
