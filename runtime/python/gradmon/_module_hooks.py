@@ -8,13 +8,11 @@ import torch
 
 from gradmon import _gradmon
 from gradmon.compiled.around import AroundCompiled
-from gradmon.compiled.regions import compiled_in_place, unseen
+from gradmon.compiled.regions import compiled_in_place, is_compiling, unseen
 from gradmon.loops.shape_inference import infers_shapes
 
 # Torch 2.x: hooks get the keyword arguments of a module, too.
 HAS_KEYWORD_INPUTS = "with_kwargs" in inspect.signature(torch.nn.Module.register_forward_pre_hook).parameters
-
-is_compiling = getattr(getattr(torch, "compiler", None), "is_compiling", lambda: False)
 
 
 class WatchingHook:

@@ -27,6 +27,8 @@ _COLLECTS = _gradmon.COLLECTS
 _LOOK_EVERY_S = 5.0
 _AFTER_SIGNAL_S = 2.0  # a user who has pressed Ctrl-C waits
 
+INVALID_ARGUMENT = (TypeError, ValueError, RuntimeError, OverflowError)  # what an invalid argument raises
+
 
 class TrainingSteps:
     """Shared by the monitor and the hooks at its optimizers. Watches until stop(), or until both are
@@ -383,7 +385,7 @@ def seconds_of(timeout: Optional[float]) -> Optional[float]:
     """The timeout in seconds. A value that is not a number is logged and becomes None."""
     try:
         seconds = None if timeout is None else float(timeout)
-    except (TypeError, ValueError, RuntimeError, OverflowError) as error:
+    except INVALID_ARGUMENT as error:
         _gradmon.warn_once(f"stop(timeout={timeout!r}): {error}")
         return None
     if seconds is None or not math.isnan(seconds):

@@ -12,11 +12,9 @@ import torch
 from gradmon import _gradmon
 from gradmon._launch_nonce import launch_nonce
 from gradmon._process_groups import ranks_of, replica_ranks, shards_its_state, with_process_group
-from gradmon._steps import TrainingSteps, after_signal, seconds_of
+from gradmon._steps import INVALID_ARGUMENT, TrainingSteps, after_signal, seconds_of
 from gradmon.sharded.listing import Listing, listing_of
 from gradmon.taps.tapping import Tapping
-
-_NOT_TAKEN = (TypeError, ValueError, RuntimeError, OverflowError)  # raised for an invalid argument
 
 
 class Monitor(Tapping):
@@ -259,7 +257,7 @@ class Monitor(Tapping):
             return
         try:
             steps.core.scalar(name, float(value))
-        except _NOT_TAKEN as error:
+        except INVALID_ARGUMENT as error:
             _gradmon.warn_once(f"scalar {name!r}: {error}")
 
     def samples(self, count: int) -> None:
@@ -278,7 +276,7 @@ class Monitor(Tapping):
             return
         try:
             self._steps.core.samples(operator.index(count))
-        except _NOT_TAKEN as error:
+        except INVALID_ARGUMENT as error:
             _gradmon.warn_once(f"samples: {error}")
 
     def expert_load(self, layer: str, tokens: Union[Sequence[int], torch.Tensor]) -> None:
@@ -308,7 +306,7 @@ class Monitor(Tapping):
         try:
             counts = tokens.tolist() if isinstance(tokens, torch.Tensor) else tokens
             steps.core.expert_load(layer, [operator.index(count) for count in counts])
-        except _NOT_TAKEN as error:
+        except INVALID_ARGUMENT as error:
             _gradmon.warn_once(f"expert_load {layer!r}: {error}")
 
     def attention(self, name: str, q: torch.Tensor, k: torch.Tensor, causal: bool = True) -> None:
@@ -334,7 +332,7 @@ class Monitor(Tapping):
             return
         try:
             steps.core.attention(name, q, k, causal)
-        except _NOT_TAKEN as error:
+        except INVALID_ARGUMENT as error:
             _gradmon.warn_once(f"attention {name!r}: {error}")
 
     def status(self) -> Optional[_gradmon.Status]:
@@ -374,7 +372,7 @@ class Monitor(Tapping):
             return _gradmon.warn_once("on() before watch() does nothing")
         try:
             self._steps.core.on(collect_times, step_interval)
-        except _NOT_TAKEN as error:
+        except INVALID_ARGUMENT as error:
             _gradmon.warn_once(f"on(): {error}")
 
     def off(self) -> None:
@@ -411,7 +409,7 @@ class Monitor(Tapping):
             return _gradmon.warn_once("set() before watch() does nothing")
         try:
             self._steps.core.set(key, json.dumps(value))
-        except _NOT_TAKEN as error:
+        except INVALID_ARGUMENT as error:
             _gradmon.warn_once(f"set({key!r}): {error}")
 
     def metrics(self) -> list[_gradmon.Metric]:

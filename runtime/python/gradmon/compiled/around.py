@@ -6,10 +6,8 @@ from typing import Any, Callable
 import torch
 
 from gradmon import _gradmon
-from gradmon.compiled.regions import compiled_in_place
+from gradmon.compiled.regions import compiled_in_place, is_compiling
 from gradmon.loops.shape_inference import infers_shapes
-
-_is_compiling: Callable[[], bool] = getattr(getattr(torch, "compiler", None), "is_compiling", lambda: False)
 
 
 class AroundCompiled:
@@ -28,7 +26,7 @@ class AroundCompiled:
 def _around(module: torch.nn.Module, compiled: Any) -> Callable[..., Any]:
     @functools.wraps(compiled)  # it is still a compiled function
     def called(*inputs: Any, **keywords: Any) -> Any:
-        if _is_compiling() or infers_shapes():  # the caller is compiled, too
+        if is_compiling() or infers_shapes():  # the caller is compiled, too
             return compiled(*inputs, **keywords)
         _gradmon.entered(module, module.training, inputs, keywords)
         output = compiled(*inputs, **keywords)

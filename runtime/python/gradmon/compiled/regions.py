@@ -1,8 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Finds the modules that torch.compile has compiled, and those within, whose forwards no hook sees."""
-from typing import Any, Iterable, NamedTuple, Optional
+from typing import Any, Callable, Iterable, NamedTuple, Optional
 
 import torch
+
+# Whether torch.compile is tracing the caller. Torch 1.13 has no compiler.
+is_compiling: Callable[[], bool] = getattr(getattr(torch, "compiler", None), "is_compiling", lambda: False)
 
 
 class Region(NamedTuple):

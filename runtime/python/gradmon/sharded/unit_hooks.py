@@ -5,7 +5,8 @@ from typing import Any, Iterable
 import torch
 
 from gradmon import _gradmon
-from gradmon._module_hooks import WatchingHook, is_compiling
+from gradmon._module_hooks import WatchingHook
+from gradmon.compiled.regions import is_compiling
 from gradmon.sharded import fsdp1, fsdp2
 
 

@@ -5,11 +5,12 @@ from typing import Any, Callable, TypeVar
 import torch
 
 from gradmon import _gradmon
+from gradmon.compiled.regions import is_compiling
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
-_compiler = getattr(torch, "compiler", None)
-_is_compiling: Callable[[], bool] = getattr(_compiler, "is_compiling", lambda: False)
-_constant: Callable[[_Function], _Function] = getattr(_compiler, "assume_constant_result", lambda f: f)
+_constant: Callable[[_Function], _Function] = getattr(
+    getattr(torch, "compiler", None), "assume_constant_result", lambda f: f
+)
 
 # The operator says that it writes to it, so that no compiler removes or reorders the call.
 _token = torch.zeros(1, device="cpu")
@@ -55,7 +56,7 @@ def observe(x: torch.Tensor, name: str) -> torch.Tensor:
     ...     scores = gradmon.observe(x @ x.mT, "scores")
     ...     return scores.softmax(-1) @ x
     """
-    if _is_compiling():
+    if is_compiling():
         torch.ops.gradmon.tap(x, _token, _number(name, torch.is_grad_enabled()))
     else:
         _gradmon.observe(x, name)

@@ -3,10 +3,8 @@
 from typing import Any, Mapping, Optional, Union
 
 from gradmon import _gradmon
-from gradmon._steps import TrainingSteps
+from gradmon._steps import INVALID_ARGUMENT, TrainingSteps
 from gradmon.sharded.scopes import checked
-
-_NOT_TAKEN = (TypeError, ValueError, RuntimeError, OverflowError)  # raised for an invalid argument
 
 
 class Tapping:
@@ -97,5 +95,5 @@ class Tapping:
         try:
             text = None if scope is None else checked(scope)
             steps.core.tap(kind, name, array, 0 if micro_step is None else micro_step, text)
-        except _NOT_TAKEN as error:
+        except INVALID_ARGUMENT as error:
             _gradmon.warn_once(f"tap({kind!r}, {name!r}): {error}")
