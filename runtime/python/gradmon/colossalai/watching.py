@@ -8,12 +8,12 @@ from gradmon._replaced_method import replaced_around
 from gradmon.colossalai.masters import is_zero, pieces_of, update_of
 from gradmon.engines.collecting_hooks import Attachment, CollectingHooks
 from gradmon.engines.engine_monitor import EngineMonitor
-from gradmon.engines.labels import Description, Labels, labels_of
+from gradmon.engines.labels import KINDS_OF_UPDATE, Description, Labels, labels_of
 from gradmon.monitor import Monitor
 from gradmon.sharded.listing import has_units
 from gradmon.sharded.sharding import class_names
 
-_UPDATES = "grad_reduced, param_origin, param_updated, exp_avg, exp_avg_sq"
+_UPDATES = ", ".join(KINDS_OF_UPDATE)
 # Classes of models and optimizers that keep gradients or updates elsewhere.
 _REFUSED = {
     "GeminiDDP": "Gemini takes gradients away within backward",
@@ -131,13 +131,11 @@ def scopes(model: Any, optimizer: Any) -> "dict[str, Labels]":
     program = _program(model)
     named = [(name, one, tuple(one.shape)) for name, one in program.named_parameters()]
     trained = [one for _, one, _ in named if one.requires_grad]
-    labels = labels_of(named, pieces_of(trained, optimizer))
-    for name, parameter, _ in named:
-        if hasattr(parameter, "dist_layout") or hasattr(parameter, "ep_group"):
-            for of_kind in labels.values():
-                if name in of_kind:
-                    of_kind[name] = {"scope": "local"}
-    return labels
+    return labels_of(
+        named,
+        pieces_of(trained, optimizer),
+        lambda one: hasattr(one, "dist_layout") or hasattr(one, "ep_group"),
+    )
 
 
 def _program(model: Any) -> Any:

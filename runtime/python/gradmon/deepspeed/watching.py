@@ -8,11 +8,11 @@ from gradmon._replaced_method import replaced_around
 from gradmon.deepspeed.fragments import pieces_of, shape_of
 from gradmon.engines.collecting_hooks import Attachment, CollectingHooks
 from gradmon.engines.engine_monitor import EngineMonitor
-from gradmon.engines.labels import Description, Labels, is_expert, labels_of
+from gradmon.engines.labels import KINDS_OF_UPDATE, Description, Labels, is_expert, labels_of
 from gradmon.engines.pieces import innermost
 from gradmon.monitor import Monitor
 
-_UPDATES = "grad_reduced, param_origin, param_updated, exp_avg, exp_avg_sq"
+_UPDATES = ", ".join(KINDS_OF_UPDATE)
 
 
 def watch(
@@ -120,13 +120,11 @@ def scopes(engine: Any) -> "dict[str, Labels]":
     the whole this rank has.
     """
     named = [(name, one, shape_of(one)) for name, one in engine.module.named_parameters()]
-    labels = labels_of(named, pieces_of(engine.optimizer))
-    for name, parameter, _ in named:
-        if is_expert(parameter) or getattr(parameter, "tensor_model_parallel", False):
-            for of_kind in labels.values():
-                if name in of_kind:
-                    of_kind[name] = {"scope": "local"}
-    return labels
+    return labels_of(
+        named,
+        pieces_of(engine.optimizer),
+        lambda one: is_expert(one) or getattr(one, "tensor_model_parallel", False),
+    )
 
 
 def _stepping(monitor: EngineMonitor, engine: Any) -> Any:

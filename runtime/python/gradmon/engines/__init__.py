@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What gradmon.deepspeed and gradmon.megatron share. Imports no framework."""
+"""What gradmon.colossalai, gradmon.deepspeed and gradmon.megatron share. Imports no framework."""

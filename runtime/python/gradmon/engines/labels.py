@@ -10,7 +10,8 @@ from gradmon.engines.pieces import Piece
 from gradmon.sharded.listing import Listing
 from gradmon.sharded.sharding import Listed, Sharding
 
-REDUCED = ("grad_reduced", "param_origin", "param_updated", "exp_avg", "exp_avg_sq")
+# The kinds that are read at the optimizer's step, of the tensors that it updates.
+KINDS_OF_UPDATE = ("grad_reduced", "param_origin", "param_updated", "exp_avg", "exp_avg_sq")
 
 Scope = dict[str, Any]  # as in scopes.json (writers/FORMAT.md)
 Labels = dict[str, Scope]  # by the parameter's name
@@ -24,23 +25,26 @@ class Description(NamedTuple):
 
 
 def labels_of(
-    named: "Iterable[tuple[str, Any, tuple[int, ...]]]", pieces: "Iterable[Piece]"
+    named: "Iterable[tuple[str, Any, tuple[int, ...]]]",
+    pieces: "Iterable[Piece]",
+    is_local: "Callable[[Any], bool]" = lambda _: False,
 ) -> "dict[str, Labels]":
     """The scope of the rows of this rank, by kind and by the parameter's name.
 
-    named: each parameter's name, the parameter, and its shape. A kind has no label for a parameter of which
-    this rank has no element."""
+    named: each parameter's name, the parameter, and its shape. is_local: whether nothing is known of what a
+    parameter is a part of. A kind has no label for a parameter of which this rank has no element."""
     by_parameter = {id(piece.parameter): piece for piece in pieces}
     before: Labels = {}
     after: Labels = {}
     for name, parameter, shape in named:
         if not parameter.requires_grad:
             continue
-        before[name] = {"scope": "whole", "shape": list(shape)}
+        local = {"scope": "local"} if is_local(parameter) else None
+        before[name] = local or {"scope": "whole", "shape": list(shape)}
         piece = by_parameter.get(id(parameter))
         if piece is not None and piece.numel:
-            after[name] = _scope_of(piece)
-    return {"grad_unreduced": before, **{kind: after for kind in REDUCED}}
+            after[name] = local or _scope_of(piece)
+    return {"grad_unreduced": before, **{kind: after for kind in KINDS_OF_UPDATE}}
 
 
 def is_expert(parameter: Any) -> bool:

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What gradmon.accelerate, gradmon.hf and gradmon.lightning share. Imports no framework."""
+"""What the adapters of frameworks share, gradmon.hf and others. Imports no framework."""

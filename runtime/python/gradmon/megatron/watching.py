@@ -7,14 +7,14 @@ from gradmon import _gradmon
 from gradmon._replaced_method import replaced_around
 from gradmon.engines.collecting_hooks import Attachment, CollectingHooks
 from gradmon.engines.engine_monitor import EngineMonitor
-from gradmon.engines.labels import Labels
+from gradmon.engines.labels import KINDS_OF_UPDATE, Labels
 from gradmon.engines.pieces import Piece, inner_optimizers
 from gradmon.megatron.chunks import bucket_groups, inner_model, wrapper_with_buckets
 from gradmon.megatron.scopes import description_of
 from gradmon.megatron.shards import pieces_of, without_master
 from gradmon.monitor import Monitor
 
-_UPDATES = "grad_reduced, param_origin, param_updated, exp_avg, exp_avg_sq"
+_UPDATES = ", ".join(KINDS_OF_UPDATE)
 
 
 def watch(
