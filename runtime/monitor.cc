@@ -188,9 +188,7 @@ std::vector<Metric> Monitor::metrics() const {
   return session_ ? session_->metrics() : std::vector<Metric>();
 }
 
-std::vector<Alert> Monitor::alerts() const {
-  return session_ ? session_->alerts() : std::vector<Alert>();
-}
+std::vector<Alert> Monitor::alerts() const { return session_ ? session_->alerts() : std::vector<Alert>(); }
 
 void Monitor::stop() noexcept {
   if (session_) session_->stop();

@@ -86,7 +86,8 @@ void read_hosts(const Lookup& lookup, Environment& environment) {
     environment.several_hosts = false;
   } else if (const auto here = count("LOCAL_WORLD_SIZE")) {
     environment.several_hosts = *here < size;
-  } else if (const auto mpi = count("OMPI_COMM_WORLD_LOCAL_SIZE"); mpi && count("OMPI_COMM_WORLD_SIZE") == size) {
+  } else if (const auto mpi = count("OMPI_COMM_WORLD_LOCAL_SIZE");
+             mpi && count("OMPI_COMM_WORLD_SIZE") == size) {
     environment.several_hosts = *mpi < size;
   } else if (const auto hydra = count("MPI_LOCALNRANKS"); hydra && count("PMI_SIZE") == size) {
     environment.several_hosts = *hydra < size;
@@ -166,8 +167,7 @@ tl::expected<Environment, std::string> read_environment(const Lookup& lookup) {
   environment.job_name = lookup("GRADMON_JOB").value_or("");
   if (auto keys = lookup("GRADMON_KEYS"); keys && !keys->empty())
     environment.keys = std::filesystem::absolute(*keys);
-  if (lookup("GRADMON_INSECURE_LOOPBACK").value_or("") == "1")
-    environment.insecure_loopback = true;
+  if (lookup("GRADMON_INSECURE_LOOPBACK").value_or("") == "1") environment.insecure_loopback = true;
   return environment;
 }
 

@@ -20,7 +20,7 @@ struct StoreAddress {
 struct Environment {
   int rank = 0;
   int world_size = 1;
-  std::string source;       // variables that gave rank and size; "" if none did
+  std::string source;  // variables that gave rank and size; "" if none did
   bool dynamic = false;
   std::string mode_error;  // why DYNAMIC_MONITOR is invalid (static mode is used); "": it is valid
   std::filesystem::path output_dir;
@@ -31,9 +31,9 @@ struct Environment {
   std::optional<std::string> endpoint;
   // Whether the launcher has started ranks on several hosts; nullopt: unknown.
   std::optional<bool> several_hosts;
-  std::string master;               // MASTER_ADDR; "" for none
-  std::optional<StoreAddress> store;  // GRADMON_STORE, else MASTER_ADDR and MASTER_PORT
-  bool insecure_loopback = false;  // allows TCP without keys on loopback
+  std::string master;                         // MASTER_ADDR; "" for none
+  std::optional<StoreAddress> store;          // GRADMON_STORE, else MASTER_ADDR and MASTER_PORT
+  bool insecure_loopback = false;             // allows TCP without keys on loopback
   std::optional<std::filesystem::path> keys;  // key directory, for TCP
 };
 

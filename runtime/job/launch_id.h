@@ -35,7 +35,7 @@ struct LaunchEnvironment {
   Lookup lookup = from_process;
   // Makes a store client whose calls take at most 1 s. Null: no store is used.
   std::function<std::shared_ptr<SharedStore>(const StoreAddress&)> open_store;
-  std::function<std::string()> parent;       // parent_process(), or a test's; null: not used
+  std::function<std::string()> parent;  // parent_process(), or a test's; null: not used
   // Returns a value that all ranks of the program's process group share; nullopt while it is unknown.
   // Null: there is no group. Any thread.
   std::function<std::optional<std::string>()> nonce = {};

@@ -37,7 +37,8 @@ class RunDirectory {
   void set_job_source(std::function<std::optional<JobIdentity>()> job) { job_ = std::move(job); }
 
   // Lets create() choose the directory of an earlier job, begun in that span, if there is one; else it logs a
-  // warning and makes one (find_earlier_directory() tells under which name). Does nothing once the name is fixed.
+  // warning and makes one (find_earlier_directory() tells under which name). Does nothing once the name is
+  // fixed.
   void append_between(TimeSpan span);
   // Whether append_between() was called in time.
   bool appends() const;
