@@ -200,6 +200,18 @@ def test_off_and_after_stop_nothing_is_hooked(tmp_path: Path, output: Path) -> N
     assert hooks() == before
 
 
+def test_a_second_set_monitor_takes_the_place_of_the_first(tmp_path: Path, output: Path) -> None:
+    net = make_net()
+    optimizer = adam(net.trainable_params())
+    monitor = watching(jobs.write_config(tmp_path, **KINDS))(net, optimizer)
+    monitor.set_monitor(net, 1, optimizer, start_iteration=5)
+    forward = mindspore.value_and_grad(lambda x: net(x).mean(), None, net.trainable_params())
+    _, gradients = forward(mindspore.Tensor(jobs.batch(0).numpy()))
+    optimizer(gradients)
+    monitor.stop()
+    assert {step for _, step, _ in twice.read(output, "grad_reduced")} == {5}
+
+
 def test_graph_mode_is_refused_by_name(
     tmp_path: Path, output: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:

@@ -62,6 +62,8 @@ class TrainerMon:
         self.process_group = process_group
         self.params_have_main_grad = params_have_main_grad
         self.monitor = Monitor(config_file_path, **_rank())
+        self._config_file = config_file_path
+        self._stopped = False
         self._hooks: Optional[CellHooks] = None
         self._prefixes: "dict[int, str]" = {}  # of a parameter's name, by id
         self._handles: "list[Any]" = []
@@ -75,7 +77,7 @@ class TrainerMon:
         tp_group: Any = None,
         start_iteration: int = 0,
     ) -> None:
-        """Begins to watch a model and its optimizer.
+        """Begins to watch a model and its optimizer. A further call stops the watching of the call before.
 
         Parameters
         ----------
@@ -103,6 +105,9 @@ class TrainerMon:
                 "use set_context(mode=mindspore.PYNATIVE_MODE)"
             )
         self.stop()
+        if self._stopped:  # a Monitor that has stopped watches nothing more
+            self.monitor = Monitor(self._config_file, **_rank())
+            self._stopped = False
         chunks = list(model) if isinstance(model, (list, tuple)) else [model]
         prefixes = [f"{number}:" if len(chunks) > 1 else "" for number in range(len(chunks))]
         self._prefixes = {
@@ -128,6 +133,7 @@ class TrainerMon:
             handle.remove()
         self._handles = []
         self.monitor.stop()
+        self._stopped = True
 
     def _begin_step(self) -> None:
         if self._hooks is None:
