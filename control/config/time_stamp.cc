@@ -32,4 +32,12 @@ std::optional<long> seconds_of(std::string_view time) {
   return ((days * 24 + *hour) * 60 + *minute) * 60 + *second;
 }
 
+std::string time_stamp_of(std::time_t time) {
+  std::tm local{};
+  localtime_r(&time, &local);
+  char rest[32];
+  const std::size_t size = std::strftime(rest, sizeof rest, "%d_%H-%M-%S", &local);
+  return std::string(kMonths[static_cast<std::size_t>(local.tm_mon)]).append(rest, size);
+}
+
 }  // namespace gradmon

@@ -3,11 +3,11 @@
 
 #include <algorithm>
 #include <chrono>
-#include <ctime>
 #include <thread>
 #include <utility>
 
 #include "control/config/file_content.h"
+#include "control/config/time_stamp.h"
 #include "control/files/make_directories.h"
 #include "control/host/process_identity.h"
 #include "control/log.h"
@@ -23,16 +23,8 @@ constexpr std::chrono::milliseconds kSlice{20};
 }  // namespace
 
 fs::path run_directory_of(const fs::path& output_dir, Rank rank, const JobIdentity& job) {
-  const std::time_t seconds = job.started / 1000;
-  std::tm local{};
-  localtime_r(&seconds, &local);
-  // Not strftime's %b, which follows the locale.
-  constexpr const char* months[] = {"Jan", "Feb", "Mar", "Apr", "May", "Jun",
-                                    "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"};
-  char time[32];
-  std::strftime(time, sizeof time, "%d_%H-%M-%S", &local);
   return output_dir /
-         (std::string(months[local.tm_mon]) + time + "-rank" + std::to_string(rank.value) + "-" + job.run_id);
+         (time_stamp_of(job.started / 1000) + "-rank" + std::to_string(rank.value) + "-" + job.run_id);
 }
 
 RunDirectory::RunDirectory(fs::path output_dir, Rank rank, std::string launch_id,
