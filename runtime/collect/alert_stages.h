@@ -42,7 +42,7 @@ class AlertStages {
   // Any thread. Logs, dumps and reports these alerts on the writer thread. Drops them if the config in force
   // has no alert rules.
   void raise(const AlertReport& report, WriterThread& writer) const;
-  // Writer thread, except counts().
+  // The recorder is for the writer thread only, except for its counts().
   const std::shared_ptr<FlightRecorder>& flight() const { return flight_; }
 
   // The last alerts, oldest first. Any thread.

@@ -29,13 +29,12 @@ QueueOptions queue_options(std::int64_t capacity) {
   return options;
 }
 
-constexpr std::chrono::seconds kRowsWithin{1};
-constexpr std::chrono::milliseconds kRowsLook{1};
+constexpr std::chrono::seconds kWaitForRows{1};  // longest wait of last_rows()
+constexpr std::chrono::milliseconds kPollPause{1};
 constexpr const char* kNoRules = "keep_last has no effect without alert rules (alert.rules)";
 constexpr const char* kNoReplicas =
     "AnomalyRankDivergence has no effect: the monitor knows no other rank with the same parameters (watch "
-    "the "
-    "DistributedDataParallel itself, or pass dp_group)";
+    "the DistributedDataParallel itself, or pass dp_group)";
 constexpr const char* kNothingEnabled =
     "on, but the config enables no kind of row (set wg_distribution, xy_distribution, ...)";
 
@@ -352,10 +351,10 @@ void Collection::end_scalars(std::int64_t samples) noexcept {
 
 std::vector<Metric> Collection::last_rows() const {
   if (!keeps_last_step_ || last_ended_ < Step{0}) return {};
-  const auto deadline = std::chrono::steady_clock::now() + kRowsWithin;
+  const auto deadline = std::chrono::steady_clock::now() + kWaitForRows;
   LastStep::Content last = last_->content();
   while (last.step < last_ended_ && std::chrono::steady_clock::now() < deadline) {
-    std::this_thread::sleep_for(kRowsLook);
+    std::this_thread::sleep_for(kPollPause);
     last = last_->content();
   }
   std::vector<Metric> rows;

@@ -20,16 +20,16 @@ class Exchange {
 
   Notes operator()(const std::string& launch_id, const std::string& own) {
     const std::string place = "gradmon/hubs/" + launch_id;
-    if (!own.empty() && own != left_) {
-      auto left = rank_.value == 0 ? store_->put(place + "/lead", own) : leave_numbered(place, own);
-      if (!left) return tl::unexpected(left.error());
-      left_ = own;
+    if (!own.empty() && own != stored_) {
+      auto stored = rank_.value == 0 ? store_->put(place + "/lead", own) : store_numbered(place, own);
+      if (!stored) return tl::unexpected(stored.error());
+      stored_ = own;
     }
     return rank_.value == 0 ? read_numbered(place) : read_lead(place);
   }
 
  private:
-  tl::expected<void, std::string> leave_numbered(const std::string& place, const std::string& own) {
+  tl::expected<void, std::string> store_numbered(const std::string& place, const std::string& own) {
     const auto number = store_->add(place, 1);
     if (!number) return tl::unexpected(number.error());
     return store_->put(place + "/" + std::to_string(*number), own);
@@ -62,7 +62,7 @@ class Exchange {
 
   const std::shared_ptr<SharedStore> store_;
   const Rank rank_;
-  std::string left_;               // this host's stored note; "": none yet
+  std::string stored_;             // this host's stored note; "": none yet
   std::vector<std::string> read_;  // notes by number - 1; "": not found yet
 };
 

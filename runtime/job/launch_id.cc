@@ -128,11 +128,11 @@ std::string key_of(const Given& given, const Environment& environment, int monit
 // the value that the key then has. The other ranks read it.
 class NonceInStore {
  public:
-  NonceInStore(std::shared_ptr<SharedStore> store, std::string key, bool leaves_it, std::string source,
+  NonceInStore(std::shared_ptr<SharedStore> store, std::string key, bool writes, std::string source,
                milliseconds look_for)
       : store_(std::move(store)),
         key_(std::move(key)),
-        own_(leaves_it ? random_hex(kNonceBytes) : ""),
+        own_(writes ? random_hex(kNonceBytes) : ""),
         source_(std::move(source)),
         look_for_(look_for) {}
 

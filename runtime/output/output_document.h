@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Output files that sinks do not write: module_struct.json, stack_info.csv, run-{id}.json.
+// Writes the output files that no sink writes, such as module_struct.json, stack_info.csv and run-{id}.json.
 #pragma once
 
 #include <filesystem>

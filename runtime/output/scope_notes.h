@@ -18,22 +18,23 @@
 
 namespace gradmon {
 
-// What the rows of this rank are of, by target and kind: scopes.json in its directory (writers/FORMAT.md).
-// Training thread.
+// The scopes of this rank's rows, by target and kind, for scopes.json in the rank's directory and for the
+// sinks (writers/FORMAT.md). Training thread.
 class ScopeNotes {
  public:
   // `names` must outlive this object; the scopes are in it, too. `replicas`: the ranks that hold the same
   // replicated parameters, this one included; 0: unknown.
   ScopeNotes(NameTable& names, std::size_t replicas) : names_(names), replicas_(replicas) {}
 
-  // The parameter whose rows have that target. Call it before the first row.
+  // Rows with that target are of the parameter. Call it before the first row.
   void expect(std::uint32_t target, const WatchedParameter& parameter);
-  // A row is about to be written; `scope` as its tensor says.
+  // Sets the scope of the rows of that kind and target from now on, as a tensor tells it. Call it before the
+  // tensor's row.
   void note(Kind kind, std::uint32_t target, const ScopeText& scope) noexcept;
-  // A row is written. Without note() it has the scope of its parameter, if it is one's.
+  // A row is written. Without note() it has the scope of its parameter, if it is a parameter's row.
   void count_row(Kind kind, std::uint32_t target) noexcept;
 
-  // The same for the sinks, on any thread: of a row before the row is written.
+  // The scopes for the sinks. A row's scope is in the table before the row is queued. Any thread.
   const std::shared_ptr<const ScopeTable>& table() const { return shared_table_; }
 
   // Queues a write of the file if it has changed. Call it after the step's rows are queued: without rows
@@ -59,7 +60,7 @@ class ScopeNotes {
   const std::shared_ptr<const ScopeTable> shared_table_ = table_;
 
   std::unordered_map<std::uint32_t, Placed> parameters_;
-  std::unordered_map<std::uint64_t, ScopeText> scopes_;  // by kind and target; null: none to be written
+  std::unordered_map<std::uint64_t, ScopeText> scopes_;  // by kind and target; null: unknown, not written
   std::vector<std::uint16_t> counted_;  // by target: the bits of the kinds of its rows so far
   bool changed_ = false;
 };

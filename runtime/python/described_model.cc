@@ -110,8 +110,7 @@ std::shared_ptr<const ParameterSharding> sharding_of(const py::handle& described
   if (py::object unsharded = described.attr("unsharded"); !unsharded.is_none()) {
     sharding.unsharded = [call = shared(std::move(unsharded))] {
       const py::gil_scoped_acquire ours;
-      const auto both =
-          told_to_the_program([&] { return (*call)(); }).cast<std::pair<py::object, py::object>>();
+      const auto both = call_in_hook([&] { return (*call)(); }).cast<std::pair<py::object, py::object>>();
       return UnshardedParameter{tensor_or_none(both.first), tensor_or_none(both.second)};
     };
   }
@@ -132,7 +131,7 @@ std::function<void()> hook_first(const at::Tensor& parameter, const std::functio
     const py::gil_scoped_release others_run;
     accumulated();
   });
-  const auto hooked = shared(told_to_the_program([&] { return put_first(object, hook); }));
+  const auto hooked = shared(call_in_hook([&] { return put_first(object, hook); }));
   return [hooked] {
     const py::gil_scoped_acquire ours_again;
     hooked->take_off();

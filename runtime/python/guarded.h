@@ -33,8 +33,8 @@ void guarded(const char* what, Body&& body) {
   }
 }
 
-// Lives while hooks run Python code, in which the handler of a signal may call Monitor.stop(): the hooks must
-// not be taken off yet.
+// Lives while hooks run Python code. The handler of a signal may call Monitor.stop() there, but the hooks
+// must not be removed yet.
 class PythonCodeInHooks {
  public:
   PythonCodeInHooks() noexcept { ++running_; }
@@ -42,17 +42,17 @@ class PythonCodeInHooks {
   PythonCodeInHooks(const PythonCodeInHooks&) = delete;
   PythonCodeInHooks& operator=(const PythonCodeInHooks&) = delete;
 
-  // Whether this thread's hooks do so now.
+  // Whether hooks on this thread run Python code now.
   static bool running() noexcept { return running_ > 0; }
 
  private:
   static inline thread_local int running_ = 0;
 };
 
-// Runs Python code of ours in hooks, where nothing may pass through. What a signal's handler raises there is
-// thrown as an error, and the program gets a KeyboardInterrupt soon. With the GIL.
+// Runs Python code of ours in a hook, whose caller catches all exceptions. If the handler of a signal raises
+// KeyboardInterrupt or SystemExit in that code, the program gets a KeyboardInterrupt soon. With the GIL.
 template <typename Call>
-auto told_to_the_program(Call&& call) {
+auto call_in_hook(Call&& call) {
   const PythonCodeInHooks in_hooks;
   try {
     return call();

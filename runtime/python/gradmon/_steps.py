@@ -106,7 +106,7 @@ class TrainingSteps:
         if self not in _alive:
             return _gradmon.warn_once("watch() after stop() does nothing")
         if not self._models:
-            self._take_the_place_of_an_earlier_one(model, optimizer)
+            self._stop_replaced(model, optimizer)
         if not has([known.model for known in self._models], model):
             self._models.append(ModelParts(model))
             self._watch_modules()
@@ -181,7 +181,7 @@ class TrainingSteps:
         self._modules.set(False)
         self._units.set(False)
 
-    def _take_the_place_of_an_earlier_one(self, model: Any, optimizer: Any) -> None:
+    def _stop_replaced(self, model: Any, optimizer: Any) -> None:
         """Stops an earlier TrainingSteps of the same rank that has the same output directory, model or
         optimizer, as when a notebook cell is run again. (A process may have several ranks.)"""
         for other in list(_alive):
@@ -259,7 +259,7 @@ class TrainingSteps:
             if self._scaler_rounds.single or self._scaler_rounds.completes_iteration(scaler):
                 return self._end_by_scaler()
         if self.step_flags & _COLLECTS:
-            self._tell_scales()
+            self._set_scales()
 
     def _end_by_scaler(self) -> None:
         self.ended_by_optimizer = True
@@ -291,7 +291,7 @@ class TrainingSteps:
         if not flags & _COLLECTS:
             return flags
         self._look_at_models()
-        self._tell_scales()
+        self._set_scales()
         return self.core.step_flags() | flags & _gradmon.MAY_END
 
     def _look_at_models(self) -> None:
@@ -344,8 +344,8 @@ class TrainingSteps:
             self._nonce = None
             self.core.set_launch_nonce(found)
 
-    def _tell_scales(self) -> None:
-        """Of the step that begins, or after an update within it."""
+    def _set_scales(self) -> None:
+        """Sets the scales of the step that begins, or those after an update within it."""
         for number, scaler in enumerate(self._scalers):
             try:
                 scale = scaler.scale()
