@@ -381,7 +381,10 @@ void Collection::end_collection(Step end) noexcept {
 void Collection::warn_of_missing_update() noexcept {
   const std::lock_guard lock(mutex_);
   if (std::exchange(missing_update_warned_, true)) return;
-  warnings_.emplace_back("step() was called without update(): grad_reduced and param_* are not collected");
+  warnings_.emplace_back(
+      "a collected step ended without an optimizer's update: it has no rows in grad_reduced, param_*, "
+      "exp_avg* "
+      "and mg_direction");
 }
 
 void Collection::gathered(const void* unit) noexcept {

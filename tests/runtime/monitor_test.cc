@@ -160,7 +160,7 @@ TEST_CASE("a step without an update has no rows of the update and the status war
     training.optimizer.step();
     monitor.step();
     REQUIRE(eventually([&] { return !monitor.status().warnings.empty(); }));
-    REQUIRE(monitor.status().warnings.front().find("without update()") != std::string::npos);
+    REQUIRE(monitor.status().warnings.front().find("without an optimizer's update") != std::string::npos);
   }
   REQUIRE_FALSE(csv(directory, "grad_unreduced_0-0.csv").empty());
   REQUIRE(csv(directory, "grad_reduced_0-0.csv").empty());

@@ -361,7 +361,7 @@ TEST_CASE("steps without an update give one warning for each plan") {
     CHECK(fixture.report().warnings.empty());
     for (int step = 0; step < 2; ++step) fixture.step_without_update();
     REQUIRE(fixture.report().warnings.size() == 1);
-    CHECK(fixture.report().warnings.front().find("without update()") != std::string::npos);
+    CHECK(fixture.report().warnings.front().find("without an optimizer's update") != std::string::npos);
     fixture.begin_plan(config);
   }
 }
