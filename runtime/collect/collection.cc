@@ -302,6 +302,7 @@ void Collection::end_step(std::int64_t samples, bool counts) noexcept {
     if (flight_) flight_->drop_step();
     if (replicas_) replicas_->drop_step();
     queue_->drop_step(in_force_.revision, step_);
+    ledger_.drop_step();
     return log_warn("rows of step " + std::to_string(step_.value) +
                     " dropped: this rank lost its lease during the step");
   }
@@ -383,8 +384,7 @@ void Collection::warn_of_missing_update() noexcept {
   if (std::exchange(missing_update_warned_, true)) return;
   warnings_.emplace_back(
       "a collected step ended without an optimizer's update: it has no rows in grad_reduced, param_*, "
-      "exp_avg* "
-      "and mg_direction");
+      "exp_avg* and mg_direction");
 }
 
 void Collection::gathered(const void* unit) noexcept {

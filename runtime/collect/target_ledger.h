@@ -39,9 +39,11 @@ class TargetLedger {
   // given twice counts once.
   void begin_plan();
   void expect(std::vector<ExpectedTarget> expected, std::vector<UnmatchedTarget> unmatched);
-  // Training thread, in a collected step. count_row(): a row was made; ignored if out of memory.
+  // Training thread, in a collected step. count_row(): a row was made; ignored if out of memory. drop_step():
+  // instead of end_step() for a step that does not count.
   void count_row(Kind kind, std::uint32_t target) noexcept;
   void end_step(Step step, WallTime now) noexcept;
+  void drop_step() noexcept { fired_this_step_.clear(); }
 
   // Any thread. The expected targets in their order, then the others.
   TargetList list() const;

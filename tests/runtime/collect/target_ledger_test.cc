@@ -55,6 +55,14 @@ TEST_CASE("a target has the step in which it last fired and the number of silent
   REQUIRE(f.ledger.list().targets[0].why.empty());
 }
 
+TEST_CASE("the rows of a step that was dropped do not count in the next step") {
+  Fixture f;
+  f.ledger.count_row(Kind::grad_reduced, f.weight);
+  f.ledger.drop_step();
+  f.ledger.end_step(Step{11}, 1000);
+  REQUIRE(f.ledger.list().targets[0].last_step == -1);
+}
+
 TEST_CASE("a row that was not expected is listed too") {
   Fixture f;
   f.ledger.count_row(Kind::actv, f.bias);
