@@ -96,7 +96,7 @@ class Collection {
   // Hands in a value of this step. `begun`: when the work for it began.
   void tap(const TappedValue& value, std::chrono::steady_clock::time_point begun) noexcept;
 
-  // Sets the factor in the gradients of this step; > 0. `chunk`: of these; nullopt: of all chunks.
+  // Sets the factor in the gradients of this step, > 0: of one chunk (vpp_stage); nullopt: of all chunks.
   void gradient_scale(double scale, std::optional<int> chunk) noexcept {
     chunk ? scales_->set(*chunk, scale) : scales_->set(scale);
   }

@@ -20,7 +20,7 @@ struct TimeSpan {
 
 struct EarlierDirectory {
   std::filesystem::path path;
-  bool is_there = false;
+  bool exists = false;
 };
 
 // The newest directory `{time}-rank{R}-{8 hex}` of that rank in the span. If the rank has none there: the one

@@ -64,7 +64,7 @@ std::optional<fs::path> RunDirectory::earlier_directory() const {
   }
   if (!span) return std::nullopt;
   const auto found = find_earlier_directory(output_dir_, rank_, *span);
-  if (found && *found && (*found)->is_there) {
+  if (found && *found && (*found)->exists) {
     log_info("append_output: rank " + std::to_string(rank_.value) + " goes on in " + (*found)->path.string());
     return (*found)->path;
   }

@@ -9,7 +9,7 @@ namespace gradmon {
 namespace py = pybind11;
 
 void FirstHook::take_off() noexcept {
-  if (PyObject_DelItem(hooks_.ptr(), id_.ptr()) != 0) PyErr_Clear();  // somebody else has removed it
+  if (PyObject_DelItem(hooks_.ptr(), id_.ptr()) != 0) PyErr_Clear();  // the program has removed it
 }
 
 FirstHook put_first(const py::object& parameter, const py::object& hook) {

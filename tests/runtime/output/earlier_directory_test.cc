@@ -18,7 +18,7 @@ std::string found_among(const std::vector<std::string>& names, const TimeSpan& s
   for (const std::string& name : names) fs::create_directories(output / name);
   const auto found = find_earlier_directory(output.path(), Rank{rank}, span);
   REQUIRE(found);
-  return *found ? ((*found)->is_there ? "" : "new ") + (*found)->path.filename().string() : "";
+  return *found ? ((*found)->exists ? "" : "new ") + (*found)->path.filename().string() : "";
 }
 
 TEST_CASE("the newest directory of the rank between the two times is found") {

@@ -121,8 +121,8 @@ def _refuse_own(path: Path) -> None:
 
 
 def _uri(path: Path) -> str:
-    """Read-only. A database that has a write-ahead log, but no file of it, is complete and in use by nobody:
-    it is read without side files, so that none stays behind."""
+    """To open it read-only. If the file of its write-ahead log is missing, it is complete and no process uses
+    it: it is opened as immutable, so that SQLite makes no files beside it."""
     with path.open("rb") as file:
         header = file.read(20)
     closed = header[18:20] == b"\2\2" and not path.with_name(path.name + "-wal").exists()

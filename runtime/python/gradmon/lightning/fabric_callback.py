@@ -90,7 +90,7 @@ class FabricCallback:
             return
         if not self._models:
             hook = register_optimizer_step_pre_hook(self._steps_first)
-            self._monitor.remove_at_stop(_Watching(hook, self._forget))
+            self._monitor.remove_at_stop(_EndsWithMonitor(hook, self._forget))
         self._models.append(module)
 
     def on_after_optimizer_step(self, strategy: Any, optimizer: Any) -> None:
@@ -133,8 +133,8 @@ class FabricCallback:
                 return
 
 
-class _Watching:
-    """What ends with the monitor, whoever stops it."""
+class _EndsWithMonitor:
+    """Removes the hook, and lets the callback forget its models, when the monitor stops."""
 
     def __init__(self, hook: Any, forget: Callable[[], None]) -> None:
         self._hook = hook

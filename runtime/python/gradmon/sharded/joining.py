@@ -127,7 +127,7 @@ def _parts(scopes: "dict[int, Scope]", ranks: "list[int]", what: str) -> _Parts:
 
 
 def _join(rows: "pandas.DataFrame", parts: _Parts, what: str) -> "list[pandas.DataFrame]":
-    """One row for each step and statistic of which all parts are there: the last may still be missing."""
+    """One row for each step and statistic that has the rows of all parts. The last step may lack some yet."""
     import numpy
 
     found = []
