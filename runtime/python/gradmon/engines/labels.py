@@ -39,7 +39,7 @@ def labels_of(
     for name, parameter, shape in named:
         if not parameter.requires_grad:
             continue
-        local = {"scope": "local"} if is_local(parameter) else None
+        local: "Scope | None" = {"scope": "local"} if is_local(parameter) else None
         before[name] = local or {"scope": "whole", "shape": list(shape)}
         piece = by_parameter.get(id(parameter))
         if piece is not None and piece.numel:
