@@ -2,6 +2,8 @@
 // Where the hooks of a Collection put their rows. Part of collection.cc.
 #pragma once
 
+#include <array>
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -9,6 +11,7 @@
 
 #include "runtime/collect/collection.h"
 #include "runtime/output/output_document.h"
+#include "runtime/output/replacing_writes.h"
 
 namespace gradmon {
 
@@ -45,8 +48,10 @@ class Collection::Stream : public RecordStream {
     scopes_.note(kind, target, scope);
   }
   void publish(Document document, std::string text) noexcept override {
-    writer_.write_file([directory = settings_.directory, rank = settings_.rank, document,
-                        text = std::move(text)] { return write_document(*directory, rank, document, text); });
+    writer_.write_file(writes_[static_cast<std::size_t>(document)].next(
+        [directory = settings_.directory, rank = settings_.rank, document, text = std::move(text)] {
+          return write_document(*directory, rank, document, text);
+        }));
   }
   // `observer` sees every record before it is queued. Null: none. It must live until the next call.
   void set_observer(TrainingScalars* observer) { observer_ = observer; }
@@ -59,6 +64,7 @@ class Collection::Stream : public RecordStream {
   ScopeNotes& scopes_;
   const Settings settings_;
   WriterThread& writer_;
+  std::array<ReplacingWrites, 2> writes_;  // by Document
 };
 
 }  // namespace gradmon

@@ -99,12 +99,12 @@ ScopeText ScopeNotes::scope_of(Kind kind, const Placed& parameter) const {
 void ScopeNotes::write(std::shared_ptr<RunDirectory> directory, WriterThread& writer) {
   auto text = take_changed();
   if (!text) return;
-  writer.write_file(
+  writer.write_file(writes_.next(
       [directory = std::move(directory), text = std::move(*text)]() -> tl::expected<void, std::string> {
         const auto path = directory->path();
         if (path.empty()) return {};
         return write_and_rename(path / "scopes.json", text);
-      });
+      }));
 }
 
 std::optional<std::string> ScopeNotes::take_changed() {

@@ -11,6 +11,7 @@
 #include "control/vocabulary.h"
 #include "hooks/names/scope.h"
 #include "hooks/names/watched_model.h"
+#include "runtime/output/replacing_writes.h"
 #include "runtime/output/run_directory.h"
 #include "writers/queue/name_table.h"
 #include "writers/queue/scope_table.h"
@@ -63,6 +64,7 @@ class ScopeNotes {
   std::unordered_map<std::uint64_t, ScopeText> scopes_;  // by kind and target; null: unknown, not written
   std::vector<std::uint16_t> counted_;  // by target: the bits of the kinds of its rows so far
   bool changed_ = false;
+  ReplacingWrites writes_;
 };
 
 }  // namespace gradmon
