@@ -16,17 +16,21 @@ struct RunNotes::Draft {
   std::mutex mutex;
   // Guarded by mutex.
   RunFile file;
-  bool pending = false;  // a write is queued and has not started
+  std::weak_ptr<const void> queued;  // held by a queued write that has not started
 
-  // Returns whether the caller must queue a write.
-  bool put(const RunFile& changed) {
+  // Returns what the caller's write must hold; null: a write is queued already. After a write that the writer
+  // thread has refused, the next one is queued.
+  std::shared_ptr<const void> put(const RunFile& changed) {
     const std::lock_guard lock(mutex);
     file = changed;
-    return !std::exchange(pending, true);
+    if (!queued.expired()) return nullptr;
+    const std::shared_ptr<const void> held = std::make_shared<char>();
+    queued = held;
+    return held;
   }
   RunFile take() {
     const std::lock_guard lock(mutex);
-    pending = false;
+    queued.reset();
     return file;
   }
 };
@@ -62,9 +66,10 @@ void RunNotes::renew() noexcept {
     for (const RankStatus& rank : ranks_()) {
       if (!rank.host.empty()) file_.ranks.push_back({rank.rank, rank.host, rank.pid});
     }
-    if (!draft_->put(file_)) return;
+    const auto held = draft_->put(file_);
+    if (!held) return;
     writer_.write_file(
-        [directory = directory_, draft = draft_] { return write_run_file(*directory, draft->take()); });
+        [directory = directory_, draft = draft_, held] { return write_run_file(*directory, draft->take()); });
   } catch (const std::exception& error) {
     log_warn(std::string("the file of this run is not written: ") + error.what());
   }
