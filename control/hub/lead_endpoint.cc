@@ -22,7 +22,8 @@ constexpr seconds kRetryInterval{2};
 // Readable for people, and unique among the clients.
 std::string client_name(const HubNote& note) {
   std::string name = "hub";
-  for (const char c : note.host.substr(0, 32)) name += std::isalnum(static_cast<unsigned char>(c)) != 0 ? c : '-';
+  for (const char c : note.host.substr(0, 32))
+    name += std::isalnum(static_cast<unsigned char>(c)) != 0 ? c : '-';
   return name + "." + note.key.substr(0, 8);
 }
 
@@ -168,7 +169,8 @@ void LeadEndpoint::admit(const std::vector<HubNote>& notes) {
   for (const HubNote& note : notes) {
     KeyBytes key{};
     if (note.key.size() != kKeyText || from_z85(note.key, key)) continue;
-    if (hubs_.size() >= most || !hubs_.emplace(key, Client{client_name(note), Role::control}).second) continue;
+    if (hubs_.size() >= most || !hubs_.emplace(key, Client{client_name(note), Role::control}).second)
+      continue;
     if (bus_) bus_->allow(key, hubs_[key]);
     if (generated_keys_) fresh = generated_keys_->admitted.insert(key).second || fresh;
   }

@@ -151,9 +151,9 @@ class StreamServer {
   std::map<Peer, std::unique_ptr<Connection>> connections_;
   std::unordered_map<int, Peer> by_fd_;
   std::set<Peer> unidentified_;  // clients that have sent no frame yet, the oldest first
-  std::set<Peer> clients_;     // all other clients
-  Peer last_turn_;             // the client that had the last turn
-  std::vector<Ended> ended_;   // not yet reported
+  std::set<Peer> clients_;       // all other clients
+  Peer last_turn_;               // the client that had the last turn
+  std::vector<Ended> ended_;     // not yet reported
   Peer newest_;
   Refused refused_;
 };
