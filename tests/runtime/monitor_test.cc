@@ -10,7 +10,9 @@
 #include <chrono>
 #include <fstream>
 #include <functional>
+#include <map>
 #include <stdexcept>
+#include <string>
 
 #include "control/client/command_client.h"
 #include "control/debian_version.h"
@@ -211,14 +213,16 @@ TEST_CASE("an optimizer without parameters gives no rows of another optimizer's 
   REQUIRE(csv(directory, "grad_reduced_0-0.csv").empty());
 }
 
-// For each thread of this process named "gradmon-…": whether it blocks the signal.
-std::vector<bool> monitor_threads_block(int signal) {
-  std::vector<bool> block;
+// For each name "gradmon-…" of threads of this process: whether all of them block the signal.
+std::map<std::string, bool> monitor_threads_block(int signal) {
+  std::map<std::string, bool> block;
   for (const auto& task : std::filesystem::directory_iterator("/proc/self/task")) {
-    if (read_text(task.path() / "comm").rfind("gradmon-", 0) != 0) continue;
+    const std::string name = read_text(task.path() / "comm");
     const std::string status = read_text(task.path() / "status");
+    if (name.rfind("gradmon-", 0) != 0 || status.empty()) continue;  // empty: the thread has ended
     const auto mask = std::stoull(status.substr(status.find("SigBlk:") + 7), nullptr, 16);
-    block.push_back((mask >> static_cast<unsigned>(signal - 1) & 1U) != 0);
+    bool& all = block.try_emplace(name, true).first->second;
+    all = all && (mask >> static_cast<unsigned>(signal - 1) & 1U) != 0;
   }
   return block;
 }
@@ -229,10 +233,16 @@ TEST_CASE("the monitor's threads block signals so that the program's threads get
   Monitor monitor(write_config(directory, R"({"wg_distribution": true})"), options(directory, false));
   monitor.watch(*training.model, training.optimizer);
   training.step(monitor);
-  // The agent and the writer. Each names itself when it begins to run.
-  REQUIRE(eventually([] { return monitor_threads_block(SIGUSR1).size() == 2; }));
+  // Each names itself when it begins to run. A thread that starts the hub comes and goes.
+  REQUIRE(eventually([] {
+    const auto block = monitor_threads_block(SIGUSR1);
+    return block.count("gradmon-agent\n") == 1 && block.count("gradmon-writer\n") == 1;
+  }));
   for (const int signal : {SIGUSR1, SIGTERM, SIGINT, SIGHUP}) {
-    REQUIRE(monitor_threads_block(signal) == std::vector<bool>(2, true));
+    for (const auto& thread : monitor_threads_block(signal)) {
+      CAPTURE(thread.first);
+      REQUIRE(thread.second);
+    }
   }
 }
 
