@@ -12,21 +12,21 @@ namespace gradmon {
 // Whether a sink goes on in the output of an earlier job (`append_output`), so that it looks for its rows.
 enum class Resume : bool { no, yes };
 
-// A step is there as a whole, except for the last one of the file: its process may have been killed while it
-// wrote that step. Of that step, the rows that are there are known by name.
+// The file has all rows of its steps, except perhaps of the last one: its process may have been killed while
+// it wrote that step. Of the last step, each row is known by its key.
 class KnownRows {
  public:
-  // Adds a row of the file, in the order of the file. `name` tells it from the other rows of its step.
-  void add(std::int64_t step, std::string name) {
+  // Adds a row, in the order of the file. `key` identifies the row within its step.
+  void add(std::int64_t step, std::string key) {
     if (step != last_step_) rows_of_last_step_.clear();
     last_step_ = step;
     steps_.insert(step);
-    rows_of_last_step_.insert(std::move(name));
+    rows_of_last_step_.insert(std::move(key));
   }
 
   bool has_step(std::int64_t step) const { return steps_.count(step) != 0; }
-  bool has(std::int64_t step, const std::string& name) const {
-    return has_step(step) && (step != last_step_ || rows_of_last_step_.count(name) != 0);
+  bool has(std::int64_t step, const std::string& key) const {
+    return has_step(step) && (step != last_step_ || rows_of_last_step_.count(key) != 0);
   }
 
  private:

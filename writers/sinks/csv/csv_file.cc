@@ -14,7 +14,7 @@
 #include "control/files/descriptor.h"
 #include "control/files/durable_file.h"
 #include "control/files/make_directories.h"
-#include "writers/sinks/csv/csv_rows_there.h"
+#include "writers/sinks/csv/csv_row_scanner.h"
 
 namespace gradmon {
 namespace {
@@ -69,19 +69,19 @@ tl::expected<KnownRows, std::string> CsvFile::find_rows(const fs::path& path) {
   struct stat seen {};
   if (file.get() < 0 || ::fstat(file.get(), &seen) != 0) return failure("open", path, errno);
   if (!S_ISREG(seen.st_mode)) return tl::unexpected(path.string() + " is not a regular file");
-  CsvRowsThere there;
+  CsvRowScanner scanner;
   std::vector<char> block(std::size_t{1} << 18U);
   for (off_t at = 0;;) {
     const ssize_t n = ::pread(file.get(), block.data(), block.size(), at);
     if (n < 0 && errno == EINTR) continue;
     if (n < 0) return failure("read", path, errno);
     if (n == 0) break;
-    there.take({block.data(), static_cast<std::size_t>(n)});
+    scanner.take({block.data(), static_cast<std::size_t>(n)});
     at += n;
   }
-  const auto whole = static_cast<off_t>(there.whole_bytes());
+  const auto whole = static_cast<off_t>(scanner.whole_bytes());
   if (whole != seen.st_size && ::ftruncate(file.get(), whole) != 0) return failure("repair", path, errno);
-  return there.rows();
+  return scanner.rows();
 }
 
 tl::expected<CsvFile::Outcome, std::string> CsvFile::append(const fs::path& path, std::string_view header,

@@ -5,7 +5,7 @@
 #include <chrono>
 #include <utility>
 
-#include "writers/sinks/tensorboard/events_there.h"
+#include "writers/sinks/tensorboard/known_events.h"
 #include "writers/sinks/tensorboard/record_framing.h"
 #include "writers/sinks/tensorboard/text_event.h"
 

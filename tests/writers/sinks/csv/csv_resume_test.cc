@@ -11,7 +11,7 @@
 #include "tests/writers/files_in.h"
 #include "tests/writers/killed_writer.h"
 #include "tests/writers/sample_records.h"
-#include "writers/sinks/csv/csv_rows_there.h"
+#include "writers/sinks/csv/csv_row_scanner.h"
 #include "writers/sinks/csv/csv_sink.h"
 #include GRADMON_CATCH_HEADER
 
@@ -181,7 +181,7 @@ TEST_CASE("the rows of a file are found whatever the parts in which its bytes co
       "vpp_stage,name,step,micro_step,norm,shape,dtype\n0,a,3,0,1.0,\"[2, 2]\",torch.float32\n"
       "0,\"b,\n\"\"5\"\"\",4,1,2.0,\"[2, 2]\",torch.float32\n1,c,4,0,1.0,[],torch.float32\n0,torn,5,0,1";
   for (std::size_t part = 1; part < text.size(); ++part) {
-    CsvRowsThere there;
+    CsvRowScanner there;
     for (std::size_t at = 0; at < text.size(); at += part)
       there.take(std::string_view(text).substr(at, part));
     CHECK(there.whole_bytes() == text.rfind('\n') + 1);
@@ -199,7 +199,7 @@ TEST_CASE("any bytes are read, up to the last line end outside quotes") {
   for (int i = 0; i < 20000; ++i) {
     std::string text = i % 2 == 0 ? "name,step,value\n" : "";
     for (auto left = random() % 60; left > 0; --left) text += bytes[random() % bytes.size()];
-    CsvRowsThere there;
+    CsvRowScanner there;
     there.take(text);
     bool quoted = false;
     std::size_t whole = 0;
@@ -212,11 +212,11 @@ TEST_CASE("any bytes are read, up to the last line end outside quotes") {
 }
 
 TEST_CASE("a file without a column of steps has no known rows, and scalars are known by name and step") {
-  CsvRowsThere stacks;
+  CsvRowScanner stacks;
   stacks.take("module_name,stack_info\nfc1,\"File\n\"\n");
   CHECK_FALSE(stacks.rows().has_step(0));
   CHECK(stacks.whole_bytes() == 35);
-  CsvRowsThere scalars;
+  CsvRowScanner scalars;
   scalars.take("name,step,samples,value\nloss,7,,2.5\n");
   CHECK(scalars.rows().has(7, "loss,7"));
   CHECK_FALSE(scalars.rows().has(7, "grad-norm,7"));

@@ -11,7 +11,7 @@
 #include "tests/writers/killed_writer.h"
 #include "tests/writers/sample_records.h"
 #include "tests/writers/sinks/tensorboard/event_reader.h"
-#include "writers/sinks/tensorboard/events_there.h"
+#include "writers/sinks/tensorboard/known_events.h"
 #include "writers/sinks/tensorboard/record_framing.h"
 #include "writers/sinks/tensorboard/tensorboard_sink.h"
 #include GRADMON_CATCH_HEADER
@@ -147,8 +147,7 @@ TEST_CASE("the events of damaged bytes are those before the damage") {
     std::string damaged = text.substr(0, random() % (text.size() + 1));
     const std::size_t at = damaged.empty() ? 0 : random() % damaged.size();
     if (!damaged.empty() && i % 2 == 0) damaged[at] ^= static_cast<char>(1 + random() % 255);
-    EventsThere there;
-    find_events(damaged, there);
+    const KnownEvents there = find_events(damaged);
     REQUIRE(there.whole_bytes <= damaged.size());
     REQUIRE(parse_events(std::string_view(text).substr(0, there.whole_bytes)).whole_bytes ==
             there.whole_bytes);

@@ -13,18 +13,18 @@
 
 namespace gradmon {
 
-// The events of an event file's bytes, each known by its first tag, and the bytes up to the end of the last
-// whole record. A scalar over samples, whose own step is a number of samples, belongs to the step of the
-// scalar before it. Reads no further than a record with a wrong checksum. Pure.
-struct EventsThere {
+// The events of an event file's bytes, and the number of bytes up to the end of the last whole record. The
+// key of an event is its first tag. A scalar over samples, whose own step is a number of samples, belongs to
+// the step of the scalar before it. Reads no further than a record with a wrong checksum. Pure.
+struct KnownEvents {
   KnownRows rows;
   std::int64_t greatest_step = -1;
   std::uint64_t whole_bytes = 0;
 };
-void find_events(std::string_view bytes, EventsThere& there);
+KnownEvents find_events(std::string_view bytes);
 
-// Cuts off a part of a record at the end of the newest file. Reads the files from the newest to the first one
-// with earlier rows than `from` only, which is the first step that the caller will write. An error names the
+// Cuts off a part of a record at the end of the newest file. `from`: the first step that the caller will
+// write. Reads the newest file first, and stops behind a file that has only earlier rows. An error names the
 // file.
 [[nodiscard]] tl::expected<std::vector<KnownRows>, std::string> find_events_in(
     const std::filesystem::path& directory, std::int64_t from);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "writers/sinks/tensorboard/events_there.h"
+#include "writers/sinks/tensorboard/known_events.h"
 
 #include <fcntl.h>
 #include <sys/stat.h>
@@ -43,15 +43,14 @@ tl::unexpected<std::string> read_failure(const char* verb, const fs::path& path,
                         std::system_category().message(error));
 }
 
-// Reads a file; `cut`: also cuts off what follows its last whole record.
+// What to do with bytes that follow the last whole record.
 enum class Tail : bool { leave, cut };
-tl::expected<EventsThere, std::string> read_events(const fs::path& path, Tail tail) {
-  EventsThere there;
+tl::expected<KnownEvents, std::string> read_events(const fs::path& path, Tail tail) {
   const int access = tail == Tail::cut ? O_RDWR : O_RDONLY;
   const Descriptor file(::open(path.c_str(), access | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
   struct stat seen {};
   if (file.get() < 0 || ::fstat(file.get(), &seen) != 0) return read_failure("open", path, errno);
-  if (!S_ISREG(seen.st_mode) || seen.st_size == 0) return there;
+  if (!S_ISREG(seen.st_mode) || seen.st_size == 0) return KnownEvents{};
   std::string bytes(static_cast<std::size_t>(seen.st_size), '\0');
   std::size_t read = 0;
   while (read < bytes.size()) {
@@ -62,11 +61,11 @@ tl::expected<EventsThere, std::string> read_events(const fs::path& path, Tail ta
     read += static_cast<std::size_t>(n);
   }
   bytes.resize(read);
-  find_events(bytes, there);
-  const bool torn = there.whole_bytes < bytes.size();
-  if (torn && tail == Tail::cut && ::ftruncate(file.get(), static_cast<off_t>(there.whole_bytes)) != 0)
+  KnownEvents events = find_events(bytes);
+  const bool torn = events.whole_bytes < bytes.size();
+  if (torn && tail == Tail::cut && ::ftruncate(file.get(), static_cast<off_t>(events.whole_bytes)) != 0)
     return read_failure("repair", path, errno);
-  return there;
+  return events;
 }
 
 }  // namespace
@@ -76,19 +75,21 @@ std::string tag_of_event(std::string_view data) {
   return event ? tag_of(*event) : "";
 }
 
-void find_events(std::string_view bytes, EventsThere& there) {
+KnownEvents find_events(std::string_view bytes) {
+  KnownEvents events;
   std::int64_t step = -1;
   while (const auto data = first_record(bytes)) {
     bytes.remove_prefix(size_of_record(*data));
-    there.whole_bytes += size_of_record(*data);
+    events.whole_bytes += size_of_record(*data);
     const auto event = parse(*data);
     if (!event) continue;
     std::string tag = tag_of(*event);
     if (tag.empty()) continue;
     if (!ends_with(tag, kOverSamples)) step = event->step();
-    there.greatest_step = std::max(there.greatest_step, step);
-    there.rows.add(step, std::move(tag));
+    events.greatest_step = std::max(events.greatest_step, step);
+    events.rows.add(step, std::move(tag));
   }
+  return events;
 }
 
 tl::expected<std::vector<KnownRows>, std::string> find_events_in(const fs::path& directory,
@@ -96,10 +97,10 @@ tl::expected<std::vector<KnownRows>, std::string> find_events_in(const fs::path&
   std::vector<KnownRows> all;
   const std::vector<fs::path> files = event_files_of(directory);
   for (auto file = files.rbegin(); file != files.rend(); ++file) {
-    auto there = read_events(*file, file == files.rbegin() ? Tail::cut : Tail::leave);
-    if (!there) return tl::unexpected(std::move(there.error()));
-    const bool earlier = there->greatest_step >= 0 && there->greatest_step < from;
-    all.push_back(std::move(there->rows));
+    auto events = read_events(*file, file == files.rbegin() ? Tail::cut : Tail::leave);
+    if (!events) return tl::unexpected(std::move(events.error()));
+    const bool earlier = events->greatest_step >= 0 && events->greatest_step < from;
+    all.push_back(std::move(events->rows));
     if (earlier) break;
   }
   return all;

@@ -13,12 +13,12 @@ namespace gradmon {
 
 // Gets a file's bytes in order, in parts of any size. The columns follow from the file's own header, so that
 // it may be of another revision.
-class CsvRowsThere {
+class CsvRowScanner {
  public:
   void take(std::string_view bytes);
 
-  // The rows so far, each known by its text up to the step and micro step. A part of a row after the last
-  // line end is not among them. Empty for a file without a column `step`.
+  // The rows so far. The key of a row is its text up to the step and micro step. A part of a row after the
+  // last line end is not among them. Empty for a file without a column `step`.
   const KnownRows& rows() const { return rows_; }
   // Bytes up to and with the last line end outside quotes.
   std::uint64_t whole_bytes() const { return whole_bytes_; }
@@ -35,11 +35,11 @@ class CsvRowsThere {
   bool quoted_ = false;
   bool in_header_ = true;
   std::size_t step_column_ = kNone;
-  std::size_t name_columns_ = 0;  // those up to step or micro_step
+  std::size_t key_columns_ = 0;  // those up to step or micro_step
   // Of the current line.
   std::size_t column_ = 0;
   std::string cell_;  // only where it is needed
-  std::string name_;
+  std::string key_;
   std::int64_t step_ = -1;
 };
 
