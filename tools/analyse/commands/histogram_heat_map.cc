@@ -83,7 +83,7 @@ class HistogramCollector {
 
 tl::expected<HeatMap, std::string> histogram_heat_map_of(const Run& run, const HeatMapRequest& request,
                                                          Problems& problems) {
-  HistogramCollector collector(request, kind_named(request.kind));
+  HistogramCollector collector(request, kind_named(request.kind).value_or(Kind::update));
   for (const RankDirectory& rank : run.ranks) {
     for (const auto& path : event_files_of(rank.path, problems)) {
       EventFile file(path, problems);

@@ -25,7 +25,8 @@ struct PlotRequest {
 class PlotSubcommand : public SubcommandFor<PlotRequest> {
  public:
   std::string usage() const override {
-    return "plot [RUN] -o FILE [--run ID] [--flight] [--metric KIND] [--op OP] [--target NAME] [--rank R] [--json]";
+    return "plot [RUN] -o FILE [--run ID] [--flight] [--metric KIND] [--op OP] [--target NAME] [--rank R] "
+           "[--json]";
   }
   std::string summary() const override { return "Draw a heat map, layer or bin over step"; }
   std::string details() const override {
@@ -108,7 +109,8 @@ class PlotSubcommand : public SubcommandFor<PlotRequest> {
 
  private:
   bool is_of_histograms() {
-    return !request().map.kind.empty() && is_histogram(kind_named(request().map.kind));
+    const auto kind = kind_named(request().map.kind);
+    return kind && is_histogram(*kind);
   }
 };
 

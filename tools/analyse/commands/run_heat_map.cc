@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tools/analyse/commands/run_heat_map.h"
 
-#include <algorithm>
 #include <set>
 #include <vector>
 
@@ -123,16 +122,12 @@ bool is_target(std::string_view target, std::string_view name) {
   return target.find_first_not_of('*', in_target) == std::string_view::npos;
 }
 
-Kind kind_named(std::string_view name) {
-  return static_cast<Kind>(std::find(kKindNames.begin(), kKindNames.end(), name) - kKindNames.begin());
-}
-
 tl::expected<HeatMap, std::string> heat_map_of(const Run& run, const HeatMapRequest& request,
                                                Problems& problems) {
   const std::set<Kind> kinds = kinds_of(run, problems);
   if (kinds.empty()) return tl::unexpected(std::string("there are no CSV files of gradmon in the run"));
-  Kind kind = kinds.count(Kind::grad_reduced) > 0 ? Kind::grad_reduced : *kinds.begin();
-  if (!request.kind.empty()) kind = kind_named(request.kind);
+  const Kind by_default = kinds.count(Kind::grad_reduced) > 0 ? Kind::grad_reduced : *kinds.begin();
+  const Kind kind = kind_named(request.kind).value_or(by_default);
   if (kinds.count(kind) == 0)
     return tl::unexpected("there are no files of " + std::string(name_of(kind)) +
                           "; there are: " + list_of(kinds));

@@ -19,9 +19,6 @@ struct HeatMapRequest {
   std::optional<std::int64_t> rank;  // nullopt: all ranks
 };
 
-// The kind of a request that has one.
-Kind kind_named(std::string_view name);
-
 // Layer over step. Reads the CSV files of the run. The error says what there is instead.
 tl::expected<HeatMap, std::string> heat_map_of(const Run& run, const HeatMapRequest& request,
                                                Problems& problems);

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tools/analyse/rows/row.h"
 
+#include <algorithm>
+
 namespace gradmon {
 
 Field field_named(std::string_view title) {
@@ -8,6 +10,17 @@ Field field_named(std::string_view title) {
     if (title == name_of_field(field)) return field;
   }
   return kFields;
+}
+
+std::optional<Kind> kind_named(std::string_view name) {
+  const auto found = std::find(kKindNames.begin(), kKindNames.end(), name);
+  if (found == kKindNames.end()) return std::nullopt;
+  return static_cast<Kind>(found - kKindNames.begin());
+}
+
+DType dtype_named(std::string_view name) {
+  const auto found = std::find(kDTypeNames.begin(), kDTypeNames.end(), name);
+  return found == kDTypeNames.end() ? DType::unknown : static_cast<DType>(found - kDTypeNames.begin());
 }
 
 }  // namespace gradmon

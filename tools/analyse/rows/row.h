@@ -5,6 +5,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string_view>
 
 #include "control/vocabulary.h"
@@ -27,6 +28,10 @@ constexpr const char* name_of_field(Field field) {
 }
 // kFields for a title that is no numeric column.
 Field field_named(std::string_view title);
+
+// By their names in files; nullopt, and DType::unknown, for another name.
+std::optional<Kind> kind_named(std::string_view name);
+DType dtype_named(std::string_view name);
 
 struct Row {
   std::int64_t step = 0;

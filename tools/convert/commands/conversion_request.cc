@@ -6,6 +6,8 @@
 #include <ctime>
 #include <system_error>
 
+#include "tools/analyse/rows/row.h"
+
 namespace gradmon {
 namespace {
 
@@ -34,13 +36,11 @@ std::vector<std::string> names_in(const std::vector<std::string>& texts) {
   return names;
 }
 
-// Histograms are in no CSV file.
-const auto end_of_kinds = kKindNames.begin() + kRecordKinds;
-
+// Without those of histograms, which are in no CSV file.
 std::string all_kinds() {
   std::string all;
-  for (auto name = kKindNames.begin(); name != end_of_kinds; ++name)
-    all += (all.empty() ? "" : ", ") + std::string(*name);
+  for (std::size_t kind = 0; kind < kRecordKinds; ++kind)
+    all += (all.empty() ? "" : ", ") + std::string(kKindNames[kind]);
   return all;
 }
 
@@ -48,10 +48,10 @@ tl::expected<std::vector<Kind>, std::string> kinds_of(const std::vector<std::str
   std::vector<Kind> kinds;
   for (const std::string& name : names_in(texts)) {
     if (name == "None") continue;
-    const auto found = std::find(kKindNames.begin(), end_of_kinds, name);
-    if (found == end_of_kinds)
+    const auto kind = kind_named(name);
+    if (!kind || is_histogram(*kind))
       return tl::unexpected("--data-type-list: found \"" + name + "\"; expected " + all_kinds());
-    kinds.push_back(static_cast<Kind>(found - kKindNames.begin()));
+    kinds.push_back(*kind);
   }
   std::sort(kinds.begin(), kinds.end());
   kinds.erase(std::unique(kinds.begin(), kinds.end()), kinds.end());

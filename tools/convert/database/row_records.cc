@@ -25,11 +25,6 @@ bool has_ops(Kind kind) {
   return columns_of(kind, one).size() > columns_of(kind, without_ops()).size();
 }
 
-DType dtype_of(std::string_view text) {
-  const auto found = std::find(kDTypeNames.begin(), kDTypeNames.end(), text);
-  return found == kDTypeNames.end() ? DType::unknown : static_cast<DType>(found - kDTypeNames.begin());
-}
-
 }  // namespace
 
 RowRecords::RowRecords(Kind kind, std::shared_ptr<NameTable> names)
@@ -66,7 +61,7 @@ RowRecords::Target& RowRecords::target_of(const RankRows& rows, const Row& row) 
   }
   if (target.dtype_text != row.dtype) {
     target.dtype_text = row.dtype;
-    target.dtype = dtype_of(row.dtype);
+    target.dtype = dtype_named(row.dtype);
   }
   return target;
 }

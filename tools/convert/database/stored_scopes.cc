@@ -9,7 +9,7 @@
 
 #include "control/files/checked_file.h"
 #include "control/text/json_depth.h"
-#include "control/vocabulary.h"
+#include "tools/analyse/rows/row.h"
 
 namespace gradmon {
 namespace {
@@ -18,13 +18,6 @@ namespace fs = std::filesystem;
 using Json = nlohmann::json;  // ordered_json finds a key by looking through all of them
 
 constexpr off_t kMaxFileBytes = off_t{256} << 20;
-
-std::optional<Kind> kind_of(const std::string& name) {
-  for (std::size_t kind = 0; kind < kKinds; ++kind) {
-    if (name == name_of(static_cast<Kind>(kind))) return static_cast<Kind>(kind);
-  }
-  return std::nullopt;
-}
 
 // "1:fc1.weight" as model chunk and name.
 std::optional<std::pair<int, std::string>> target_of(const std::string& text) {
@@ -79,7 +72,7 @@ StoredScopes::StoredScopes(const std::vector<fs::path>& directories, Problems& p
       const auto target = target_of(name);
       if (!target || !kinds.is_object()) continue;
       for (const auto& [kind_name, scope] : kinds.items()) {
-        const auto kind = kind_of(kind_name);
+        const auto kind = kind_named(kind_name);
         const auto label = scope.is_object() ? scope.find("scope") : scope.end();
         if (!kind || label == scope.end() || !label->is_string()) continue;
         scopes_[static_cast<std::size_t>(*kind)][*target] = text_of(scope, *label);

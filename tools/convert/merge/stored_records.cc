@@ -5,14 +5,14 @@
 #include <limits>
 #include <utility>
 
+#include "tools/analyse/rows/row.h"
+
 namespace gradmon {
 namespace {
 
 std::optional<Kind> kind_of(const StoredMetric& metric) {
-  const auto found = std::find(kKindNames.begin(), kKindNames.end(), metric.name);
-  if (found == kKindNames.end()) return std::nullopt;
-  const auto kind = static_cast<Kind>(found - kKindNames.begin());
-  return metric.id == metric_id_of(kind) ? std::optional(kind) : std::nullopt;
+  const auto kind = kind_named(metric.name);
+  return kind && metric.id == metric_id_of(*kind) ? kind : std::nullopt;
 }
 
 Layout layout_of(const StoredMetric& metric) {
@@ -60,9 +60,7 @@ tl::expected<StoredRecords::Tensor, std::string> StoredRecords::tensor_of(const 
   if (known.first_step <= row.step && row.step <= known.last_step) return known;
   const auto note = notes_.at(row.target_id, row.step);
   if (!note) return tl::unexpected(note.error());
-  const auto dtype = std::find(kDTypeNames.begin(), kDTypeNames.end(), note->dtype);
-  known = {note->first_step, note->last_step, names_->intern(note->shape),
-           dtype == kDTypeNames.end() ? DType::unknown : static_cast<DType>(dtype - kDTypeNames.begin())};
+  known = {note->first_step, note->last_step, names_->intern(note->shape), dtype_named(note->dtype)};
   return known;
 }
 
