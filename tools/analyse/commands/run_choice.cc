@@ -2,7 +2,6 @@
 #include "tools/analyse/commands/run_choice.h"
 
 #include <algorithm>
-#include <cstdlib>
 #include <filesystem>
 #include <system_error>
 #include <vector>
@@ -46,11 +45,7 @@ tl::expected<Run, std::string> flight_of(const Run& run) {
 }  // namespace
 
 tl::expected<Run, std::string> chosen_run(const RunChoice& choice, Problems& problems) {
-  std::string path = choice.path;
-  if (path.empty()) {
-    const char* const directory = std::getenv("MONITOR_OUTPUT_DIR");
-    path = directory != nullptr && *directory != '\0' ? directory : "./monitor_output";
-  }
+  const auto path = choice.path.empty() ? default_output_dir() : std::filesystem::path(choice.path);
   auto run = find_run(path, choice.id, problems);
   return run && choice.flight ? flight_of(*run) : run;
 }

@@ -2,6 +2,7 @@
 #include "tools/analyse/rows/runs.h"
 
 #include <algorithm>
+#include <cstdlib>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <set>
@@ -158,6 +159,11 @@ tl::expected<std::vector<Run>, std::string> runs_in(const fs::path& output_dir, 
   if (!error.empty()) return tl::unexpected(error);
   order_by_time(found);
   return Grouping(found, std::move(started)).take();
+}
+
+fs::path default_output_dir() {
+  const char* const directory = std::getenv("MONITOR_OUTPUT_DIR");
+  return directory != nullptr && *directory != '\0' ? directory : "./monitor_output";
 }
 
 std::string directory_name(const fs::path& directory) {

@@ -33,6 +33,9 @@ struct Run {
 tl::expected<std::vector<Run>, std::string> runs_in(const std::filesystem::path& output_dir,
                                                     Problems& problems);
 
+// Where the output of a job is if the user names no path: MONITOR_OUTPUT_DIR, else ./monitor_output.
+std::filesystem::path default_output_dir();
+
 // The name of a directory: "b" of "a/b/", that of the working directory of ".".
 std::string directory_name(const std::filesystem::path& directory);
 

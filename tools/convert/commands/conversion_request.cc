@@ -2,7 +2,6 @@
 #include "tools/convert/commands/conversion_request.h"
 
 #include <algorithm>
-#include <cstdlib>
 #include <ctime>
 #include <system_error>
 
@@ -18,9 +17,7 @@ constexpr std::int64_t kMostThreads = 128;  // msprobe's limit
 bool is_none(const std::string& text) { return text.empty() || text == "None"; }
 
 fs::path input_path_of(const ConversionRequest& request) {
-  if (!request.monitor_path.empty()) return request.monitor_path;
-  const char* const directory = std::getenv("MONITOR_OUTPUT_DIR");
-  return directory != nullptr && *directory != '\0' ? directory : "./monitor_output";
+  return request.monitor_path.empty() ? default_output_dir() : fs::path(request.monitor_path);
 }
 
 // The names in "actv,grad_reduced" or "['actv', 'grad_reduced']".
