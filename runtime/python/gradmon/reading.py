@@ -74,6 +74,12 @@ def load(
         tensor that nothing relates to others (local); if not all parts are there; for event files that
         ``gradmonctl convert`` has made, which do not say what rows are of.
 
+    Warns
+    -----
+    UserWarning
+        With `whole`: if some ranks lack rows of a step, though they have rows of later steps; the rows that
+        the other ranks have of that step are left out.
+
     Notes
     -----
     Needs pandas, not TensorBoard. A last line or event that is being written is left out. Only event files

@@ -4,6 +4,7 @@ import json
 import math
 import os
 import subprocess
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -155,7 +156,16 @@ def test_parts_that_are_missing_are_named(tmp_path: Path) -> None:
 def test_a_step_that_one_rank_has_not_written_yet_is_left_out(tmp_path: Path) -> None:
     write_rank(tmp_path, 0, shard(0, 3), [f'0,w,{step},3.0,1.0,"[3]",torch.float32' for step in (5, 6)])
     write_rank(tmp_path, 1, shard(3, 1), ['0,w,5,4.0,5.0,"[1]",torch.float32'])
-    assert set(gradmon.load(tmp_path, whole=True)["step"]) == {5}
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert set(gradmon.load(tmp_path, whole=True)["step"]) == {5}
+
+
+def test_a_step_of_which_one_rank_has_lost_its_rows_is_left_out_with_a_warning(tmp_path: Path) -> None:
+    write_rank(tmp_path, 0, shard(0, 3), [f'0,w,{step},3.0,1.0,"[3]",torch.float32' for step in (5, 6, 7)])
+    write_rank(tmp_path, 1, shard(3, 1), [f'0,w,{step},4.0,5.0,"[1]",torch.float32' for step in (5, 7)])
+    with pytest.warns(UserWarning, match="leaves out rows of step 6: not all ranks"):
+        assert set(gradmon.load(tmp_path, whole=True)["step"]) == {5, 7}
 
 
 def test_pieces_of_the_boxes_of_a_tensor_make_it_up(tmp_path: Path) -> None:

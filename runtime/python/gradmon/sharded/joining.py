@@ -2,6 +2,7 @@
 """Joins the rows of the ranks that each hold a part of a tensor, for gradmon.load(whole=True)."""
 import json
 import math
+import warnings
 from typing import TYPE_CHECKING, Any, Callable, Iterable, NamedTuple
 
 from gradmon import _gradmon
@@ -38,18 +39,28 @@ def scopes_of(directories: "Iterable[RankDirectory]") -> Scopes:
 
 
 def joined(table: "pandas.DataFrame", scopes: Scopes) -> "pandas.DataFrame":
-    """The rows of whole tensors. Raises ValueError where ranks hold summands only, or a part is missing."""
+    """The rows of whole tensors. Raises ValueError where ranks hold summands only, or a part is missing.
+
+    Warns of steps in which some ranks lack rows, though they have rows of later steps."""
     import pandas
 
     table, scopes = _under_global_names(table, scopes)
     tables = []
+    incomplete: "set[int]" = set()
     for (kind, stage, name), rows in table.groupby(["kind", "vpp_stage", "name"], sort=False):
         target = f"{stage}:{name}"
         of_ranks = {
             int(rank): scopes.get(int(rank), {}).get(target, {}).get(kind, {})
             for rank in rows["rank"].unique()
         }
-        tables += _whole(rows, of_ranks, f"{kind} of {target}")
+        tables += _whole(rows, of_ranks, f"{kind} of {target}", incomplete)
+    if incomplete:
+        steps = sorted(incomplete)
+        named = ", ".join(map(str, steps[:5])) + (f" and {len(steps) - 5} more" if len(steps) > 5 else "")
+        warnings.warn(
+            f"whole=True leaves out rows of step {named}: not all ranks that hold a part have them",
+            stacklevel=3,
+        )
     return pandas.concat(tables, ignore_index=True) if tables else table
 
 
@@ -73,7 +84,9 @@ def _under_global_names(table: "pandas.DataFrame", scopes: Scopes) -> "tuple[pan
     return table.assign(name=names), found
 
 
-def _whole(rows: "pandas.DataFrame", scopes: "dict[int, Scope]", what: str) -> "list[pandas.DataFrame]":
+def _whole(
+    rows: "pandas.DataFrame", scopes: "dict[int, Scope]", what: str, incomplete: "set[int]"
+) -> "list[pandas.DataFrame]":
     groups: "dict[tuple[str, str], list[int]]" = {}
     for rank in sorted(scopes):
         label = scopes[rank].get("scope", "whole")
@@ -87,7 +100,7 @@ def _whole(rows: "pandas.DataFrame", scopes: "dict[int, Scope]", what: str) -> "
         elif label == "replica":
             found.append(rows[rows["rank"] == ranks[0]])
         else:
-            found += _join(rows, _parts(scopes, ranks, what), what)
+            found += _join(rows, _parts(scopes, ranks, what), what, incomplete)
     return found
 
 
@@ -126,8 +139,11 @@ def _parts(scopes: "dict[int, Scope]", ranks: "list[int]", what: str) -> _Parts:
     return _Parts([rank for rank, _ in chosen], [elements for _, elements in chosen])
 
 
-def _join(rows: "pandas.DataFrame", parts: _Parts, what: str) -> "list[pandas.DataFrame]":
-    """One row for each step and statistic that has the rows of all parts. The last step may lack some yet."""
+def _join(
+    rows: "pandas.DataFrame", parts: _Parts, what: str, incomplete: "set[int]"
+) -> "list[pandas.DataFrame]":
+    """One row for each step and statistic that has the rows of all parts. Some ranks may not have written the
+    last steps yet; earlier steps that lack rows are added to `incomplete`."""
     import numpy
 
     found = []
@@ -137,7 +153,10 @@ def _join(rows: "pandas.DataFrame", parts: _Parts, what: str) -> "list[pandas.Da
     )
     for op, of_op in order.groupby("op", sort=False):
         counts = of_op.groupby(["step", "_micro"], sort=False)["rank"].transform("size")
-        complete = of_op[counts == len(parts.ranks)]
+        is_complete = counts == len(parts.ranks)
+        complete = of_op[is_complete]
+        written_by_all = of_op.groupby("rank")["step"].max().min()
+        incomplete.update(of_op.loc[~is_complete & (of_op["step"] < written_by_all), "step"])
         values = complete["value"].to_numpy().reshape(-1, len(parts.ranks))
         first = complete[complete["rank"] == parts.ranks[0]].drop(columns="_micro")
         weights = numpy.array(parts.elements, dtype="float64")
