@@ -43,9 +43,8 @@ void JobService::raise(Rank rank, const std::string& process_id, const AlertRepo
   const auto added = alerts_.add(rank, present, report, wall_now());
   if (added.empty()) return;
   dependencies_.publish(added);
-  for (const RankAlert& alert : added) {
-    if (unsaved_alerts_.size() < AlertHistory::kMostKept) unsaved_alerts_.push_back({alert, process_id});
-  }
+  for (const RankAlert& alert : added) unsaved_alerts_.push_back({alert, process_id});
+  drop_oldest_unsaved_alerts();
   const auto& wanted = alerting().on_alert;
   if (!wanted) return;
   alert_command_.on_alerts(wanted->exec, wanted->cooldown, added, report.left_out, clock_);
@@ -60,6 +59,13 @@ void JobService::read_earlier_alerts() {
   });
 }
 
+// As the history in memory does: after a long time without a disk the file has the newest ones.
+void JobService::drop_oldest_unsaved_alerts() {
+  if (unsaved_alerts_.size() <= AlertHistory::kMostKept) return;
+  unsaved_alerts_.erase(unsaved_alerts_.begin(),
+                        unsaved_alerts_.end() - static_cast<std::ptrdiff_t>(AlertHistory::kMostKept));
+}
+
 void JobService::save_alerts() {
   if (unsaved_alerts_.empty()) return;
   const auto alerts = std::make_shared<std::vector<AlertHistory::Kept>>(std::exchange(unsaved_alerts_, {}));
@@ -67,7 +73,7 @@ void JobService::save_alerts() {
     const auto saved = append_alerts(file, *alerts);
     mailbox->post([this, alerts, saved] {
       if (!saved) unsaved_alerts_.insert(unsaved_alerts_.begin(), alerts->begin(), alerts->end());
-      if (unsaved_alerts_.size() > AlertHistory::kMostKept) unsaved_alerts_.resize(AlertHistory::kMostKept);
+      drop_oldest_unsaved_alerts();
       note_saved("alerts", saved);
     });
   });

@@ -133,6 +133,7 @@ class JobService {
   void save_history();
   void read_earlier_alerts();
   void save_alerts();
+  void drop_oldest_unsaved_alerts();
   void note_saved(const std::string& what, const tl::expected<void, std::string>& saved);
 
   void check_pending_edits();
