@@ -74,17 +74,13 @@ def load(
         tensor that nothing relates to others (local); if not all parts are there; for event files that
         ``gradmonctl convert`` has made, which do not say what rows are of.
 
-    Warns
-    -----
-    UserWarning
-        With `whole`: if some ranks lack rows of a step, though they have rows of later steps; the rows that
-        the other ranks have of that step are left out.
-
     Notes
     -----
     Needs pandas, not TensorBoard. A last line or event that is being written is left out. Only event files
     have histograms: bin_i counts the elements in the i-th of 30 equal bins over [-1, 1]. FORMAT.md
-    ("gradmon.load") says how precise each form is, and what it lacks.
+    ("gradmon.load") says how precise each form is, and what it lacks. With `whole`, a UserWarning names the
+    steps of which some ranks lack rows, though they have rows of later steps: rows of the other ranks are
+    left out there.
 
     Examples
     --------

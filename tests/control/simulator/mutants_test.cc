@@ -1,16 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tests the simulator itself: within a thousand seeds it catches each mutant of
+// Tests the simulator itself: within a few seeds it catches each mutant of
 // all_mutants(), and without a mutant it finds no failure in these seeds.
 #include "control/debian_version.h"
 #include "tests/control/simulator/mutant_names.h"
 #include "tests/control/simulator/script_generator.h"
 #include "tests/control/simulator/simulation.h"
+#include "tests/support/scale.h"
 #include GRADMON_CATCH_HEADER
 
 namespace gradmon {
 namespace {
 
-constexpr std::uint64_t kSeeds = 1000;
+const std::uint64_t kSeeds = scaled<std::uint64_t>(200, 1000);  // The last mutant is caught by seed 56.
 
 struct ActiveMutant {
   explicit ActiveMutant(Mutant mutant) { chosen_mutant = mutant; }
