@@ -154,7 +154,8 @@ void Relay::try_next_candidate(Clock::time_point now) {
 }
 
 void Relay::give_up_connection(std::string why, Clock::time_point next) {
-  if (trouble_ != why) log_warn(why);
+  const auto now = std::chrono::duration_cast<milliseconds>(Clock::now().time_since_epoch());
+  if (trouble_ != why && warning_limiter_.allows(why, now)) log_warn(why);
   trouble_ = std::move(why);
   if (std::exchange(reached_, false)) lost_since_ = Clock::now();
   bus_.reset();
@@ -220,7 +221,10 @@ void Relay::receive() {
   for (int i = 0; i < kMostFromLeadInATurn; ++i) {
     const auto incoming = bus_->poll(milliseconds{0}, -1);
     if (!incoming) return;
-    if (!std::exchange(reached_, true)) log_info("the lead hub is at " + endpoint_);
+    if (!std::exchange(reached_, true)) {
+      log_info("the lead hub is at " + endpoint_);
+      warning_limiter_ = {};
+    }
     trouble_.clear();
     unanswered_since_.reset();
     on_bytes(incoming->bytes);

@@ -9,13 +9,13 @@
 #include <string>
 
 #include "control/agree/member.h"
+#include "control/host/log_limiter.h"
 #include "control/host/mailbox.h"
 #include "control/link/agent_options.h"
 #include "control/link/alert_outbox.h"
 #include "control/link/background_call.h"
 #include "control/link/hub_connection.h"
 #include "control/link/launch_id_search.h"
-#include "control/link/log_limiter.h"
 #include "control/link/pending_commands.h"
 #include "control/link/replica_outbox.h"
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "control/link/log_limiter.h"
+#include "control/host/log_limiter.h"
 
 #include "control/debian_version.h"
 #include GRADMON_CATCH_HEADER
