@@ -49,7 +49,10 @@ void Journal::drop_oldest() {
     changed_.erase(dropped->first);
 }
 
-void Journal::restore(HistoryEntry entry) { changed_.erase(add(std::move(entry))); }
+void Journal::restore(HistoryEntry entry) {
+  entries_.emplace(next_++, std::move(entry));
+  if (entries_.size() > kMostKept) entries_.erase(entries_.begin());
+}
 
 HistoryEntry* Journal::find(Key key) {
   const auto at = entries_.find(key);

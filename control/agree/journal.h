@@ -185,7 +185,8 @@ class Journal {
 
   // Drops the oldest entries beyond these bounds; the newest two always stay.
   Key add(HistoryEntry entry);
-  // Adds an entry that is already on disk; take_changed() does not return it.
+  // Adds an entry that is already on disk; take_changed() does not return it. The bound on ranks is checked
+  // by the next add().
   void restore(HistoryEntry entry);
   // Sets the first key. Call it before the first add() or restore().
   void begin_at(Key first) { next_ = first; }

@@ -138,9 +138,10 @@ fs::path newest_epoch(const fs::path& registers) {
   std::error_code error;
   for (const fs::directory_entry& epoch : fs::directory_iterator(registers, error)) {
     const fs::path history = epoch.path() / "history.jsonl";
-    std::error_code missing;
-    const auto time = fs::last_write_time(history, missing);
-    if (!missing && (newest.empty() || time > latest)) {
+    for (const fs::path& file : {history, older(history)}) {  // The first is missing for a moment at times.
+      std::error_code missing;
+      const auto time = fs::last_write_time(file, missing);
+      if (missing || (!newest.empty() && time <= latest)) continue;
       newest = history;
       latest = time;
     }

@@ -155,7 +155,7 @@ void Relay::try_next_candidate(Clock::time_point now) {
 
 void Relay::give_up_connection(std::string why, Clock::time_point next) {
   const auto now = std::chrono::duration_cast<milliseconds>(Clock::now().time_since_epoch());
-  if (trouble_ != why && warning_limiter_.allows(why, now)) log_warn(why);
+  if (warning_limiter_.allows(why, now)) log_warn(why);
   trouble_ = std::move(why);
   if (std::exchange(reached_, false)) lost_since_ = Clock::now();
   bus_.reset();

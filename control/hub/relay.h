@@ -92,8 +92,8 @@ class Relay {
   std::unique_ptr<Bus> bus_;  // null: not connected
   std::string endpoint_;      // of the lead
   std::string trouble_ = "the lead hub is not found yet";
-  LogLimiter
-      warning_limiter_;   // of trouble_, since the lead last answered: dead candidates are tried in turn
+  // Of trouble_, since the lead last answered: dead candidates are tried in turn.
+  LogLimiter warning_limiter_;
   bool reached_ = false;  // the lead has answered on this connection
   bool looking_ = false;
   Clock::time_point next_look_;

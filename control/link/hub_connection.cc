@@ -61,6 +61,8 @@ void HubConnection::pause_before_next_try(Clock::time_point now) {
 void HubConnection::welcomed() {
   welcomed_ = true;
   tries_ = starts_ = failed_starts_ = 0;
+  start_hangs_ = false;  // If it still does, that counts after this connection is lost.
+  start_error_.clear();
 }
 
 bool HubConnection::keeps_failing() {

@@ -146,7 +146,7 @@ void ActivationProbe::watch_inputs(Call call, const ForwardTensors& outputs) {
     } else if (comes_out(call.sources[i], outputs)) {
       rows_->note_not_applicable(call.rows[i].name, "the module returns this input unchanged");
     } else {
-      auto cannot_add = on_failure(call.rows[i].name);
+      auto cannot_add = edges[i].size() > 1 ? on_failure(call.rows[i].name) : nullptr;
       gradients_.watch_edges(call.sources[i], std::move(edges[i]), body(std::move(call.rows[i])),
                              std::move(cannot_add));
     }

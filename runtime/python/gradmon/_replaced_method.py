@@ -38,4 +38,5 @@ def replaced_around(owner: Any, name: str, around: Callable[..., Any]) -> Replac
             return getattr(type(own), name)(own, *arguments, **keywords)
         return around(original, *arguments, **keywords)
 
+    method.__name__ = name  # A pickled copy of the owner looks up its own method by this name.
     return ReplacedMethod(owner, name, method)

@@ -79,8 +79,8 @@ def load(
     Needs pandas, not TensorBoard. A last line or event that is being written is left out. Only event files
     have histograms: bin_i counts the elements in the i-th of 30 equal bins over [-1, 1]. FORMAT.md
     ("gradmon.load") says how precise each form is, and what it lacks. With `whole`, a UserWarning names the
-    steps of which some ranks lack rows, though they have rows of later steps: rows of the other ranks are
-    left out there.
+    steps, of those loaded, of which some ranks lack rows though they have rows of later ones: rows of the
+    other ranks are left out there.
 
     Examples
     --------

@@ -2,16 +2,18 @@
 """Copies that the program makes of a watched model are not watched."""
 import copy
 import os
+import pickle
 import subprocess
 import sys
 from pathlib import Path
-from typing import Iterator
+from typing import Callable, Iterator
 
 import gradmon
 import jobs
 import pytest
 import torch
 import twice
+from gradmon._replaced_method import replaced_around
 
 
 Watched = "tuple[torch.nn.Module, torch.optim.Optimizer, gradmon.Monitor]"
@@ -78,3 +80,18 @@ print(torch.load({str(saved)!r}, **options)(torch.zeros(1, 4)).shape)
     )
     assert result.returncode == 0, result.stderr
     assert result.stdout == "torch.Size([1, 2])\n"
+
+
+class Stepper:
+    def step(self) -> str:
+        return "own"
+
+
+@pytest.mark.parametrize("copied", [copy.deepcopy, lambda owner: pickle.loads(pickle.dumps(owner))])
+def test_a_copy_of_an_object_calls_the_method_of_its_class(copied: "Callable[[Stepper], Stepper]") -> None:
+    stepper = Stepper()
+    replaced = replaced_around(stepper, "step", lambda original: f"around {original()}")
+    assert stepper.step() == "around own"
+    assert copied(stepper).step() == "own"
+    replaced.remove()
+    assert stepper.step() == "own"

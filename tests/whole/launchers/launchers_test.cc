@@ -39,7 +39,7 @@ std::string torchrun(const std::string& options) {
 }
 
 TEST_CASE("ranks that a script starts under shells of their own share a launch id") {
-  const int port = *free_port();
+  const int port = free_port().value();
   const std::string script = ranks_under_shells(kRankExports + master_exports(port), "$PRINT --train");
   const std::string first = launch_id_of(script);
   REQUIRE(first.find("from training's store at 127.0.0.1:" + to_string(port)) != std::string::npos);
@@ -47,7 +47,8 @@ TEST_CASE("ranks that a script starts under shells of their own share a launch i
 }
 
 TEST_CASE("ranks that ask before rank 0 serves the store get the launch id later") {
-  launch_id_of(ranks_under_shells(kRankExports + master_exports(*free_port()), "$PRINT --train --late 2500"));
+  launch_id_of(
+      ranks_under_shells(kRankExports + master_exports(free_port().value()), "$PRINT --train --late 2500"));
 }
 
 TEST_CASE("torchrun's variables give one launch id and another one after a restart or in a new run") {
@@ -63,7 +64,7 @@ TEST_CASE("torchrun's variables give one launch id and another one after a resta
 }
 
 TEST_CASE("torchrun gives one launch id and another one to a second launch on the same port") {
-  const std::string script = torchrun("--master_port " + to_string(*free_port())) + "$PRINT --train";
+  const std::string script = torchrun("--master_port " + to_string(free_port().value())) + "$PRINT --train";
   const std::string first = launch_id_of(script);
   REQUIRE(first.find("from training's store") != std::string::npos);
   REQUIRE(launch_id_of(script) != first);
@@ -82,7 +83,7 @@ TEST_CASE("ranks that torchrun restarts have another launch id") {
       "printed=$HERE/$TORCHELASTIC_RESTART_COUNT-; touch $printed$RANK; "
       "until [ -e ${printed}0 ] && [ -e ${printed}1 ]; do sleep 0.05; done";
   const auto lines =
-      run_launch(torchrun("--max_restarts 1 --master_port " + to_string(*free_port())) +
+      run_launch(torchrun("--max_restarts 1 --master_port " + to_string(free_port().value())) +
                  "bash -c '$PRINT || exit; " + both_have_printed + "; [ $TORCHELASTIC_RESTART_COUNT = 1 ]'");
   REQUIRE(lines.size() == 4);
   REQUIRE(lines[0] == lines[1]);
@@ -96,11 +97,11 @@ TEST_CASE("two torchrun agents share a launch id by rendezvous or by address") {
            "$PRINT --train & wait";
   };
   const std::string elastic =
-      "--rdzv_backend c10d --rdzv_id x --rdzv_endpoint 127.0.0.1:" + to_string(*free_port());
+      "--rdzv_backend c10d --rdzv_id x --rdzv_endpoint 127.0.0.1:" + to_string(free_port().value());
   const std::string first = launch_id_of(agents(elastic, elastic), 4);
   REQUIRE(launch_id_of(agents(elastic, elastic), 4) != first);
   const std::string fixed =
-      "--master_addr 127.0.0.1 --master_port " + to_string(*free_port()) + " --node_rank ";
+      "--master_addr 127.0.0.1 --master_port " + to_string(free_port().value()) + " --node_rank ";
   launch_id_of(agents(fixed + "0", fixed + "1"), 4);
 }
 
@@ -122,15 +123,17 @@ TEST_CASE("a real mpirun gives one launch id and another one to a second launch"
     return;
   }
   const std::string script = "export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1\n" +
-                             master_exports(*free_port()) + "mpirun -n 2 bash -c '$PRINT --train; true'";
+                             master_exports(free_port().value()) +
+                             "mpirun -n 2 bash -c '$PRINT --train; true'";
   const std::string first = launch_id_of(script);
   REQUIRE(launch_id_of(script) != first);
 }
 
 TEST_CASE("MPICH's variables name no launch and the launch id comes from training's store") {
-  const std::string script = ranks_under_shells(
-      "export PMI_RANK=$rank PMI_SIZE=2 PMI_ID=$rank PMI_FD=$((6 + rank));" + master_exports(*free_port()),
-      "$PRINT --train");
+  const std::string script =
+      ranks_under_shells("export PMI_RANK=$rank PMI_SIZE=2 PMI_ID=$rank PMI_FD=$((6 + rank));" +
+                             master_exports(free_port().value()),
+                         "$PRINT --train");
   const std::string first = launch_id_of(script);
   REQUIRE(first.find("from training's store") != std::string::npos);
   REQUIRE(launch_id_of(script) != first);
@@ -168,7 +171,7 @@ TEST_CASE("ranks in containers of their own share a launch id by training's stor
   }
   const std::string each = "unshare -pf --mount-proc ";
   const std::string script =
-      ranks_under_shells(kRankExports + master_exports(*free_port()), each + "$PRINT --train");
+      ranks_under_shells(kRankExports + master_exports(free_port().value()), each + "$PRINT --train");
   const std::string first = launch_id_of(script);
   REQUIRE(launch_id_of(script) != first);
   for (const std::string& line : run_launch(ranks_under_shells(kRankExports, each + "$PRINT"))) {

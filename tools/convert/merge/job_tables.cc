@@ -28,8 +28,8 @@ constexpr std::initializer_list<std::pair<const char*, const char*>> kAbout = {
      "each parameter on rank 0 (JSON)"},
     {"job_versions", "of gradmon, torch and others, in each run"},
     {"job_ranks",
-     "the ranks of each run: host, process, directory, the rows that were taken from it and their "
-     "steps; a rank without a directory has written nothing"},
+     "the ranks of each run: host, process, the newest directory, the rows that were taken from all "
+     "of its directories and their steps; a rank without a directory has written nothing"},
     {"job_revisions",
      "the plans of each run: from which step on, on or off, why, by whom, and the config (JSON)"},
     {"job_gaps",

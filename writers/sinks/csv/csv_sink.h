@@ -46,7 +46,7 @@ class CsvSink : public Sink {
     std::filesystem::path path;
     CsvFile file;
     std::vector<KnownRows> known;  // of the files for this range of steps
-    // The last step in the names of the files that earlier processes wrote; not set: not looked for yet.
+    // The last step in the names of the files that were there at the first look; not set: not looked for yet.
     std::optional<std::int64_t> last_earlier_step;
   };
 

@@ -64,8 +64,9 @@ TEST_CASE("of more alerts than are kept until they can be written the newest are
   BlockedEpoch blocked;
   REQUIRE(blocked.job.until([&] { return blocked.job.status().ranks[0].step > 5; }));
   AlertReport report;
-  report.alerts.resize(AlertHistory::kMostKept / 8);
-  for (int i = 0; i < 8; ++i) blocked.job.ranks[0]->raise(report);
+  report.alerts.resize(kMostAlertsInAReport);
+  for (std::size_t i = 0; i < AlertHistory::kMostKept / kMostAlertsInAReport; ++i)
+    blocked.job.ranks[0]->raise(report);
   report.alerts.resize(1);
   report.alerts[0].rule = "newest";
   blocked.job.ranks[0]->raise(report);
