@@ -298,7 +298,7 @@ class Reader {
       return static_cast<void>(out = static_cast<Anomaly>(found - kAnomalyNames.begin()));
     std::string expected;
     for (const char* name : kAnomalyNames) {
-      const char* const separator = name == kAnomalyNames.back() ? " or " : ", ";
+      const char* const separator = std::string_view(name) == kAnomalyNames.back() ? " or " : ", ";
       expected += (expected.empty() ? "\"" : std::string(separator) + "\"") + name + '"';
     }
     const std::vector<std::string_view> names{kAnomalyNames.begin(), kAnomalyNames.end()};
