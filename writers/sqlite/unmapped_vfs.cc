@@ -153,6 +153,9 @@ struct FileMethods {
   const sqlite3_io_methods* original = nullptr;
   std::unique_ptr<PrivateIndex> index = nullptr;  // null: no write-ahead log is in use
   int failed_locks = 0;                           // in a row
+  // Of an unlock in shared memory that failed: SQLite's file layer still counts the lock as held, and its
+  // next attempt to take it would wait for 10 s. No more locks are taken then; closing the file releases it.
+  int unlock_error = 0;
 };
 
 FileMethods& methods_of(sqlite3_file* file) {
@@ -210,7 +213,13 @@ int lock_shared(sqlite3_file* file, int first, int count, int flags) {
   const bool of_writer = first == kWriter && (flags & SQLITE_SHM_EXCLUSIVE) != 0;
   if ((flags & SQLITE_SHM_UNLOCK) != 0) {
     if (of_writer) index.set_writing(false);
-    return own.original->xShmLock(file, first, count, flags);
+    const int code = own.original->xShmLock(file, first, count, flags);
+    if (code != SQLITE_OK) own.unlock_error = errno;
+    return code;
+  }
+  if (own.unlock_error != 0) {
+    errno = own.unlock_error;
+    return SQLITE_IOERR_SHMLOCK;
   }
   if (index.lost()) return SQLITE_IOERR_SHMMAP;
   const int code = lock();

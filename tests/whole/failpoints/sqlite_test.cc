@@ -166,6 +166,22 @@ TEST_CASE("locks that fail are named at once, and writing resumes when they work
   }
 }
 
+// SQLite looks at no result of an unlock, and keeps a lock that is not released, also from itself.
+TEST_CASE("one lock or unlock that fails costs at most the rows of one step and is named") {
+  const TemporaryDirectory directory(memory_or_disk());
+  const long locks = SqliteRun(directory.path(), "wal", "").calls_of("fcntl64");
+  REQUIRE(locks > 60);
+  const long last = full_scale() ? locks : locks / 2 + 16;  // more than a step has
+  for (long n = full_scale() ? 1 : locks / 2; n <= last; ++n) {
+    const SqliteRun run(directory.path(), "wal", "fcntl64:" + std::to_string(n) + " EACCES");
+    CAPTURE(n);
+    CHECK(run.wrong_counts() == "");
+    CHECK(run.written() >= (kSteps - 1) * kRowsOfStep);
+    if (run.written() == kSteps * kRowsOfStep) continue;
+    CHECK(run.line_with("its locks fail: ").find("(Permission denied)") != std::string::npos);
+  }
+}
+
 TEST_CASE("a sink killed before any of its system calls leaves a whole database with whole steps") {
   for (const char* const journal : {"wal", "rollback"}) {
     const TemporaryDirectory directory(memory_or_disk());
