@@ -23,8 +23,12 @@ bool is_spike(double x, const SlidingWindow& before, double threshold) {
   if (std::isnan(x) || before.size() < least_values(before.length())) return false;
   const double median = before.median();
   const double least_scale = kLeastScale * std::fabs(median);
-  if (x - median <= threshold * least_scale) return false;  // nearly always: spares the deviation
-  const double scale = std::max(kSigmaOfDeviation * before.median_deviation(), least_scale);
+  const auto scale_of = [=](double deviation) {
+    return std::max(kSigmaOfDeviation * deviation, least_scale);
+  };
+  // Nearly always, and it spares the deviation.
+  if (x - median <= threshold * scale_of(before.least_median_deviation())) return false;
+  const double scale = scale_of(before.median_deviation());
   return scale > 0 && x - median > threshold * scale;
 }
 

@@ -2,6 +2,7 @@
 #include "writers/alerts/sliding_window.h"
 
 #include <algorithm>
+#include <cstring>
 #include <limits>
 
 #include "control/alert_rule.h"
@@ -24,7 +25,7 @@ void SlidingWindow::add(double value) {
   const auto slot = static_cast<std::uint8_t>(next_);
   std::uint8_t* end = order_ + size_;
   if (size_ == length_) {
-    std::uint8_t* const oldest = std::find(order_, end, slot);
+    auto* const oldest = static_cast<std::uint8_t*>(std::memchr(order_, slot, size_));
     std::copy(oldest + 1, end, oldest);
     --end;
   } else {
@@ -63,6 +64,15 @@ double SlidingWindow::median_deviation() const {
     last = take_above ? sorted(above++) - center : center - sorted(--below);
   }
   return size_ % 2U == 1 ? last : (before_last + last) / 2;
+}
+
+// At most size / 2 − 1 values lie between these two. Only those can have a smaller deviation than the nearer
+// of the two.
+double SlidingWindow::least_median_deviation() const {
+  const double center = median();
+  const std::size_t low = size_ / 4U;
+  const std::size_t high = low + size_ / 2U;
+  return std::min(center - sorted(low), sorted(high) - center);
 }
 
 }  // namespace gradmon

@@ -47,6 +47,7 @@ TEST_CASE("median and deviation are those of the last values, for series of ever
         REQUIRE(window.size() == kept);
         REQUIRE(window.median() == plain_median(last));
         REQUIRE(window.median_deviation() == plain_deviation(last));
+        REQUIRE(window.least_median_deviation() <= window.median_deviation());
         REQUIRE(window[0] == last.front());
         REQUIRE(window[kept - 1] == last.back());
       }
