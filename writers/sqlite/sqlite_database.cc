@@ -3,6 +3,7 @@
 
 #include <sqlite3.h>
 
+#include <cerrno>
 #include <system_error>
 #include <utility>
 
@@ -49,6 +50,13 @@ tl::unexpected<SqliteError> failure(sqlite3* database, int code) {
   if (of_file && errno_of_call != 0) text += " (" + std::system_category().message(errno_of_call) + ")";
   if (of_lock(code)) text.insert(0, "its locks fail: ");
   return tl::unexpected(SqliteError{cause_of(code), std::move(text)});
+}
+
+// SQLite opens a file that it cannot open for writing to read it, and forgets why.
+tl::unexpected<SqliteError> only_readable(int error) {
+  std::string text = "it cannot be opened for writing";
+  if (error != 0) text += " (" + std::system_category().message(error) + ")";
+  return tl::unexpected(SqliteError{SqliteError::Cause::environment, std::move(text)});
 }
 
 std::string quoted(std::string_view text, char quote) {
@@ -185,10 +193,14 @@ SqliteResult<SqliteDatabase> SqliteDatabase::open(const std::filesystem::path& p
       break;
   }
   sqlite3* made = nullptr;
+  errno = 0;
   const int code = sqlite3_open_v2(name.c_str(), &made, flags, vfs);
+  const int errno_of_open = errno;
   SqliteDatabase database;
   database.database_.reset(made);
   if (code != SQLITE_OK) return failure(made, code);
+  if (access == Access::read_write && sqlite3_db_readonly(made, "main") == 1)
+    return only_readable(errno_of_open);
   sqlite3_extended_result_codes(made, 1);
   distrust(made);
   return database;

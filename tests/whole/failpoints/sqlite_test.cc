@@ -66,6 +66,17 @@ class SqliteRun {
     return std::sscanf(last_line_.c_str(), "%lu %lu", &sent, &written) == 2 ? written : 0;
   }
   std::size_t calls() const { return read_lines(directory_ / "calls").size(); }
+  // The number of the last open() of the database itself; 0: there is none.
+  std::size_t last_open() const {
+    const auto calls = read_lines(directory_ / "calls");
+    for (std::size_t n = calls.size(); n > 0; --n) {
+      const std::string& call = calls[n - 1];
+      if (call.find(" open:") != std::string::npos &&
+          call.find(database().string()) + database().string().size() == call.size())
+        return n;
+    }
+    return 0;
+  }
   State state() const { return state_; }
   fs::path out() const { return directory_ / "out"; }
   fs::path database() const { return out() / kMetricsFileName; }
@@ -180,6 +191,18 @@ TEST_CASE("one lock or unlock that fails costs at most the rows of one step and 
     if (run.written() == kSteps * kRowsOfStep) continue;
     CHECK(run.line_with("its locks fail: ").find("(Permission denied)") != std::string::npos);
   }
+}
+
+// SQLite then opens it for reading, and refuses to write without the reason.
+TEST_CASE("a database that cannot be opened for writing is named with the reason") {
+  const TemporaryDirectory directory(memory_or_disk());
+  const std::size_t open = SqliteRun(directory.path(), "wal", "").last_open();
+  REQUIRE(open > 0);
+  const SqliteRun run(directory.path(), "wal", std::to_string(open) + " ESTALE");
+  CHECK(run.wrong_counts() == "");
+  CHECK(run.written() == (kSteps - 1) * kRowsOfStep);
+  CHECK(run.line_with("it cannot be opened for writing (Stale file handle)")
+            .find(run.database().string() + ": ") != std::string::npos);
 }
 
 TEST_CASE("a sink killed before any of its system calls leaves a whole database with whole steps") {
