@@ -7,6 +7,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <exception>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -68,16 +69,20 @@ std::optional<bool> causal_of(const py::handle& module) {
 }
 
 // False for Megatron's experts (`allreduce` is False), for what DeepSpeed partitions (ZeRO stage 3: `ds_id`),
-// and for a DTensor that is not whole on each rank.
+// for a DTensor that is not whole on each rank, and for a tensor whose `placements` are of another kind.
 bool is_replicated(const py::handle& parameter) {
   if (py::object(py::getattr(parameter, "allreduce", py::none())).is(py::bool_(false))) return false;
   if (py::hasattr(parameter, "ds_id")) return false;
   const py::object placements = py::getattr(parameter, "placements", py::none());
   if (placements.is_none()) return true;
-  for (const py::handle& placement : placements) {
-    if (!placement.attr("is_replicate")().cast<bool>()) return false;
+  try {
+    for (const py::handle& placement : placements) {
+      if (!placement.attr("is_replicate")().cast<bool>()) return false;
+    }
+    return true;
+  } catch (const std::exception&) {
+    return false;
   }
-  return true;
 }
 
 // Copies may be destroyed on any thread, without the GIL.

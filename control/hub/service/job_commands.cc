@@ -6,17 +6,18 @@
 #include <utility>
 
 #include "control/config/json_edit.h"
+#include "control/host/process_identity.h"
+#include "control/hub/service/job_service.h"
 #include "control/log.h"
 #include "control/wire/messages.h"
 #include "control/wire/plan_source.h"
-#include "control/host/process_identity.h"
-#include "control/hub/service/job_service.h"
 
 namespace gradmon {
 namespace {
 
-constexpr Ticks kOffFileTimeout{1'000};  // after this time `off` is proposed without the config file
-constexpr Ticks kAnswerTimeout{3'000};   // after this time another command is answered without the file
+constexpr Ticks kOffFileTimeout{1'000};        // after this time `off` is proposed without the config file
+constexpr std::size_t kMostPendingEdits = 64;  // beside those of `off`, which is never refused
+constexpr Ticks kAnswerTimeout{3'000};         // after this time another command is answered without the file
 constexpr std::size_t kAnswersKept = 1000;
 constexpr std::size_t kMostDryRuns = 16;
 constexpr std::size_t kMostReason = 1'000;  // bytes, of the reason in a refused change's history entry
@@ -169,7 +170,8 @@ void JobService::list_targets(const std::string& peer, const Command& command) {
 }
 
 // dry_run_ended() gets the answers.
-void JobService::ask_ranks(const std::string& peer, const Command& command, CommandReply reply, PlanPtr plan) {
+void JobService::ask_ranks(const std::string& peer, const Command& command, CommandReply reply,
+                           PlanPtr plan) {
   const auto older = [](const auto& a, const auto& b) { return a.second.number < b.second.number; };
   if (dry_runs_.size() >= kMostDryRuns)
     dry_runs_.erase(std::min_element(dry_runs_.begin(), dry_runs_.end(), older));
@@ -240,6 +242,12 @@ void JobService::change_config(const std::string& peer, const Command& command) 
   if (!write_back_allowed_) return propose_without_file(peer, command, "write_back is false");
   if (command.verb == CommandVerb::off && !broken_file_.empty())
     return propose_without_file(peer, command, broken_file_);
+  if (command.verb != CommandVerb::off && pending_edits_.size() >= kMostPendingEdits) {
+    return dependencies_.reply(
+        peer, command,
+        failed(CommandOutcome::failed,
+               std::to_string(pending_edits_.size()) + " changes already wait for the config file's disk"));
+  }
   pending_edits_[command.request_id] = {peer, command, clock_, false};
   config_.edit(edits_of(command), [this, peer, command](ConfigService::Edited edited) {
     const auto running = pending_edits_.find(command.request_id);
@@ -317,7 +325,7 @@ void JobService::propose_without_file(const std::string& peer, const Command& co
 }
 
 void JobService::propose(const std::string& peer, const Command& command, PlanSource source,
-                        std::optional<FileIdentity> file, std::string note) {
+                         std::optional<FileIdentity> file, std::string note) {
   note_warnings(source.warnings);
   write_back_allowed_ = source.config.write_back;
   if (!source.plan->on && coordinator_.newest_is_off()) {

@@ -410,6 +410,17 @@ def test_unreadable_outputs_and_optimizers_do_not_disturb_training(
     assert said.count("cannot read a module's output: RuntimeError: no text") == 1
 
 
+def test_placements_of_another_kind_than_a_dtensors_do_not_disturb_watching(tmp_path: Path) -> None:
+    model = jobs.make_net()
+    model.fc1.weight.placements = ["row"]  # type: ignore[attr-defined]
+    model.fc2.weight.placements = 7  # type: ignore[attr-defined]
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    config = jobs.write_config(tmp_path, wg_distribution=True)
+    with gradmon.Monitor(config, output_dir=tmp_path / "out", dynamic=False).watch(model, optimizer):
+        jobs.train(model, optimizer, 1)
+    assert "fc1.weight" in {name for name, _, _ in jobs.rows(tmp_path / "out", "grad_reduced")}
+
+
 def test_paths_may_be_any_that_the_system_takes(tmp_path: Path) -> None:
     odd = tmp_path / os.fsdecode(b"r\xff")
     odd.mkdir()

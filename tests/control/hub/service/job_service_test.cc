@@ -268,6 +268,25 @@ TEST_CASE("a change whose disk hangs is answered after three seconds and made wh
   CHECK(read_text(job.path) == kOn);
 }
 
+TEST_CASE("while the disk hangs only so many changes wait for it, and off is never refused") {
+  ServedJob job(kOff);
+  REQUIRE(job.until([&] { return job.status().reason == "never turned on"; }));
+  {
+    const ServedJob::BlockedDisk blocked(job.config_disk);
+    for (int i = 0; i < 64; ++i)
+      job.send_command(ServedJob::command(CommandVerb::on, "on" + std::to_string(i)));
+    const CommandReply reply = job.ask(CommandVerb::on, "one more");
+    CHECK(reply.outcome == CommandOutcome::failed);
+    CHECK(reply.message == "64 changes already wait for the config file's disk");
+    job.send_command(ServedJob::command(CommandVerb::off, "off"));
+    job.turns(Ticks{1'900});
+    REQUIRE(job.answer_to("off"));
+    CHECK(job.answer_to("off")->outcome == CommandOutcome::done);
+  }
+  REQUIRE(job.until([&] { return !job.service->busy(); }));
+  CHECK(job.ask(CommandVerb::on, "later").outcome != CommandOutcome::failed);
+}
+
 TEST_CASE("with write_back false a command leaves the file alone and says so") {
   const std::string text = R"({"write_back": false, "dynamic_on": false})";
   ServedJob job(text);
