@@ -122,7 +122,8 @@ class RemoteConnection : public CommandClient::Connection {
 
 }  // namespace
 
-CommandClient::CommandClient(const std::string& endpoint, std::optional<ClientKeys> keys) : endpoint_(endpoint) {
+CommandClient::CommandClient(const std::string& endpoint, std::optional<ClientKeys> keys)
+    : endpoint_(endpoint) {
   if (const auto socket = ipc_path(endpoint)) {
     connection_ = std::make_unique<LocalConnection>(*socket);
   } else {

@@ -57,7 +57,8 @@ tl::expected<HubKeys, std::string> hub_keys_in(const fs::path& file) {
 }
 
 tl::expected<void, std::string> save_hub_keys(const fs::path& file, const HubKeys& keys) {
-  std::string text = to_z85(keys.secret.bytes()) + "\n" + (keys.endpoint.empty() ? "-" : keys.endpoint) + "\n";
+  std::string text =
+      to_z85(keys.secret.bytes()) + "\n" + (keys.endpoint.empty() ? "-" : keys.endpoint) + "\n";
   for (const KeyBytes& key : keys.admitted) text += to_z85(key) + "\n";
   auto replaced = replace_file(file, text, 0600);
   sodium_memzero(text.data(), text.size());

@@ -66,7 +66,9 @@ tl::expected<void, std::string> write_note(const fs::path& output_dir, const Hub
   return replace_trusted_file(file_of(output_dir, note), to_text(note));
 }
 
-void remove_note(const fs::path& output_dir, const HubNote& note) { unlink(file_of(output_dir, note).c_str()); }
+void remove_note(const fs::path& output_dir, const HubNote& note) {
+  unlink(file_of(output_dir, note).c_str());
+}
 
 std::vector<HubNote> read_new_notes(const fs::path& output_dir, const std::string& launch_id,
                                     std::set<std::string>& seen) {

@@ -65,9 +65,9 @@ void each_file(const fs::path& output_dir, const std::function<void(const fs::pa
 fs::path jobs_directory(const fs::path& output_dir) { return output_dir / ".gradmon" / "jobs"; }
 
 std::string to_text(const JobEntry& job) {
-  const Json json{{"epoch", job.epoch},     {"launch_id", job.launch_id}, {"name", job.name},
-                  {"host", job.host},       {"endpoint", job.endpoint},   {"address", job.address},
-                  {"key", job.key},         {"started", job.started},     {"trouble", job.trouble}};
+  const Json json{{"epoch", job.epoch}, {"launch_id", job.launch_id}, {"name", job.name},
+                  {"host", job.host},   {"endpoint", job.endpoint},   {"address", job.address},
+                  {"key", job.key},     {"started", job.started},     {"trouble", job.trouble}};
   return json.dump(2, ' ', false, kReplace) + "\n";
 }
 
@@ -104,7 +104,8 @@ std::vector<JobEntry> read_entries(const fs::path& output_dir, std::chrono::seco
   for (auto& [touched, job] : found) {
     if (now - touched < max_age) jobs.push_back(std::move(job));
   }
-  std::sort(jobs.begin(), jobs.end(), [](const JobEntry& a, const JobEntry& b) { return a.started < b.started; });
+  std::sort(jobs.begin(), jobs.end(),
+            [](const JobEntry& a, const JobEntry& b) { return a.started < b.started; });
   return jobs;
 }
 

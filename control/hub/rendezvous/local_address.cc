@@ -50,7 +50,8 @@ std::string first_of_an_interface() {
   const std::unique_ptr<ifaddrs, decltype(&freeifaddrs)> all(found, freeifaddrs);
   for (const int family : {AF_INET, AF_INET6}) {
     for (const ifaddrs* at = found; at != nullptr; at = at->ifa_next) {
-      if (at->ifa_addr == nullptr || at->ifa_addr->sa_family != family || (at->ifa_flags & IFF_UP) == 0) continue;
+      if (at->ifa_addr == nullptr || at->ifa_addr->sa_family != family || (at->ifa_flags & IFF_UP) == 0)
+        continue;
       if (std::string text = text_of(*at->ifa_addr); !text.empty()) return text;
     }
   }

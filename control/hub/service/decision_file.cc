@@ -32,8 +32,8 @@ std::string problem(const char* what) { return std::string(what) + ": " + std::s
 
 Sum sum_of(std::string_view bytes) {
   Sum sum{};
-  crypto_generichash(sum.data(), sum.size(), reinterpret_cast<const unsigned char*>(bytes.data()), bytes.size(),
-                     nullptr, 0);
+  crypto_generichash(sum.data(), sum.size(), reinterpret_cast<const unsigned char*>(bytes.data()),
+                     bytes.size(), nullptr, 0);
   return sum;
 }
 
@@ -126,7 +126,8 @@ tl::expected<DecisionFile::Opened, std::string> DecisionFile::open(const std::fi
   }
   if (ftruncate(fd.get(), 0) != 0) return tl::unexpected(problem(path.c_str()));
   opened.file.reset(new DecisionFile(path, std::move(fd), 0, bounds));
-  if (auto written = opened.file->append(header_text(fresh)); !written) return tl::unexpected(written.error());
+  if (auto written = opened.file->append(header_text(fresh)); !written)
+    return tl::unexpected(written.error());
   opened.header = std::move(fresh);
   return opened;
 }

@@ -25,7 +25,7 @@ constexpr std::size_t kMinFreeDescriptors = 64;
 // Up to two backlogs of peers may still connect after the connection limiter has closed.
 constexpr std::size_t kPendingPeers = 2 * kBacklog;
 constexpr std::size_t kMinFreeDescriptorsToListen = 3 * (kPendingPeers + kMinFreeDescriptors);
-constexpr std::size_t kCurveOverhead = 64;       // bytes that CURVE adds to a message, at most
+constexpr std::size_t kCurveOverhead = 64;  // bytes that CURVE adds to a message, at most
 // Bytes of each kernel buffer of a connection; by default the kernel grows them to many times that.
 constexpr int kSocketBuffer = 256 * 1024;
 constexpr int kServerTcpTimeoutMs = 15'000;  // a peer that reads nothing for so long is gone
@@ -121,7 +121,7 @@ struct Bus::Sockets {
   std::unique_ptr<ZapHandler> zap;  // null: no keys
   zmq::socket_t talk;
   std::optional<ConnectionLimiter> limiter;  // listening end only
-  std::optional<ConnectionMeter> meter;   // listening end only; its messages begin with the peer's routing id
+  std::optional<ConnectionMeter> meter;  // listening end only; its messages begin with the peer's routing id
   // Keep last: destroyed before the sockets that they watch.
   std::vector<std::unique_ptr<ConnectionWatch>> watches;
 };
@@ -324,7 +324,8 @@ std::optional<Bus::Incoming> Bus::next() {
     frames += 1;
     bytes += part.size();
   }
-  if (!sockets_->meter || sockets_->meter->received(fd, incoming.peer, frames, bytes, Clock::now())) return incoming;
+  if (!sockets_->meter || sockets_->meter->received(fd, incoming.peer, frames, bytes, Clock::now()))
+    return incoming;
   return Incoming{incoming.peer, "", false, incoming.admitted, incoming.client, Role::read};
 }
 

@@ -18,9 +18,9 @@ namespace {
 constexpr std::chrono::milliseconds kCheckInterval{50};
 constexpr std::chrono::milliseconds kForeignCheckInterval{10};
 constexpr std::chrono::milliseconds kStoodStill{500};
-constexpr std::uint64_t kFrameHeader = 9;      // bytes, at most (ZMTP 3.0)
-constexpr std::uint64_t kSealed = 33;          // bytes that CURVE adds to a message
-constexpr std::uint64_t kHandshakeIn = 4096;   // bytes; a client's handshake is shorter
+constexpr std::uint64_t kFrameHeader = 9;     // bytes, at most (ZMTP 3.0)
+constexpr std::uint64_t kSealed = 33;         // bytes that CURVE adds to a message
+constexpr std::uint64_t kHandshakeIn = 4096;  // bytes; a client's handshake is shorter
 // A peer that has acknowledged so many bytes is admitted: the server sends 64 + 170 bytes, or a refusal, to
 // any peer, and its READY command of 67 bytes only to an admitted one.
 constexpr std::uint64_t kHandshakeOut = 280;
@@ -42,7 +42,8 @@ std::optional<Counts> counts_of(int fd) {
 bool is_of_the_network(int fd) {
   int domain = 0;
   socklen_t size = sizeof domain;
-  return getsockopt(fd, SOL_SOCKET, SO_DOMAIN, &domain, &size) == 0 && (domain == AF_INET || domain == AF_INET6);
+  return getsockopt(fd, SOL_SOCKET, SO_DOMAIN, &domain, &size) == 0 &&
+         (domain == AF_INET || domain == AF_INET6);
 }
 
 }  // namespace

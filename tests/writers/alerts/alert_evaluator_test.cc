@@ -113,7 +113,8 @@ TEST_CASE("a finding has the mean before its value, and for a first value its ma
   evaluator.set_rules({rule(Anomaly::nan, 10.0)});
   CHECK(evaluator.evaluate({}, {norm_record(-20)}).first.at(0).mean == 20);
   CHECK(evaluator.evaluate({}, {norm_record(30)}).first.at(0).mean == 20);
-  CHECK(std::abs(evaluator.evaluate({}, {norm_record(30)}).first.at(0).mean - (0.99 * 20 + 0.01 * 30)) < 1e-9);
+  CHECK(std::abs(evaluator.evaluate({}, {norm_record(30)}).first.at(0).mean - (0.99 * 20 + 0.01 * 30)) <
+        1e-9);
   CHECK(std::isnan(evaluator.evaluate({}, {norm_record(kNan, 2)}).first.at(0).mean));
 }
 

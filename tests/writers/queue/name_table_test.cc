@@ -44,8 +44,7 @@ TEST_CASE("shapes beyond the bound have id 0 and known ones keep theirs") {
   const auto name = names.intern("fc1.weight");
   const auto first = names.intern_shape("[0]");
   CHECK(names.intern_shape("[0]") == first);
-  for (std::size_t i = 1; i < NameTable::kMostShapes; ++i)
-    names.intern_shape("[" + std::to_string(i) + "]");
+  for (std::size_t i = 1; i < NameTable::kMostShapes; ++i) names.intern_shape("[" + std::to_string(i) + "]");
   CHECK(names.size() == NameTable::kMostShapes + 2);
   CHECK(names.intern_shape("[7, 7]") == 0);
   CHECK(names.intern_shape("[0]") == first);

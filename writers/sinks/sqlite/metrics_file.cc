@@ -151,7 +151,8 @@ SqliteResult<bool> MetricsFile::is_ours() {
 }
 
 SqliteResult<void> MetricsFile::configure() {
-  // Without the VFS the index of a write-ahead log would be mapped, and whoever truncates it ends the program.
+  // Without the VFS the index of a write-ahead log would be mapped, and whoever truncates it ends the
+  // program.
   journal_ = unmapped_vfs() != nullptr ? options_.journal(path_.parent_path()) : JournalMode::rollback;
   const auto empty = database_.integer("SELECT count(*) FROM sqlite_schema");
   if (!empty) return tl::unexpected(empty.error());

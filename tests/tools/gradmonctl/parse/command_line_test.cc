@@ -37,9 +37,9 @@ T parsed(const std::vector<const char*>& words) {
 
 TEST_CASE("the help of every command matches its golden file") {
   for (const char* command :
-       {"", "status", "watch", "jobs", "doctor", "on", "off", "set", "cancel", "evict", "get", "history",
-        "alerts", "targets", "query", "validate", "import", "keygen", "schema", "run", "analyse",
-        "convert"}) {
+       {"",       "status", "watch",  "jobs",    "doctor",  "on",      "off",   "set",
+        "cancel", "evict",  "get",    "history", "alerts",  "targets", "query", "validate",
+        "import", "keygen", "schema", "run",     "analyse", "convert"}) {
     const auto help = *command == '\0' ? parse({"--help"}) : parse({command, "--help"});
     REQUIRE(!help);
     CHECK(help.error().code == 0);
