@@ -44,13 +44,22 @@ TEST_CASE("shapes beyond the bound have id 0 and known ones keep theirs") {
   const auto name = names.intern("fc1.weight");
   const auto first = names.intern_shape("[0]");
   CHECK(names.intern_shape("[0]") == first);
-  for (std::size_t i = 1; i < NameTable::kMostShapes; ++i)
-    names.intern_shape("[" + std::to_string(i) + "]");
+  for (std::size_t i = 1; i < NameTable::kMostShapes; ++i) names.intern_shape("[" + std::to_string(i) + "]");
   CHECK(names.size() == NameTable::kMostShapes + 2);
   CHECK(names.intern_shape("[7, 7]") == 0);
   CHECK(names.intern_shape("[0]") == first);
   CHECK(names.intern("fc1.weight") == name);
   CHECK(names.intern("fc2.weight") != 0);
+}
+
+TEST_CASE("long shapes beyond the bound have id 0 and shorter ones find room") {
+  NameTable names;
+  const std::string half(NameTable::kMostShapeBytes / 2, '1');
+  const auto long_one = names.intern_shape(half);
+  CHECK(long_one != 0);
+  CHECK(names.intern_shape(half + "2") == 0);
+  CHECK(names.intern_shape("[2]") != 0);
+  CHECK(names.intern_shape(half) == long_one);
 }
 
 TEST_CASE("threads that intern the same texts agree on every id") {
