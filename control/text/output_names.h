@@ -14,7 +14,7 @@ namespace gradmon {
 // "Nov24_12-04-37-rank3-1a2b3c4d": the directory of one rank and start.
 struct RankDirectoryName {
   std::string time;          // "Nov24_12-04-37"
-  std::int64_t in_year = 0;  // the time as seconds since the beginning of a leap year
+  std::int64_t in_year = 0;  // the time, by seconds_in_year()
   int rank = 0;
   std::string id;  // of gradmon: the same for all ranks of a run; of msprobe: another one for each rank
 };

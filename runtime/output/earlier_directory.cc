@@ -6,7 +6,7 @@
 #include <system_error>
 #include <utility>
 
-#include "control/config/time_stamp.h"
+#include "control/text/time_stamp.h"
 
 namespace gradmon {
 namespace {
@@ -15,11 +15,10 @@ namespace fs = std::filesystem;
 
 constexpr std::string_view kMark = "-rank";
 constexpr std::size_t kIdLength = 8;
-constexpr long kYear = 12L * 31 * 86'400;
 
 // What the name of a run directory says.
 struct RunName {
-  long seconds = 0;
+  std::int64_t seconds = 0;
   std::string time;
   int rank = 0;
   std::string id;
@@ -31,7 +30,7 @@ struct RunName {
 
 std::optional<RunName> run_name_of(const std::string& name) {
   if (name.size() < kTimeStampLength + kMark.size() + 2 + kIdLength) return std::nullopt;
-  const auto seconds = seconds_of(std::string_view(name).substr(0, kTimeStampLength));
+  const auto seconds = seconds_in_year(std::string_view(name).substr(0, kTimeStampLength));
   if (!seconds) return std::nullopt;
   RunName run{*seconds, name.substr(0, kTimeStampLength), 0, name.substr(name.size() - kIdLength)};
   if (run.id.find_first_not_of("0123456789abcdef") != std::string::npos) return std::nullopt;
@@ -43,10 +42,10 @@ std::optional<RunName> run_name_of(const std::string& name) {
 
 // The newest directory so far: time from the begin of the span on, time of the last change, name.
 struct Newest {
-  std::pair<long, fs::file_time_type> age{-1, {}};
+  std::pair<std::int64_t, fs::file_time_type> age{-1, {}};
   std::optional<RunName> run;
 
-  void add(const std::pair<long, fs::file_time_type>& candidate, const RunName& name) {
+  void add(const std::pair<std::int64_t, fs::file_time_type>& candidate, const RunName& name) {
     if (candidate <= age) return;
     age = candidate;
     run = name;
@@ -59,13 +58,13 @@ tl::expected<std::optional<EarlierDirectory>, std::string> find_earlier_director
                                                                                   Rank rank,
                                                                                   const TimeSpan& span) {
   for (const std::string* const time : {&span.first, &span.last}) {
-    if (!seconds_of(*time))
+    if (!seconds_in_year(*time))
       return tl::unexpected("\"" + *time + "\" is no time stamp, such as \"Dec03_21-34-40\"");
   }
-  const auto after_first = [first = *seconds_of(span.first)](long time) {
-    return (time - first + kYear) % kYear;
+  const auto after_first = [first = *seconds_in_year(span.first)](std::int64_t time) {
+    return (time - first + kSecondsInLeapYear) % kSecondsInLeapYear;
   };
-  const long last = after_first(*seconds_of(span.last));
+  const std::int64_t last = after_first(*seconds_in_year(span.last));
   Newest own, of_any;
   std::error_code ignored;
   for (fs::directory_iterator entry(output_dir, ignored), end; entry != end; entry.increment(ignored)) {

@@ -7,10 +7,10 @@
 #include <utility>
 
 #include "control/config/file_content.h"
-#include "control/config/time_stamp.h"
 #include "control/files/make_directories.h"
 #include "control/host/process_identity.h"
 #include "control/log.h"
+#include "control/text/time_stamp.h"
 
 namespace gradmon {
 namespace {
