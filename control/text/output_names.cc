@@ -38,6 +38,14 @@ std::optional<RankDirectoryName> parse_rank_directory(std::string_view name) {
   return parsed;
 }
 
+std::string rank_directory_name(std::string_view time, int rank, std::string_view id) {
+  return std::string(time).append("-rank").append(std::to_string(rank)).append("-").append(id);
+}
+
+bool is_run_id(std::string_view id) {
+  return id.size() == 8 && id.find_first_not_of("0123456789abcdef") == std::string_view::npos;
+}
+
 std::optional<KindFileName> parse_kind_file(std::string_view name) {
   for (std::size_t kind = 0; kind < kRecordKinds; ++kind) {
     KindFileName parsed;

@@ -19,6 +19,9 @@ struct RankDirectoryName {
   std::string id;  // of gradmon: the same for all ranks of a run; of msprobe: another one for each rank
 };
 std::optional<RankDirectoryName> parse_rank_directory(std::string_view name);
+std::string rank_directory_name(std::string_view time, int rank, std::string_view id);
+// Whether the id can be one of gradmon's: 8 hexadecimal digits.
+bool is_run_id(std::string_view id);
 
 // "grad_reduced_0-99.r7.csv"
 struct KindFileName {
