@@ -5,6 +5,23 @@
 #include <utility>
 
 namespace gradmon {
+namespace {
+
+// The first alerts of the query's rank from `alert` on, as far as the query's bytes go.
+template <typename Iterator>
+std::vector<RankAlert> first_that_fit(Iterator alert, Iterator end, const AlertHistory::Query& query) {
+  std::vector<RankAlert> found;
+  std::size_t bytes = 0;
+  for (; alert != end; ++alert) {
+    if (query.rank && alert->rank.value != *query.rank) continue;
+    bytes += size_of(*alert);
+    if (bytes > query.most_bytes) break;
+    found.push_back(*alert);
+  }
+  return found;
+}
+
+}  // namespace
 
 std::vector<RankAlert> AlertHistory::add(Rank rank, const std::string& process_id, AlertReport report,
                                          std::int64_t now) {
@@ -48,17 +65,16 @@ void AlertHistory::forget_oldest_of(int rank) {
   --ranks_[rank].kept;
 }
 
-std::vector<RankAlert> AlertHistory::newest(const Query& query) const {
-  std::vector<RankAlert> found;
-  std::size_t bytes = 0;
-  for (auto alert = kept_.rbegin(); alert != kept_.rend() && alert->number > query.after; ++alert) {
-    if (query.rank && alert->rank.value != *query.rank) continue;
-    bytes += size_of(*alert);
-    if (bytes > query.most_bytes) break;
-    found.push_back(*alert);
+std::vector<RankAlert> AlertHistory::find(const Query& query) const {
+  if (query.after == 0) {
+    auto newest = first_that_fit(kept_.rbegin(), kept_.rend(), query);
+    std::reverse(newest.begin(), newest.end());
+    return newest;
   }
-  std::reverse(found.begin(), found.end());
-  return found;
+  const auto next =
+      std::upper_bound(kept_.begin(), kept_.end(), query.after,
+                       [](std::uint64_t number, const RankAlert& alert) { return number < alert.number; });
+  return first_that_fit(next, kept_.end(), query);
 }
 
 std::uint64_t AlertHistory::listed(Rank rank) const {

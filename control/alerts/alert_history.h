@@ -37,12 +37,14 @@ class AlertHistory {
   std::vector<RankAlert> add(Rank rank, const std::string& process_id, AlertReport report, std::int64_t now);
 
   struct Query {
-    std::uint64_t after = 0;           // only alerts with a higher number
+    std::uint64_t after = 0;           // only alerts with a higher number; 0: all alerts
     std::optional<std::int64_t> rank;  // only this rank's
     std::size_t most_bytes = 0;        // of all the answer's alerts, by size_of()
   };
-  // The newest alerts that the query asks for, in the order of their numbers.
-  std::vector<RankAlert> newest(const Query& query) const;
+  // Alerts in the order of their numbers. If not all of them fit into `most_bytes`: without `after` the
+  // newest ones, otherwise the first ones after it, so that a caller that asks again with the last number
+  // misses none.
+  std::vector<RankAlert> find(const Query& query) const;
 
   // How many alerts the rank's present process has reported, also those that are not kept any more; without
   // AlertReport::left_out.

@@ -7,7 +7,7 @@
 #include <cmath>
 
 #include "control/config/config_schema.h"
-#include "control/config/time_stamp.h"
+#include "control/text/time_stamp.h"
 
 namespace gradmon {
 namespace {
@@ -148,7 +148,7 @@ class Reader {
       std::string value;
       if (!read_whole(item, Constraint{"a string"}, value)) return;
       if (patterns && !check_pattern(item, value)) return;
-      if (times && !seconds_of(value)) return add_error(item, "a time stamp such as \"Dec03_21-34-40\"");
+      if (times && !seconds_in_year(value)) return add_error(item, "a time stamp such as \"Dec03_21-34-40\"");
       if (command && item == at + 1 && value.rfind('/', 0) != 0) return add_error(item, "an absolute path");
       if (command && value.find('\0') != std::string::npos) return add_error(item, "a string without NUL");
       out.push_back(value);

@@ -2,17 +2,13 @@
 #include "control/text/output_names.h"
 
 #include <algorithm>
-#include <array>
 #include <charconv>
 #include <system_error>
 
+#include "control/text/time_stamp.h"
+
 namespace gradmon {
 namespace {
-
-constexpr std::size_t kTimeBytes = 14;  // "Nov24_12-04-37"
-constexpr std::array<std::string_view, 12> kMonths = {"Jan", "Feb", "Mar", "Apr", "May", "Jun",
-                                                      "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"};
-constexpr std::array<int, 12> kDaysBefore = {0, 31, 60, 91, 121, 152, 182, 213, 244, 274, 305, 335};
 
 bool take(std::string_view& text, std::string_view beginning) {
   if (text.substr(0, beginning.size()) != beginning) return false;
@@ -28,31 +24,26 @@ bool take_number(std::string_view& text, Number& number) {
   return result.ec == std::errc();
 }
 
-// -1: it is no time.
-std::int64_t seconds_in_year(std::string_view time) {
-  const auto month = std::find(kMonths.begin(), kMonths.end(), time.substr(0, 3));
-  int day = 0, hour = 0, minute = 0, second = 0;
-  std::string_view rest = time.substr(std::min<std::size_t>(3, time.size()));
-  if (month == kMonths.end() || !take_number(rest, day) || !take(rest, "_") || !take_number(rest, hour) ||
-      !take(rest, "-") || !take_number(rest, minute) || !take(rest, "-") || !take_number(rest, second) ||
-      !rest.empty() || day < 1 || day > 31 || hour > 23 || minute > 59 || second > 60)
-    return -1;
-  const int days = kDaysBefore[static_cast<std::size_t>(month - kMonths.begin())] + day - 1;
-  return std::int64_t{86400} * days + 3600 * hour + 60 * minute + second;
-}
-
 }  // namespace
 
 std::optional<RankDirectoryName> parse_rank_directory(std::string_view name) {
   RankDirectoryName parsed;
-  parsed.time = name.substr(0, kTimeBytes);
-  parsed.in_year = seconds_in_year(parsed.time);
-  std::string_view rest = name.substr(std::min(kTimeBytes, name.size()));
-  if (parsed.in_year < 0 || !take(rest, "-rank") || !take_number(rest, parsed.rank) || !take(rest, "-") ||
-      rest.empty())
+  parsed.time = name.substr(0, kTimeStampLength);
+  const auto in_year = seconds_in_year(parsed.time);
+  std::string_view rest = name.substr(std::min(kTimeStampLength, name.size()));
+  if (!in_year || !take(rest, "-rank") || !take_number(rest, parsed.rank) || !take(rest, "-") || rest.empty())
     return std::nullopt;
+  parsed.in_year = *in_year;
   parsed.id = rest;
   return parsed;
+}
+
+std::string rank_directory_name(std::string_view time, int rank, std::string_view id) {
+  return std::string(time).append("-rank").append(std::to_string(rank)).append("-").append(id);
+}
+
+bool is_run_id(std::string_view id) {
+  return id.size() == 8 && id.find_first_not_of("0123456789abcdef") == std::string_view::npos;
 }
 
 std::optional<KindFileName> parse_kind_file(std::string_view name) {

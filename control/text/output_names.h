@@ -14,11 +14,14 @@ namespace gradmon {
 // "Nov24_12-04-37-rank3-1a2b3c4d": the directory of one rank and start.
 struct RankDirectoryName {
   std::string time;          // "Nov24_12-04-37"
-  std::int64_t in_year = 0;  // the time as seconds since the beginning of a leap year
+  std::int64_t in_year = 0;  // the time, by seconds_in_year()
   int rank = 0;
   std::string id;  // of gradmon: the same for all ranks of a run; of msprobe: another one for each rank
 };
 std::optional<RankDirectoryName> parse_rank_directory(std::string_view name);
+std::string rank_directory_name(std::string_view time, int rank, std::string_view id);
+// Whether the id can be one of gradmon's: 8 hexadecimal digits.
+bool is_run_id(std::string_view id);
 
 // "grad_reduced_0-99.r7.csv"
 struct KindFileName {

@@ -69,7 +69,8 @@ struct CommandReply {
   std::string config_before;
   // Verbs dry_run, dry_run_targets: what each rank would watch. Verb targets: what it watches.
   std::vector<DryRunResult::Answer> rank_answers;
-  // Verb alerts: the newest, by number; and how many the ranks have raised in all.
+  // Verb alerts, by number: the newest, or with `after` the first ones after it, as many as one answer holds.
+  // And how many the ranks have raised in all.
   std::vector<RankAlert> alerts;
   std::uint64_t raised_alerts = 0;
 };

@@ -1,52 +1,31 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/output/earlier_directory.h"
 
-#include <charconv>
-#include <string_view>
 #include <system_error>
 #include <utility>
 
-#include "control/config/time_stamp.h"
+#include "control/text/output_names.h"
+#include "control/text/time_stamp.h"
 
 namespace gradmon {
 namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::string_view kMark = "-rank";
-constexpr std::size_t kIdLength = 8;
-constexpr long kYear = 12L * 31 * 86'400;
-
-// What the name of a run directory says.
-struct RunName {
-  long seconds = 0;
-  std::string time;
-  int rank = 0;
-  std::string id;
-
-  std::string of(Rank other) const {
-    return time + std::string(kMark) + std::to_string(other.value) + "-" + id;
-  }
-};
-
-std::optional<RunName> run_name_of(const std::string& name) {
-  if (name.size() < kTimeStampLength + kMark.size() + 2 + kIdLength) return std::nullopt;
-  const auto seconds = seconds_of(std::string_view(name).substr(0, kTimeStampLength));
-  if (!seconds) return std::nullopt;
-  RunName run{*seconds, name.substr(0, kTimeStampLength), 0, name.substr(name.size() - kIdLength)};
-  if (run.id.find_first_not_of("0123456789abcdef") != std::string::npos) return std::nullopt;
-  const char* const digits = name.data() + kTimeStampLength + kMark.size();
-  if (std::from_chars(digits, name.data() + name.size(), run.rank).ec != std::errc()) return std::nullopt;
-  if (run.rank < 0 || name != run.of(Rank{run.rank})) return std::nullopt;
+// What the name of a run directory of gradmon says.
+std::optional<RankDirectoryName> run_name_of(const std::string& name) {
+  auto run = parse_rank_directory(name);
+  if (!run || !is_run_id(run->id) || name != rank_directory_name(run->time, run->rank, run->id))
+    return std::nullopt;
   return run;
 }
 
 // The newest directory so far: time from the begin of the span on, time of the last change, name.
 struct Newest {
-  std::pair<long, fs::file_time_type> age{-1, {}};
-  std::optional<RunName> run;
+  std::pair<std::int64_t, fs::file_time_type> age{-1, {}};
+  std::optional<RankDirectoryName> run;
 
-  void add(const std::pair<long, fs::file_time_type>& candidate, const RunName& name) {
+  void add(const std::pair<std::int64_t, fs::file_time_type>& candidate, const RankDirectoryName& name) {
     if (candidate <= age) return;
     age = candidate;
     run = name;
@@ -59,25 +38,27 @@ tl::expected<std::optional<EarlierDirectory>, std::string> find_earlier_director
                                                                                   Rank rank,
                                                                                   const TimeSpan& span) {
   for (const std::string* const time : {&span.first, &span.last}) {
-    if (!seconds_of(*time))
+    if (!seconds_in_year(*time))
       return tl::unexpected("\"" + *time + "\" is no time stamp, such as \"Dec03_21-34-40\"");
   }
-  const auto after_first = [first = *seconds_of(span.first)](long time) {
-    return (time - first + kYear) % kYear;
+  const auto after_first = [first = *seconds_in_year(span.first)](std::int64_t time) {
+    return (time - first + kSecondsInLeapYear) % kSecondsInLeapYear;
   };
-  const long last = after_first(*seconds_of(span.last));
+  const std::int64_t last = after_first(*seconds_in_year(span.last));
   Newest own, of_any;
   std::error_code ignored;
   for (fs::directory_iterator entry(output_dir, ignored), end; entry != end; entry.increment(ignored)) {
     const auto run = run_name_of(entry->path().filename().string());
     std::error_code error;
-    if (!run || after_first(run->seconds) > last || !entry->is_directory(error)) continue;
-    const std::pair age{after_first(run->seconds), entry->last_write_time(error)};
+    if (!run || after_first(run->in_year) > last || !entry->is_directory(error)) continue;
+    const std::pair age{after_first(run->in_year), entry->last_write_time(error)};
     if (run->rank == rank.value) own.add(age, *run);
     of_any.add(age, *run);
   }
   if (!of_any.run) return std::nullopt;
-  return EarlierDirectory{output_dir / (own.run ? *own.run : *of_any.run).of(rank), own.run.has_value()};
+  const RankDirectoryName& run = own.run ? *own.run : *of_any.run;
+  return EarlierDirectory{output_dir / rank_directory_name(run.time, rank.value, run.id),
+                          own.run.has_value()};
 }
 
 }  // namespace gradmon

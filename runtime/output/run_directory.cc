@@ -7,10 +7,11 @@
 #include <utility>
 
 #include "control/config/file_content.h"
-#include "control/config/time_stamp.h"
 #include "control/files/make_directories.h"
 #include "control/host/process_identity.h"
 #include "control/log.h"
+#include "control/text/output_names.h"
+#include "control/text/time_stamp.h"
 
 namespace gradmon {
 namespace {
@@ -23,8 +24,7 @@ constexpr std::chrono::milliseconds kSlice{20};
 }  // namespace
 
 fs::path run_directory_of(const fs::path& output_dir, Rank rank, const JobIdentity& job) {
-  return output_dir /
-         (time_stamp_of(job.started / 1000) + "-rank" + std::to_string(rank.value) + "-" + job.run_id);
+  return output_dir / rank_directory_name(time_stamp_of(job.started / 1000), rank.value, job.run_id);
 }
 
 RunDirectory::RunDirectory(fs::path output_dir, Rank rank, std::string launch_id,

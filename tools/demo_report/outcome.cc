@@ -8,17 +8,12 @@
 #include <utility>
 
 #include "control/host/history_file.h"
+#include "control/text/output_names.h"
 
 namespace gradmon {
 namespace {
 
 namespace fs = std::filesystem;
-
-int rank_of(const fs::path& run_directory) {
-  const std::string name = run_directory.filename().string();
-  const std::size_t at = name.find("-rank");
-  return at == std::string::npos ? -1 : std::atoi(name.c_str() + at + 5);
-}
 
 void count_rows(const fs::path& file, RowsByStep& rows) {
   std::ifstream in(file);
@@ -38,8 +33,8 @@ std::vector<std::pair<int, fs::path>> run_directories(const fs::path& output_dir
   std::vector<std::pair<int, fs::path>> found;
   std::error_code none;
   for (const fs::directory_entry& entry : fs::directory_iterator(output_dir, none)) {
-    const int rank = rank_of(entry.path());
-    if (entry.is_directory() && rank >= 0) found.emplace_back(rank, entry.path());
+    const auto name = parse_rank_directory(entry.path().filename().string());
+    if (name && entry.is_directory()) found.emplace_back(name->rank, entry.path());
   }
   std::sort(found.begin(), found.end());
   return found;

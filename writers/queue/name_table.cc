@@ -18,13 +18,14 @@ std::uint32_t NameTable::intern(std::string_view text, int vpp_stage) {
 std::uint32_t NameTable::intern_shape(std::string_view shape) {
   const std::lock_guard lock(mutex_);
   if (const auto known = ids_.find({0, shape}); known != ids_.end()) return known->second;
-  if (shapes_ < kMostShapes) {
+  if (shapes_ < kMostShapes && shape.size() <= kMostShapeBytes - shape_bytes_) {
     ++shapes_;
+    shape_bytes_ += shape.size();
     return add(shape, 0);
   }
   if (!std::exchange(told_of_shapes_, true))
     log_warn("more than " + std::to_string(kMostShapes) +
-             " different shapes of tensors: rows with further ones have an empty shape");
+             " different shapes of tensors, or 64 MiB of them: rows with further ones have an empty shape");
   return 0;
 }
 

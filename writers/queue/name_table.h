@@ -18,6 +18,7 @@ namespace gradmon {
 class NameTable {
  public:
   static constexpr std::size_t kMostShapes = std::size_t{1} << 18;
+  static constexpr std::size_t kMostShapeBytes = std::size_t{64} << 20;
 
   // Id 0 is the empty text of stage 0, the default in a Record.
   NameTable();
@@ -28,8 +29,8 @@ class NameTable {
   // Returns the id of a text. The same text and stage always have the same id, and ids are never
   // reused. `vpp_stage` is the index of the model chunk of a target.
   std::uint32_t intern(std::string_view text, int vpp_stage = 0);
-  // As intern(). Of more than kMostShapes different shapes the rest get id 0, and the log says so once: where
-  // shapes never repeat, they must not fill the memory.
+  // As intern(). Of more than kMostShapes different shapes, or kMostShapeBytes of them, the rest get id 0,
+  // and the log says so once: where shapes never repeat, they must not fill the memory.
   std::uint32_t intern_shape(std::string_view shape);
 
   // The reference is valid for the lifetime of the table. An unknown id reads as id 0.
@@ -51,6 +52,7 @@ class NameTable {
   std::deque<Entry> entries_;
   std::map<std::pair<int, std::string_view>, std::uint32_t> ids_;
   std::size_t shapes_ = 0;
+  std::size_t shape_bytes_ = 0;
   bool told_of_shapes_ = false;
 };
 

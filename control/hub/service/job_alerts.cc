@@ -121,9 +121,9 @@ void JobService::refuse_static_capture() {
       {"static mode: \"collect\" of \"on_alert\" has no effect; DYNAMIC_MONITOR=True makes it possible"});
 }
 
-CommandReply JobService::newest_alerts(const Command& command) const {
+CommandReply JobService::listed_alerts(const Command& command) const {
   CommandReply reply;
-  reply.alerts = alerts_.newest({command.after, command.rank, kMostAlertBytes});
+  reply.alerts = alerts_.find({command.after, command.rank, kMostAlertBytes});
   const Membership& members = coordinator_.membership();
   for (int rank = 0; rank < members.size(); ++rank) {
     if (!command.rank || *command.rank == rank) reply.raised_alerts += members.of(rank).progress.alerts;

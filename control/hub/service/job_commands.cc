@@ -78,7 +78,7 @@ void JobService::on_command(const std::string& peer, const Command& command) {
       reply.history = newest_history();
       return dependencies_.reply(peer, command, reply);
     case CommandVerb::alerts:
-      return dependencies_.reply(peer, command, newest_alerts(command));
+      return dependencies_.reply(peer, command, listed_alerts(command));
     case CommandVerb::verdict:
       return dependencies_.reply(peer, command, verdict_on(command.request_id));
     case CommandVerb::config:

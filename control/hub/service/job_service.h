@@ -116,7 +116,7 @@ class JobService {
   void send_to(Rank rank, Message message);
   std::vector<std::string> replica_warnings() const;
   void describe_replicas(Status& status) const;
-  CommandReply newest_alerts(const Command& command) const;
+  CommandReply listed_alerts(const Command& command) const;
   void count_alerts(Status& status) const;
   const Alerting& alerting();
   void capture_after(const RankAlert& alert, const Config::OnAlert& wanted);

@@ -34,26 +34,38 @@ TEST_CASE("alerts are numbered in the order in which they arrive and carry their
   REQUIRE(kept.size() == 2);
   CHECK((kept[0].number == 100 && kept[1].number == 101));
   CHECK((kept[0].rank == Rank{3} && kept[0].at == 1'000));
-  CHECK(history.newest({0, {}, kAllBytes}).size() == 2);
+  CHECK(history.find({0, {}, kAllBytes}).size() == 2);
 }
 
-TEST_CASE("a query gives the newest alerts after a number, of a rank, within its bytes") {
+TEST_CASE("a query gives the newest alerts, or those after a number, of a rank, within its bytes") {
   AlertHistory history(1);
   for (int step = 0; step < 6; ++step) history.add(Rank{step % 2}, "p", report_of_step(step), 0);
-  CHECK(steps_of(history.newest({0, {}, kAllBytes})) == std::vector<std::int64_t>{0, 1, 2, 3, 4, 5});
-  CHECK(steps_of(history.newest({4, {}, kAllBytes})) == std::vector<std::int64_t>{4, 5});
-  CHECK(steps_of(history.newest({0, 1, kAllBytes})) == std::vector<std::int64_t>{1, 3, 5});
-  CHECK(steps_of(history.newest({2, 1, kAllBytes})) == std::vector<std::int64_t>{3, 5});
-  CHECK(steps_of(history.newest({0, {}, 2 * size_of(RankAlert{})})) == std::vector<std::int64_t>{4, 5});
-  CHECK(history.newest({6, {}, kAllBytes}).empty());
+  CHECK(steps_of(history.find({0, {}, kAllBytes})) == std::vector<std::int64_t>{0, 1, 2, 3, 4, 5});
+  CHECK(steps_of(history.find({4, {}, kAllBytes})) == std::vector<std::int64_t>{4, 5});
+  CHECK(steps_of(history.find({0, 1, kAllBytes})) == std::vector<std::int64_t>{1, 3, 5});
+  CHECK(steps_of(history.find({2, 1, kAllBytes})) == std::vector<std::int64_t>{3, 5});
+  CHECK(steps_of(history.find({0, {}, 2 * size_of(RankAlert{})})) == std::vector<std::int64_t>{4, 5});
+  CHECK(history.find({6, {}, kAllBytes}).empty());
+  CHECK(history.find({7, {}, kAllBytes}).empty());
+}
+
+TEST_CASE("a caller that asks again with the last number misses no alert, however few fit into an answer") {
+  AlertHistory history(100);
+  for (int step = 0; step < 6; ++step) history.add(Rank{step % 2}, "p", report_of_step(step), 0);
+  const std::size_t two = 2 * size_of(RankAlert{});
+  CHECK(steps_of(history.find({101, {}, two})) == std::vector<std::int64_t>{2, 3});
+  CHECK(steps_of(history.find({103, {}, two})) == std::vector<std::int64_t>{4, 5});
+  CHECK(history.find({105, {}, two}).empty());
+  CHECK(steps_of(history.find({99, 1, two})) == std::vector<std::int64_t>{1, 3});
+  CHECK(steps_of(history.find({103, 1, two})) == std::vector<std::int64_t>{5});
 }
 
 TEST_CASE("a rank that floods the history keeps only its own share") {
   AlertHistory history(1);
   history.add(Rank{1}, "quiet", report_of_step(-1), 0);
   for (int step = 0; step < 1'000; ++step) history.add(Rank{0}, "loud", report_of_step(step, 16), 0);
-  CHECK(history.newest({0, 1, kAllBytes}).size() == 1);
-  const auto loud = history.newest({0, 0, kAllBytes});
+  CHECK(history.find({0, 1, kAllBytes}).size() == 1);
+  const auto loud = history.find({0, 0, kAllBytes});
   REQUIRE(loud.size() == AlertHistory::kMostKeptOfARank);
   CHECK((loud.front().step == 984 && loud.back().step == 999));
   CHECK(history.listed(Rank{0}) == 16'000);
@@ -63,7 +75,7 @@ TEST_CASE("the whole history is bounded and forgets the oldest alert first") {
   AlertHistory history(1);
   const int ranks = 40;
   for (int i = 0; i < 40 * 150; ++i) history.add(Rank{i % ranks}, "p", report_of_step(i), 0);
-  const auto kept = history.newest({0, {}, kAllBytes});
+  const auto kept = history.find({0, {}, kAllBytes});
   REQUIRE(kept.size() == AlertHistory::kMostKept);
   CHECK((kept.front().step == 6'000 - 4'096 && kept.back().step == 5'999));
 }
@@ -96,7 +108,7 @@ TEST_CASE("the alerts of an earlier hub come before those of this one and count 
   for (auto& kept : earlier_alerts(7, 3, 1, "old")) earlier.push_back(kept);
   for (auto& kept : earlier_alerts(100, 1, 0, "process")) earlier.push_back(kept);  // not older
   history.restore(earlier);
-  CHECK(steps_of(history.newest({0, {}, kAllBytes})) == std::vector<std::int64_t>{5, 6, 7, 8, 9, 200});
+  CHECK(steps_of(history.find({0, {}, kAllBytes})) == std::vector<std::int64_t>{5, 6, 7, 8, 9, 200});
   CHECK(history.listed(Rank{0}) == 2);
   CHECK(history.listed(Rank{1}) == 1);
   history.add(Rank{0}, "process", report_of_step(201), 0);
@@ -114,10 +126,10 @@ TEST_CASE("the alerts of an earlier hub keep the bounds and the newest find room
       earlier.push_back(kept);
   }
   history.restore(earlier);
-  CHECK(history.newest({0, {}, kAllBytes}).size() == AlertHistory::kMostKept);
-  CHECK(history.newest({0, 19, kAllBytes}).size() == AlertHistory::kMostKeptOfARank);
-  CHECK(history.newest({0, 19, kAllBytes}).back().step == 19'400);
-  CHECK(history.newest({0, 0, kAllBytes}).back().step == -1);
+  CHECK(history.find({0, {}, kAllBytes}).size() == AlertHistory::kMostKept);
+  CHECK(history.find({0, 19, kAllBytes}).size() == AlertHistory::kMostKeptOfARank);
+  CHECK(history.find({0, 19, kAllBytes}).back().step == 19'400);
+  CHECK(history.find({0, 0, kAllBytes}).back().step == -1);
 }
 
 }  // namespace

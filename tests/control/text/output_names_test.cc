@@ -20,6 +20,16 @@ TEST_CASE("the name of a rank's directory is read") {
     CHECK(!parse_rank_directory(other));
 }
 
+TEST_CASE("the name of a rank's directory is read as it was written") {
+  const std::string name = rank_directory_name("Nov24_12-04-37", 13, "1a2b3c4d");
+  CHECK(name == "Nov24_12-04-37-rank13-1a2b3c4d");
+  const auto read = parse_rank_directory(name);
+  REQUIRE(read);
+  CHECK(rank_directory_name(read->time, read->rank, read->id) == name);
+  CHECK(is_run_id(read->id));
+  for (const char* other : {"", "5e6f", "1a2b3c4d5", "1A2B3C4D", "1a2b3c4x"}) CHECK_FALSE(is_run_id(other));
+}
+
 TEST_CASE("the name of a kind's file is read") {
   const auto name = parse_kind_file("exp_avg_sq_100-199.r7.csv");
   REQUIRE(name);

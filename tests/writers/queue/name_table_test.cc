@@ -52,6 +52,16 @@ TEST_CASE("shapes beyond the bound have id 0 and known ones keep theirs") {
   CHECK(names.intern("fc2.weight") != 0);
 }
 
+TEST_CASE("long shapes beyond the bound have id 0 and shorter ones find room") {
+  NameTable names;
+  const std::string half(NameTable::kMostShapeBytes / 2, '1');
+  const auto long_one = names.intern_shape(half);
+  CHECK(long_one != 0);
+  CHECK(names.intern_shape(half + "2") == 0);
+  CHECK(names.intern_shape("[2]") != 0);
+  CHECK(names.intern_shape(half) == long_one);
+}
+
 TEST_CASE("threads that intern the same texts agree on every id") {
   NameTable names;
   constexpr int kTexts = 500;

@@ -11,13 +11,13 @@
 
 #include "control/files/checked_file.h"
 #include "control/text/json_depth.h"
+#include "control/text/time_stamp.h"
 
 namespace gradmon {
 namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::int64_t kSecondsInLeapYear = std::int64_t{366} * 86400;
 constexpr std::int64_t kLongestStart =
     600;  // seconds between the first directories of two ranks of one start
 constexpr off_t kMaxRunFileBytes = off_t{64} << 20;

@@ -5,6 +5,7 @@
 #include <ctime>
 #include <system_error>
 
+#include "control/text/time_stamp.h"
 #include "tools/analyse/rows/row.h"
 
 namespace gradmon {
@@ -57,20 +58,12 @@ tl::expected<std::vector<Kind>, std::string> kinds_of(const std::vector<std::str
 
 tl::expected<std::optional<std::int64_t>, std::string> time_of(const char* option, const std::string& text) {
   if (is_none(text)) return std::nullopt;
-  const auto time = parse_start_time(text);
+  const auto time = seconds_in_year(text);
   if (!time)
     return tl::unexpected(
         std::string(option) + ": found \"" + text +
         "\"; expected a time as in the names of directories, such as Dec03_21-34-40, or None");
   return time;
-}
-
-std::string local_time() {
-  const std::time_t now = std::time(nullptr);
-  std::tm parts{};
-  localtime_r(&now, &parts);
-  char text[32];
-  return {text, std::strftime(text, sizeof text, "%b%d_%H-%M-%S", &parts)};
 }
 
 }  // namespace
@@ -118,7 +111,7 @@ fs::path output_directory_of(const ConversionRequest& request, const std::string
   const fs::path input = input_path_of(request);
   std::error_code ignored;
   const fs::path place = fs::is_directory(input, ignored) ? input : input.parent_path();
-  return place / (local_time() + "_" + name);
+  return place / (time_stamp_of(std::time(nullptr)) + "_" + name);
 }
 
 Conversion conversion_of(const InputChoice& input, const std::vector<RankInput>& ranks,

@@ -55,14 +55,11 @@ RowRecords::Target& RowRecords::target_of(const RankRows& rows, const Row& row) 
   if (rows.target() >= targets_.size()) targets_.resize(rows.target() + std::size_t{1});
   Target& target = targets_[rows.target()];
   if (target.id == 0) target.id = names_->intern(row.name, row.vpp_stage);
-  if (target.shape != row.shape) {
-    target.shape = row.shape;
-    target.shape_id = names_->intern(row.shape);
+  if (target.shape == nullptr || *target.shape != row.shape) {
+    target.shape_id = names_->intern_shape(row.shape);
+    target.shape = &names_->name(target.shape_id);
   }
-  if (target.dtype_text != row.dtype) {
-    target.dtype_text = row.dtype;
-    target.dtype = dtype_named(row.dtype);
-  }
+  if (row.dtype != name_of(target.dtype)) target.dtype = dtype_named(row.dtype);
   return target;
 }
 

@@ -17,7 +17,7 @@ namespace gradmon {
 // Makes records of the rows of one kind and rank, as the job's own sinks get them. One thread.
 class RowRecords {
  public:
-  // `names` receives the names and shapes.
+  // `names` receives the names, and as many shapes as intern_shape() takes.
   RowRecords(Kind kind, std::shared_ptr<NameTable> names);
 
   // The layout of all rows so far: it has every statistic that a row has.
@@ -38,9 +38,8 @@ class RowRecords {
   struct Target {
     std::uint32_t id = 0;  // of its name; 0: none yet
     std::uint32_t shape_id = 0;
+    const std::string* shape = nullptr;  // its text in the table; null: none yet
     DType dtype = DType::unknown;
-    std::string shape;
-    std::string dtype_text;
   };
 
   Target& target_of(const RankRows& rows, const Row& row);

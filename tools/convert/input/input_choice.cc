@@ -21,11 +21,6 @@ bool is_chosen(const InputChoice& choice, const fs::path& directory) {
 
 }  // namespace
 
-std::optional<std::int64_t> parse_start_time(std::string_view time) {
-  const auto name = parse_rank_directory(std::string(time) + "-rank0-0");
-  return name && name->time == time ? std::optional(name->in_year) : std::nullopt;
-}
-
 tl::expected<std::vector<RankInput>, std::string> chosen_directories(const InputChoice& choice,
                                                                      Problems& problems) {
   std::error_code ignored;

@@ -6,7 +6,6 @@
 #include <filesystem>
 #include <optional>
 #include <string>
-#include <string_view>
 #include <tl/expected.hpp>
 #include <vector>
 
@@ -15,15 +14,11 @@
 
 namespace gradmon {
 
-// "Dec03_21-34-40", as in the names of directories, as seconds since the beginning of a leap year. nullopt:
-// it is no such time.
-std::optional<std::int64_t> parse_start_time(std::string_view time);
-
 // What the user chooses. A value.
 struct InputChoice {
   std::filesystem::path path;        // as find_run() takes it
-  std::optional<std::int64_t> from;  // earliest time in a directory's name; nullopt: no limit
-  std::optional<std::int64_t> to;    // latest one
+  std::optional<std::int64_t> from;  // earliest time in a directory's name, as RankDirectoryName::in_year
+  std::optional<std::int64_t> to;    // latest one; nullopt, of both: no limit
   std::vector<Kind> kinds;           // ascending; empty: all
 };
 

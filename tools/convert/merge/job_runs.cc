@@ -8,12 +8,13 @@
 
 #include "control/files/checked_file.h"
 #include "control/text/json_depth.h"
+#include "tools/convert/merge/indexed_object.h"
 
 namespace gradmon {
 namespace {
 
 namespace fs = std::filesystem;
-using Json = nlohmann::ordered_json;
+using Json = nlohmann::basic_json<IndexedObject>;  // a run may have 100,000 scopes
 
 constexpr off_t kMaxRunFileBytes = off_t{64} << 20;
 

@@ -60,7 +60,7 @@ tl::expected<StoredRecords::Tensor, std::string> StoredRecords::tensor_of(const 
   if (known.first_step <= row.step && row.step <= known.last_step) return known;
   const auto note = notes_.at(row.target_id, row.step);
   if (!note) return tl::unexpected(note.error());
-  known = {note->first_step, note->last_step, names_->intern(note->shape), dtype_named(note->dtype)};
+  known = {note->first_step, note->last_step, names_->intern_shape(note->shape), dtype_named(note->dtype)};
   return known;
 }
 

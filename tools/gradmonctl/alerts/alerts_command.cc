@@ -33,11 +33,13 @@ int alerts_command(const AlertsRequest& request, const AskJob& ask, const Consol
 int follow_alerts(const AlertsRequest& request, const LiveJob& job, const Console& console) {
   std::uint64_t last = 0;
   for (int gone = 0; console.out;) {
+    bool more = false;
     const auto reply = job.ask(question(request, last), kAnswerTime);
     if (reply) {
       if (const int code = report_failure(reply, console); code != kExitDone) return code;
       for (const RankAlert& alert : reply->alerts) {
         console.out << (request.json ? alert_json(alert) : alert_line(alert));
+        more = more || alert.number > last;
         last = alert.number;
       }
       console.out.flush();
@@ -52,6 +54,7 @@ int follow_alerts(const AlertsRequest& request, const LiveJob& job, const Consol
       }
     }
     if (job.interrupted()) break;
+    if (more) continue;  // One answer may not hold all of them.
     job.pause(kPause);
     if (job.interrupted()) break;
   }

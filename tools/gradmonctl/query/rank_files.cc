@@ -2,11 +2,11 @@
 #include "tools/gradmonctl/query/rank_files.h"
 
 #include <algorithm>
-#include <charconv>
 #include <map>
 #include <system_error>
 #include <tuple>
 
+#include "control/text/output_names.h"
 #include "writers/sinks/sqlite/metrics_schema.h"
 
 namespace gradmon {
@@ -14,22 +14,13 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::size_t kRunIdSize = 8;
-
-// "Nov24_08-30-12-rank3-8c0ffee0". Rank −1 if the name is another.
+// Rank −1 if the name is not that of a run directory of gradmon.
 RankFile named(const fs::path& directory) {
   RankFile file{directory / kMetricsFileName, -1, ""};
-  const std::string name = directory.filename().string();
-  const std::size_t dash = name.rfind('-');
-  const std::size_t mark = name.rfind("-rank");
-  if (dash == std::string::npos || mark == std::string::npos || dash <= mark) return file;
-  if (name.size() - dash - 1 != kRunIdSize) return file;
-  int rank = -1;
-  const char* const end = name.data() + dash;
-  const auto parsed = std::from_chars(name.data() + mark + 5, end, rank);
-  if (parsed.ec != std::errc() || parsed.ptr != end || rank < 0) return file;
-  file.rank = rank;
-  file.run_id = name.substr(dash + 1);
+  const auto name = parse_rank_directory(directory.filename().string());
+  if (!name || !is_run_id(name->id)) return file;
+  file.rank = name->rank;
+  file.run_id = name->id;
   return file;
 }
 

@@ -12,18 +12,13 @@
 #include <cstring>
 #include <utility>
 
+#include "control/host/exec_pointers.h"
+
 namespace gradmon {
 namespace {
 
 constexpr int kCannotRun = 126;
 constexpr int kNotFound = 127;
-
-std::vector<char*> pointers(const std::vector<std::string>& strings) {
-  std::vector<char*> result;
-  for (const std::string& text : strings) result.push_back(const_cast<char*>(text.c_str()));
-  result.push_back(nullptr);
-  return result;
-}
 
 struct Pipe {
   int read_end = -1;
@@ -96,14 +91,13 @@ tl::expected<RankProcess, std::string> RankProcess::start(const std::vector<std:
   Pipe out;
   Pipe err;
   if (!out.open() || !err.open()) return failed("pipe");
-  const std::vector<char*> arguments = pointers(command);
-  const std::vector<char*> variables = pointers(environment);
+  std::vector<char*> arguments = exec_pointers(command);
+  std::vector<char*> variables = exec_pointers(environment);
   const pid_t launcher = getpid();
   const pid_t pid = fork();
   if (pid < 0) return failed("fork");
   if (pid == 0) {
-    exec_rank(const_cast<char**>(arguments.data()), const_cast<char**>(variables.data()), out, err, launcher,
-              mask);
+    exec_rank(arguments.data(), variables.data(), out, err, launcher, mask);
   }
   setpgid(pid, pid);  // The child does this too; either may be first.
   return RankProcess(pid, out.release(), err.release(), rank);

@@ -22,6 +22,10 @@ namespace {
 
 namespace fs = std::filesystem;
 
+// Above the bound of EventFiles, which a single large row may exceed. Other programs' files may have any
+// size.
+constexpr std::uint64_t kMostBytesOfAFile = 2 * EventFiles::kBytesOfAFile;
+
 bool ends_with(std::string_view text, std::string_view end) {
   return text.size() >= end.size() && text.substr(text.size() - end.size()) == end;
 }
@@ -45,12 +49,14 @@ tl::unexpected<std::string> read_failure(const char* verb, const fs::path& path,
 
 // What to do with bytes that follow the last whole record.
 enum class Tail : bool { leave, cut };
-tl::expected<KnownEvents, std::string> read_events(const fs::path& path, Tail tail) {
+// nullopt: the file is none of gradmon's, and is left as it is.
+tl::expected<std::optional<KnownEvents>, std::string> read_events(const fs::path& path, Tail tail) {
   const int access = tail == Tail::cut ? O_RDWR : O_RDONLY;
   const Descriptor file(::open(path.c_str(), access | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
   struct stat seen {};
   if (file.get() < 0 || ::fstat(file.get(), &seen) != 0) return read_failure("open", path, errno);
-  if (!S_ISREG(seen.st_mode) || seen.st_size == 0) return KnownEvents{};
+  if (!S_ISREG(seen.st_mode) || static_cast<std::uint64_t>(seen.st_size) > kMostBytesOfAFile)
+    return std::nullopt;
   std::string bytes(static_cast<std::size_t>(seen.st_size), '\0');
   std::size_t read = 0;
   while (read < bytes.size()) {
@@ -97,10 +103,12 @@ tl::expected<std::vector<KnownRows>, std::string> find_events_in(const fs::path&
   std::vector<KnownRows> all;
   const std::vector<fs::path> files = event_files_of(directory);
   for (auto file = files.rbegin(); file != files.rend(); ++file) {
-    auto events = read_events(*file, file == files.rbegin() ? Tail::cut : Tail::leave);
-    if (!events) return tl::unexpected(std::move(events.error()));
-    const bool earlier = events->greatest_step >= 0 && events->greatest_step < from;
-    all.push_back(std::move(events->rows));
+    auto read = read_events(*file, all.empty() ? Tail::cut : Tail::leave);
+    if (!read) return tl::unexpected(std::move(read.error()));
+    if (!*read) continue;
+    KnownEvents& events = **read;
+    const bool earlier = events.greatest_step >= 0 && events.greatest_step < from;
+    all.push_back(std::move(events.rows));
     if (earlier) break;
   }
   return all;

@@ -2,6 +2,7 @@
 // gradmonctl convert merge: rows of databases and CSV files of several runs, and what the tables say of the
 // job.
 #include <cmath>
+#include <ctime>
 #include <functional>
 
 #include "control/debian_version.h"
@@ -270,6 +271,22 @@ TEST_CASE("the notes of a run survive any JSON") {
   CHECK(odd->ranks.size() == 1);
   CHECK(odd->ranks[0].rank == -1);
   CHECK(odd->revisions.empty());
+}
+
+TEST_CASE("the scopes of 100,000 parameters keep their order and are read in a moment") {
+  std::string scopes = "{";
+  for (int i = 100'000; i > 0; --i)
+    scopes += "\"0:layers." + std::to_string(i) + R"(.weight":{"scope":"shard","index":0,"count":2},)";
+  const std::string text = R"({"format": 1, "scopes": )" + scopes;
+  const std::clock_t begin = std::clock();
+  const auto notes = parse_run_notes(text + R"("0:last": 1, "0:layers.1.weight": {"scope": "whole"}}})");
+  CHECK(std::clock() - begin < 5 * CLOCKS_PER_SEC);
+  REQUIRE(notes.has_value());
+  const std::string last = R"("0:layers.1.weight":{"scope":"whole"},"0:last":1})";
+  REQUIRE(notes->scopes.size() > last.size());
+  const std::size_t rest = notes->scopes.size() - last.size();
+  CHECK(notes->scopes.substr(rest) == last);  // Of a duplicate key the last value counts.
+  CHECK(notes->scopes.substr(0, rest) == scopes.substr(0, rest));
 }
 
 }  // namespace gradmon

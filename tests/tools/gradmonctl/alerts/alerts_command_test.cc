@@ -71,14 +71,39 @@ TEST_CASE("followed alerts are printed once each, until the job ends") {
   CHECK(job.fake.asked[0].after == 0);
   CHECK(job.fake.asked[1].after == 73);
   CHECK(job.fake.err.str() == "gradmonctl: the job has ended\n");
-  CHECK(job.pauses == 4);
+  CHECK(job.pauses == 3);
+}
+
+TEST_CASE("alerts that do not fit into one answer are asked for at once, without a pause") {
+  Followed job;
+  job.fake.answer(newer_than(72));
+  for (int number = 74; number < 77; ++number) {
+    CommandReply next = newer_than(72);
+    next.alerts[0].number = static_cast<std::uint64_t>(number);
+    job.fake.answer(next);
+  }
+  job.fake.answer(newer_than(73));
+  CHECK(job.follow() == 0);
+  REQUIRE(job.fake.asked.size() == 7);
+  CHECK(job.fake.asked[3].after == 75);
+  CHECK(job.fake.asked[4].after == 76);
+  CHECK(job.pauses == 2);  // after the answer without alerts, and after the first of two silences
+}
+
+TEST_CASE("an answer with alerts that are known already is not asked for again at once") {
+  Followed job;
+  job.fake.answer(newer_than(72));
+  job.fake.answer(newer_than(72));
+  CHECK(job.follow() == 0);
+  CHECK(job.fake.asked.size() == 4);
+  CHECK(job.pauses == 2);
 }
 
 TEST_CASE("a followed hub that restarts is waited for, and Ctrl-C ends the wait") {
   Followed job;
   job.lives = true;
   job.fake.answer(newer_than(72));
-  job.interrupt_after = 9;
+  job.interrupt_after = 8;
   CHECK(job.follow() == 0);
   CHECK(job.fake.asked.size() == 5);
 }

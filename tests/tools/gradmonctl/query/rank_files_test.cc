@@ -70,6 +70,17 @@ TEST_CASE("a run directory and a database file are places too") {
   }
 }
 
+TEST_CASE("of a database in a directory with another name rank and run are unknown") {
+  const TemporaryDirectory scratch;
+  for (const char* const name : {"Nov24_08-30-12-rank3-2222222", "rank3-22222222", "Nov24_08-30-12_csv2db"}) {
+    const auto found = find_rank_files({make_run(scratch.path(), name)}, "");
+    REQUIRE(found);
+    REQUIRE(found->files.size() == 1);
+    CHECK(found->files[0].rank == -1);
+    CHECK(found->files[0].run_id.empty());
+  }
+}
+
 TEST_CASE("an error names the place and what was expected there") {
   const TemporaryDirectory scratch;
   CHECK(error_of(scratch / "none") == (scratch / "none").string() + ": No such file or directory");

@@ -138,6 +138,26 @@ TEST_CASE("only files that can have a row of the resumed steps are read") {
   CHECK(find_events_in(scratch / "nowhere", 0).value().empty());
 }
 
+TEST_CASE("a huge file of another program is neither read nor cut, and the newest of ours is repaired") {
+  const TemporaryDirectory scratch;
+  const fs::path events = scratch / "tensorboard";
+  REQUIRE(Job(scratch.path(), EventFiles::kBytesOfAFile).write(0));
+  const fs::path ours = event_files_in(events).at(0);
+  const auto whole = fs::file_size(ours);
+  write_text(ours, read_text(ours) + "torn");
+  const fs::path huge = events / "events.out.tfevents.9000000000.host.1";
+  write_text(huge, "");
+  fs::resize_file(huge, 2 * EventFiles::kBytesOfAFile + 1);  // of holes
+  {
+    Job job(scratch.path(), EventFiles::kBytesOfAFile);
+    for (std::int64_t step = 0; step < 2; ++step) REQUIRE(job.write(step));
+  }
+  CHECK(fs::file_size(huge) == 2 * EventFiles::kBytesOfAFile + 1);
+  CHECK(fs::file_size(ours) == whole);
+  fs::remove(huge);
+  CHECK(points_once(scratch.path()) == uninterrupted(2));
+}
+
 TEST_CASE("the events of damaged bytes are those before the damage") {
   const TemporaryDirectory scratch;
   REQUIRE(Job(scratch.path(), EventFiles::kBytesOfAFile).write(4));

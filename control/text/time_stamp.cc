@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "control/config/time_stamp.h"
+#include "control/text/time_stamp.h"
 
 #include <algorithm>
 #include <array>
@@ -9,17 +9,18 @@ namespace {
 
 constexpr std::array<std::string_view, 12> kMonths = {"Jan", "Feb", "Mar", "Apr", "May", "Jun",
                                                       "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"};
+constexpr std::array<int, 12> kDaysBefore = {0, 31, 60, 91, 121, 152, 182, 213, 244, 274, 305, 335};
 
 // The number that two digits make, if it is at most `most`.
-std::optional<long> two_digits(std::string_view text, long most) {
+std::optional<int> two_digits(std::string_view text, int most) {
   if (text.size() != 2 || text.find_first_not_of("0123456789") != std::string_view::npos) return std::nullopt;
-  const long number = (text[0] - '0') * 10 + (text[1] - '0');
+  const int number = (text[0] - '0') * 10 + (text[1] - '0');
   return number <= most ? std::optional(number) : std::nullopt;
 }
 
 }  // namespace
 
-std::optional<long> seconds_of(std::string_view time) {
+std::optional<std::int64_t> seconds_in_year(std::string_view time) {
   if (time.size() != kTimeStampLength || time[5] != '_' || time[8] != '-' || time[11] != '-')
     return std::nullopt;
   const auto* const month = std::find(kMonths.begin(), kMonths.end(), time.substr(0, 3));
@@ -28,8 +29,8 @@ std::optional<long> seconds_of(std::string_view time) {
   const auto minute = two_digits(time.substr(9, 2), 59);
   const auto second = two_digits(time.substr(12, 2), 60);
   if (month == kMonths.end() || !day || *day == 0 || !hour || !minute || !second) return std::nullopt;
-  const long days = (month - kMonths.begin()) * 31 + *day - 1;
-  return ((days * 24 + *hour) * 60 + *minute) * 60 + *second;
+  const int days = kDaysBefore[static_cast<std::size_t>(month - kMonths.begin())] + *day - 1;
+  return std::int64_t{86'400} * days + 3'600 * *hour + 60 * *minute + *second;
 }
 
 std::string time_stamp_of(std::time_t time) {
