@@ -25,8 +25,9 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 
-// Address space, or memory, that training's own heap may take meanwhile.
-constexpr std::int64_t kMaxRankGrowth = std::int64_t{1} << 20U;
+// Address space, or memory, that training's own heap may take meanwhile. AddressSanitizer keeps what is
+// freed.
+constexpr std::int64_t kMaxRankGrowth = std::int64_t{GRADMON_SANITIZED ? 64 : 1} << 20U;
 constexpr std::int64_t kMaxHubGrowth = std::int64_t{64} << 20U;
 constexpr int kHostile = 1'000;
 

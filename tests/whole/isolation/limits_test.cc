@@ -45,6 +45,10 @@ void train_with_limit(const std::string& limit) {
     WARN("skipped: needs root, for jobs of other users");
     return;
   }
+  if (GRADMON_SANITIZED && limit != "nofile") {
+    WARN("skipped: sanitizers take memory and start a process themselves");
+    return;
+  }
   std::list<std::pair<int, LimitedJob>> jobs;
   for (const int left : {0, 1, 2, 4, 8})
     jobs.emplace_back(std::piecewise_construct, std::forward_as_tuple(left),
