@@ -3,10 +3,12 @@
 
 #include <algorithm>
 #include <map>
+#include <string_view>
 #include <system_error>
 #include <tuple>
 
 #include "control/text/output_names.h"
+#include "control/text/time_stamp.h"
 #include "writers/sinks/sqlite/metrics_schema.h"
 
 namespace gradmon {
@@ -14,10 +16,13 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Rank −1 if the name is not that of a run directory of gradmon.
+// Rank −1 if the name does not end as that of a run directory of gradmon: people put words before it.
 RankFile named(const fs::path& directory) {
   RankFile file{directory / kMetricsFileName, -1, ""};
-  const auto name = parse_rank_directory(directory.filename().string());
+  const std::string whole = directory.filename().string();
+  const std::size_t rank = whole.rfind("-rank");
+  if (rank == std::string::npos || rank < kTimeStampLength) return file;
+  const auto name = parse_rank_directory(std::string_view(whole).substr(rank - kTimeStampLength));
   if (!name || !is_run_id(name->id)) return file;
   file.rank = name->rank;
   file.run_id = name->id;

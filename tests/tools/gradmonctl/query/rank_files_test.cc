@@ -70,6 +70,15 @@ TEST_CASE("a run directory and a database file are places too") {
   }
 }
 
+TEST_CASE("a run directory that was renamed by a word before its name keeps its rank") {
+  const TemporaryDirectory scratch;
+  const auto found = find_rank_files({make_run(scratch.path(), "good-Nov24_08-30-12-rank3-22222222")}, "");
+  REQUIRE(found);
+  REQUIRE(found->files.size() == 1);
+  CHECK(found->files[0].rank == 3);
+  CHECK(found->files[0].run_id == "22222222");
+}
+
 TEST_CASE("of a database in a directory with another name rank and run are unknown") {
   const TemporaryDirectory scratch;
   for (const char* const name : {"Nov24_08-30-12-rank3-2222222", "rank3-22222222", "Nov24_08-30-12_csv2db"}) {
