@@ -28,7 +28,7 @@ using std::chrono::seconds;
 // Address space, or memory, that training's own heap may take meanwhile. AddressSanitizer keeps what is
 // freed.
 constexpr std::int64_t kMaxRankGrowth = std::int64_t{GRADMON_SANITIZED ? 64 : 1} << 20U;
-constexpr std::int64_t kMaxHubGrowth = std::int64_t{64} << 20U;
+constexpr std::int64_t kMaxHubGrowth = std::int64_t{GRADMON_SANITIZED ? 512 : 64} << 20U;
 constexpr int kHostile = 1'000;
 
 ProcessResult output_of(std::vector<std::string> command) {
