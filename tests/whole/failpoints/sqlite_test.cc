@@ -189,7 +189,9 @@ TEST_CASE("one lock or unlock that fails costs at most the rows of one step and 
     CHECK(run.wrong_counts() == "");
     CHECK(run.written() >= (kSteps - 1) * kRowsOfStep);
     if (run.written() == kSteps * kRowsOfStep) continue;
-    CHECK(run.line_with("its locks fail: ").find("(Permission denied)") != std::string::npos);
+    // By POSIX, EACCES of one lock may mean that another process has it. While SQLite makes the schema, it
+    // forgets the reason.
+    CHECK((!run.line_with("its locks fail: ").empty() || !run.line_with("database is locked").empty()));
   }
 }
 
