@@ -16,7 +16,7 @@ namespace gradmon {
 namespace {
 
 constexpr Ticks kOffFileTimeout{1'000};        // after this time `off` is proposed without the config file
-constexpr std::size_t kMostPendingEdits = 64;  // beside those of `off`, which is never refused
+constexpr std::size_t kMostPendingEdits = 64;  // from then on only `off` is accepted
 constexpr Ticks kAnswerTimeout{3'000};         // after this time another command is answered without the file
 constexpr std::size_t kAnswersKept = 1000;
 constexpr std::size_t kMostDryRuns = 16;
