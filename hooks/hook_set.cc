@@ -10,6 +10,7 @@
 #include "hooks/activations/l2_probe.h"
 #include "hooks/activations/module_structure.h"
 #include "hooks/collectives/collective_probe.h"
+#include "hooks/device/cuda_totals.h"
 #include "hooks/gradients/gradient_hooks.h"
 #include "hooks/gradients/gradient_probe.h"
 #include "hooks/gradients/moment_probe.h"
@@ -93,6 +94,7 @@ class HookSet::Attached {
         watched_(std::move(watched)),
         parameter_indices_(watched_),
         rows_(stream, settings.revision, settings.ops) {
+    for (const WatchedTensor& parameter : watched_) prepare_cuda_totals(parameter.tensor);
     if (settings.gradients || settings.reduced_gradients || settings.moments || settings.momentum_agreement ||
         settings.update_histograms)
       add_gradient_probes(settings, fuse);
@@ -107,6 +109,10 @@ class HookSet::Attached {
     taps_ = &add<TapProbe>(settings, stream, fuse);
     listen(settings.grad_acc_steps, fuse);
   }
+
+  ~Attached() { finish_preparing_cuda_totals(); }
+  Attached(const Attached&) = delete;
+  Attached& operator=(const Attached&) = delete;
 
   void begin_step(Step step) {
     rows_.begin_step(step);
@@ -142,12 +148,16 @@ class HookSet::Attached {
 
   void before_update(const std::vector<at::Tensor>& optimizer_parameters, const OptimizerState* state) {
     const Update update = parameter_indices_.update_of(optimizer_parameters, state);
+    LaunchGroup group;
     for (const auto& probe : probes_) probe->before_update(update);
+    group.launch();
   }
 
   void after_update(const std::vector<at::Tensor>& optimizer_parameters, const OptimizerState* state) {
     const Update update = parameter_indices_.update_of(optimizer_parameters, state);
+    LaunchGroup group;
     for (const auto& probe : probes_) probe->after_update(update);
+    group.launch();
   }
 
   void deliver_gradient(const at::Tensor& parameter, const at::Tensor& gradient) noexcept {

@@ -7,21 +7,12 @@
 
 #include "control/log.h"
 #include "hooks/collectives/collective_readings.h"
-#include "hooks/collectives/folded_reading.h"
 
 namespace gradmon {
 namespace {
 
 // The first sequence number here. Rows of Kind::other from parameters have lower numbers.
 constexpr std::uint64_t kFirstSequence = std::uint64_t{1} << 32U;
-
-void resolve_all(std::vector<CollectiveRow>& rows) {
-  std::vector<Reading*> readings;
-  for (CollectiveRow& row : rows) {
-    for (Reading& reading : row.readings) readings.push_back(&reading);
-  }
-  resolve_pending(readings);
-}
 
 std::string place_of(const StackFrame& frame) {
   return frame.path.substr(frame.path.rfind('/') + 1) + "[" + std::to_string(frame.line) + "]";
@@ -75,11 +66,10 @@ void CollectiveProbe::write_rows(RowWriter& rows) {
     throw std::runtime_error(failure->target + ": " + failure->cause);
   CollectiveStep step = readings_->take();
   for (const std::string& line : step.log) log_info("collective call " + line);
-  resolve_all(step.rows);
   std::uint64_t sequence = kFirstSequence;
   for (const CollectiveRow& row : step.rows) {
     const RowKey key{Kind::other, stream_.target_id(row.vpp_stage, row.name), sequence++};
-    rows.write(key, folded(row.readings), row.name);
+    rows.write_folded(key, row.readings, row.name);
   }
   count(rows, step.late, "did not complete within its step");
   count(rows, step.failed, "failed, or returned no work");

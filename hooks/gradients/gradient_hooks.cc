@@ -24,9 +24,9 @@ using torch::autograd::variable_list;
 
 constexpr std::size_t kMostDeliveries = std::size_t{1} << 16;  // of a parameter in a step
 
-bool all_zeros(const TensorStats& stats) {
-  const auto value = [&](Op op) { return stats.values[static_cast<std::size_t>(op)]; };
-  return stats.outcome == TensorStats::Outcome::measured && value(Op::min) == 0 && value(Op::max) == 0;
+// False also if the device has not finished yet.
+bool has_only_zeros(const TensorStats& stats) {
+  return stats.outcome == TensorStats::Outcome::measured && all_zeros(stats.values);
 }
 
 }  // namespace
@@ -80,7 +80,8 @@ class GradientHooks::Slot {
 
   void begin_step() {
     const std::lock_guard lock(mutex_);
-    delivered_ = moved_to_main_ = left_unread_ = has_non_zeros_ = false;
+    delivered_ = fired_ = moved_to_main_ = left_unread_ = has_non_zeros_ = false;
+    undecided_.clear();
     postponed_.reset();
     deliveries_.begin_step();
     before_ = GradientMark::of(watched_.tensor);
@@ -88,14 +89,25 @@ class GradientHooks::Slot {
 
   bool took_part() {
     const std::lock_guard lock(mutex_);
-    if (delivered_ && !in_flat_tensor()) return true;
-    if (has_non_zeros_) return true;
+    if (took_part_for_certain()) return true;
     const auto now = GradientMark::of(watched_.tensor);
-    if (!now || (before_ && *before_ == *now)) return false;
-    const auto stats = tensor_stats(watched_.part_of(watched_.tensor.grad()), hooks_.settings_.eps);
-    if (!stats || !all_zeros(*stats)) return true;
+    if (!now || (before_ && *before_ == *now)) return !undecided_.empty();
+    const auto stats = start_tensor_stats(watched_.part_of(watched_.tensor.grad()), hooks_.settings_.eps);
+    if (!stats || (!stats->pending && !has_only_zeros(stats->stats))) return true;
+    if (stats->pending) undecided_.push_back(stats->pending);
     before_ = now;
-    return false;
+    return !undecided_.empty();
+  }
+
+  UnlessZeros unless_zeros() const {
+    const std::lock_guard lock(mutex_);
+    return took_part_for_certain() ? UnlessZeros{} : undecided_;
+  }
+
+  // For a row of its own: each reading in a flat tensor is left out if it is of zeros.
+  UnlessZeros unless_zeros(const GradientDelivery& delivery) const {
+    if (!in_flat_tensor()) return unless_zeros();
+    return delivery.reading.pending ? UnlessZeros{delivery.reading.pending} : UnlessZeros{};
   }
 
   // An optimizer is about to use the gradient. What is delivered from now on counts only if another update
@@ -138,7 +150,8 @@ class GradientHooks::Slot {
         GradientDelivery& delivery = micro_batch_delivery();
         // With a version of its own: on a thread of its own gloo may write other parts of an engine's buffer.
         take(delivery, gradient.variable_data());
-        delivered_ = took_part || (delivery.reading.has_value && !all_zeros(delivery.reading.stats));
+        delivered_ = took_part || (delivery.reading.has_value && !has_only_zeros(delivery.reading.stats));
+        if (!took_part && delivery.reading.pending) undecided_.push_back(delivery.reading.pending);
       });
     });
   }
@@ -162,6 +175,10 @@ class GradientHooks::Slot {
   bool gathers() const { return watched_.sharding && watched_.sharding->unsharded; }
   // The accumulator of a flat tensor fires for all parameters in it. One that took no part has zeros there.
   bool in_flat_tensor() const { return watched_.sharding && watched_.sharding->unsharded_run; }
+  // Call it with mutex_ held.
+  bool took_part_for_certain() const {
+    return has_non_zeros_ || (delivered_ && !in_flat_tensor() && (fired_ || undecided_.empty()));
+  }
   // The tensor that backward accumulates into.
   const at::Tensor& leaf() const { return leaf_.defined() ? leaf_ : watched_.tensor; }
 
@@ -195,6 +212,7 @@ class GradientHooks::Slot {
     hooks_.fuse_.guard(watched_.name, [&] {
       const Elsewhere elsewhere = gradient_elsewhere();
       if (!inputs[0].defined() && !elsewhere.main.fused_accumulation) return;  // no gradient was delivered
+      run_if_armed([&] { fired_ = true; });
       if (may_be_overtaken_ && has_post_accumulate_hooks(watched_.tensor))
         return run_if_armed([&] { leave_out_overtaken(); });
       switch (hooks_.settings_.reads) {
@@ -343,7 +361,8 @@ class GradientHooks::Slot {
     reading.read(own, hooks_.settings_.eps, watched_.name, hooks_.fuse_, hooks_.scale(watched_.vpp_stage));
     if (sharding != nullptr && !reading.scope) reading.scope = sharding->unreduced_scope;
     if (!in_flat_tensor()) return;
-    has_non_zeros_ = reading.has_value && !all_zeros(reading.stats);
+    has_non_zeros_ = reading.has_value && !reading.pending && !has_only_zeros(reading.stats);
+    if (reading.pending) return undecided_.push_back(reading.pending);
     reading.has_value = has_non_zeros_;
   }
 
@@ -373,7 +392,9 @@ class GradientHooks::Slot {
   // Guarded by mutex_.
   std::optional<GradientMark> before_;
   bool delivered_ = false;
+  bool fired_ = false;          // the accumulator
   bool has_non_zeros_ = false;  // in a flat tensor: what was read last
+  UnlessZeros undecided_;  // of this step: gradients of which a device is finding out whether they are zeros
   // After the last delivery; for parameters with a main gradient only.
   std::optional<GradientMark> last_mark_;
   bool moved_to_main_ = false;  // in this step: see detect_moved_gradient()
@@ -427,6 +448,10 @@ void GradientHooks::deliver(std::size_t parameter, const at::Tensor& gradient) n
 
 bool GradientHooks::took_part(std::size_t parameter) { return slots_[parameter]->took_part(); }
 
+UnlessZeros GradientHooks::unless_zeros(std::size_t parameter) const {
+  return slots_[parameter]->unless_zeros();
+}
+
 void GradientHooks::before_update(const Update& update) {
   for (const std::size_t i : update.parameter_indices) slots_[i]->before_update();
   for (const std::size_t i : update.unreduced_only) slots_[i]->before_update();
@@ -438,7 +463,7 @@ void GradientHooks::write_rows(RowWriter& rows) {
   for (const GradientDelivery* delivery : deliveries()) {
     const WatchedTensor& parameter = watched_[delivery->parameter];
     rows.write({Kind::grad_unreduced, parameter.target, sequence++, delivery->micro_step}, delivery->reading,
-               parameter.name);
+               parameter.name, slots_[delivery->parameter]->unless_zeros(*delivery));
   }
   count_unread(rows);
   if (!repeated_.load(std::memory_order_relaxed) || std::exchange(repeats_logged_, true)) return;

@@ -18,6 +18,7 @@
 #include "hooks/rows/hook_settings.h"
 #include "hooks/rows/probe.h"
 #include "hooks/rows/reading.h"
+#include "hooks/rows/row_writer.h"
 #include "hooks/rows/step_limit.h"
 
 namespace gradmon {
@@ -95,7 +96,10 @@ class GradientHooks : public Probe {
 
   // Whether the parameter has taken part in this step so far: its accumulator fired, or its gradient was
   // replaced or written since the step began and is not all zeros (zero_grad alone does not count).
+  // If a device has yet to tell, the answer is yes, and the parameter's rows depend on unless_zeros().
   bool took_part(std::size_t parameter);
+  // After the step: what RowWriter::write() has to get for the parameter's rows.
+  UnlessZeros unless_zeros(std::size_t parameter) const;
 
  private:
   class Slot;

@@ -20,7 +20,8 @@ void GradientProbe::before_update(const Update& update) {
 }
 
 void GradientProbe::write_rows(RowWriter& rows) {
-  write_in_order(rows, Kind::grad_reduced, watched_, reduced_);
+  write_in_order(rows, Kind::grad_reduced, watched_, reduced_,
+                 [&](std::size_t i) { return hooks_.unless_zeros(i); });
 }
 
 }  // namespace gradmon

@@ -42,8 +42,9 @@ void MomentProbe::write_rows(RowWriter& rows) {
     rows.count_not_applicable(Kind::exp_avg, watched_[i].name,
                               "its optimizer keeps no exp_avg or exp_avg_sq that gradmon can read");
   }
-  write_in_order(rows, Kind::exp_avg, watched_, first_);
-  write_in_order(rows, Kind::exp_avg_sq, watched_, second_);
+  const auto unless_zeros = [&](std::size_t i) { return hooks_.unless_zeros(i); };
+  write_in_order(rows, Kind::exp_avg, watched_, first_, unless_zeros);
+  write_in_order(rows, Kind::exp_avg_sq, watched_, second_, unless_zeros);
 }
 
 }  // namespace gradmon

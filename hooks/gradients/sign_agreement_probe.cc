@@ -40,7 +40,8 @@ void SignAgreementProbe::write_rows(RowWriter& rows) {
         break;
       case Outcome::measured:
         rows.write({Kind::other, parameter.target, parameter.index, 0, agreements_[i].read_at},
-                   {{Column::mg_direction, agreements_[i].share.value}}, agreements_[i].share.pending);
+                   {{Column::mg_direction, agreements_[i].share.value}}, agreements_[i].share.pending,
+                   parameter.name, hooks_.unless_zeros(i));
         break;
       case Outcome::keeps_none:
         rows.count_not_applicable(Kind::other, parameter.name, "its optimizer keeps no momentum");

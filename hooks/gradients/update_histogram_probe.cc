@@ -8,6 +8,19 @@
 
 namespace gradmon {
 
+namespace {
+
+// Waits for the device.
+bool only_zeros(const UnlessZeros& statistics) {
+  if (statistics.empty()) return false;
+  DeviceBatch batch;
+  for (const PendingScalars& one : statistics) batch.add(one);
+  const auto values = batch.resolve();
+  return std::all_of(values.begin(), values.end(), [](const auto& one) { return one && all_zeros(*one); });
+}
+
+}  // namespace
+
 UpdateHistogramProbe::UpdateHistogramProbe(const std::vector<WatchedTensor>& watched, GradientHooks& hooks)
     : watched_(watched), hooks_(hooks), taken_(watched.size()) {}
 
@@ -48,6 +61,7 @@ void UpdateHistogramProbe::write_rows(RowWriter& rows) {
   for (std::size_t i = 0; i < watched_.size(); ++i) {
     if (!taken_[i].why_absent.empty())
       rows.count_not_applicable(Kind::update, watched_[i].name, taken_[i].why_absent);
+    taken_[i].counted = taken_[i].counted && !only_zeros(hooks_.unless_zeros(i));
     if (taken_[i].counted) counted.push_back(&taken_[i].histograms);
   }
   resolve_pending(counted);

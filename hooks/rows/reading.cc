@@ -4,8 +4,8 @@
 #include <chrono>
 #include <utility>
 
+#include "hooks/device/device_batch.h"
 #include "hooks/rows/wrapper_tensor.h"
-#include "hooks/stats/device_batch.h"
 #include "hooks/stats/readable.h"
 
 namespace gradmon {

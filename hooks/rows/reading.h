@@ -48,8 +48,7 @@ struct Reading {
   std::vector<std::int64_t> sizes;
   ScopeText scope;  // null: that of the row's target and kind
   // Not null: a device is still computing `stats.values` (NaN until then), of the tensor as it was in
-  // read(). RowWriter waits once for the values of all rows; resolve_pending() waits for those of its
-  // readings.
+  // read(). RowWriter fetches the values of all rows; resolve_pending() waits for those of its readings.
   std::shared_ptr<const DeviceScalars> pending;
 
   // Reads the tensor, or queues the reading on its device. If the tensor wraps another (DTensor), reads the

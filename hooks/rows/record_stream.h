@@ -3,11 +3,13 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <string_view>
 
 #include "hooks/names/scope.h"
 #include "writers/queue/histogram.h"
+#include "writers/queue/late_values.h"
 #include "writers/queue/record.h"
 
 namespace gradmon {
@@ -25,6 +27,9 @@ class RecordStream {
   virtual bool push(const Record& record) noexcept = 0;
   // Training thread. False: the histogram was dropped (its lane counts it).
   virtual bool push(const Histogram& histogram) noexcept = 0;
+  // Training thread, before records are pushed whose values come later (kLate): at most once a step. False:
+  // this stream takes complete records only.
+  virtual bool take_late(const std::shared_ptr<LateValues>&) noexcept { return false; }
   // Training thread, before the row is pushed: what the values of this kind and target are of. Not called for
   // rows whose parameter tells it (WatchedParameter::placement).
   virtual void note_scope(Kind, std::uint32_t /* target */, const ScopeText&) noexcept {}

@@ -3,8 +3,9 @@
 
 #include <algorithm>
 #include <numeric>
+#include <utility>
 
-#include "control/log.h"
+#include "hooks/rows/folded_reading.h"
 #include "hooks/stats/readable.h"
 
 namespace gradmon {
@@ -19,12 +20,14 @@ namespace {
 
 constexpr std::size_t kMostKnownShapes = std::size_t{1} << 16;
 
-template <typename Values>
-void unscale(Values& values, double scale) {
-  if (scale == 1) return;
-  for (std::size_t op = 0; op < kOps; ++op) {
-    if (kStatistics[op].scales) values[op] /= scale;
-  }
+// All statistics of the record come later.
+LateRow statistics_row(const Record& record, const std::string& name) {
+  LateRow late;
+  late.first = record.values[0];
+  late.name = name;
+  late.count = kOps;
+  std::iota(late.places.begin(), late.places.end(), std::uint8_t{0});
+  return late;
 }
 
 }  // namespace
@@ -35,70 +38,94 @@ RowWriter::RowWriter(RecordStream& stream, Revision revision, ValueMask ops)
 void RowWriter::begin_step(Step step) {
   step_ = step;
   held_.clear();
-  waiting_.clear();
+  held_late_.clear();
+  late_.clear();
   batch_.clear();
+  places_.clear();
 }
 
 void RowWriter::end_step() {
-  if (waiting_.empty()) return;
-  const auto values = batch_.resolve();
-  std::vector<bool> absent(held_.size(), false);
-  for (std::size_t i = 0; i < waiting_.size(); ++i) {
-    const Waiting& waiting = waiting_[i];
-    absent[waiting.row] = !values[i];
-    if (!values[i]) {
-      count_not_applicable(held_[waiting.row].kind, waiting.name, waiting.why_absent);
-      continue;
-    }
-    for (std::size_t k = 0; k < waiting.count; ++k)
-      held_[waiting.row].values[waiting.places[k]] = (*values[i])[k];
-    unscale(held_[waiting.row].values, waiting.scale);
-  }
-  for (std::size_t i = 0; i < held_.size(); ++i) {
-    if (!absent[i]) enqueue_record(held_[i]);
-  }
+  if (late_.empty()) return;
+  for (std::size_t i = 0; i < held_late_.size(); ++i) LateRows::mark(held_[held_late_[i]], i);
+  const auto late = std::make_shared<LateRows>(batch_.fetch(), std::exchange(late_, {}), missing_);
+  places_.clear();
+  if (!stream_.take_late(late)) complete_here(*late);
+  for (const Record& record : held_) enqueue_record(record);
   held_.clear();
-  waiting_.clear();
+  held_late_.clear();
 }
 
-void RowWriter::write(const RowKey& key, const Reading& reading, const std::string& name) {
-  if (!reading.has_value || reading.stats.outcome == TensorStats::Outcome::empty) return;
-  if (reading.stats.outcome == TensorStats::Outcome::not_applicable) {
-    return count_not_applicable(key.kind, name, reading.why.empty() ? kWithoutMemory : reading.why);
+// Waits for the devices.
+void RowWriter::complete_here(LateRows& late) {
+  const auto without_values = [&](Record& record) {
+    if ((record.mask & kLate) == 0 || late.complete(record)) return false;
+    if ((record.mask & kLate) != 0) stream_.note_missing_row(record.kind);
+    return true;
+  };
+  held_.erase(std::remove_if(held_.begin(), held_.end(), without_values), held_.end());
+}
+
+void RowWriter::write(const RowKey& key, const Reading& reading, const std::string& name,
+                      const UnlessZeros& unless_zeros) {
+  if (!has_row(key, reading, name)) return;
+  const Record record = record_of(key, reading);
+  if (reading.pending || !unless_zeros.empty()) {
+    LateRow late = statistics_row(record, name);
+    if (!reading.pending) late.count = 0;
+    late.scale = reading.scale;
+    hold_for(std::move(late), reading.pending, unless_zeros);
   }
-  Record record = record_of(key);
-  record.read_at = reading.read_at;
-  std::copy(reading.stats.values.begin(), reading.stats.values.end(), record.values.begin());
-  unscale(record.values, reading.scale);
-  record.shape = shape_id(reading.sizes);
-  record.dtype = reading.stats.dtype;
-  record.mask = ops_;
-  if (reading.scope) stream_.note_scope(key.kind, key.target, reading.scope);
-  if (reading.pending) {
-    batch_.add(reading.pending);
-    Waiting waiting{held_.size(), reading.scale, {}, kOps, name, reading.pending->why_absent};
-    std::iota(waiting.places.begin(), waiting.places.end(), std::uint8_t{0});
-    waiting_.push_back(waiting);
+  push(record);
+}
+
+void RowWriter::write_folded(const RowKey& key, const std::vector<Reading>& parts, const std::string& name) {
+  Reading whole = folded(parts);
+  whole.pending.reset();
+  if (!has_row(key, whole, name)) return;
+  const Record record = record_of(key, whole);
+  if (std::any_of(parts.begin(), parts.end(), [](const Reading& part) { return part.pending != nullptr; })) {
+    LateRow late = statistics_row(record, name);
+    late.parts = parts;
+    for (const Reading& part : parts)
+      late.part_numbers.push_back(part.pending ? std::optional(place_of(part.pending)) : std::nullopt);
+    hold_for(std::move(late), nullptr, {});
   }
   push(record);
 }
 
 void RowWriter::write(const RowKey& key, std::initializer_list<ColumnValue> values,
-                      const PendingScalars& pending, const std::string& name) {
+                      const PendingScalars& pending, const std::string& name,
+                      const UnlessZeros& unless_zeros) {
   Record record = record_of(key);
   record.read_at = key.read_at != 0 ? key.read_at : reading_time();
-  Waiting waiting{held_.size(), 1, {}, 0, name, pending ? pending->why_absent : ""};
+  LateRow late;
+  late.name = name;
   for (const ColumnValue& value : values) {
     const auto place = static_cast<std::uint8_t>(value.column);
     record.values[place] = value.value;
     record.mask = static_cast<ValueMask>(record.mask | bit_of(value.column));
-    waiting.places[waiting.count++] = place;
+    if (pending) late.places[late.count++] = place;
   }
-  if (pending) {
-    batch_.add(pending);
-    waiting_.push_back(waiting);
-  }
+  late.first = record.values[0];
+  if (pending || !unless_zeros.empty()) hold_for(std::move(late), pending, unless_zeros);
   push(record);
+}
+
+// The record that is pushed next is held back, with all after it.
+void RowWriter::hold_for(LateRow late, const PendingScalars& pending, const UnlessZeros& unless_zeros) {
+  if (pending) {
+    late.numbers = place_of(pending);
+    late.why_absent = pending->why_absent;
+  }
+  for (const PendingScalars& numbers : unless_zeros) late.unless_zeros.push_back(place_of(numbers));
+  late_.push_back(std::move(late));
+  held_late_.push_back(held_.size());
+}
+
+std::size_t RowWriter::place_of(const PendingScalars& numbers) {
+  const auto [known, fresh] = places_.try_emplace(numbers.get(), places_.size());
+  if (fresh) batch_.add(numbers);
+  return known->second;
 }
 
 void RowWriter::write_histogram(Kind kind, std::uint32_t target, const BinCounts& counts) {
@@ -113,7 +140,7 @@ void RowWriter::write_histogram(Kind kind, std::uint32_t target, const BinCounts
 
 void RowWriter::count_not_applicable(Kind kind, const std::string& name, const std::string& why) {
   stream_.note_missing_row(kind);
-  if (not_applicable_++ == 0) log_warn(name + ": no row: " + why + ". Further missing rows are not logged.");
+  missing_->count(name, why);
 }
 
 Record RowWriter::record_of(const RowKey& key) const {
@@ -127,8 +154,28 @@ Record RowWriter::record_of(const RowKey& key) const {
   return record;
 }
 
+// Counts what is not applicable.
+bool RowWriter::has_row(const RowKey& key, const Reading& reading, const std::string& name) {
+  if (!reading.has_value || reading.stats.outcome == TensorStats::Outcome::empty) return false;
+  if (reading.stats.outcome != TensorStats::Outcome::not_applicable) return true;
+  count_not_applicable(key.kind, name, reading.why.empty() ? kWithoutMemory : reading.why);
+  return false;
+}
+
+Record RowWriter::record_of(const RowKey& key, const Reading& reading) {
+  Record record = record_of(key);
+  record.read_at = reading.read_at;
+  std::copy(reading.stats.values.begin(), reading.stats.values.end(), record.values.begin());
+  unscale(record.values, reading.scale);
+  record.shape = shape_id(reading.sizes);
+  record.dtype = reading.stats.dtype;
+  record.mask = ops_;
+  if (reading.scope) stream_.note_scope(key.kind, key.target, reading.scope);
+  return record;
+}
+
 void RowWriter::push(const Record& record) {
-  waiting_.empty() ? enqueue_record(record) : held_.push_back(record);
+  late_.empty() ? enqueue_record(record) : held_.push_back(record);
 }
 
 void RowWriter::enqueue_record(const Record& record) {
@@ -143,9 +190,11 @@ std::uint32_t RowWriter::shape_id(const std::vector<std::int64_t>& sizes) {
 }
 
 void write_in_order(RowWriter& rows, Kind kind, const std::vector<WatchedTensor>& watched,
-                    const std::vector<Reading>& readings) {
+                    const std::vector<Reading>& readings,
+                    const std::function<UnlessZeros(std::size_t)>& unless_zeros) {
   for (std::size_t i = 0; i < watched.size(); ++i) {
-    rows.write({kind, watched[i].target, watched[i].index}, readings[i], watched[i].name);
+    rows.write({kind, watched[i].target, watched[i].index}, readings[i], watched[i].name,
+               unless_zeros && readings[i].has_value ? unless_zeros(i) : UnlessZeros{});
   }
 }
 

@@ -5,15 +5,19 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <initializer_list>
 #include <map>
+#include <memory>
 #include <string>
+#include <unordered_map>
 #include <vector>
 
 #include "control/step.h"
+#include "hooks/device/device_batch.h"
+#include "hooks/rows/late_rows.h"
 #include "hooks/rows/reading.h"
 #include "hooks/rows/record_stream.h"
-#include "hooks/stats/device_batch.h"
 
 namespace gradmon {
 
@@ -34,6 +38,10 @@ struct ColumnValue {
   double value;
 };
 
+// Statistics that a device is still computing. If they are not empty, and turn out to be those of zeros
+// alone, there is no row: the parameter took no part in the step.
+using UnlessZeros = std::vector<PendingScalars>;
+
 // Training thread. A new shape is interned, which may throw.
 class RowWriter {
  public:
@@ -41,36 +49,35 @@ class RowWriter {
 
   // Rows written from now on belong to this step.
   void begin_step(Step step);
-  // Call it after the last row of the step. Waits once for values that devices are still computing, and
-  // pushes the rows that were held back for them, in order.
+  // Call it after the last row of the step. Starts to fetch the values that devices are still computing, and
+  // pushes the rows that were held back for them, in order: with the values, if the stream takes only
+  // complete records (then it waits for the devices), otherwise with the LateValues that will have them.
   void end_step();
 
   // Writes the plan's statistics of one tensor. Ignores an absent or empty reading. Counts a reading that is
   // not applicable, and logs the first of them with `name`.
-  void write(const RowKey& key, const Reading& reading, const std::string& name);
+  void write(const RowKey& key, const Reading& reading, const std::string& name,
+             const UnlessZeros& unless_zeros = {});
+  // Writes the statistics of several tensors as those of one (folded_reading.h).
+  void write_folded(const RowKey& key, const std::vector<Reading>& parts, const std::string& name);
   // Writes other values, by column. `pending` (null: none) has the values that a device is still computing,
   // in the order of `values`; if it yields none, the row is not applicable, under `name`.
   void write(const RowKey& key, std::initializer_list<ColumnValue> values, const PendingScalars& pending = {},
-             const std::string& name = {});
+             const std::string& name = {}, const UnlessZeros& unless_zeros = {});
 
   // Pushes a histogram at once: histograms are not held back. `target`: the stream's id.
   void write_histogram(Kind kind, std::uint32_t target, const BinCounts& counts);
 
   void count_not_applicable(Kind kind, const std::string& name, const std::string& why);
-  std::uint64_t not_applicable() const { return not_applicable_; }
+  std::uint64_t not_applicable() const { return missing_->counted(); }
 
  private:
-  // A row that is held back, and the indices of its pending numbers in Record::values.
-  struct Waiting {
-    std::size_t row = 0;  // of held_
-    double scale = 1;
-    std::array<std::uint8_t, kOps> places{};
-    std::size_t count = 0;
-    std::string name;
-    const char* why_absent = "";
-  };
-
   Record record_of(const RowKey& key) const;
+  bool has_row(const RowKey& key, const Reading& reading, const std::string& name);
+  Record record_of(const RowKey& key, const Reading& reading);
+  void hold_for(LateRow late, const PendingScalars& pending, const UnlessZeros& unless_zeros);
+  std::size_t place_of(const PendingScalars& numbers);
+  void complete_here(LateRows& late);
   void push(const Record& record);
   void enqueue_record(const Record& record);
   std::uint32_t shape_id(const std::vector<std::int64_t>& sizes);
@@ -79,15 +86,19 @@ class RowWriter {
   const Revision revision_;
   const ValueMask ops_;
   Step step_;
-  std::uint64_t not_applicable_ = 0;
+  const std::shared_ptr<MissingRows> missing_ = std::make_shared<MissingRows>();  // own synchronisation
   std::map<std::vector<std::int64_t>, std::uint32_t> shapes_;
   std::vector<Record> held_;
-  std::vector<Waiting> waiting_;  // in the order of batch_
+  std::vector<LateRow> late_;
+  std::vector<std::size_t> held_late_;  // indices in held_ of the rows in late_
   DeviceBatch batch_;
+  std::unordered_map<const DeviceScalars*, std::size_t> places_;  // in batch_
 };
 
-// Writes one row for each parameter that was read, in the model's order.
+// Writes one row for each parameter that was read, in the model's order. `unless_zeros`: of the parameter
+// with that index; null: none.
 void write_in_order(RowWriter& rows, Kind kind, const std::vector<WatchedTensor>& watched,
-                    const std::vector<Reading>& readings);
+                    const std::vector<Reading>& readings,
+                    const std::function<UnlessZeros(std::size_t)>& unless_zeros = nullptr);
 
 }  // namespace gradmon

@@ -21,8 +21,8 @@
 #include <cstdint>
 #include <vector>
 
-#include "hooks/stats/device_fetch.h"
-#include "hooks/stats/device_scalars.h"
+#include "hooks/device/device_fetch.h"
+#include "hooks/device/device_scalars.h"
 #include "hooks/stats/float_chunks.h"
 #include "hooks/stats/readable.h"
 
@@ -188,6 +188,7 @@ void resolve_pending(const std::vector<AdamHistograms*>& histograms) {
     waiting.push_back(one);
   }
   const HostNumbers fetched = fetch_numbers(queued);
+  fetched.wait();
   for (std::size_t i = 0; i < waiting.size(); ++i) {
     const double* count = fetched.of(i);
     for (std::uint64_t& bin : waiting[i]->bins.update) bin = static_cast<std::uint64_t>(*count++);

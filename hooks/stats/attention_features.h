@@ -9,7 +9,7 @@
 #include <tl/expected.hpp>
 
 #include "control/vocabulary.h"
-#include "hooks/stats/device_scalars.h"
+#include "hooks/device/device_scalars.h"
 
 namespace gradmon {
 

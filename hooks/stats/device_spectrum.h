@@ -4,7 +4,7 @@
 
 #include <ATen/core/Tensor.h>
 
-#include "hooks/stats/device_scalars.h"
+#include "hooks/device/device_scalars.h"
 
 namespace gradmon {
 

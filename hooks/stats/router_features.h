@@ -7,7 +7,7 @@
 #include <string>
 #include <tl/expected.hpp>
 
-#include "hooks/stats/device_scalars.h"
+#include "hooks/device/device_scalars.h"
 
 namespace gradmon {
 

@@ -6,7 +6,7 @@
 
 #include <optional>
 
-#include "hooks/stats/device_scalars.h"
+#include "hooks/device/device_scalars.h"
 
 namespace gradmon {
 

@@ -10,6 +10,7 @@
 #include <hwy/cache_control.h>
 #include <hwy/highway.h>
 
+#include "hooks/device/zero_threshold.h"
 #include "hooks/stats/stats_kernel.h"
 #include "hooks/stats/stats_reference.h"
 
@@ -416,15 +417,6 @@ std::uint16_t half_threshold(FloatType type, double eps) {
   const int exponent = std::max(std::ilogb(eps), -14);
   const auto fraction = static_cast<int>(std::ceil(std::ldexp(eps, 10 - exponent)));
   return static_cast<std::uint16_t>(((exponent + 14) << 10) + fraction);
-}
-
-float float_threshold(double eps) {
-  if (!(eps <= static_cast<double>(std::numeric_limits<float>::max()))) {
-    return std::isnan(eps) ? 0.0F : std::numeric_limits<float>::infinity();
-  }
-  const float rounded = static_cast<float>(eps);
-  return static_cast<double>(rounded) < eps ? std::nextafter(rounded, std::numeric_limits<float>::infinity())
-                                            : rounded;
 }
 
 }  // namespace gradmon

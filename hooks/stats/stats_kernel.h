@@ -37,11 +37,7 @@ constexpr std::size_t size_of(FloatType type) {
 // depends only on the instruction set.
 PartialStats kernel_stats(FloatType type, const void* data, std::size_t count, double eps);
 
-// The smallest float that is not below eps: for every float x, abs(x) < eps in double if and only if
-// abs(x) < float_threshold(eps) in float.
-float float_threshold(double eps);
-
-// The same for float16 and bfloat16: the bit pattern of the smallest value that is not below eps.
+// float_threshold() for float16 and bfloat16: the bit pattern of the smallest value that is not below eps.
 std::uint16_t half_threshold(FloatType type, double eps);
 
 }  // namespace gradmon

@@ -10,9 +10,10 @@
 #include <exception>
 #include <limits>
 
+#include "hooks/device/cuda_totals.h"
+#include "hooks/device/device_batch.h"
+#include "hooks/device/device_stats.h"
 #include "hooks/stats/cpu_stats.h"
-#include "hooks/stats/device_batch.h"
-#include "hooks/stats/device_stats.h"
 #include "hooks/stats/readable.h"
 
 namespace gradmon {
@@ -72,6 +73,7 @@ StartedStats start(const at::Tensor& tensor, double eps) {
     return started;
   }
   if (!has_allocated_storage(tensor)) return started;
+  require_no_capture(tensor.device());
 
   const c10::NoGradGuard no_grad;
   const at::Tensor x = plain_values(tensor);
@@ -82,7 +84,8 @@ StartedStats start(const at::Tensor& tensor, double eps) {
     stats.values = values_of(all);
   } else {
     stats.values.fill(std::numeric_limits<double>::quiet_NaN());
-    started.pending = device_stats(x, eps);
+    if (x.is_cuda()) started.pending = cuda_totals(x, eps);
+    if (!started.pending) started.pending = device_stats(x, eps);
   }
   stats.outcome = Outcome::measured;
   return started;

@@ -10,7 +10,7 @@
 #include <string_view>
 #include <tl/expected.hpp>
 
-#include "hooks/stats/device_scalars.h"
+#include "hooks/device/device_scalars.h"
 
 namespace gradmon {
 

@@ -10,6 +10,7 @@
 #include "control/host/history_file.h"
 #include "control/host/process_identity.h"
 #include "control/log.h"
+#include "hooks/device/cuda_totals.h"
 #include "hooks/names/target_names.h"
 #include "runtime/collect/collection_stream.h"
 #include "runtime/collect/expected_targets.h"
@@ -459,11 +460,15 @@ CollectingReport Collection::report() const {
   report.records = writer.written;
   report.dropped = queue_->dropped() + queue_->histograms().dropped() + writer.lost;
   report.error = writer.last_error;
+  const std::string slow_on_gpu = cuda_totals_problem();
   report.targets = ledger_.counts();
   const std::lock_guard lock(mutex_);
   if (!hook_error_.empty()) report.error = hook_error_;
   report.warnings = unmatched_warnings_;
   report.warnings.insert(report.warnings.end(), warnings_.begin(), warnings_.end());
+  if (!slow_on_gpu.empty())
+    report.warnings.push_back("tensors on the GPU are read by torch's ops, which takes longer: " +
+                              slow_on_gpu);
   report.overhead = overhead_;
   report.warnings.insert(report.warnings.end(), scalar_warnings_.begin(), scalar_warnings_.end());
   const FlightRecorder::Counts flight = alerts_.flight()->counts();

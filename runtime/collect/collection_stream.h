@@ -41,6 +41,11 @@ class Collection::Stream : public RecordStream {
     scopes_.count_row(histogram.kind, histogram.target);
     return queue_.histograms().push(histogram);
   }
+  bool take_late(const std::shared_ptr<LateValues>& late) noexcept override {
+    if (observer_ != nullptr && observer_->takes_norms()) return false;
+    queue_.set_late_values(late);
+    return true;
+  }
   void note_missing_row(Kind kind) noexcept override {
     if (observer_) observer_->on_missing_row(kind);
   }

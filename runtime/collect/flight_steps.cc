@@ -27,18 +27,18 @@ HookSettings flight_settings(const HookSettings& plan) {
 
 // The rows of a step on their way to the alert rules. Rows that do not get there are counted as lost.
 struct FlightSteps::Waiting {
-  Waiting(const Context& context, Step of, std::shared_ptr<std::vector<Record>> rows_of_step)
-      : recorder(context.recorder), stage(context.stage), step(of), rows(std::move(rows_of_step)) {}
+  Waiting(const Context& context, Step of, std::shared_ptr<StepRows::Taken> rows_of_step)
+      : recorder(context.recorder), stage(context.stage), step(of), taken(std::move(rows_of_step)) {}
   ~Waiting() {
-    if (!looked_at) recorder->count_lost(rows->size());
+    if (!looked_at) recorder->count_lost(taken->rows.size());
   }
 
   // The rules see the rows once; what they want written is tried until it succeeds.
   tl::expected<void, std::string> write() {
     if (!looked_at) {
       looked_at = true;
-      file = stage->on_step(step, *rows, std::chrono::steady_clock::now());
-      *rows = {};
+      file = stage->on_step(step, taken->completed(), std::chrono::steady_clock::now());
+      taken->rows = {};
     }
     return file ? file->write() : tl::expected<void, std::string>{};
   }
@@ -46,7 +46,7 @@ struct FlightSteps::Waiting {
   const std::shared_ptr<FlightRecorder> recorder;
   const std::shared_ptr<AlertStage> stage;
   const Step step;
-  const std::shared_ptr<std::vector<Record>> rows;
+  const std::shared_ptr<StepRows::Taken> taken;
   bool looked_at = false;
   std::optional<FileToWrite> file;
 };

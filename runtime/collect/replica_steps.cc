@@ -140,7 +140,7 @@ void ReplicaSteps::end_step() noexcept {
     }
     context_.writer.write_file(
         [reader = context_.reader, step = step_, rows]() -> tl::expected<void, std::string> {
-          reader->on_records(step, *rows);
+          reader->on_records(step, rows->completed());
           return {};
         });
   } catch (const std::exception& error) {

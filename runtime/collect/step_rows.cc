@@ -7,9 +7,9 @@ namespace gradmon {
 namespace {
 
 struct WaitingRows {
-  WaitingRows(std::vector<Record> of_step, std::shared_ptr<std::atomic<std::int64_t>> of_all_steps)
-      : rows(std::move(of_step)),
-        count(static_cast<std::int64_t>(rows.size())),
+  WaitingRows(StepRows::Taken of_step, std::shared_ptr<std::atomic<std::int64_t>> of_all_steps)
+      : taken(std::move(of_step)),
+        count(static_cast<std::int64_t>(taken.rows.size())),
         waiting(std::move(of_all_steps)) {
     *waiting += count;
   }
@@ -17,7 +17,7 @@ struct WaitingRows {
   WaitingRows(const WaitingRows&) = delete;
   WaitingRows& operator=(const WaitingRows&) = delete;
 
-  std::vector<Record> rows;
+  StepRows::Taken taken;
   const std::int64_t count;
   const std::shared_ptr<std::atomic<std::int64_t>> waiting;
 };
@@ -44,13 +44,25 @@ void StepRows::note_missing_row(Kind kind) noexcept {
   if (observer_ != nullptr) observer_->on_missing_row(kind);
 }
 
-std::shared_ptr<std::vector<Record>> StepRows::take() {
+bool StepRows::take_late(const std::shared_ptr<LateValues>& late) noexcept {
+  if (observer_ != nullptr && observer_->takes_norms()) return false;
+  late_ = late;
+  return true;
+}
+
+std::vector<Record>& StepRows::Taken::completed() {
+  complete_records(rows, std::exchange(late, nullptr).get());
+  return rows;
+}
+
+std::shared_ptr<StepRows::Taken> StepRows::take() {
   const std::int64_t before = *waiting_;
   if (before > 0 && before + static_cast<std::int64_t>(rows_.size()) > kMostWaiting) return nullptr;
   std::vector<Record> next;
   next.reserve(rows_.size());  // most steps have as many rows
-  const auto waiting = std::make_shared<WaitingRows>(std::exchange(rows_, std::move(next)), waiting_);
-  return {waiting, &waiting->rows};
+  const auto waiting = std::make_shared<WaitingRows>(
+      Taken{std::exchange(rows_, std::move(next)), std::exchange(late_, nullptr)}, waiting_);
+  return {waiting, &waiting->taken};
 }
 
 }  // namespace gradmon

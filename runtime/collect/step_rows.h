@@ -31,22 +31,34 @@ class StepRows : public RecordStream {
   std::uint32_t shape_id(std::string_view shape) override;
   bool push(const Record& record) noexcept override;
   bool push(const Histogram&) noexcept override { return true; }
+  bool take_late(const std::shared_ptr<LateValues>& late) noexcept override;
   void note_missing_row(Kind kind) noexcept override;
   void publish(Document, std::string) noexcept override {}
 
   // `observer` sees every record of the step. Null: none. It must live until the next call.
   void set_observer(TrainingScalars* observer) noexcept { observer_ = observer; }
-  void clear() noexcept { rows_.clear(); }
+  void clear() noexcept {
+    rows_.clear();
+    late_.reset();
+  }
   std::size_t size() const noexcept { return rows_.size(); }
 
+  struct Taken {
+    std::vector<Record> rows;
+    std::shared_ptr<LateValues> late;  // null: all rows are complete
+
+    // Waits for late values, once. Writer thread.
+    std::vector<Record>& completed();
+  };
   // Takes the rows away. They count as waiting until the last copy of the result ends. Null: they are
   // refused, and stay. Throws only std::bad_alloc.
-  std::shared_ptr<std::vector<Record>> take();
+  std::shared_ptr<Taken> take();
 
  private:
   const std::shared_ptr<NameTable> names_;  // own synchronisation
   const std::shared_ptr<std::atomic<std::int64_t>> waiting_ = std::make_shared<std::atomic<std::int64_t>>(0);
   std::vector<Record> rows_;
+  std::shared_ptr<LateValues> late_;
   TrainingScalars* observer_ = nullptr;
 };
 

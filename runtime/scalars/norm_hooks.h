@@ -31,6 +31,8 @@ class NormHooks {
   void after_update(const std::vector<at::Tensor>& parameters, const OptimizerState* state) noexcept;
   void deliver_gradient(const at::Tensor& parameter, const at::Tensor& gradient) noexcept;
   void end_step() noexcept;
+  // Whether on_record() takes any norm.
+  bool sees_plan() const noexcept { return !seen_in_plan_.empty(); }
   // Takes the norm from a record that the plan's hooks have made.
   void on_record(const Record& record);
   // The plan's hooks could not read a tensor of this kind.

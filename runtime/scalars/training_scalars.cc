@@ -95,6 +95,8 @@ void TrainingScalars::end_step(std::int64_t samples) noexcept {
   });
 }
 
+bool TrainingScalars::takes_norms() const noexcept { return norms_ && norms_->sees_plan(); }
+
 void TrainingScalars::write_rows(const std::vector<ScalarRow>& rows, std::int64_t samples) {
   rows_.begin_step(step_);
   std::uint64_t sequence = 0;

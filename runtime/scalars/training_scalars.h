@@ -49,6 +49,8 @@ class TrainingScalars {
   void deliver_gradient(const at::Tensor& parameter, const at::Tensor& gradient) noexcept;
   void report(std::string_view name, double value) noexcept;
   void count_experts(std::string_view layer, const std::vector<std::int64_t>& tokens) noexcept;
+  // Whether on_record() needs the records' values.
+  bool takes_norms() const noexcept;
   // Takes norms from a record of the plan's own hooks.
   void on_record(const Record& record) noexcept;
   // Call it for each tensor that the plan's hooks could not read.

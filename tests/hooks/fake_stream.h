@@ -38,6 +38,8 @@ class FakeStream : public RecordStream {
     return !full;
   }
 
+  void note_missing_row(Kind kind) noexcept override { missing.push_back(kind); }
+  std::vector<Kind> missing;
   void publish(Document document, std::string text) noexcept override {
     documents[document] = std::move(text);
   }

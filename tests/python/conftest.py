@@ -50,6 +50,10 @@ SKIPPED: "dict[str, dict[str, int]]" = {
 }
 RELEASE = ".".join(torch.__version__.split(".")[:2])
 
+# Where models and batches are made: the same tests hold on a GPU (hooks/GPU.md).
+if "GRADMON_TEST_DEVICE" in os.environ:
+    torch.set_default_device(os.environ["GRADMON_TEST_DEVICE"])
+
 _skipped: "list[Any]" = []  # reports of the skipped tests
 _unexpected: "list[str]" = []
 

@@ -11,7 +11,6 @@ import subprocess
 import sys
 import tempfile
 import time
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Callable, Optional
 
@@ -26,38 +25,10 @@ import sharded_model  # noqa: E402
 import train_ddp  # noqa: E402
 import watched_steps  # noqa: E402
 from collecting_rig import CollectingRig  # noqa: E402
+from figures import Figure, spread, text_of  # noqa: E402
 from watched_steps import EmptyStep  # noqa: E402
-from number_text import text_of  # noqa: E402
 
 TOKENS = 2048
-
-
-@dataclass
-class Figure:
-    name: str
-    value: float
-    unit: str
-    goal: float
-    how: str
-    at_least: bool = False  # otherwise the goal is a maximum
-
-    def met(self) -> bool:
-        return self.value >= self.goal if self.at_least else self.value <= self.goal
-
-    def as_json(self) -> "dict[str, Any]":
-        values = {**vars(self), "met": self.met()}
-        return {key: values[key] for key in ("name", "value", "unit", "goal", "met", "how")}
-
-    def line(self) -> str:
-        met = "met" if self.met() else "MISSED"
-        value, goal = text_of(self.value), text_of(self.goal)
-        most = "at least" if self.at_least else "at most"
-        return f"{self.name}  {value} {self.unit}  (goal: {most} {goal})  {met}\n    {self.how}"
-
-
-def spread(values: "list[float]") -> str:
-    three = (min(values), statistics.median(values), max(values))
-    return f"minimum, median and maximum of {len(values)}: {' '.join(map(text_of, three))}"
 
 
 def transformer(quick: bool) -> "tuple[train_ddp.CharTransformer, train_ddp.Text]":

@@ -11,6 +11,7 @@
 #include "control/step.h"
 #include "writers/queue/file_to_write.h"
 #include "writers/queue/histogram.h"
+#include "writers/queue/late_values.h"
 #include "writers/queue/layout.h"
 #include "writers/queue/sink.h"
 #include "writers/queue/step_observer.h"
@@ -26,9 +27,10 @@ struct RevisionBegun {
 struct StepEnded {
   Revision revision;
   Step step;
-  std::uint64_t records;              // accepted since the previous step ended
-  std::vector<Histogram> histograms;  // with their places in the HistogramLane
-  bool valid = true;                  // false: neither must be written
+  std::uint64_t records;                  // accepted since the previous step ended
+  std::vector<Histogram> histograms;      // with their places in the HistogramLane
+  bool valid = true;                      // false: neither must be written
+  std::shared_ptr<LateValues> late = {};  // of the records; null: all are complete
 };
 
 struct CollectionEnded {

@@ -92,11 +92,11 @@ void RecordQueue::reset_wait() noexcept {
 void RecordQueue::begin_step() noexcept { reset_wait(); }
 
 std::uint64_t RecordQueue::end_step(Revision revision, Step step) noexcept {
-  return close_step({revision, step, 0, {}, true});
+  return close_step({revision, step, 0, {}, true, {}});
 }
 
 void RecordQueue::drop_step(Revision revision, Step step) noexcept {
-  close_step({revision, step, 0, {}, false});
+  close_step({revision, step, 0, {}, false, {}});
 }
 
 std::uint64_t RecordQueue::close_step(StepEnded ended) noexcept {
@@ -105,6 +105,7 @@ std::uint64_t RecordQueue::close_step(StepEnded ended) noexcept {
   const std::uint64_t records = accepted - std::exchange(accepted_before_, accepted);
   ended.records = records;
   ended.histograms = histograms_.take_step();
+  ended.late = std::exchange(late_, nullptr);
   if (records == 0 && ended.histograms.empty()) return 0;
   try {
     post(Marker{std::move(ended)});

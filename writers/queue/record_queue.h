@@ -18,6 +18,7 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <utility>
 #include <vector>
 
 #include "control/step.h"
@@ -26,6 +27,7 @@
 
 namespace gradmon {
 
+class LateValues;
 class ProducerLanes;
 struct Marker;
 struct StepEnded;
@@ -61,6 +63,9 @@ class RecordQueue {
   // histograms to the writer, and returns the number; it posts nothing for a step with neither. All pushes of
   // a step must happen before its end_step; later ones are counted as lost.
   void begin_step() noexcept;
+  // Training thread. Passes the values of this step's records that have kLate; the writer thread waits for
+  // them.
+  void set_late_values(std::shared_ptr<LateValues> late) noexcept { late_ = std::move(late); }
   std::uint64_t end_step(Revision revision, Step step) noexcept;
   // Instead of end_step for a step that does not count. Its records and histograms are lost.
   void drop_step(Revision revision, Step step) noexcept;
@@ -118,6 +123,7 @@ class RecordQueue {
   std::atomic<bool> abandoned_{false};
   std::atomic<int> waiting_{0};  // number of waiting threads; changed under mutex_
 
+  std::shared_ptr<LateValues> late_;   // training thread: of the step that has begun
   std::uint64_t accepted_before_ = 0;  // training thread: accepted_ at the end of the last step
 
   std::mutex mutex_;

@@ -37,7 +37,7 @@ std::size_t StepBuffer::count(Revision revision, Step step) const {
   return home == steps_.end() ? 0 : home->second.size();
 }
 
-const std::vector<Record>& StepBuffer::close(Revision revision, Step step) {
+std::vector<Record>& StepBuffer::close(Revision revision, Step step) {
   last_ = {revision.value, step.value};
   closed_.clear();
   while (!steps_.empty() && steps_.begin()->first <= last_) {

@@ -24,7 +24,7 @@ class StepBuffer {
 
   // Returns the step's records, sorted by kind and then sequence; valid until the next call of any
   // member. Earlier steps that were never closed are lost.
-  const std::vector<Record>& close(Revision revision, Step step);
+  std::vector<Record>& close(Revision revision, Step step);
 
   // Drops all held records and counts them as lost.
   void clear();

@@ -43,6 +43,7 @@ struct WriterThread::State {
   bool handle(Marker& marker);
   void begin(RevisionBegun& begun);
   void write(StepEnded& ended_step);
+  void complete(std::vector<Record>& records, LateValues* late);
   RetryingSink::Outcome write_to_sinks(Step step, const std::vector<Record>& records,
                                        const std::vector<Histogram>& histograms);
   void take(std::vector<Histogram>& histograms);
@@ -171,7 +172,8 @@ void WriterThread::State::write(StepEnded& ended_step) {
   while (stopping() && gather()) {
   }
   take(ended_step.histograms);
-  const std::vector<Record>& records = steps.close(ended_step.revision, ended_step.step);
+  std::vector<Record>& records = steps.close(ended_step.revision, ended_step.step);
+  if (ended_step.valid) complete(records, ended_step.late.get());
   std::optional<FileToWrite> file;
   RetryingSink::Outcome sum{0, records.size() + ended_step.histograms.size()};
   if (ended_step.valid) {
@@ -183,6 +185,16 @@ void WriterThread::State::write(StepEnded& ended_step) {
   if (file && !is_abandoned()) files.write(std::move(*file), std::chrono::steady_clock::now());
   publish(sum);
   queue->histograms().recycle(std::move(ended_step.histograms));
+}
+
+// Rows whose values are still awaited when the thread is abandoned are lost.
+void WriterThread::State::complete(std::vector<Record>& records, LateValues* late) {
+  constexpr std::chrono::microseconds kPause{200};
+  while (late != nullptr && !late->ready()) {
+    if (is_abandoned()) return;
+    std::this_thread::sleep_for(kPause);
+  }
+  complete_records(records, late);
 }
 
 // Rows that no sink keeps are lost.

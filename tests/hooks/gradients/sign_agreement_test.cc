@@ -15,8 +15,8 @@
 #include <optional>
 
 #include "control/debian_version.h"
+#include "hooks/device/device_batch.h"
 #include "hooks/rows/libtorch_optimizer_state.h"
-#include "hooks/stats/device_batch.h"
 #include "tests/hooks/fake_stream.h"
 #include "tests/hooks/stats/thread_count.h"
 #include "tests/hooks/tiny_model.h"

@@ -16,7 +16,7 @@
 #include <limits>
 
 #include "control/debian_version.h"
-#include "hooks/stats/device_batch.h"
+#include "hooks/device/device_batch.h"
 #include "tests/hooks/stats/thread_count.h"
 #include GRADMON_CATCH_HEADER
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "hooks/stats/stats_kernel.h"
+#include "hooks/device/zero_threshold.h"
 
 #include <hwy/targets.h>
 

@@ -23,7 +23,7 @@
 #include <tuple>
 
 #include "control/debian_version.h"
-#include "hooks/stats/device_stats.h"
+#include "hooks/device/device_stats.h"
 #include "tests/hooks/stats/thread_count.h"
 #include GRADMON_CATCH_HEADER
 

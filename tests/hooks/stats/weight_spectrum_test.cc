@@ -20,7 +20,7 @@
 #include <optional>
 
 #include "control/debian_version.h"
-#include "hooks/stats/device_batch.h"
+#include "hooks/device/device_batch.h"
 #include "hooks/stats/device_spectrum.h"
 #include GRADMON_CATCH_HEADER
 

@@ -16,7 +16,7 @@ TEST_CASE("rows that were taken are gone from the step and count as waiting unti
   push(rows, 3);
   auto taken = rows.take();
   REQUIRE(taken);
-  CHECK(taken->size() == 3);
+  CHECK(taken->rows.size() == 3);
   CHECK(rows.size() == 0);
   push(rows, StepRows::kMostWaiting - 2);
   CHECK(rows.take() == nullptr);
@@ -25,6 +25,40 @@ TEST_CASE("rows that were taken are gone from the step and count as waiting unti
   CHECK(rows.size() == static_cast<std::size_t>(StepRows::kMostWaiting) - 2);
   taken.reset();
   CHECK(rows.take() != nullptr);
+}
+
+class LateTens : public LateValues {
+ public:
+  bool ready() noexcept override { return true; }
+  bool complete(Record& record) noexcept override {
+    record.mask = 0;
+    record.values[0] *= 10;
+    return record.values[0] != 20;
+  }
+};
+
+TEST_CASE("rows whose values come late are completed once, where they are looked at") {
+  StepRows rows(std::make_shared<NameTable>());
+  rows.take_late(std::make_shared<LateTens>());
+  for (const double value : {1.0, 2.0, 3.0}) {
+    Record record;
+    record.mask = kLate;
+    record.values[0] = value;
+    rows.push(record);
+  }
+  rows.push(Record{});
+  const auto taken = rows.take();
+  REQUIRE(taken);
+  CHECK(taken->rows.size() == 4);
+  for (int time = 0; time < 2; ++time) {
+    const std::vector<Record>& completed = taken->completed();
+    REQUIRE(completed.size() == 3);
+    CHECK(completed[0].values[0] == 10);
+    CHECK(completed[1].values[0] == 30);
+    CHECK(completed[2].values[0] == 0);
+  }
+  rows.push(Record{});
+  CHECK(rows.take()->late == nullptr);
 }
 
 TEST_CASE("a step with more rows than may wait is taken if no rows wait") {

@@ -18,7 +18,7 @@ import numpy
 import torch
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-from number_text import text_of  # noqa: E402
+from figures import text_of  # noqa: E402
 
 MIB = 1 << 20
 EPS = 1e-8

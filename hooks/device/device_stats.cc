@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "hooks/stats/device_stats.h"
+#include "hooks/device/device_stats.h"
 
 #include <ATen/ops/empty.h>
 #include <ATen/ops/norm.h>
@@ -13,7 +13,7 @@
 #include <cstdint>
 #include <tuple>
 
-#include "hooks/stats/stats_kernel.h"
+#include "hooks/device/zero_threshold.h"
 
 namespace gradmon {
 namespace {
@@ -42,7 +42,14 @@ double threshold_of(c10::ScalarType type, double eps) {
   }
 }
 
-std::optional<DeviceScalars::Values> by_op(const double* numbers, double elements) {
+// Whether aminmax() and norm() take the type; they do not take float8.
+bool has_min_and_max(at::ScalarType type) {
+  return type == at::kHalf || type == at::kBFloat16 || type == at::kFloat || type == at::kDouble;
+}
+
+}  // namespace
+
+std::optional<DeviceScalars::Values> values_of_numbers(const double* numbers, double elements) {
   DeviceScalars::Values values{};
   values[static_cast<std::size_t>(Op::min)] = numbers[0];
   values[static_cast<std::size_t>(Op::max)] = numbers[1];
@@ -54,13 +61,6 @@ std::optional<DeviceScalars::Values> by_op(const double* numbers, double element
   values[static_cast<std::size_t>(Op::absmax)] = std::max(std::fabs(numbers[0]), std::fabs(numbers[1]));
   return values;
 }
-
-// Whether aminmax() and norm() take the type; they do not take float8.
-bool has_min_and_max(at::ScalarType type) {
-  return type == at::kHalf || type == at::kBFloat16 || type == at::kFloat || type == at::kDouble;
-}
-
-}  // namespace
 
 PendingScalars device_stats(const at::Tensor& tensor, double eps) {
   const at::Tensor x = has_min_and_max(tensor.scalar_type()) ? tensor : tensor.to(at::kDouble);
@@ -77,8 +77,8 @@ PendingScalars device_stats(const at::Tensor& tensor, double eps) {
   at::norm_out(norm, x, 2, at::IntArrayRef{}, false, at::kDouble);
   sum_into(slot(4), x.isnan());
   sum_into(slot(5), x.abs().lt(threshold_of(x.scalar_type(), eps)));
-  return std::make_shared<const DeviceScalars>(
-      DeviceScalars{numbers, current_stream(x.device()), static_cast<double>(tensor.numel()), by_op});
+  return std::make_shared<const DeviceScalars>(DeviceScalars{
+      numbers, current_stream(x.device()), static_cast<double>(tensor.numel()), values_of_numbers});
 }
 
 }  // namespace gradmon

@@ -1,16 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "hooks/stats/device_fetch.h"
+#include "hooks/device/device_fetch.h"
 
 #include <ATen/ops/empty.h>
 #include <ATen/ops/stack.h>
-#include <c10/core/Event.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 
 #include <algorithm>
+#include <chrono>
+#include <thread>
 #include <utility>
+
+#include "hooks/device/cuda_driver.h"
 
 namespace gradmon {
 namespace {
+
+constexpr std::chrono::microseconds kPause{50};
 
 struct DeviceShare {
   c10::Device device;
@@ -22,6 +27,7 @@ struct DeviceShare {
 std::vector<DeviceShare> by_device(const std::vector<QueuedNumbers>& queued) {
   std::vector<DeviceShare> shares;
   for (std::size_t i = 0; i < queued.size(); ++i) {
+    if (queued[i].on_host) continue;
     const c10::Device device = queued[i].numbers.device();
     auto share = std::find_if(shares.begin(), shares.end(),
                               [&](const DeviceShare& known) { return known.device == device; });
@@ -65,13 +71,27 @@ void start_copy(DeviceShare& share, const std::vector<QueuedNumbers>& queued) {
 
 }  // namespace
 
+bool HostNumbers::ready() const {
+  const CaptureUndisturbed undisturbed;
+  while (!events_.empty() && events_.back().query()) events_.pop_back();
+  return events_.empty();
+}
+
+void HostNumbers::wait() const {
+  while (!ready()) std::this_thread::sleep_for(kPause);
+}
+
 HostNumbers fetch_numbers(const std::vector<QueuedNumbers>& queued) {
   HostNumbers fetched;
   fetched.places_.resize(queued.size());
-  std::vector<DeviceShare> shares = by_device(queued);
-  for (DeviceShare& share : shares) start_copy(share, queued);
-  for (const DeviceShare& share : shares) {
-    if (share.stream) share.stream->synchronize();
+  std::vector<c10::Stream> streams;
+  const auto note_stream = [&](const std::optional<c10::Stream>& stream) {
+    if (stream && std::find(streams.begin(), streams.end(), *stream) == streams.end())
+      streams.push_back(*stream);
+  };
+  for (DeviceShare& share : by_device(queued)) {
+    start_copy(share, queued);
+    note_stream(share.stream);
     const double* own = share.on_host.data_ptr<double>();
     for (const std::size_t i : share.places) {
       fetched.places_[i] = own;
@@ -79,6 +99,13 @@ HostNumbers fetch_numbers(const std::vector<QueuedNumbers>& queued) {
     }
     fetched.memory_.push_back(share.on_host);
   }
+  for (std::size_t i = 0; i < queued.size(); ++i) {
+    if (!queued[i].on_host) continue;
+    fetched.places_[i] = queued[i].on_host.get();
+    fetched.written_.push_back(queued[i].on_host);
+    note_stream(queued[i].stream);
+  }
+  for (const c10::Stream& stream : streams) fetched.events_.emplace_back(stream.device_type()).record(stream);
   return fetched;
 }
 

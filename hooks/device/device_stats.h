@@ -5,9 +5,13 @@
 
 #include <ATen/core/Tensor.h>
 
-#include "hooks/stats/device_scalars.h"
+#include "hooks/device/device_scalars.h"
 
 namespace gradmon {
+
+// The values by Op of six numbers: min, max, sum, norm, count of NaN, count of zeros. min and max are NaN if
+// there is a NaN.
+std::optional<DeviceScalars::Values> values_of_numbers(const double* numbers, double elements);
 
 // The values by Op. `tensor`: strided, real, not empty, on any device. Queued on the current stream; does not
 // wait. Call with gradient mode off. Throws what torch throws.

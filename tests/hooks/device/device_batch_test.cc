@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Tests the path of device tensors with tensors of the CPU, because there may be no other device.
-#include "hooks/stats/device_batch.h"
+#include "hooks/device/device_batch.h"
 
 #include <ATen/ops/empty.h>
 #include <ATen/ops/randint.h>
@@ -10,8 +10,8 @@
 #include <cmath>
 
 #include "control/debian_version.h"
+#include "hooks/device/device_stats.h"
 #include "hooks/rows/row_writer.h"
-#include "hooks/stats/device_stats.h"
 #include "tests/hooks/fake_stream.h"
 #include GRADMON_CATCH_HEADER
 

@@ -17,7 +17,7 @@ namespace gradmon {
 // Numbers queued on a device. Keeps no reference to the tensors that they are computed from.
 struct DeviceScalars {
   using Values = std::array<double, kOps>;
-  // Computes the values from the kOps numbers once they are on the CPU, as doubles; empty: see `why_absent`.
+  // Computes the values from the numbers once they are on the CPU, as doubles; empty: see `why_absent`.
   using Finish = std::optional<Values> (*)(const double* numbers, double elements);
 
   at::Tensor numbers;                 // kOps of them, on the device; the last may be unused
@@ -25,6 +25,8 @@ struct DeviceScalars {
   double elements = 0;                // second argument of `finish`
   Finish finish = nullptr;
   const char* why_absent = "";  // why `finish` returns nothing; not owned
+  // Not null: where the device writes them, in place of `numbers`. Pinned memory.
+  std::shared_ptr<const double> on_host = {};
 };
 
 using PendingScalars = std::shared_ptr<const DeviceScalars>;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "hooks/collectives/folded_reading.h"
+#include "hooks/rows/folded_reading.h"
 
 #include <cmath>
 #include <cstddef>

@@ -1,0 +1,431 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "hooks/device/cuda_totals.h"
+
+#include <ATen/ops/empty.h>
+#include <ATen/ops/zeros.h>
+#include <c10/core/impl/LocalDispatchKeySet.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <future>
+#include <limits>
+#include <map>
+#include <mutex>
+#include <optional>
+#include <stdexcept>
+#include <utility>
+
+#include "control/signals_blocked.h"
+#include "hooks/device/cuda_driver.h"
+#include "hooks/device/device_stats.h"
+#include "hooks/device/kernel_compiler.h"
+#include "hooks/device/totals_layout.h"
+#include "hooks/device/zero_threshold.h"
+
+namespace gradmon {
+namespace {
+
+using device::kTileBytes;
+using device::TensorPart;
+using device::Totals;
+
+constexpr std::size_t kMostTensors = GRADMON_TENSORS;
+constexpr unsigned kLeastTiles = 4;     // of a chunk
+constexpr unsigned kMostChunks = 4096;  // of a tensor
+constexpr unsigned kMostLaunchChunks = 32768;
+constexpr unsigned kResultsInBlock = 1024;
+constexpr std::size_t kMostLanes = 64;
+static_assert(kMostLaunchChunks >= kMostChunks);
+
+// Element types by their names in totals_kernel.cu.
+constexpr std::array<const char*, 8> kTypes = {"Float32",    "Float64",       "Float16",
+                                               "Bfloat16",   "Float8E4m3fn",  "Float8E4m3fnuz",
+                                               "Float8E5m2", "Float8E5m2fnuz"};
+
+std::optional<std::size_t> type_of(const at::Tensor& tensor) {
+  switch (tensor.scalar_type()) {
+    case at::kFloat:
+      return 0;
+    case at::kDouble:
+      return 1;
+    case at::kHalf:
+      return 2;
+    case at::kBFloat16:
+      return 3;
+    default:
+      break;
+  }
+  if (tensor.element_size() != 1) return std::nullopt;
+  // By name, "Float8_e4m3fn", because older versions of torch have fewer.
+  const std::string name = c10::toString(tensor.scalar_type());
+  for (std::size_t i = 4; i < kTypes.size(); ++i) {
+    const std::string own = kTypes[i];
+    if (name == "Float8_e" + own.substr(7)) return i;
+  }
+  return std::nullopt;
+}
+
+// Results of some readings; each reading keeps it alive until it is over.
+struct ResultBlock {
+  at::Tensor memory;  // pinned
+  unsigned used = 0;
+
+  Totals* results() const { return static_cast<Totals*>(memory.data_ptr()); }
+};
+
+// Those for one element type on one device.
+struct Kernels {
+  CudaDriver::Context context = nullptr;
+  CudaDriver::Function one = nullptr;
+  CudaDriver::Function many = nullptr;
+  unsigned tensors = 0;  // that `many` takes
+  std::string problem;   // "": they can be launched
+};
+
+class ContextInScope {
+ public:
+  ContextInScope(const CudaDriver& driver, CudaDriver::Context context) : driver_(driver) {
+    driver_.cuCtxPushCurrent(context);
+  }
+  ~ContextInScope() {
+    CudaDriver::Context before = nullptr;
+    driver_.cuCtxPopCurrent(&before);
+  }
+  ContextInScope(const ContextInScope&) = delete;
+  ContextInScope& operator=(const ContextInScope&) = delete;
+
+ private:
+  const CudaDriver& driver_;
+};
+
+void require(const CudaDriver& driver, CudaDriver::Status status, const std::string& what) {
+  if (status != 0) throw std::runtime_error(what + ": " + driver.describe(status));
+}
+
+Kernels load_kernels(const CudaDriver& driver, int ordinal, std::size_t type) {
+  Kernels kernels;
+  int device = 0;
+  int major = 0;
+  int minor = 0;
+  int version = 0;
+  require(driver, driver.cuDeviceGet(&device, ordinal), "the CUDA device");
+  require(driver, driver.cuDeviceGetAttribute(&major, CudaDriver::kComputeMajor, device), "its capability");
+  require(driver, driver.cuDeviceGetAttribute(&minor, CudaDriver::kComputeMinor, device), "its capability");
+  require(driver, driver.cuDriverGetVersion(&version), "the driver's version");
+  const CompiledKernel compiled = compile_totals_kernel(kTypes[type], major, minor, version);
+  if (compiled.image.empty()) return {nullptr, nullptr, nullptr, 0, compiled.why};
+  kernels.tensors = std::min<unsigned>(compiled.tensors, kMostTensors);
+  require(driver, driver.cuDevicePrimaryCtxRetain(&kernels.context, device), "the device's context");
+  const ContextInScope scope(driver, kernels.context);
+  CudaDriver::Module module = nullptr;
+  require(driver, driver.cuModuleLoadData(&module, compiled.image.data()), "loading the kernel");
+  require(driver, driver.cuModuleGetFunction(&kernels.one, module, "gradmon_one"), "gradmon_one");
+  require(driver, driver.cuModuleGetFunction(&kernels.many, module, "gradmon_many"), "gradmon_many");
+  return kernels;
+}
+
+// Tensors of one type that wait for their launch.
+struct Queue {
+  const Kernels* kernels = nullptr;  // of the type; null: none is queued
+  std::vector<TensorPart> parts;
+  unsigned chunks = 0;
+  std::vector<at::Tensor> tensors;  // keeps them alive; empty: nobody writes them before the launch
+
+  void clear() {
+    parts.clear();
+    tensors.clear();
+    chunks = 0;
+  }
+};
+
+// What is needed to launch on one stream. Work of a stream runs in order, so that its launches share memory.
+struct Lane {
+  c10::Device device;
+  c10::Stream stream;
+  CudaDriver::Stream handle = nullptr;
+  at::Tensor workspace;  // kMostLaunchChunks partial results, then kMostTensors counters
+  std::vector<std::shared_ptr<ResultBlock>> blocks;
+  std::shared_ptr<ResultBlock> block;  // the one in use
+
+  Totals* partials() const { return static_cast<Totals*>(workspace.data_ptr()); }
+  unsigned* finished() const { return reinterpret_cast<unsigned*>(partials() + kMostLaunchChunks); }
+};
+
+// torch's own functions alone, whatever modes of Python are active, and without gradients.
+class PlainTorch {
+ public:
+  PlainTorch()
+      : guard_(c10::DispatchKeySet({c10::DispatchKey::Python, c10::DispatchKey::PythonTLSSnapshot}) |
+               c10::autograd_dispatch_keyset | c10::autocast_dispatch_keyset) {}
+
+ private:
+  const c10::impl::ExcludeDispatchKeyGuard guard_;
+};
+
+void take_free_block(Lane& lane) {
+  for (const auto& block : lane.blocks) {
+    if (block.use_count() > (block == lane.block ? 2 : 1)) continue;
+    block->used = 0;
+    lane.block = block;
+    return;
+  }
+  auto block = std::make_shared<ResultBlock>();
+  const auto bytes = static_cast<std::int64_t>(kResultsInBlock * sizeof(Totals));
+  block->memory = at::empty({bytes}, at::TensorOptions(at::kByte).pinned_memory(true));
+  lane.block = lane.blocks.emplace_back(std::move(block));
+}
+
+std::optional<DeviceScalars::Values> values_of_totals(const double* numbers, double elements) {
+  Totals totals;
+  static_assert(sizeof totals == 6 * sizeof(double));
+  std::copy_n(numbers, 6, &totals.min);
+  constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
+  if (totals.nans > 0) totals.min = totals.max = kNan;
+  const std::array<double, 6> found{totals.min,  totals.max,  totals.sum, std::sqrt(totals.sum_squares),
+                                    totals.nans, totals.zeros};
+  return values_of_numbers(found.data(), elements);
+}
+
+TensorPart part_of(const at::Tensor& tensor, unsigned result) {
+  TensorPart part{};
+  part.data = tensor.data_ptr();
+  part.count = static_cast<unsigned long long>(tensor.numel());
+  const std::uint64_t tiles = (tensor.numel() * tensor.element_size() + kTileBytes - 1) / kTileBytes;
+  part.chunk_tiles =
+      static_cast<unsigned>(std::max<std::uint64_t>(kLeastTiles, (tiles + kMostChunks - 1) / kMostChunks));
+  part.chunks = static_cast<unsigned>((tiles + part.chunk_tiles - 1) / part.chunk_tiles);
+  part.result = result;
+  return part;
+}
+
+// Of the process. Never destroyed: the driver may be gone by then.
+class Engine {
+ public:
+  static Engine& instance() {
+    static auto* const engine = new Engine;
+    return *engine;
+  }
+
+  std::shared_future<Kernels> prepare(int ordinal, std::size_t type) {
+    const std::lock_guard lock(mutex_);
+    auto& loading = loading_[{ordinal, type}];
+    const SignalsBlocked blocked;  // in the thread that is started
+    if (!loading.valid())
+      loading = std::async(std::launch::async, [ordinal, type] { return load(ordinal, type); }).share();
+    return loading;
+  }
+
+  void finish_preparing() const {
+    std::vector<std::shared_future<Kernels>> all;
+    {
+      const std::lock_guard lock(mutex_);
+      for (const auto& [key, loading] : loading_) all.push_back(loading);
+    }
+    for (const auto& loading : all) loading.wait();
+  }
+
+  std::string problem() const {
+    const std::lock_guard lock(mutex_);
+    return problem_;
+  }
+
+  // Null: torch's ops must read such tensors.
+  const Kernels* kernels(int ordinal, std::size_t type) {
+    const Kernels& kernels = prepare(ordinal, type).get();  // lives as long as the engine
+    if (kernels.problem.empty()) return &kernels;
+    const std::lock_guard lock(mutex_);
+    problem_ = kernels.problem;
+    return nullptr;
+  }
+
+  // Null: there are too many streams.
+  Lane* lane(const c10::Device& device) {
+    const c10::Stream stream = c10::impl::VirtualGuardImpl(device.type()).getStream(device);
+    const std::lock_guard lock(mutex_);
+    const auto key = std::make_pair(device.index(), stream.id());
+    const auto known = lanes_.find(key);
+    if (known != lanes_.end()) return known->second.get();
+    if (lanes_.size() >= kMostLanes) return nullptr;
+    void* handle = nullptr;
+    if (CudaDriver::find()->current_stream(device.index(), &handle) != 0) return nullptr;
+    const PlainTorch plain;
+    const CaptureUndisturbed undisturbed;
+    const auto bytes =
+        static_cast<std::int64_t>(kMostLaunchChunks * sizeof(Totals) + kMostTensors * sizeof(unsigned));
+    at::Tensor workspace = at::zeros({bytes}, at::TensorOptions(at::kByte).device(device));
+    auto lane = std::make_unique<Lane>(
+        Lane{device, stream, static_cast<CudaDriver::Stream>(handle), std::move(workspace), {}, {}});
+    return lanes_.emplace(key, std::move(lane)).first->second.get();
+  }
+
+  // Where the result of one more tensor goes; NaN until its launch.
+  std::pair<std::shared_ptr<ResultBlock>, unsigned> take_place(Lane& lane) {
+    const std::lock_guard lock(mutex_);
+    if (!lane.block || lane.block->used == kResultsInBlock) {
+      const PlainTorch plain;
+      const CaptureUndisturbed undisturbed;
+      take_free_block(lane);
+    }
+    constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
+    lane.block->results()[lane.block->used] = {kNan, kNan, kNan, kNan, kNan, kNan};
+    return {lane.block, lane.block->used++};
+  }
+
+  void launch(const Kernels& kernels, const Lane& lane, Queue& queue, const ResultBlock& block, double eps) {
+    const std::lock_guard lock(mutex_);
+    if (queue.parts.size() == 1) {
+      launch_as(one_, kernels.one, kernels, lane, queue, block, eps);
+    } else {
+      launch_as(many_, kernels.many, kernels, lane, queue, block, eps);
+    }
+    queue.clear();
+  }
+
+ private:
+  static Kernels load(int ordinal, std::size_t type) {
+    try {
+      std::string why;
+      const CudaDriver* const driver = CudaDriver::find(&why);
+      if (driver == nullptr) return {nullptr, nullptr, nullptr, 0, why};
+      const CaptureUndisturbed undisturbed;
+      return load_kernels(*driver, ordinal, type);
+    } catch (const std::exception& error) {
+      return {nullptr, nullptr, nullptr, 0, error.what()};
+    }
+  }
+
+  template <typename Launch>
+  static void launch_as(Launch& launch, CudaDriver::Function function, const Kernels& kernels,
+                        const Lane& lane, const Queue& queue, const ResultBlock& block, double eps) {
+    launch.results = block.results();
+    launch.partials = lane.partials();
+    launch.finished = lane.finished();
+    launch.eps = eps;
+    launch.threshold = float_threshold(eps);
+    launch.tensors = static_cast<unsigned>(queue.parts.size());
+    std::copy(queue.parts.begin(), queue.parts.end(), launch.parts);
+    const CudaDriver& driver = *CudaDriver::find();
+    const ContextInScope scope(driver, kernels.context);
+    void* parameters[] = {&launch};
+    require(driver,
+            driver.cuLaunchKernel(function, queue.chunks, 1, 1, device::kThreads, 1, 1, 0, lane.handle,
+                                  parameters, nullptr),
+            "launching the kernel of the statistics");
+  }
+
+  mutable std::mutex mutex_;
+  // Guarded by mutex_.
+  std::map<std::pair<int, std::size_t>, std::shared_future<Kernels>> loading_;  // by device and type
+  std::map<std::pair<c10::DeviceIndex, c10::StreamId>, std::unique_ptr<Lane>> lanes_;
+  std::string problem_;
+  device::Launch<1> one_{};
+  device::Launch<kMostTensors> many_{};
+};
+
+// A tensor that is freed after this is not reused for another stream's work until the kernel has read it.
+void keep_for(const at::Tensor& tensor, const c10::Stream& stream) {
+  c10::impl::VirtualGuardImpl(tensor.device().type())
+      .recordDataPtrOnStream(tensor.storage().data_ptr(), stream);
+}
+
+}  // namespace
+
+class LaunchGroup::Collected {
+ public:
+  void add(const Kernels& kernels, Lane& lane, std::size_t type, const at::Tensor& tensor, double eps,
+           const std::pair<std::shared_ptr<ResultBlock>, unsigned>& place) {
+    if (lane_ != nullptr && (lane_ != &lane || eps != eps_ || block_ != place.first)) launch();
+    lane_ = &lane;
+    eps_ = eps;
+    block_ = place.first;
+    TensorPart part = part_of(tensor, place.second);
+    Queue& queue = queues_[type];
+    queue.kernels = &kernels;
+    if (!queue.parts.empty() &&
+        (queue.parts.size() == kernels.tensors || queue.chunks + part.chunks > kMostLaunchChunks))
+      Engine::instance().launch(kernels, lane, queue, *block_, eps_);
+    part.first_chunk = queue.chunks;
+    queue.chunks += part.chunks;
+    queue.parts.push_back(part);
+    queue.tensors.push_back(tensor);
+  }
+
+  void launch() {
+    for (Queue& queue : queues_) {
+      if (!queue.parts.empty()) Engine::instance().launch(*queue.kernels, *lane_, queue, *block_, eps_);
+    }
+    lane_ = nullptr;
+    block_.reset();
+  }
+
+  static thread_local Collected* current;
+
+ private:
+  Lane* lane_ = nullptr;  // null: nothing is queued
+  double eps_ = 0;
+  std::shared_ptr<ResultBlock> block_;
+  std::array<Queue, kTypes.size()> queues_;
+};
+
+thread_local LaunchGroup::Collected* LaunchGroup::Collected::current = nullptr;
+
+LaunchGroup::LaunchGroup() {
+  if (Collected::current != nullptr) return;
+  collected_ = std::make_unique<Collected>();
+  Collected::current = collected_.get();
+}
+
+LaunchGroup::~LaunchGroup() {
+  if (collected_) Collected::current = nullptr;
+}
+
+void LaunchGroup::launch() {
+  if (collected_) collected_->launch();
+}
+
+PendingScalars cuda_totals(const at::Tensor& tensor, double eps) {
+  const auto type = type_of(tensor);
+  if (!type || !tensor.unsafeGetTensorImpl()->is_non_overlapping_and_dense()) return nullptr;
+  Engine& engine = Engine::instance();
+  const Kernels* const kernels = engine.kernels(tensor.device().index(), *type);
+  Lane* const lane = kernels != nullptr ? engine.lane(tensor.device()) : nullptr;
+  if (lane == nullptr) return nullptr;
+  keep_for(tensor, lane->stream);
+  const auto place = engine.take_place(*lane);
+  if (LaunchGroup::Collected::current != nullptr) {
+    LaunchGroup::Collected::current->add(*kernels, *lane, *type, tensor, eps, place);
+  } else {
+    Queue queue;
+    queue.parts.push_back(part_of(tensor, place.second));
+    queue.chunks = queue.parts.front().chunks;
+    engine.launch(*kernels, *lane, queue, *place.first, eps);
+  }
+  DeviceScalars scalars;
+  scalars.stream = lane->stream;
+  scalars.elements = static_cast<double>(tensor.numel());
+  scalars.finish = values_of_totals;
+  scalars.on_host = {place.first, &place.first->results()[place.second].min};
+  return std::make_shared<const DeviceScalars>(std::move(scalars));
+}
+
+void prepare_cuda_totals(const at::Tensor& like) {
+  if (!like.is_cuda()) return;
+  if (const auto type = type_of(like)) Engine::instance().prepare(like.device().index(), *type);
+}
+
+void finish_preparing_cuda_totals() { Engine::instance().finish_preparing(); }
+
+std::string cuda_totals_problem() { return Engine::instance().problem(); }
+
+void require_no_capture(const c10::Device& device) {
+  if (!device.is_cuda()) return;
+  const CudaDriver* const driver = CudaDriver::find();
+  if (driver != nullptr && driver->is_capturing(device.index()))
+    throw std::runtime_error("it is captured into a CUDA graph, whose replays run no hooks");
+}
+
+}  // namespace gradmon

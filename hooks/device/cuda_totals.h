@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+// Statistics of tensors on a CUDA device by our own kernel (totals_kernel.cu): one pass over the memory, one
+// launch for many tensors. Nothing waits for the device: the kernel runs on the current stream and writes its
+// results into pinned memory.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "hooks/device/device_scalars.h"
+
+namespace gradmon {
+
+// The seven values by Op. Null: the kernel does not read this tensor (its type, holes in its memory, no
+// NVRTC: see cuda_totals_problem()); use device_stats(). `tensor`: strided, real, not empty, its storage
+// allocated, on a CUDA device. Sums are double; see totals_kernel.cu for their accuracy. For the same memory
+// the result is the same in every run.
+//
+// Within a LaunchGroup of this thread the launch comes at the end of the group. The tensor must not be
+// written until then; it is kept alive. Otherwise the launch has been queued when this returns: the tensor
+// may be freed, and written by work queued on the stream later.
+//
+// The first call per stream allocates (1.6 MB of the device's memory, 48 KB of pinned memory), the first per
+// device and type compiles the kernel. Any thread. Throws what torch throws, and std::runtime_error.
+PendingScalars cuda_totals(const at::Tensor& tensor, double eps);
+
+// Launches what cuda_totals() gets in its scope with one launch for each element type and some hundreds of
+// tensors, when launch() is called. One per thread at a time: an inner one does nothing.
+class LaunchGroup {
+ public:
+  LaunchGroup();
+  // What has not been launched never is: its values stay NaN.
+  ~LaunchGroup();
+  LaunchGroup(const LaunchGroup&) = delete;
+  LaunchGroup& operator=(const LaunchGroup&) = delete;
+
+  // Throws what cuda_totals() throws.
+  void launch();
+
+ private:
+  class Collected;
+  friend PendingScalars cuda_totals(const at::Tensor& tensor, double eps);
+
+  std::unique_ptr<Collected> collected_;  // null: within another group
+};
+
+// Starts to compile the kernel for tensors of this device and element type on another thread, so that no step
+// waits for it.
+void prepare_cuda_totals(const at::Tensor& like);
+// Waits until nothing is being compiled any more: the process must not end before.
+void finish_preparing_cuda_totals();
+
+// Why tensors of a CUDA device are read by torch's ops; "" if they are not, as far as is known. Any thread.
+std::string cuda_totals_problem();
+
+// Throws if what is queued for the device now would become part of a CUDA graph, which would then read the
+// tensor in each replay. Does nothing for other devices.
+void require_no_capture(const c10::Device& device);
+
+}  // namespace gradmon

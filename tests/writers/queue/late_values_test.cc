@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: Apache-2.0
+// Records whose values come after them.
+#include "writers/queue/late_values.h"
+
+#include <atomic>
+#include <chrono>
+#include <memory>
+#include <mutex>
+#include <thread>
+
+#include "control/debian_version.h"
+#include "tests/writers/sample_records.h"
+#include "writers/queue/writer_thread.h"
+#include "writers/sinks/memory_sink.h"
+#include GRADMON_CATCH_HEADER
+
+using namespace gradmon;
+using namespace std::chrono_literals;
+
+namespace {
+
+// Ready when it is told so. The value is ten times the index; the row with index 1 has none.
+class FakeLateValues : public LateValues {
+ public:
+  bool ready() noexcept override {
+    ++asked;
+    return is_ready;
+  }
+  bool complete(Record& record) noexcept override {
+    if (record.values[0] == 1) return false;
+    record.mask = static_cast<ValueMask>(record.mask & ~kLate);
+    record.values[static_cast<std::size_t>(Op::norm)] = 10 * record.values[0];
+    return true;
+  }
+
+  std::atomic<bool> is_ready{false};
+  std::atomic<int> asked{0};
+};
+
+class KeptRows : public Sink {
+ public:
+  explicit KeptRows(std::shared_ptr<std::vector<Record>> rows) : rows_(std::move(rows)) {}
+  const char* name() const override { return "kept"; }
+  tl::expected<void, SinkError> begin_revision(const Layout&) override { return {}; }
+  tl::expected<void, SinkError> write_step(Step, const std::vector<Record>& records) override {
+    rows_->insert(rows_->end(), records.begin(), records.end());
+    return {};
+  }
+  tl::expected<void, SinkError> flush() override { return {}; }
+
+ private:
+  const std::shared_ptr<std::vector<Record>> rows_;
+};
+
+// A writer thread and what it has written, to be read once it has stopped.
+struct LateWriting {
+  const std::shared_ptr<std::vector<Record>> written = std::make_shared<std::vector<Record>>();
+  const std::shared_ptr<FakeLateValues> late = std::make_shared<FakeLateValues>();
+  const std::shared_ptr<RecordQueue> queue =
+      std::make_shared<RecordQueue>(QueueOptions{1024, Overflow::block, 60s});
+  WriterThread writer{queue, [](Revision, Step) {}};
+
+  LateWriting() {
+    std::vector<std::unique_ptr<Sink>> sinks;
+    sinks.push_back(std::make_unique<KeptRows>(written));
+    Layout layout;
+    layout.revision = Revision{1};
+    writer.begin_revision(layout, std::move(sinks));
+  }
+
+  void push(std::int64_t step, std::uint64_t sequence, int index) {
+    Record record = plain_record(step, sequence);
+    if (index >= 0) {
+      record.mask |= kLate;
+      record.values[0] = index;
+    }
+    queue->push(record);
+  }
+};
+
+}  // namespace
+
+TEST_CASE("the writer thread waits for late values and nobody else does") {
+  LateWriting writing;
+  writing.queue->begin_step();
+  writing.push(1, 0, 0);
+  writing.push(1, 1, -1);
+  writing.push(1, 2, 1);
+  writing.push(1, 3, 2);
+  writing.queue->set_late_values(writing.late);
+  CHECK(writing.queue->end_step(Revision{1}, Step{1}) == 4);
+  writing.queue->begin_step();
+  writing.push(2, 0, -1);
+  CHECK(writing.queue->end_step(Revision{1}, Step{2}) == 1);
+  while (writing.late->asked < 3) std::this_thread::sleep_for(1ms);
+  CHECK(writing.writer.status().written == 0);
+  writing.late->is_ready = true;
+  REQUIRE(writing.writer.stop(60s));
+  const std::vector<Record>& rows = *writing.written;
+  REQUIRE(rows.size() == 4);
+  CHECK(rows[0].values[static_cast<std::size_t>(Op::norm)] == 0);
+  CHECK(rows[1].sequence == 1);
+  CHECK(rows[2].sequence == 3);
+  CHECK(rows[2].values[static_cast<std::size_t>(Op::norm)] == 20);
+  CHECK(rows[3].step == 2);
+  for (const Record& row : rows) CHECK((row.mask & kLate) == 0);
+  CHECK(writing.writer.status().lost == 0);
+}
+
+TEST_CASE("late values of a step that does not count are not waited for") {
+  LateWriting writing;
+  writing.queue->begin_step();
+  writing.push(1, 0, 0);
+  writing.queue->set_late_values(writing.late);
+  writing.queue->drop_step(Revision{1}, Step{1});
+  REQUIRE(writing.writer.stop(60s));
+  CHECK(writing.late->asked == 0);
+  CHECK(writing.written->empty());
+}
+
+TEST_CASE("a writer thread that waits for late values in vain gives up when it is abandoned") {
+  LateWriting writing;
+  writing.queue->begin_step();
+  writing.push(1, 0, 0);
+  writing.push(1, 1, -1);
+  writing.queue->set_late_values(writing.late);
+  writing.queue->end_step(Revision{1}, Step{1});
+  while (writing.late->asked < 1) std::this_thread::sleep_for(1ms);
+  WriterThread::StopTimeout timeout;
+  timeout.stalled = timeout.in_all = 50ms;
+  CHECK_FALSE(writing.writer.stop(timeout));
+  CHECK(writing.writer.abandoned_output().all_rows() == 2);
+  // The thread ends by itself: it lets go of the values.
+  while (writing.late.use_count() > 1) std::this_thread::sleep_for(1ms);
+  CHECK(writing.written->empty());
+}
