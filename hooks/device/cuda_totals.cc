@@ -133,7 +133,7 @@ struct Queue {
   const Kernels* kernels = nullptr;  // of the type; null: none is queued
   std::vector<TensorPart> parts;
   unsigned chunks = 0;
-  std::vector<at::Tensor> tensors;  // keeps them alive; empty: nobody writes them before the launch
+  std::vector<at::Tensor> tensors;  // keeps them alive until the launch
 
   void clear() {
     parts.clear();
@@ -229,15 +229,16 @@ class Engine {
   }
 
   std::string problem() const {
-    const std::lock_guard lock(mutex_);
+    const std::lock_guard lock(problem_mutex_);
     return problem_;
   }
 
   // Null: torch's ops must read such tensors.
   const Kernels* kernels(int ordinal, std::size_t type) {
-    const Kernels& kernels = prepare(ordinal, type).get();  // lives as long as the engine
+    const std::shared_future<Kernels> loading = prepare(ordinal, type);
+    const Kernels& kernels = loading.get();  // lives as long as the engine
     if (kernels.problem.empty()) return &kernels;
-    const std::lock_guard lock(mutex_);
+    const std::lock_guard lock(problem_mutex_);
     problem_ = kernels.problem;
     return nullptr;
   }
@@ -317,11 +318,12 @@ class Engine {
             "launching the kernel of the statistics");
   }
 
+  mutable std::mutex problem_mutex_;
+  std::string problem_;  // Guarded by problem_mutex_: whoever asks must not wait for a launch.
   mutable std::mutex mutex_;
   // Guarded by mutex_.
   std::map<std::pair<int, std::size_t>, std::shared_future<Kernels>> loading_;  // by device and type
   std::map<std::pair<c10::DeviceIndex, c10::StreamId>, std::unique_ptr<Lane>> lanes_;
-  std::string problem_;
   device::Launch<1> one_{};
   device::Launch<kMostTensors> many_{};
 };

@@ -5,8 +5,10 @@
 #include <c10/core/GradMode.h>
 #include <torch/library.h>
 
+#include <algorithm>
+#include <array>
+#include <cstddef>
 #include <cstdint>
-#include <limits>
 #include <map>
 #include <mutex>
 #include <string>
@@ -16,6 +18,7 @@
 #include "hooks/device/cuda_totals.h"
 #include "hooks/device/device_batch.h"
 #include "hooks/device/device_stats.h"
+#include "hooks/stats/stats_reference.h"
 
 namespace gradmon {
 namespace {
@@ -84,6 +87,25 @@ at::Tensor take(std::int64_t handle) {
   return rows;
 }
 
+// min, max, sum, sum of squares, NaN, zeros of a contiguous tensor in CPU memory, by the scalar loop.
+at::Tensor reference(const at::Tensor& tensor, double eps) {
+  const auto type = tensor.scalar_type() == at::kFloat    ? FloatType::float32
+                    : tensor.scalar_type() == at::kDouble ? FloatType::float64
+                    : tensor.scalar_type() == at::kHalf   ? FloatType::float16
+                                                          : FloatType::bfloat16;
+  const PartialStats stats =
+      reference_stats(type, tensor.data_ptr(), static_cast<std::size_t>(tensor.numel()), eps);
+  at::Tensor row = at::empty({6}, at::kDouble);
+  const std::array<double, 6> values{stats.min,
+                                     stats.max,
+                                     stats.sum,
+                                     stats.sum_squares,
+                                     static_cast<double>(stats.nans),
+                                     static_cast<double>(stats.zeros)};
+  std::copy(values.begin(), values.end(), row.data_ptr<double>());
+  return row;
+}
+
 std::vector<std::string> ops() {
   std::vector<std::string> names;
   for (const Statistic& statistic : kStatistics) names.emplace_back(statistic.name);
@@ -95,6 +117,7 @@ TORCH_LIBRARY(gradmon_device, library) {
   library.def("ready(int handle) -> bool", ready);
   library.def("by_kernel(int handle) -> int", by_kernel);
   library.def("take(int handle) -> Tensor", take);
+  library.def("reference(Tensor tensor, float eps) -> Tensor", reference);
   library.def("ops() -> str[]", ops);
   library.def("problem() -> str", cuda_totals_problem);
 }

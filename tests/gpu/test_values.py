@@ -126,6 +126,25 @@ def test_torch_ops_agree(dtype: torch.dtype) -> None:
         check(row, tensor)
 
 
+@pytest.mark.parametrize("dtype", TYPES[:4], ids=str)
+def test_scalar_reference_agrees(dtype: torch.dtype) -> None:
+    """The CPU's loop, of one element after the other."""
+    tensors = [values(size, dtype, size) for size in (1, 100, 70_001)]
+    tensors.append(torch.tensor([1.0, math.nan, -math.inf, 0.0], device="cuda").to(dtype))
+    for row, tensor in zip(Started(tensors).rows(), tensors):
+        found = torch.ops.gradmon_device.reference(tensor.cpu(), 1e-8).tolist()
+        least, greatest, total, squares, nans, zeros = found
+        assert row["nans"] == nans and row["zeros"] == zeros / tensor.numel()
+        assert nans or (row["min"] == least and row["max"] == greatest)
+        assert same(row["norm"], math.sqrt(squares)) or math.isclose(
+            row["norm"], math.sqrt(squares), rel_tol=1e-6
+        )
+        magnitudes = float(tensor.double().abs().sum())
+        assert same(row["mean"], total / tensor.numel()) or (
+            abs(row["mean"] * tensor.numel() - total) <= 1e-6 * magnitudes
+        )
+
+
 def test_accuracy_of_many_elements() -> None:
     """2^30 of float32: sums and norms right to 1e-6; the same bits in each run."""
     tensor = torch.rand(1 << 30, device="cuda")
