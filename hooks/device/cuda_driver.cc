@@ -63,9 +63,9 @@ std::string CudaDriver::describe(Status status) const {
 bool CudaDriver::is_capturing(int device) const {
   void* stream = nullptr;
   if (current_stream(device, &stream) != 0) return false;
+  constexpr Status kAnotherStreamIs = 906;  // the answer for the default stream
   int status = 0;
-  // The default stream cannot be asked while another one is captured.
-  return cuStreamIsCapturing(static_cast<Stream>(stream), &status) != 0 || status != 0;
+  return cuStreamIsCapturing(static_cast<Stream>(stream), &status) == kAnotherStreamIs || status != 0;
 }
 
 CaptureUndisturbed::CaptureUndisturbed() {

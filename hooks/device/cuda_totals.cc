@@ -34,12 +34,10 @@ using device::TensorPart;
 using device::Totals;
 
 constexpr std::size_t kMostTensors = GRADMON_TENSORS;
-constexpr unsigned kLeastTiles = 4;     // of a chunk
-constexpr unsigned kMostChunks = 4096;  // of a tensor
 constexpr unsigned kMostLaunchChunks = 32768;
 constexpr unsigned kResultsInBlock = 1024;
 constexpr std::size_t kMostLanes = 64;
-static_assert(kMostLaunchChunks >= kMostChunks);
+static_assert(kMostLaunchChunks >= device::kMostChunks);
 
 // Element types by their names in totals_kernel.cu.
 constexpr std::array<const char*, 8> kTypes = {"Float32",    "Float64",       "Float16",
@@ -116,13 +114,17 @@ Kernels load_kernels(const CudaDriver& driver, int ordinal, std::size_t type) {
   require(driver, driver.cuDeviceGetAttribute(&major, CudaDriver::kComputeMajor, device), "its capability");
   require(driver, driver.cuDeviceGetAttribute(&minor, CudaDriver::kComputeMinor, device), "its capability");
   require(driver, driver.cuDriverGetVersion(&version), "the driver's version");
-  const CompiledKernel compiled = compile_totals_kernel(kTypes[type], major, minor, version);
+  CompiledKernel compiled = compile_totals_kernel(kTypes[type], major, minor, version);
   if (compiled.image.empty()) return {nullptr, nullptr, nullptr, 0, compiled.why};
   kernels.tensors = std::min<unsigned>(compiled.tensors, kMostTensors);
   require(driver, driver.cuDevicePrimaryCtxRetain(&kernels.context, device), "the device's context");
   const ContextInScope scope(driver, kernels.context);
   CudaDriver::Module module = nullptr;
-  require(driver, driver.cuModuleLoadData(&module, compiled.image.data()), "loading the kernel");
+  if (driver.cuModuleLoadData(&module, compiled.image.data()) != 0) {  // What was kept may be damaged.
+    compiled = compile_totals_kernel(kTypes[type], major, minor, version, KeptKernel::ignored);
+    if (compiled.image.empty()) return {nullptr, nullptr, nullptr, 0, compiled.why};
+    require(driver, driver.cuModuleLoadData(&module, compiled.image.data()), "loading the kernel");
+  }
   require(driver, driver.cuModuleGetFunction(&kernels.one, module, "gradmon_one"), "gradmon_one");
   require(driver, driver.cuModuleGetFunction(&kernels.many, module, "gradmon_many"), "gradmon_many");
   return kernels;
@@ -194,11 +196,8 @@ TensorPart part_of(const at::Tensor& tensor, unsigned result) {
   TensorPart part{};
   part.data = tensor.data_ptr();
   part.count = static_cast<unsigned long long>(tensor.numel());
-  const std::uint64_t tiles = (tensor.numel() * tensor.element_size() + kTileBytes - 1) / kTileBytes;
-  part.chunk_tiles =
-      static_cast<unsigned>(std::max<std::uint64_t>(kLeastTiles, (tiles + kMostChunks - 1) / kMostChunks));
-  part.chunks = static_cast<unsigned>((tiles + part.chunk_tiles - 1) / part.chunk_tiles);
   part.result = result;
+  device::divide(part, static_cast<unsigned>(tensor.element_size()));
   return part;
 }
 
@@ -246,21 +245,16 @@ class Engine {
   // Null: there are too many streams.
   Lane* lane(const c10::Device& device) {
     const c10::Stream stream = c10::impl::VirtualGuardImpl(device.type()).getStream(device);
-    const std::lock_guard lock(mutex_);
     const auto key = std::make_pair(device.index(), stream.id());
-    const auto known = lanes_.find(key);
-    if (known != lanes_.end()) return known->second.get();
-    if (lanes_.size() >= kMostLanes) return nullptr;
-    void* handle = nullptr;
-    if (CudaDriver::find()->current_stream(device.index(), &handle) != 0) return nullptr;
-    const PlainTorch plain;
-    const CaptureUndisturbed undisturbed;
-    const auto bytes =
-        static_cast<std::int64_t>(kMostLaunchChunks * sizeof(Totals) + kMostTensors * sizeof(unsigned));
-    at::Tensor workspace = at::zeros({bytes}, at::TensorOptions(at::kByte).device(device));
-    auto lane = std::make_unique<Lane>(
-        Lane{device, stream, static_cast<CudaDriver::Stream>(handle), std::move(workspace), {}, {}});
-    return lanes_.emplace(key, std::move(lane)).first->second.get();
+    {
+      const std::lock_guard lock(mutex_);
+      const auto known = lanes_.find(key);
+      if (known != lanes_.end()) return known->second.get();
+      if (lanes_.size() >= kMostLanes) return nullptr;
+    }
+    auto lane = new_lane(device, stream);  // Without the lock: torch's allocator may call into Python.
+    const std::lock_guard lock(mutex_);
+    return lane ? lanes_.try_emplace(key, std::move(lane)).first->second.get() : nullptr;
   }
 
   // Where the result of one more tensor goes; NaN until its launch.
@@ -299,6 +293,18 @@ class Engine {
     }
   }
 
+  static std::unique_ptr<Lane> new_lane(const c10::Device& device, const c10::Stream& stream) {
+    void* handle = nullptr;
+    if (CudaDriver::find()->current_stream(device.index(), &handle) != 0) return nullptr;
+    const PlainTorch plain;
+    const CaptureUndisturbed undisturbed;
+    const auto bytes =
+        static_cast<std::int64_t>(kMostLaunchChunks * sizeof(Totals) + kMostTensors * sizeof(unsigned));
+    at::Tensor workspace = at::zeros({bytes}, at::TensorOptions(at::kByte).device(device));
+    return std::make_unique<Lane>(
+        Lane{device, stream, static_cast<CudaDriver::Stream>(handle), std::move(workspace), {}, {}});
+  }
+
   template <typename Launch>
   static void launch_as(Launch& launch, CudaDriver::Function function, const Kernels& kernels,
                         const Lane& lane, const Queue& queue, const ResultBlock& block, double eps) {
@@ -330,8 +336,11 @@ class Engine {
 
 // A tensor that is freed after this is not reused for another stream's work until the kernel has read it.
 void keep_for(const at::Tensor& tensor, const c10::Stream& stream) {
-  c10::impl::VirtualGuardImpl(tensor.device().type())
-      .recordDataPtrOnStream(tensor.storage().data_ptr(), stream);
+  try {
+    c10::impl::VirtualGuardImpl(tensor.device().type())
+        .recordDataPtrOnStream(tensor.storage().data_ptr(), stream);
+  } catch (const c10::Error&) {  // Memory of another library, which torch does not free.
+  }
 }
 
 }  // namespace
@@ -423,11 +432,10 @@ void finish_preparing_cuda_totals() { Engine::instance().finish_preparing(); }
 
 std::string cuda_totals_problem() { return Engine::instance().problem(); }
 
-void require_no_capture(const c10::Device& device) {
-  if (!device.is_cuda()) return;
-  const CudaDriver* const driver = CudaDriver::find();
-  if (driver != nullptr && driver->is_capturing(device.index()))
-    throw std::runtime_error("it is captured into a CUDA graph, whose replays run no hooks");
+std::string why_captured(const c10::Device& device) {
+  const CudaDriver* const driver = device.is_cuda() ? CudaDriver::find() : nullptr;
+  if (driver == nullptr || !driver->is_capturing(device.index())) return "";
+  return "it is captured into a CUDA graph, whose replays run no hooks";
 }
 
 }  // namespace gradmon

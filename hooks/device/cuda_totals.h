@@ -56,8 +56,8 @@ void finish_preparing_cuda_totals();
 // Why tensors of a CUDA device are read by torch's ops; "" if they are not, as far as is known. Any thread.
 std::string cuda_totals_problem();
 
-// Throws if what is queued for the device now would become part of a CUDA graph, which would then read the
-// tensor in each replay. Does nothing for other devices.
-void require_no_capture(const c10::Device& device);
+// Not empty, but the reason, if what is queued for the device now would become part of a CUDA graph, which
+// would then read the tensor in each replay. Any thread.
+std::string why_captured(const c10::Device& device);
 
 }  // namespace gradmon

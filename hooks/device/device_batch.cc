@@ -6,11 +6,21 @@
 #include <cstddef>
 #include <utility>
 
+#include "hooks/device/cuda_totals.h"
+
 namespace gradmon {
 
 void DeviceBatch::add(PendingScalars numbers) { numbers_.push_back(std::move(numbers)); }
 
 void DeviceBatch::clear() { numbers_.clear(); }
+
+std::string DeviceBatch::why_not_now() const {
+  for (const PendingScalars& one : numbers_) {
+    if (!one->stream) continue;
+    if (std::string why = why_captured(one->stream->device()); !why.empty()) return why;
+  }
+  return "";
+}
 
 FetchedBatch DeviceBatch::fetch() {
   const c10::NoGradGuard no_grad;

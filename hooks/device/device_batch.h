@@ -3,6 +3,7 @@
 #pragma once
 
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "hooks/device/device_fetch.h"
@@ -30,6 +31,8 @@ class DeviceBatch {
  public:
   void add(PendingScalars numbers);
   void clear();
+  // Why the numbers cannot be fetched now: why_captured() of a device. "": they can.
+  std::string why_not_now() const;
 
   // Starts to fetch the numbers as fetch_numbers() does, and empties the batch. Throws what torch throws.
   FetchedBatch fetch();

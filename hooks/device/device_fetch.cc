@@ -3,6 +3,7 @@
 
 #include <ATen/ops/empty.h>
 #include <ATen/ops/stack.h>
+#include <c10/core/DeviceGuard.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 
 #include <algorithm>
@@ -71,11 +72,28 @@ void start_copy(DeviceShare& share, const std::vector<QueuedNumbers>& queued) {
 
 }  // namespace
 
-bool HostNumbers::ready() const {
-  const CaptureUndisturbed undisturbed;
-  while (!events_.empty() && events_.back().query()) events_.pop_back();
-  return events_.empty();
+AwaitedEvents::~AwaitedEvents() {
+  while (!events_.empty()) {
+    const c10::OptionalDeviceGuard guard(events_.back().device());
+    events_.pop_back();
+  }
 }
+
+void AwaitedEvents::record(const c10::Stream& stream) {
+  events_.emplace_back(stream.device_type()).record(stream);
+}
+
+bool AwaitedEvents::passed() {
+  while (!events_.empty()) {
+    const c10::OptionalDeviceGuard guard(events_.back().device());
+    const CaptureUndisturbed undisturbed;
+    if (!events_.back().query()) return false;
+    events_.pop_back();
+  }
+  return true;
+}
+
+bool HostNumbers::ready() const { return events_.passed(); }
 
 void HostNumbers::wait() const {
   while (!ready()) std::this_thread::sleep_for(kPause);
@@ -105,7 +123,7 @@ HostNumbers fetch_numbers(const std::vector<QueuedNumbers>& queued) {
     fetched.written_.push_back(queued[i].on_host);
     note_stream(queued[i].stream);
   }
-  for (const c10::Stream& stream : streams) fetched.events_.emplace_back(stream.device_type()).record(stream);
+  for (const c10::Stream& stream : streams) fetched.events_.record(stream);
   return fetched;
 }
 

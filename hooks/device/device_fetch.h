@@ -20,6 +20,23 @@ struct QueuedNumbers {
   std::shared_ptr<const double> on_host = {};
 };
 
+// Events that have been recorded. Their device is the current one while they are asked and destroyed:
+// otherwise the thread would get a context on its own current device, which takes half a gigabyte of that.
+class AwaitedEvents {
+ public:
+  AwaitedEvents() = default;
+  AwaitedEvents(AwaitedEvents&&) = default;
+  AwaitedEvents& operator=(AwaitedEvents&&) = default;
+  ~AwaitedEvents();
+
+  void record(const c10::Stream& stream);
+  // Whether all have passed. Throws what torch throws.
+  bool passed();
+
+ private:
+  std::vector<c10::Event> events_;  // that have not passed
+};
+
 // The numbers of several tensors, as doubles, on their way to CPU memory. One thread at a time, any thread.
 class HostNumbers {
  public:
@@ -36,7 +53,7 @@ class HostNumbers {
   std::vector<at::Tensor> memory_;
   std::vector<std::shared_ptr<const double>> written_;
   std::vector<const double*> places_;
-  mutable std::vector<c10::Event> events_;
+  mutable AwaitedEvents events_;
 };
 
 // Starts to fetch the numbers. Those of one device that are no `on_host` must have equal sizes. For each

@@ -149,24 +149,23 @@ std::string read_file(const fs::path& path) {
   return file ? bytes.str() : "";
 }
 
-// Several processes may do this at once. A cache that cannot be written only costs time.
+// Several threads, processes and hosts may do this at once. A cache that cannot be written only costs time.
 void keep_file(const fs::path& path, const std::string& bytes) {
   std::error_code failed;
   fs::create_directories(path.parent_path(), failed);
-  const fs::path draft = path.string() + "." + std::to_string(::getpid());
-  {
-    std::ofstream file(draft, std::ios::binary);
-    file << bytes;
-    file.flush();
-    if (!file) failed = std::make_error_code(std::errc::io_error);
-  }
-  if (!failed) fs::rename(draft, path, failed);
-  if (failed) fs::remove(draft, failed);
+  std::string draft = path.string() + ".XXXXXX";
+  const int file = ::mkstemp(draft.data());
+  if (file < 0) return;
+  const bool whole = ::write(file, bytes.data(), bytes.size()) == static_cast<ssize_t>(bytes.size());
+  const bool closed = ::close(file) == 0;
+  if (whole && closed) fs::rename(draft, path, failed);
+  if (!whole || !closed || failed) fs::remove(draft, failed);
 }
 
 }  // namespace
 
-CompiledKernel compile_totals_kernel(const std::string& type, int major, int minor, int driver_version) {
+CompiledKernel compile_totals_kernel(const std::string& type, int major, int minor, int driver_version,
+                                     KeptKernel use) {
   CompiledKernel kernel;
   const std::string architecture = std::to_string(10 * major + minor);
   if (major < kLeastMajor) {
@@ -190,7 +189,7 @@ CompiledKernel compile_totals_kernel(const std::string& type, int major, int min
   const fs::path folder = cache_folder();
   const fs::path kept = folder / ("totals-" + hash_of_source() + "-" + type + "-sm_" + architecture + "-" +
                                   std::to_string(nvrtc.version) + "-" + std::to_string(kernel.tensors));
-  if (!folder.empty()) kernel.image = read_file(kept);
+  if (!folder.empty() && use == KeptKernel::used) kernel.image = read_file(kept);
   if (!kernel.image.empty()) return kernel;
   const Program program(nvrtc);
   if (program.compile({"--gpu-architecture=sm_" + architecture, "--std=c++17", "-DGRADMON_TYPE=" + type,

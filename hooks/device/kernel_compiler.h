@@ -2,6 +2,7 @@
 // Compiles totals_kernel.cu for a CUDA device with NVRTC, which is found at run time.
 #pragma once
 
+#include <cstdint>
 #include <string>
 
 namespace gradmon {
@@ -13,10 +14,14 @@ struct CompiledKernel {
   std::string made_with;  // "NVRTC 13.0"
 };
 
+// What an earlier process has kept in the cache.
+enum class KeptKernel : std::uint8_t { used, ignored };
+
 // The functions gradmon_one and gradmon_many for the element type `type`, a name of totals_kernel.cu
 // ("Float32"), for compute capability `major`.`minor` and a driver of `driver_version` (13000: CUDA 13.0).
 // Looks first in the cache, a folder of the user's (`$XDG_CACHE_HOME`, otherwise `~/.cache`). Takes half a
 // second if the cache has none. Any thread.
-CompiledKernel compile_totals_kernel(const std::string& type, int major, int minor, int driver_version);
+CompiledKernel compile_totals_kernel(const std::string& type, int major, int minor, int driver_version,
+                                     KeptKernel kept = KeptKernel::used);
 
 }  // namespace gradmon

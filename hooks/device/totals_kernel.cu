@@ -210,37 +210,26 @@ __device__ Totals sum_of_block(Totals own) {
   return own;
 }
 
-// Reads a chunk of a tensor. Numbers before the first whole vector of 16 bytes belong to the first chunk,
-// those after the last to the last.
 template <typename T>
 __device__ Totals totals_of_chunk(const TensorPart& part, unsigned chunk, double eps, float threshold) {
   constexpr unsigned kSize = T::kBytes;
-  constexpr unsigned kInVector = 16 / kSize;
+  const ChunkRange range = range_of(part, chunk, kSize);
   const char* data = static_cast<const char*>(part.data);
-  const auto before =
-      static_cast<unsigned>((16 - reinterpret_cast<unsigned long long>(data) % 16) % 16 / kSize);
-  const unsigned long long head = before < part.count ? before : part.count;
-  const unsigned long long vectors = (part.count - head) / kInVector;
-  const unsigned long long chunk_vectors = part.chunk_tiles * (kTileBytes / 16ULL);
-  const unsigned long long begin = chunk * chunk_vectors;
-  const bool last = chunk + 1 == part.chunks;
-  const unsigned long long end = last ? vectors : begin + chunk_vectors;
-  const char* body = data + head * kSize;
+  const char* body = data + range.head * kSize;
 
   Tally<T> tally;
-  unsigned long long i = begin + threadIdx.x;
-  for (; i + (kLoads - 1) * kThreads < end; i += kLoads * kThreads) {
+  unsigned long long i = range.first_vector + threadIdx.x;
+  for (; i + (kLoads - 1) * kThreads < range.end_vector; i += kLoads * kThreads) {
     uint4 loaded[kLoads];
 #pragma unroll
     for (int k = 0; k < kLoads; ++k) loaded[k] = load(body + (i + k * kThreads) * 16);
 #pragma unroll
     for (int k = 0; k < kLoads; ++k) tally.take_vector(loaded[k], eps, threshold);
   }
-  for (; i < end; i += kThreads) tally.take_vector(load(body + i * 16), eps, threshold);
-  if (chunk == 0 && threadIdx.x < head) tally.take_one(data + threadIdx.x * kSize, eps, threshold);
-  const unsigned long long tail = head + vectors * kInVector;
-  if (last && tail + threadIdx.x < part.count)
-    tally.take_one(data + (tail + threadIdx.x) * kSize, eps, threshold);
+  for (; i < range.end_vector; i += kThreads) tally.take_vector(load(body + i * 16), eps, threshold);
+  if (chunk == 0 && threadIdx.x < range.head) tally.take_one(data + threadIdx.x * kSize, eps, threshold);
+  if (chunk + 1 == part.chunks && range.tail + threadIdx.x < part.count)
+    tally.take_one(data + (range.tail + threadIdx.x) * kSize, eps, threshold);
   return {tally.min, tally.max, tally.sum, tally.sum_squares, double(tally.nans), double(tally.zeros)};
 }
 

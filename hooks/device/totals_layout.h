@@ -44,5 +44,45 @@ struct Launch {
 constexpr int kThreads = 256;
 constexpr int kLoads = 4;                                // of 16 bytes, in flight in each thread
 constexpr unsigned kTileBytes = kThreads * kLoads * 16;  // that a block reads at once
+constexpr unsigned kLeastTiles = 4;                      // of a chunk
+constexpr unsigned kMostChunks = 4096;                   // of a tensor
+
+#ifdef __CUDACC__
+#define GRADMON_BOTH __device__ inline
+#else
+#define GRADMON_BOTH inline
+#endif
+
+// Sets the numbers of chunks and tiles, which depend on the tensor's size alone.
+GRADMON_BOTH void divide(TensorPart& part, unsigned element_bytes) {
+  const unsigned long long tiles = (part.count * element_bytes + kTileBytes - 1) / kTileBytes;
+  const unsigned long long least = (tiles + kMostChunks - 1) / kMostChunks;
+  part.chunk_tiles = static_cast<unsigned>(least < kLeastTiles ? kLeastTiles : least);
+  part.chunks = static_cast<unsigned>((tiles + part.chunk_tiles - 1) / part.chunk_tiles);
+}
+
+// What a chunk consists of: elements before the first whole vector of 16 bytes, which belong to the first
+// chunk, whole vectors, counted from `head`, and elements after the last vector, which belong to the last.
+struct ChunkRange {
+  unsigned head;  // elements before the first vector of the tensor, also in the other chunks
+  unsigned long long first_vector;
+  unsigned long long end_vector;
+  unsigned long long tail;  // the first element after the last vector of the tensor
+};
+
+GRADMON_BOTH ChunkRange range_of(const TensorPart& part, unsigned chunk, unsigned element_bytes) {
+  const auto address = reinterpret_cast<unsigned long long>(part.data);
+  const unsigned in_vector = 16 / element_bytes;
+  const auto before = static_cast<unsigned>((16 - address % 16) % 16 / element_bytes);
+  ChunkRange range{};
+  range.head = before < part.count ? before : static_cast<unsigned>(part.count);
+  const unsigned long long vectors = (part.count - range.head) / in_vector;
+  const unsigned long long chunk_vectors = part.chunk_tiles * (kTileBytes / 16ULL);
+  range.first_vector = chunk * chunk_vectors;
+  range.end_vector = range.first_vector + chunk_vectors;
+  if (range.end_vector > vectors) range.end_vector = vectors;
+  range.tail = range.head + vectors * in_vector;
+  return range;
+}
 
 }  // namespace gradmon::device

@@ -146,12 +146,14 @@ class GradientHooks::Slot {
           delivered_ = delivered_ || watched_.gradient_source == UnreducedSource::delivered;
           return;
         }
-        const bool took_part = delivered_ || watched_.gradient_source == UnreducedSource::delivered;
+        const bool is_proof = watched_.gradient_source == UnreducedSource::delivered;
+        const bool took_part = delivered_ || is_proof;
+        const bool certain = took_part_for_certain() || is_proof;
         GradientDelivery& delivery = micro_batch_delivery();
         // With a version of its own: on a thread of its own gloo may write other parts of an engine's buffer.
         take(delivery, gradient.variable_data());
         delivered_ = took_part || (delivery.reading.has_value && !has_only_zeros(delivery.reading.stats));
-        if (!took_part && delivery.reading.pending) undecided_.push_back(delivery.reading.pending);
+        if (!certain && delivery.reading.pending) undecided_.push_back(delivery.reading.pending);
       });
     });
   }

@@ -47,8 +47,9 @@ void SignAgreementProbe::write_rows(RowWriter& rows) {
         rows.count_not_applicable(Kind::other, parameter.name, "its optimizer keeps no momentum");
         break;
       case Outcome::not_comparable:
-        rows.count_not_applicable(Kind::other, parameter.name,
-                                  "gradient and momentum differ in size, or are complex, sparse or freed");
+        rows.count_not_applicable(
+            Kind::other, parameter.name,
+            "gradient and momentum differ in size, or are complex, sparse, freed or captured");
         break;
     }
   }

@@ -67,18 +67,22 @@ std::optional<DeviceScalars::Values> LateRows::values_of(const LateRow& row) con
 
 bool LateRows::complete(Record& record) noexcept {
   if (!fetched_) fetch();
-  if (values_.empty()) return false;
   const LateRow& row = rows_[static_cast<std::size_t>(record.values[0])];
-  const auto values = values_of(row);
-  if (!values) {
-    missing_->count(row.name, row.why_absent);
+  try {
+    const auto values = values_.empty() ? std::nullopt : values_of(row);
+    if (!values) {
+      missing_->count(row.name, values_.empty() ? "the device has failed" : row.why_absent);
+      return false;
+    }
+    record.mask = static_cast<ValueMask>(record.mask & ~kLate);
+    record.values[0] = row.first;
+    for (std::size_t k = 0; k < row.count; ++k) record.values[row.places[k]] = (*values)[k];
+    unscale(record.values, row.scale);
+    return is_row(row);
+  } catch (const std::exception& error) {
+    missing_->count(row.name, error.what());
     return false;
   }
-  record.mask = static_cast<ValueMask>(record.mask & ~kLate);
-  record.values[0] = row.first;
-  for (std::size_t k = 0; k < row.count; ++k) record.values[row.places[k]] = (*values)[k];
-  unscale(record.values, row.scale);
-  return is_row(row);
 }
 
 }  // namespace gradmon

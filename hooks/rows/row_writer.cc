@@ -47,12 +47,24 @@ void RowWriter::begin_step(Step step) {
 void RowWriter::end_step() {
   if (late_.empty()) return;
   for (std::size_t i = 0; i < held_late_.size(); ++i) LateRows::mark(held_[held_late_[i]], i);
+  if (const std::string why = batch_.why_not_now(); !why.empty()) return leave_out_late(why);
   const auto late = std::make_shared<LateRows>(batch_.fetch(), std::exchange(late_, {}), missing_);
   places_.clear();
   if (!stream_.take_late(late)) complete_here(*late);
   for (const Record& record : held_) enqueue_record(record);
   held_.clear();
   held_late_.clear();
+}
+
+void RowWriter::leave_out_late(const std::string& why) {
+  for (std::size_t i = 0; i < held_.size(); ++i) {
+    if ((held_[i].mask & kLate) == 0) {
+      enqueue_record(held_[i]);
+    } else {
+      count_not_applicable(held_[i].kind, late_[static_cast<std::size_t>(held_[i].values[0])].name, why);
+    }
+  }
+  begin_step(step_);
 }
 
 // Waits for the devices.
@@ -71,8 +83,11 @@ void RowWriter::write(const RowKey& key, const Reading& reading, const std::stri
   const Record record = record_of(key, reading);
   if (reading.pending || !unless_zeros.empty()) {
     LateRow late = statistics_row(record, name);
-    if (!reading.pending) late.count = 0;
-    late.scale = reading.scale;
+    if (reading.pending) {
+      late.scale = reading.scale;
+    } else {
+      late.count = 0;  // The record has its values.
+    }
     hold_for(std::move(late), reading.pending, unless_zeros);
   }
   push(record);

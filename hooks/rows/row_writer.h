@@ -78,6 +78,7 @@ class RowWriter {
   void hold_for(LateRow late, const PendingScalars& pending, const UnlessZeros& unless_zeros);
   std::size_t place_of(const PendingScalars& numbers);
   void complete_here(LateRows& late);
+  void leave_out_late(const std::string& why);
   void push(const Record& record);
   void enqueue_record(const Record& record);
   std::uint32_t shape_id(const std::vector<std::int64_t>& sizes);

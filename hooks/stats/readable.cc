@@ -3,6 +3,8 @@
 
 #include <cstdint>
 
+#include "hooks/device/cuda_totals.h"
+
 namespace gradmon {
 
 bool has_allocated_storage(const at::Tensor& tensor) {
@@ -26,7 +28,7 @@ std::string why_unreadable(const at::Tensor& tensor, std::string_view subject) {
   if (tensor.layout() != at::kStrided) return name + " is not dense";
   if (tensor.numel() == 0) return name + " has no elements";
   if (tensor.is_meta() || !has_allocated_storage(tensor)) return kWithoutMemory;
-  return "";
+  return why_captured(tensor.device());
 }
 
 }  // namespace gradmon

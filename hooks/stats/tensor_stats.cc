@@ -10,6 +10,7 @@
 #include <cstdlib>
 #include <exception>
 #include <limits>
+#include <stdexcept>
 
 #include "hooks/device/cuda_totals.h"
 #include "hooks/device/device_batch.h"
@@ -84,7 +85,7 @@ StartedStats start(const at::Tensor& tensor, double eps) {
     return started;
   }
   if (!has_allocated_storage(tensor)) return started;
-  require_no_capture(tensor.device());
+  if (std::string why = why_captured(tensor.device()); !why.empty()) throw std::runtime_error(why);
 
   const c10::NoGradGuard no_grad;
   const at::Tensor x = plain_values(tensor);

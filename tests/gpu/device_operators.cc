@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <map>
 #include <mutex>
+#include <stdexcept>
 #include <string>
 #include <utility>
 #include <vector>
@@ -45,7 +46,7 @@ std::int64_t start(const std::vector<at::Tensor>& tensors, double eps, bool grou
   DeviceBatch batch;
   const auto read_all = [&] {
     for (const at::Tensor& tensor : tensors) {
-      require_no_capture(tensor.device());
+      if (const std::string why = why_captured(tensor.device()); !why.empty()) throw std::runtime_error(why);
       PendingScalars numbers = kernel ? cuda_totals(tensor, eps) : nullptr;
       started.by_kernel += numbers ? 1 : 0;
       batch.add(numbers ? std::move(numbers) : device_stats(tensor, eps));

@@ -39,6 +39,20 @@ def test_unaligned(dtype: torch.dtype) -> None:
 
 
 @pytest.mark.parametrize("dtype", TYPES, ids=str)
+def test_unaligned_about_the_size_of_chunks(dtype: torch.dtype) -> None:
+    """The vectors of 16 bytes begin after the first few elements: none is in two chunks, none in no tensor."""
+    chunk = 65536 // dtype.itemsize
+    whole = values(3 * chunk + 100, dtype)
+    whole[2 * chunk + 40 :] = math.nan
+    sizes = [count * chunk + more for count in (1, 2) for more in range(9)]
+    tensors = [whole[begin : begin + size] for begin in (1, 2, 3, 7) for size in sizes]
+    started = Started(tensors)
+    assert started.by_kernel == len(tensors)
+    for row, tensor in zip(started.rows(), tensors):
+        check(row, tensor)
+
+
+@pytest.mark.parametrize("dtype", TYPES, ids=str)
 def test_special_values(dtype: torch.dtype) -> None:
     info = torch.finfo(dtype)
     lists = [

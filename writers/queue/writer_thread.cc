@@ -43,7 +43,7 @@ struct WriterThread::State {
   bool handle(Marker& marker);
   void begin(RevisionBegun& begun);
   void write(StepEnded& ended_step);
-  void complete(std::vector<Record>& records, LateValues* late);
+  void await(LateValues* late);
   RetryingSink::Outcome write_to_sinks(Step step, const std::vector<Record>& records,
                                        const std::vector<Histogram>& histograms);
   void take(std::vector<Histogram>& histograms);
@@ -168,12 +168,13 @@ void WriterThread::State::write(StepEnded& ended_step) {
   // The queue may become empty before that many records are found: some may carry another step.
   while (steps.count(ended_step.revision, ended_step.step) < ended_step.records && gather()) {
   }
+  if (ended_step.valid) await(ended_step.late.get());
   // If the thread is abandoned, records still in the queue count as "unknown kind": empty it first.
   while (stopping() && gather()) {
   }
   take(ended_step.histograms);
   std::vector<Record>& records = steps.close(ended_step.revision, ended_step.step);
-  if (ended_step.valid) complete(records, ended_step.late.get());
+  if (ended_step.valid && !is_abandoned()) complete_records(records, ended_step.late.get());
   std::optional<FileToWrite> file;
   RetryingSink::Outcome sum{0, records.size() + ended_step.histograms.size()};
   if (ended_step.valid) {
@@ -187,14 +188,14 @@ void WriterThread::State::write(StepEnded& ended_step) {
   queue->histograms().recycle(std::move(ended_step.histograms));
 }
 
-// Rows whose values are still awaited when the thread is abandoned are lost.
-void WriterThread::State::complete(std::vector<Record>& records, LateValues* late) {
+// Takes records of later steps meanwhile, so that training does not have to wait for places in the queue.
+void WriterThread::State::await(LateValues* late) {
   constexpr std::chrono::microseconds kPause{200};
-  while (late != nullptr && !late->ready()) {
-    if (is_abandoned()) return;
+  while (late != nullptr && !late->ready() && !is_abandoned()) {
+    note_progress();  // The device makes it, as far as anybody knows.
+    gather_up_to(options.most_held);
     std::this_thread::sleep_for(kPause);
   }
-  complete_records(records, late);
 }
 
 // Rows that no sink keeps are lost.

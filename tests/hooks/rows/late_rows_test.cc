@@ -131,6 +131,21 @@ TEST_CASE("a row that depends on other tensors is left out if those are all zero
   CHECK(step.rows.not_applicable() == 0);
 }
 
+TEST_CASE("a factor is divided out once, whether the values come late or only the condition") {
+  LateStep step;
+  const PendingScalars ones = pending_reading(at::full({4}, 1.0)).pending;
+  HookFuse fuse;
+  Reading direct;
+  direct.read(at::full({4}, 6.0), 1e-8, "x", fuse, 3);
+  step.rows.write({Kind::grad_reduced, 0, 0}, direct, "x", {ones});
+  step.rows.write({Kind::grad_reduced, 0, 1}, pending_reading(at::full({4}, 6.0), 3), "x", {ones});
+  step.rows.end_step();
+  std::vector<Record>& records = step.stream.records;
+  complete_records(records, step.stream.late.get());
+  REQUIRE(records.size() == 2);
+  for (const Record& record : records) CHECK(value(record, Op::max) == 2);
+}
+
 TEST_CASE("late values of several tensors are folded into one row") {
   LateStep step;
   HookFuse fuse;

@@ -107,6 +107,23 @@ TEST_CASE("the writer thread waits for late values and nobody else does") {
   CHECK(writing.writer.status().lost == 0);
 }
 
+TEST_CASE("a step may be longer than the queue while the writer thread waits for late values") {
+  LateWriting writing;  // of 1,024 places
+  writing.queue->begin_step();
+  writing.push(1, 0, 0);
+  writing.queue->set_late_values(writing.late);
+  writing.queue->end_step(Revision{1}, Step{1});
+  while (writing.late->asked < 1) std::this_thread::sleep_for(1ms);
+  writing.queue->begin_step();
+  for (std::uint64_t i = 0; i < 5000; ++i) writing.push(2, i, -1);
+  CHECK(writing.queue->end_step(Revision{1}, Step{2}) == 5000);
+  CHECK(writing.queue->dropped() == 0);
+  CHECK(writing.writer.status().last_error.empty());
+  writing.late->is_ready = true;
+  REQUIRE(writing.writer.stop(60s));
+  CHECK(writing.written->size() == 5001);
+}
+
 TEST_CASE("late values of a step that does not count are not waited for") {
   LateWriting writing;
   writing.queue->begin_step();
