@@ -40,7 +40,7 @@ def test_unaligned(dtype: torch.dtype) -> None:
 
 @pytest.mark.parametrize("dtype", TYPES, ids=str)
 def test_unaligned_about_the_size_of_chunks(dtype: torch.dtype) -> None:
-    """The vectors of 16 bytes begin after the first few elements: none is in two chunks, none in no tensor."""
+    """The vectors of 16 bytes begin after the first few elements: none is in two chunks."""
     chunk = 65536 // dtype.itemsize
     whole = values(3 * chunk + 100, dtype)
     whole[2 * chunk + 40 :] = math.nan
