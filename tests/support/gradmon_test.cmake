@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-# gradmon_test(name SOURCES a_test.cc ... LINK target ... [LABELS label ...] [TIMEOUT seconds] [SERIAL] [DISABLED])
-# builds one test binary and registers each of its test cases with ctest. SERIAL: they start many processes, so only
+# gradmon_test(name SOURCES a_test.cc ... LINK target ... [LABELS label ...] [TIMEOUT seconds] [SERIAL] [TOGETHER] [DISABLED])
+# builds one test binary and registers each of its test cases with ctest; TOGETHER: all of them as one test, because
+# each process takes a second to load torch, and the cases take milliseconds. SERIAL: they start many processes, so only
 # one such test case of the build runs at a time, beside tests that are not SERIAL. They begin first (COST): together
 # they take as long as all others.
 find_package(Catch2 REQUIRED)
@@ -17,7 +18,7 @@ set_target_properties(gradmon_catch_main PROPERTIES COMPILE_OPTIONS "-O0;-g0")
 target_link_libraries(gradmon_catch_main PUBLIC Catch2::Catch2)
 
 function(gradmon_test name)
-  cmake_parse_arguments(ARG "SERIAL;DISABLED" "TIMEOUT" "SOURCES;LINK;LABELS" ${ARGN})
+  cmake_parse_arguments(ARG "SERIAL;TOGETHER;DISABLED" "TIMEOUT" "SOURCES;LINK;LABELS" ${ARGN})
   if(NOT ARG_TIMEOUT)
     set(ARG_TIMEOUT 120)
   endif()
@@ -27,6 +28,12 @@ function(gradmon_test name)
   add_executable(${name} ${ARG_SOURCES} $<TARGET_OBJECTS:gradmon_catch_main>)
   target_link_libraries(${name} PRIVATE gradmon_options Catch2::Catch2 ${ARG_LINK})
   set_property(GLOBAL APPEND PROPERTY GRADMON_TEST_BINARIES ${name})
+  if(ARG_TOGETHER)
+    add_test(NAME "${name}: all cases" COMMAND ${name} --warn NoTests)
+    set_tests_properties("${name}: all cases" PROPERTIES LABELS "${name};${ARG_LABELS}" TIMEOUT ${ARG_TIMEOUT}
+      DISABLED "${ARG_DISABLED}")
+    return()
+  endif()
   catch_discover_tests(${name} TEST_PREFIX "${name}: " ${GRADMON_CATCH_ARGS}
     TEST_LIST ${name}_cases
     PROPERTIES TIMEOUT ${ARG_TIMEOUT} ${lock} DISABLED "${ARG_DISABLED}"
