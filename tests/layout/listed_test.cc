@@ -48,6 +48,8 @@ TEST_CASE("a test case that ctest does not run is reported", "[listed]") {
   const auto binary = built("a", {}, {"one", "two: three"});
   CHECK(unlisted_cases({binary}, {"a: one", "a: two: three", "script"}).empty());
   CHECK(unlisted_cases({binary}, {"a: one"}) == Lines{"a: two: three: is not run by ctest"});
+  CHECK(unlisted_cases({binary}, {"a: all cases"}).empty());
+  CHECK(unlisted_cases({binary}, {"b: all cases"}).size() == 2);
 }
 
 TEST_CASE("a ctest entry that is no test case is reported", "[listed]") {
