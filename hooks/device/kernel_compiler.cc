@@ -9,7 +9,6 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
-#include <functional>
 #include <sstream>
 #include <vector>
 
@@ -183,7 +182,6 @@ CompiledKernel compile_totals_kernel(const std::string& type, int major, int min
                  text_of_version(nvrtc.version);
     return kernel;
   }
-  kernel.made_with = "NVRTC " + text_of_version(nvrtc.version);
   kernel.tensors =
       nvrtc.version >= kLargeParameters && driver_version >= kLargeParameters ? kTensors : kTensorsIn4KB;
   const fs::path folder = cache_folder();

@@ -8,10 +8,9 @@
 namespace gradmon {
 
 struct CompiledKernel {
-  std::string image;      // machine code of the device; "" if it could not be compiled
-  unsigned tensors = 0;   // that one launch takes
-  std::string why;        // why there is none
-  std::string made_with;  // "NVRTC 13.0"
+  std::string image;     // machine code of the device; "" if it could not be compiled
+  unsigned tensors = 0;  // that one launch takes
+  std::string why;       // why there is none
 };
 
 // What an earlier process has kept in the cache.

@@ -2,16 +2,15 @@
 // Records whose values come after them.
 #include "writers/queue/late_values.h"
 
-#include <atomic>
 #include <chrono>
+#include <condition_variable>
+#include <future>
 #include <memory>
 #include <mutex>
-#include <thread>
 
 #include "control/debian_version.h"
 #include "tests/writers/sample_records.h"
 #include "writers/queue/writer_thread.h"
-#include "writers/sinks/memory_sink.h"
 #include GRADMON_CATCH_HEADER
 
 using namespace gradmon;
@@ -22,9 +21,13 @@ namespace {
 // Ready when it is told so. The value is ten times the index; the row with index 1 has none.
 class FakeLateValues : public LateValues {
  public:
+  ~FakeLateValues() override { gone_.set_value(); }
+
   bool ready() noexcept override {
-    ++asked;
-    return is_ready;
+    const std::lock_guard lock(mutex_);
+    ++asked_;
+    changed_.notify_all();
+    return ready_;
   }
   bool complete(Record& record) noexcept override {
     if (record.values[0] == 1) return false;
@@ -33,8 +36,29 @@ class FakeLateValues : public LateValues {
     return true;
   }
 
-  std::atomic<bool> is_ready{false};
-  std::atomic<int> asked{0};
+  void set_ready() {
+    const std::lock_guard lock(mutex_);
+    ready_ = true;
+  }
+  int asked() {
+    const std::lock_guard lock(mutex_);
+    return asked_;
+  }
+  // False: nobody has asked so often within a minute.
+  bool wait_until_asked(int times) {
+    std::unique_lock lock(mutex_);
+    return changed_.wait_for(lock, 60s, [&] { return asked_ >= times; });
+  }
+  // Ready once the values are destroyed.
+  std::future<void> gone() { return gone_.get_future(); }
+
+ private:
+  std::promise<void> gone_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  // Guarded by mutex_.
+  bool ready_ = false;
+  int asked_ = 0;
 };
 
 class KeptRows : public Sink {
@@ -55,7 +79,7 @@ class KeptRows : public Sink {
 // A writer thread and what it has written, to be read once it has stopped.
 struct LateWriting {
   const std::shared_ptr<std::vector<Record>> written = std::make_shared<std::vector<Record>>();
-  const std::shared_ptr<FakeLateValues> late = std::make_shared<FakeLateValues>();
+  std::shared_ptr<FakeLateValues> late = std::make_shared<FakeLateValues>();
   const std::shared_ptr<RecordQueue> queue =
       std::make_shared<RecordQueue>(QueueOptions{1024, Overflow::block, 60s});
   WriterThread writer{queue, [](Revision, Step) {}};
@@ -92,9 +116,9 @@ TEST_CASE("the writer thread waits for late values and nobody else does") {
   writing.queue->begin_step();
   writing.push(2, 0, -1);
   CHECK(writing.queue->end_step(Revision{1}, Step{2}) == 1);
-  while (writing.late->asked < 3) std::this_thread::sleep_for(1ms);
+  REQUIRE(writing.late->wait_until_asked(3));
   CHECK(writing.writer.status().written == 0);
-  writing.late->is_ready = true;
+  writing.late->set_ready();
   REQUIRE(writing.writer.stop(60s));
   const std::vector<Record>& rows = *writing.written;
   REQUIRE(rows.size() == 4);
@@ -113,13 +137,13 @@ TEST_CASE("a step may be longer than the queue while the writer thread waits for
   writing.push(1, 0, 0);
   writing.queue->set_late_values(writing.late);
   writing.queue->end_step(Revision{1}, Step{1});
-  while (writing.late->asked < 1) std::this_thread::sleep_for(1ms);
+  REQUIRE(writing.late->wait_until_asked(1));
   writing.queue->begin_step();
   for (std::uint64_t i = 0; i < 5000; ++i) writing.push(2, i, -1);
   CHECK(writing.queue->end_step(Revision{1}, Step{2}) == 5000);
   CHECK(writing.queue->dropped() == 0);
   CHECK(writing.writer.status().last_error.empty());
-  writing.late->is_ready = true;
+  writing.late->set_ready();
   REQUIRE(writing.writer.stop(60s));
   CHECK(writing.written->size() == 5001);
 }
@@ -131,7 +155,7 @@ TEST_CASE("late values of a step that does not count are not waited for") {
   writing.queue->set_late_values(writing.late);
   writing.queue->drop_step(Revision{1}, Step{1});
   REQUIRE(writing.writer.stop(60s));
-  CHECK(writing.late->asked == 0);
+  CHECK(writing.late->asked() == 0);
   CHECK(writing.written->empty());
 }
 
@@ -142,12 +166,14 @@ TEST_CASE("a writer thread that waits for late values in vain gives up when it i
   writing.push(1, 1, -1);
   writing.queue->set_late_values(writing.late);
   writing.queue->end_step(Revision{1}, Step{1});
-  while (writing.late->asked < 1) std::this_thread::sleep_for(1ms);
+  REQUIRE(writing.late->wait_until_asked(1));
   WriterThread::StopTimeout timeout;
   timeout.stalled = timeout.in_all = 50ms;
   CHECK_FALSE(writing.writer.stop(timeout));
   CHECK(writing.writer.abandoned_output().all_rows() == 2);
   // The thread ends by itself: it lets go of the values.
-  while (writing.late.use_count() > 1) std::this_thread::sleep_for(1ms);
+  const auto gone = writing.late->gone();
+  writing.late.reset();
+  CHECK(gone.wait_for(60s) == std::future_status::ready);
   CHECK(writing.written->empty());
 }
