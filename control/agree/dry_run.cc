@@ -7,7 +7,7 @@
 namespace gradmon {
 namespace {
 
-constexpr Ticks kAskEvery{250};
+constexpr Ticks kAskAgainAfter{250};
 constexpr Ticks kAskFor{2'000};
 constexpr std::size_t kMostOpen = 16;
 constexpr std::size_t kMostOfOne = 48 * 1024;   // bytes of targets in the answer of one rank
@@ -33,7 +33,7 @@ std::vector<std::pair<int, DryRun>> DryRuns::due(const Membership& members, Tick
   std::vector<std::pair<int, DryRun>> due;
   const std::size_t room = std::min(kMostOfOne, kMostOfAll / static_cast<std::size_t>(members.size()));
   for (OpenDryRun& question : open_) {
-    if (question.asked && now - *question.asked < kAskEvery) continue;
+    if (question.asked && now - *question.asked < kAskAgainAfter) continue;
     question.asked = now;
     for (int rank = 0; rank < members.size(); ++rank) {
       if (members.of(rank).takes_part() && question.answers.count(rank) == 0)

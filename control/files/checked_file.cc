@@ -5,17 +5,17 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <cstring>
 #include <utility>
 
 #include "control/files/descriptor.h"
+#include "control/files/path_error.h"
 
 namespace gradmon {
 
 tl::expected<std::string, std::string> read_checked_file(
     const std::filesystem::path& file, int flags,
     const std::function<std::string(const struct stat&)>& objection) {
-  const auto failed = [&] { return tl::unexpected(file.string() + ": " + std::strerror(errno)); };
+  const auto failed = [&] { return path_error(file, errno); };
   const Descriptor opened(::open(file.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY | flags));
   struct stat status {};
   if (!opened.valid() || fstat(opened.get(), &status) != 0) {

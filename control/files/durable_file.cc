@@ -11,6 +11,7 @@
 #include <system_error>
 
 #include "control/files/descriptor.h"
+#include "control/files/path_error.h"
 
 namespace gradmon {
 
@@ -53,13 +54,13 @@ tl::expected<void, std::string> replace_file(const std::filesystem::path& file, 
   if (written) return {};
   const int code = errno;
   ::unlink(beside.c_str());
-  return tl::unexpected(file.string() + ": " + std::generic_category().message(code));
+  return path_error(file, code);
 }
 
 tl::expected<void, std::string> sync_directory(const std::filesystem::path& directory) {
   const Descriptor opened(::open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   if (opened.valid() && ::fsync(opened.get()) == 0) return {};
-  return tl::unexpected(directory.string() + ": " + std::generic_category().message(errno));
+  return path_error(directory, errno);
 }
 
 }  // namespace gradmon

@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <cstring>
 #include <fstream>
 #include <functional>
 #include <nlohmann/json.hpp>
@@ -15,6 +14,7 @@
 #include "control/files/descriptor.h"
 #include "control/files/durable_file.h"
 #include "control/files/make_directories.h"
+#include "control/files/path_error.h"
 #include "control/log.h"
 
 namespace gradmon {
@@ -97,7 +97,7 @@ tl::expected<void, std::string> append(const fs::path& file, std::string lines) 
   Descriptor opened(open(file.c_str(), O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC, 0640));
   if (opened.valid() && ends_within_a_line(opened.get())) lines.insert(0, "\n");
   if (opened.valid() && write_all(opened.get(), lines) && opened.close()) return {};
-  return tl::unexpected(file.string() + ": " + std::strerror(errno));
+  return path_error(file, errno);
 }
 
 void for_each_line(const fs::path& file, const std::function<void(const nlohmann::json&)>& take) {

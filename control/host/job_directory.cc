@@ -13,6 +13,7 @@
 
 #include "control/config/file_content.h"
 #include "control/files/descriptor.h"
+#include "control/files/path_error.h"
 
 namespace gradmon {
 namespace {
@@ -26,10 +27,6 @@ constexpr std::size_t kHashDigits = 16;
 constexpr std::size_t kLongestRuntime = 48;
 constexpr mode_t kMode = 0700;
 constexpr mode_t kOthersWrite = 0022;
-
-Problem problem(const fs::path& path, int code) {
-  return Problem(path.string() + ": " + std::generic_category().message(code));
-}
 
 std::string octal(mode_t mode) {
   std::array<char, 16> text{};
@@ -62,7 +59,7 @@ tl::expected<Descriptor, std::string> open_private(const Descriptor& parent, con
       // Restores the mode bits that the umask cleared. If this fails, objection() reports the mode.
       [[maybe_unused]] const int changed = ::fchmodat(parent.get(), name.c_str(), kMode, 0);
     } else if (errno != EEXIST) {
-      return problem(path, errno);
+      return path_error(path, errno);
     }
   }
   Descriptor directory(::openat(parent.get(), name.c_str(), O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
@@ -70,16 +67,16 @@ tl::expected<Descriptor, std::string> open_private(const Descriptor& parent, con
   struct stat found {};
   const int looked = directory.valid() ? ::fstat(directory.get(), &found)
                                        : ::fstatat(parent.get(), name.c_str(), &found, AT_SYMLINK_NOFOLLOW);
-  if (looked != 0) return problem(path, errno);
+  if (looked != 0) return path_error(path, errno);
   if (std::string why = objection(path, found); !why.empty()) return Problem(std::move(why));
-  if (!directory.valid()) return problem(path, code);
+  if (!directory.valid()) return path_error(path, code);
   return directory;
 }
 
 tl::expected<Descriptor, std::string> open_base(const fs::path& base, Missing missing) {
   const fs::path parent = base.parent_path();
   const Descriptor above(::open(parent.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
-  if (!above.valid()) return problem(parent, errno);
+  if (!above.valid()) return path_error(parent, errno);
   return open_private(above, base, missing);
 }
 

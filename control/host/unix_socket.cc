@@ -12,6 +12,7 @@
 #include <system_error>
 
 #include "control/files/descriptor.h"
+#include "control/files/path_error.h"
 
 namespace gradmon {
 namespace {
@@ -27,10 +28,6 @@ struct Address {
   Descriptor directory;  // open while `value` refers to it; not valid for a short path
 };
 
-Problem problem(const fs::path& path, int code) {
-  return Problem(path.string() + ": " + std::generic_category().message(code));
-}
-
 tl::expected<Address, std::string> address_of(const fs::path& path) {
   Address address;
   address.value.sun_family = AF_UNIX;
@@ -40,7 +37,7 @@ tl::expected<Address, std::string> address_of(const fs::path& path) {
   if (text.size() > kLongestAddress) {
     const fs::path parent = path.parent_path();
     address.directory.reset(::open(parent.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
-    if (!address.directory.valid()) return problem(parent, errno);
+    if (!address.directory.valid()) return path_error(parent, errno);
     text = "/proc/self/fd/" + std::to_string(address.directory.get()) + "/" + path.filename().string();
     if (text.size() > kLongestAddress) {
       return Problem(path.string() + ": the socket's file name has " +
@@ -63,13 +60,13 @@ tl::expected<int, std::string> connect_unix(const fs::path& path) {
   const auto address = address_of(path);
   if (!address) return Problem(address.error());
   Descriptor socket = stream_socket();
-  if (!socket.valid()) return problem(path, errno);
+  if (!socket.valid()) return path_error(path, errno);
   int result = 0;
   do {
     result = ::connect(socket.get(), generic(*address), sizeof address->value);
   } while (result != 0 && errno == EINTR);
   if (result != 0 && errno == EAGAIN) return Problem(path.string() + ": the listen queue is full");
-  if (result != 0) return problem(path, errno);
+  if (result != 0) return path_error(path, errno);
   return socket.release();
 }
 
@@ -81,12 +78,12 @@ tl::expected<int, std::string> bind_unix(const fs::path& path) {
   // others. chmod then restores the bits that the umask cleared.
   if (!socket.valid() || ::fchmod(socket.get(), 0600) != 0 ||
       ::bind(socket.get(), generic(*address), sizeof address->value) != 0) {
-    return problem(path, errno);
+    return path_error(path, errno);
   }
   if (::chmod(address->value.sun_path, 0600) != 0) {
     const int code = errno;
     ::unlink(address->value.sun_path);
-    return problem(path, code);
+    return path_error(path, code);
   }
   return socket.release();
 }

@@ -16,7 +16,7 @@ namespace {
 
 std::string or_dash(const std::string& text) { return text.empty() ? "-" : text; }
 
-std::string state_text(const Status& job) {
+std::string job_state_text(const Status& job) {
   if (job.state == "on" || job.reason.empty()) return job.state;
   return job.state + ": " + printable_lines(job.reason, "; ");
 }
@@ -34,7 +34,7 @@ Listing jobs_listing(const std::vector<HubReplies::Answer>& jobs) {
                    {"output directory", left},
                    {"endpoint", left}});
   for (const auto& [endpoint, job] : jobs)
-    table.add({or_dash(job.name), job.launch_id, utc_text(job.started), state_text(job),
+    table.add({or_dash(job.name), job.launch_id, utc_text(job.started), job_state_text(job),
                or_dash(job.output_dir), endpoint});
   table.fill(listing);
   return listing;

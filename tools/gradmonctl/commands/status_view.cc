@@ -67,9 +67,9 @@ std::string agreement_text(const Status& status, const Agreement& agreement) {
   return text;
 }
 
-std::string step_ms_text(double milliseconds) {
+std::string step_ms_text(double step_ms) {
   std::array<char, 64> text{};
-  std::snprintf(text.data(), text.size(), "%.1f", milliseconds);
+  std::snprintf(text.data(), text.size(), "%.1f", step_ms);
   return text.data();
 }
 
