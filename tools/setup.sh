@@ -162,6 +162,25 @@ ensure_torch() {
   }
 }
 
+# ensure_torch_beside_build TARGET...: installs the packages of the chosen torch, and torch. Unless they are there, builds
+# TARGETs, which need no torch, meanwhile.
+ensure_torch_beside_build() {
+  local log=$gradmon_root/build/torch-packages.log built
+  if [ -z "$(missing_packages "$torch_packages")" ] && { [ "$torch" != pip ] || [ -f "$gradmon_venv/installed.txt" ]; }; then
+    ensure_torch
+    return
+  fi
+  mkdir -p "$gradmon_root/build"
+  say "installing torch, and building what does not need it"
+  { ensure_packages "$torch_packages" && ensure_torch; } >"$log" 2>&1 &
+  with_torch=OFF build_preset release "$@"
+  built=$?
+  say "waiting for the installation of torch"
+  wait $! && return $built
+  tail -n 20 "$log" >&2
+  return 1
+}
+
 # ensure_frameworks [VENV...]: makes the environments of the other training frameworks: all, or those named.
 ensure_frameworks() {
   local venv
@@ -228,6 +247,8 @@ build_jobs() {
 tests=ON
 without_tests() { tests=OFF; }
 
+with_torch=ON # whether the release tree is built with the folders that need torch
+
 # has_cache TREE: whether it was configured in this place: the tree may have been moved or copied.
 has_cache() {
   grep -qsxF "CMAKE_HOME_DIRECTORY:INTERNAL=$gradmon_root" "$1/CMakeCache.txt"
@@ -244,7 +265,7 @@ configure_preset() {
 
 # build_preset PRESET [TARGET...]: configures if needed, and builds.
 build_preset() {
-  local preset=$1 tree tests=$tests
+  local preset=$1 tree tests=$tests torch_option=''
   tree=$gradmon_root/build/$(build_tree "$preset")
   local cache=$tree/CMakeCache.txt
   shift
@@ -255,8 +276,10 @@ build_preset() {
   if ! has_cache "$tree" || [ ! -f "$tree/build.ninja" ] ||
     [ "$gradmon_root/CMakePresets.json" -nt "$cache" ] ||
     ! grep -qx "GRADMON_TESTS:[A-Z]*=$tests" "$cache" ||
+    { [ "$preset" = release ] && ! grep -qx "GRADMON_TORCH:[A-Z]*=$with_torch" "$cache"; } ||
     { [[ $preset == @(release|asan) ]] && ! grep -qx "Python_EXECUTABLE:[A-Z]*=$gradmon_python" "$cache"; }; then
-    configure_preset "$preset" -DGRADMON_TESTS=$tests || return 1
+    [ $with_torch = ON ] || torch_option=-DGRADMON_TORCH=OFF
+    configure_preset "$preset" -DGRADMON_TESTS=$tests $torch_option || return 1
   fi
   NINJA_STATUS='gradmon: built %f of %t files in %e s: ' ninja -C "$tree" -j "$(build_jobs)" "$@" >&2
 }
