@@ -36,17 +36,22 @@ void TapProbe::begin_step(Step) {
   places_.clear();
   keys_.clear();
   readings_.clear();
+  left_out_.clear();
 }
 
-bool TapProbe::wanted(const TappedValue& value) {
-  if (!kinds_[static_cast<std::size_t>(value.kind)]) return false;
-  const auto [known, fresh] = selected_.try_emplace(value.name);
-  if (fresh) known->second = !match_targets(selection_, {{0, value.name}}).matched.empty();
-  return known->second;
+bool TapProbe::selects(const std::string& name) {
+  if (const auto known = selected_.find(name); known != selected_.end()) return known->second;
+  const bool selected = !match_targets(selection_, {{0, name}}).matched.empty();
+  if (selected_.size() < kMostNames) selected_.emplace(name, selected);
+  return selected;
 }
 
 void TapProbe::tap(const TappedValue& value) {
-  if (!wanted(value)) return;
+  if (!kinds_[static_cast<std::size_t>(value.kind)] || !selects(value.name)) return;
+  if (selected_.count(value.name) == 0) {
+    left_out_.emplace_back(value.kind, value.name);
+    return;
+  }
   const bool has_micro_steps = value.kind == Kind::actv || value.kind == Kind::actv_grad ||
                                (value.kind == Kind::grad_unreduced && micro_steps_of_gradients_);
   Key key{value.kind, value.name, has_micro_steps ? value.micro_step : 0};
@@ -67,6 +72,9 @@ void TapProbe::write_rows(RowWriter& rows) {
     const auto& [kind, name, micro_step] = keys_[i];
     rows.write({kind, stream_.target_id(0, name), kAfterTheModels + i, micro_step}, readings_[i], name);
   }
+  for (const auto& [kind, name] : left_out_)
+    rows.count_not_applicable(kind, name,
+                              "more than " + std::to_string(kMostNames) + " names were handed in");
 }
 
 }  // namespace gradmon

@@ -7,6 +7,7 @@
 #include <map>
 #include <string>
 #include <tuple>
+#include <utility>
 #include <vector>
 
 #include "hooks/names/target_match.h"
@@ -20,9 +21,12 @@ namespace gradmon {
 // Training thread. The plan decides as for a model's own tensors: a value of a kind that is not collected, or
 // whose name no target selects, has no row. The second value of a kind, name and micro step replaces the
 // first. Only grad_unreduced with `monitor_mbs_grad`, actv and actv_grad have micro steps. The rows of a
-// kind come after those of the model, in the order of tap().
+// kind come after those of the model, in the order of tap(). A name with the step in it would be another one
+// in each step, so a value whose name comes after kMostNames others of the plan is not applicable.
 class TapProbe : public Probe {
  public:
+  static constexpr std::size_t kMostNames = std::size_t{1} << 16U;
+
   // `stream` and `fuse` must outlive this.
   TapProbe(const HookSettings& settings, RecordStream& stream, HookFuse& fuse);
 
@@ -35,7 +39,7 @@ class TapProbe : public Probe {
  private:
   using Key = std::tuple<Kind, std::string, int>;  // kind, name, micro step
 
-  bool wanted(const TappedValue& value);
+  bool selects(const std::string& name);
 
   // Constant after construction.
   RecordStream& stream_;
@@ -45,10 +49,11 @@ class TapProbe : public Probe {
   const bool micro_steps_of_gradients_;
   std::array<bool, kKinds> kinds_{};  // by Kind: whether the plan collects it
 
-  std::map<std::string, bool> selected_;  // by name, of this plan
+  std::map<std::string, bool> selected_;  // by name, of this plan; at most kMostNames
   std::map<Key, std::size_t> places_;     // index in readings_
   std::vector<Key> keys_;                 // of readings_, in the order of tap()
   std::vector<Reading> readings_;
+  std::vector<std::pair<Kind, std::string>> left_out_;  // of this step: values with a name too many
 };
 
 }  // namespace gradmon

@@ -73,6 +73,30 @@ TEST_CASE("a value has the scope that the program tells") {
   CHECK(stream.scopes == Names{R"(grad_reduced 0:w {"scope": "partial"})"});
 }
 
+TEST_CASE("names that are new in each step do not fill the memory") {
+  struct : FakeStream {
+    std::uint32_t target_id(int, std::string_view name) override { return name == "w_0" ? 0 : 1; }
+  } stream;
+  HookSettings settings;
+  settings.weights = true;
+  HookSet hooks(settings, {}, stream);
+  const auto step = [&](const Names& names) {
+    stream.records.clear();
+    stream.missing.clear();
+    hooks.begin_step({1}, HookSet::Collect::yes);
+    for (const std::string& name : names) hooks.tap(value_of(Kind::param_origin, name, 1));
+    hooks.end_step();
+    return stream.records.size();
+  };
+  Names many;
+  for (std::size_t i = 0; i < TapProbe::kMostNames; ++i) many.push_back("w_" + std::to_string(i));
+  CHECK(step(many) == TapProbe::kMostNames);
+  CHECK(step({"one more", "w_0", "two more"}) == 1);
+  CHECK(stream.records.front().target == 0);
+  CHECK(stream.missing.size() == 2);
+  CHECK(hooks.not_applicable() == 2);
+}
+
 TEST_CASE("rows of values come after the model's, in the order in which they were handed in") {
   TinyModel model;
   FakeStream stream;
