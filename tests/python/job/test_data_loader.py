@@ -8,9 +8,9 @@ from pathlib import Path
 
 import jobs
 import pytest
+import ranks
 import twice
 
-# In a file, because a spawned worker imports it.
 SCRIPT = """
 import json, sys
 from pathlib import Path
@@ -90,15 +90,14 @@ def test_training_goes_on_and_workers_write_nothing_and_end(
         "persistent": persistent,
         "dynamic": dynamic,
     }
-    script = tmp_path / "script.py"
-    script.write_text(SCRIPT)
-    result = subprocess.run(
-        [sys.executable, "-B", str(script), json.dumps(options)],
-        capture_output=True,
-        text=True,
-        timeout=WITHIN,
-        env={**os.environ, "XDG_RUNTIME_DIR": str(tmp_path), "OMP_NUM_THREADS": "1"},
-    )
+    env = {**os.environ, "XDG_RUNTIME_DIR": str(tmp_path), "OMP_NUM_THREADS": "1"}
+    if context == "fork":
+        result = ranks.run_program(SCRIPT, [json.dumps(options)], env)
+    else:
+        script = tmp_path / "script.py"  # that the workers import
+        script.write_text(SCRIPT)
+        command = [sys.executable, "-B", str(script), json.dumps(options)]
+        result = subprocess.run(command, capture_output=True, text=True, timeout=WITHIN, env=env)
     assert (result.returncode, result.stdout) == (0, "done\n"), result.stderr
     for trouble in ("Traceback", "Fatal", "terminate called", "killed by signal"):
         assert trouble not in result.stderr, result.stderr

@@ -2,14 +2,13 @@
 """A monitored interpreter ends as it does without gradmon."""
 import os
 import re
-import subprocess
-import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import jobs
 import pytest
+import ranks
 
 FULL = os.environ.get("GRADMON_TEST_SCALE") == "full"
 ENDS_OF_EACH = 125 if FULL else 1  # 500 or 4 in all
@@ -45,13 +44,8 @@ def end_once(directory: Path, end: str, monitored: bool) -> "tuple[int, str]":
     if monitored:
         keys = {"wg_distribution": True, "xy_distribution": True, "all_xy": True, "mv_distribution": True}
         config = str(jobs.write_config(directory, dynamic_on=True, collect_times=1_000_000, **keys))
-    result = subprocess.run(
-        [sys.executable, "-c", SCRIPT, end, config, str(directory / "out")],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        env={**os.environ, "XDG_RUNTIME_DIR": str(directory), "OMP_NUM_THREADS": "1"},
-    )
+    env = {**os.environ, "XDG_RUNTIME_DIR": str(directory), "OMP_NUM_THREADS": "1"}
+    result = ranks.run_program(SCRIPT, [end, config, str(directory / "out")], env)
     return result.returncode, result.stderr
 
 
@@ -89,19 +83,14 @@ def end_on_slow_disk(directory: Path, end: str, open_ms: int, steps: int) -> "tu
     config = jobs.write_config(directory, collect_times=1_000_000, **jobs.EVERYTHING)
     shim = Path(os.environ["GRADMON_BUILD_DIR"]) / "lib" / "libgradmon_slow_writes.so"
     begun = time.monotonic()
-    result = subprocess.run(
-        [sys.executable, "-c", SLOW_DISK, end, str(config), str(directory / "out"), str(steps)],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        env={
-            **os.environ,
-            "XDG_RUNTIME_DIR": str(directory),
-            "OMP_NUM_THREADS": "1",
-            "LD_PRELOAD": str(shim),
-            "GRADMON_SLOW_OPEN_MS": str(open_ms),
-        },
-    )
+    env = {
+        **os.environ,
+        "XDG_RUNTIME_DIR": str(directory),
+        "OMP_NUM_THREADS": "1",
+        "LD_PRELOAD": str(shim),
+        "GRADMON_SLOW_OPEN_MS": str(open_ms),
+    }
+    result = ranks.run_program(SLOW_DISK, [end, str(config), str(directory / "out"), str(steps)], env)
     return time.monotonic() - begun, result.stdout, result.stderr
 
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Forks ranks from one process that has imported torch, because the import takes two seconds of a core.
 
-Reads jobs from standard input, one a line, as JSON: "script" (code), "argument" (sys.argv[1]),
+Reads jobs from standard input, one a line, as JSON: "script" (code), "arguments" (sys.argv[1:]),
 "directory" (the files RANK.out and RANK.err go there) and "environments" (one a rank). Forks the ranks,
 waits for them, and prints their exit codes as a list (-N: killed by signal N). Each rank runs the script at
 the top of its main module and ends as an interpreter of its own.
@@ -25,7 +25,7 @@ def become(job: "dict[str, Any]", rank: int) -> str:
         file = os.open(os.path.join(job["directory"], name), how)  # join() leaves an absolute path as it is
         os.dup2(file, descriptor)
         os.close(file)
-    sys.argv = ["-c", job["argument"]]
+    sys.argv = ["-c", *job["arguments"]]
     script: str = job["script"]
     return script
 

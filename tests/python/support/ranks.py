@@ -17,7 +17,9 @@ WITHIN = 120  # seconds
 # Further arguments of a TCPStore: Debian's torch 2.6 is built without libuv, but asks for it.
 STORE_OPTIONS: "dict[str, bool]" = {"use_libuv": False} if torch.__version__.startswith("2.6.") else {}
 
-_server: "Optional[subprocess.Popen[str]]" = None  # rank_server.py; it ends when this process does
+_servers: "dict[str, subprocess.Popen[str]]" = (
+    {}
+)  # rank_server.py, by LD_PRELOAD; they end when this process does
 
 
 def free_port() -> int:
@@ -28,16 +30,38 @@ def free_port() -> int:
 
 def run_each(script: str, argument: str, environments: "list[dict[str, str]]") -> "list[str]":
     """Runs one rank with each environment, all at once; returns their standard output."""
+    codes, out, said = _run(script, [argument], environments)
+    trouble = "\n".join(said)
+    assert codes == [0] * len(environments), f"{codes}\n{trouble}"
+    return out
+
+
+def run_program(
+    script: str, arguments: "list[str]", environment: "dict[str, str]"
+) -> "subprocess.CompletedProcess[str]":
+    """Runs the script in a process of its own, which has imported torch; with GRADMON_TEST_SCALE=full, in a
+    new interpreter."""
+    if os.environ.get("GRADMON_TEST_SCALE") == "full":
+        command = [sys.executable, "-c", script, *arguments]
+        return subprocess.run(command, capture_output=True, text=True, timeout=WITHIN, env=environment)
+    codes, (out,), (said,) = _run(script, arguments, [environment])
+    assert codes is not None, f"it did not end in {WITHIN} s\n{said}"
+    return subprocess.CompletedProcess(arguments, codes[0], out, said)
+
+
+def _run(
+    script: str, arguments: "list[str]", environments: "list[dict[str, str]]"
+) -> "tuple[Optional[list[int]], list[str], list[str]]":
+    """The exit codes (None: the processes did not end in time), standard outputs and logs."""
     with tempfile.TemporaryDirectory() as directory:
-        job = {"script": script, "argument": argument, "directory": directory, "environments": environments}
-        codes = _answer(json.dumps(job) + "\n")
-        out, said = (
-            [Path(directory, f"{rank}.{name}") for rank in range(len(environments))]
-            for name in ("out", "err")
-        )
-        trouble = "\n".join(path.read_text() for path in said if path.exists())
-        assert codes == [0] * len(environments), f"{codes}\n{trouble}"
-        return [path.read_text() for path in out]
+        job = {"script": script, "arguments": arguments, "directory": directory, "environments": environments}
+        codes = _answer(json.dumps(job) + "\n", environments[0].get("LD_PRELOAD", ""))
+
+        def texts(name: str) -> "list[str]":
+            paths = [Path(directory, f"{rank}.{name}") for rank in range(len(environments))]
+            return [path.read_text() if path.exists() else "" for path in paths]
+
+        return codes, texts("out"), texts("err")
 
 
 def run(tmp_path: Path, script: str, world: int = 2, **options: object) -> "list[str]":
@@ -54,27 +78,27 @@ def run(tmp_path: Path, script: str, world: int = 2, **options: object) -> "list
     return run_each(script, json.dumps(options), [{**env, "RANK": str(rank)} for rank in range(world)])
 
 
-def _answer(job: str) -> "Optional[list[int]]":
+def _answer(job: str, preload: str) -> "Optional[list[int]]":
     """The exit codes of the job's ranks, or None if it did not end in time and was killed."""
-    global _server
-    if _server is None:
-        _server = subprocess.Popen(
+    server = _servers.get(preload)
+    if server is None:
+        server = _servers[preload] = subprocess.Popen(
             [sys.executable, "-B", str(Path(__file__).with_name("rank_server.py"))],
-            env={**os.environ, "OMP_NUM_THREADS": "1"},
+            env={**os.environ, "OMP_NUM_THREADS": "1", "LD_PRELOAD": preload},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
             start_new_session=True,
         )
-    assert _server.stdin is not None and _server.stdout is not None
-    _server.stdin.write(job)
-    _server.stdin.flush()
+    assert server.stdin is not None and server.stdout is not None
+    server.stdin.write(job)
+    server.stdin.flush()
     codes: "list[int]" = []
-    if select.select([_server.stdout], [], [], WITHIN)[0]:
-        codes = json.loads(_server.stdout.readline() or "[]")
+    if select.select([server.stdout], [], [], WITHIN)[0]:
+        codes = json.loads(server.stdout.readline() or "[]")
     if codes:
         return codes
-    os.killpg(_server.pid, signal.SIGKILL)  # the ranks, too
-    _server.wait()
-    _server = None
+    os.killpg(server.pid, signal.SIGKILL)  # the ranks, too
+    server.wait()
+    del _servers[preload]
     return None
