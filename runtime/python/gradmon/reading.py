@@ -88,9 +88,10 @@ def load(
     >>> rows[rows["op"] == "norm"].groupby("name")["value"].max()
     """
     choice = Choice(_texts(kind), _integers(steps), _integers(ranks))
-    table = _chosen(_read(Path(path), run, choice, form), choice, names)
+    place = Path(os.path.abspath(path))  # "." has no name that would say whether it is a rank's directory
+    table = _chosen(_read(place, run, choice, form), choice, names)
     if whole:
-        table = joined(table, _scopes(Path(path), run, choice))
+        table = joined(table, _scopes(place, run, choice))
     return _sorted(table)
 
 

@@ -128,6 +128,13 @@ def test_of_several_runs_one_is_taken(tmp_path: Path) -> None:
     assert new.exists()
 
 
+def test_the_working_directory_can_be_a_ranks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    directory = write_run(tmp_path, "Nov21_10-00-00-rank3-0123abcd", grad_reduced_0="name,step,norm\nw,0,2\n")
+    (directory / "grad_reduced_0.csv").rename(directory / "grad_reduced_0-0.csv")
+    monkeypatch.chdir(directory)
+    assert list(gradmon.load(".")["rank"]) == [3]
+
+
 def test_an_unreadable_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match="no run of gradmon's"):
         gradmon.load(tmp_path)

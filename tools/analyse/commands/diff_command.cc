@@ -34,7 +34,8 @@ class DiffSubcommand : public SubcommandFor<DiffRequest> {
     return "Find where two runs first part, and how they part from there";
   }
   std::string details() const override {
-    return "Rows are compared that have the same rank, kind, layer, step and micro step in both runs.\n"
+    return "Rows are compared that have the same rank, kind, layer, step and micro step in both runs,\n"
+           "but for iteration-time, throughput and other scalars of the clock.\n"
            "Values part if they differ by more than both tolerances; NaN equals NaN. The defaults leave\n"
            "out what rounding to 6 decimals makes; --tolerance 0 --absolute 0 compares exactly.\n"
            "Ends with 0 if no value parts, with 1 if one does.\n"
@@ -78,7 +79,10 @@ class DiffSubcommand : public SubcommandFor<DiffRequest> {
       print_lines(diff_text(made, request().all ? ListLength::all : ListLength::a_few), console);
     }
     if (found.compared == 0)
-      return report_error("no row is in both runs: ranks, kinds, layers and steps were compared", console);
+      return report_error(found.without_common > 0
+                              ? "no row has a statistic that is in both runs"
+                              : "no row is in both runs: ranks, kinds, layers and steps were compared",
+                          console);
     return found.first ? kExitFailed : kExitDone;
   }
 

@@ -115,6 +115,8 @@ std::string diff_text(const DiffReport& report, ListLength length) {
                      value_text(report.tolerance.relative) + " relative and " +
                      value_text(report.tolerance.absolute) + " absolute\n";
   text += only_text("A", found.only_a) + only_text("B", found.only_b);
+  if (found.without_common > 0)
+    text += "rows with no statistic in common: " + std::to_string(found.without_common) + "\n";
   if (!found.first) return text + (found.compared > 0 ? "no value parts\n" : "");
   text += "\nthe runs first part in\n  " + place_text(*found.first) + "\n  " + values_text(*found.first) +
           "\n  " + printable(found.first->file.string()) + ":" + std::to_string(found.first->line) + "\n";
@@ -139,6 +141,7 @@ OrderedJson diff_json(const DiffReport& report, const Problems& problems) {
           {"b", json_of(report.b)},
           {"tolerance", {{"relative", report.tolerance.relative}, {"absolute", report.tolerance.absolute}}},
           {"compared_rows", found.compared},
+          {"rows_without_common_statistic", found.without_common},
           {"only_in_a", only_json(found.only_a)},
           {"only_in_b", only_json(found.only_b)},
           {"first", found.first ? parting_json(*found.first) : OrderedJson(nullptr)},

@@ -3,7 +3,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <iterator>
 #include <limits>
+#include <string_view>
 #include <utility>
 
 #include "tools/analyse/find/step_rows.h"
@@ -23,6 +25,12 @@ bool parts(double a, double b, const Tolerance& tolerance) {
 }
 
 namespace {
+
+bool is_of_the_clock(const std::string& scalar) {
+  constexpr std::string_view all[] = {"iteration-time", "throughput", "throughput_linearity",
+                                      "B-samples-per-day", "model-flops-throughput-per-device"};
+  return std::find(std::begin(all), std::end(all), scalar) != std::end(all);
+}
 
 using Files = std::map<std::pair<int, Kind>, std::vector<KindFile>>;
 
@@ -84,6 +92,11 @@ class Comparison {
   }
 
   void compare_rows(int rank, Kind kind, const StepRow& a, const StepRow& b) {
+    if (kind == Kind::scalar && is_of_the_clock(names_.label(a.name))) return;
+    if ((a.mask & b.mask) == 0) {
+      ++found_.without_common;
+      return;
+    }
     Divergence::StepCount& count = found_.steps[a.order.step];
     ++count.compared;
     ++found_.compared;

@@ -58,12 +58,14 @@ struct Divergence {
   std::map<int, Parting> by_rank;           // the first of each rank
   std::map<std::int64_t, StepCount> steps;  // by step: all steps with rows in both
   std::uint64_t compared = 0;               // rows
+  std::uint64_t without_common = 0;         // rows in both that have no statistic in common
   Only only_a;
   Only only_b;
 };
 
-// Compares all rows of two runs by rank, kind, layer, step and micro step. Holds one step of one rank and
-// kind in memory.
+// Compares all rows of two runs by rank, kind, layer, step and micro step, but for scalars of the clock,
+// which differ in equal runs: iteration-time, throughput and its kin. Holds one step of one rank and kind in
+// memory.
 Divergence find_divergence(const Run& a, const Run& b, const Tolerance& tolerance, Problems& problems);
 
 }  // namespace gradmon

@@ -18,8 +18,8 @@ Phase phase_of(Kind kind, const Row& row);
 const char* text_of(Phase phase);
 
 // Orders rows by step; in a step: state, then for each micro step forward and backward, then the rest.
-// Within a phase: model chunks (rising, in the backward pass falling), kind, place in the file, rank;
-// collective calls before reduced gradients.
+// Within a phase: model chunks (rising, in the backward pass falling), kind, place among the rows of the step
+// in the file, rank; collective calls before reduced gradients.
 struct StepOrder {
   std::int64_t step = 0;
   std::uint8_t part = 0;

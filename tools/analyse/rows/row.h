@@ -43,7 +43,7 @@ struct Row {
   std::array<double, kFields> values{};  // by Field; valid only where `mask` has the bit
   std::uint32_t mask = 0;
   std::uint64_t line = 0;   // in the file, from 1
-  std::uint64_t place = 0;  // among the rows of the file, from 0
+  std::uint64_t place = 0;  // among the rows of its step in the file, from 0
 
   bool has(Field field) const { return (mask >> field & 1U) != 0; }
 };

@@ -67,7 +67,8 @@ bool RowFile::next(Row& row) {
     const auto read = columns_->read(cells_, row);
     if (read) {
       row.line = reader_.line();
-      row.place = rows_++;
+      if (std::exchange(step_, row.step) != row.step) place_ = 0;
+      row.place = place_++;
       return true;
     }
     if (RowColumns::is_header(cells_)) {

@@ -38,7 +38,8 @@ class RowFile {
   CsvReader reader_;
   std::vector<std::string_view> cells_;
   std::optional<RowColumns> columns_;  // nullopt: there was no header so far
-  std::uint64_t rows_ = 0;
+  std::int64_t step_ = -1;             // of the last row
+  std::uint64_t place_ = 0;            // of the next row of step_
 };
 
 }  // namespace gradmon

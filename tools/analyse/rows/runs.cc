@@ -106,9 +106,9 @@ class Grouping {
     return is_new ? new_run() : place->second;
   }
   std::size_t by_time(const Found& one) {
-    const std::int64_t since = one.name.in_year - last_in_year_;
-    const bool same_start =
-        alone_ && ranks_.count(one.name.rank) == 0 && since >= 0 && since <= kLongestStart;
+    const std::int64_t since =
+        (one.name.in_year - last_in_year_ + kSecondsInLeapYear) % kSecondsInLeapYear;  // over New Year, too
+    const bool same_start = alone_ && ranks_.count(one.name.rank) == 0 && since <= kLongestStart;
     if (!same_start) {
       alone_ = new_run();
       ranks_.clear();
@@ -184,10 +184,10 @@ tl::expected<Run, std::string> find_run(const fs::path& path, const std::string&
   auto runs = runs_in(path, problems);
   if (!runs) return tl::unexpected(runs.error() + kExpected);
   if (runs->empty()) {
-    if (kind_files_in(path, problems).empty())
+    const auto name = parse_rank_directory(directory_name(path));
+    if (!name && kind_files_in(path, problems).empty())
       return tl::unexpected(path.string() + ": no directory of a rank and no CSV file of gradmon in it" +
                             kExpected);
-    const auto name = parse_rank_directory(directory_name(path));
     Run one;
     one.id = name ? name->id : "";
     one.started = name ? name->time : "";

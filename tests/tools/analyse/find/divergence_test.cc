@@ -26,6 +26,13 @@ void write_run(const std::filesystem::path& output, int steps, const Value& seco
   }
 }
 
+// A file of rank 0.
+void write_file(const std::filesystem::path& output, const char* name, const char* text) {
+  const auto directory = output / "Nov24_12-04-37-rank0-1a2b3c4d";
+  std::filesystem::create_directory(directory);
+  write_text(directory / name, text);
+}
+
 struct Runs {
   TemporaryDirectory a;
   TemporaryDirectory b;
@@ -86,6 +93,25 @@ TEST_CASE("rows that only one run has are counted with the first of them") {
   CHECK(found.only_a.step == 3);
   CHECK(found.only_b.rows == 1);
   CHECK(found.only_b.what == "actv of \"extra\" on rank 7");
+}
+
+TEST_CASE("scalars of the clock are not compared and others are") {
+  const Runs runs;
+  write_file(runs.a.path(), "scalar_0-0.csv", "name,step,samples,value\niteration-time,0,,1\nloss,0,,2\n");
+  write_file(runs.b.path(), "scalar_0-0.csv", "name,step,samples,value\niteration-time,0,,3\nloss,0,,4\n");
+  const Divergence found = runs.compare();
+  REQUIRE(found.first);
+  CHECK(found.first->layer == "loss");
+  CHECK(found.compared == 1);
+}
+
+TEST_CASE("rows with no statistic in common are counted and not called equal") {
+  const Runs runs;
+  write_file(runs.a.path(), "grad_reduced_0-0.csv", "name,step,norm\nw,0,1\n");
+  write_file(runs.b.path(), "grad_reduced_0-0.csv", "name,step,max\nw,0,1\n");
+  const Divergence found = runs.compare();
+  CHECK(found.compared == 0);
+  CHECK(found.without_common == 1);
 }
 
 TEST_CASE("rows are matched by name whatever their order") {

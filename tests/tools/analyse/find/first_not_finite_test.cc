@@ -81,6 +81,28 @@ TEST_CASE("a planted NaN is found with its step and rank and tensor and what was
   CHECK(around.spread.at(8).not_finite == 2 * 4 + 6);
 }
 
+TEST_CASE("rows of ranks with different numbers of rows are in the order of their step") {
+  const TemporaryDirectory output;
+  for (const int rank : {0, 1}) {
+    RankWriter writer(output.path(), rank);
+    Layout layout = writer.layout();
+    layout.step_count_per_record = 100;
+    writer.begin(layout);
+    for (int step = 0; step < 4; ++step) {
+      std::vector<TestRow> rows;
+      for (int i = 0; i < (rank == 0 ? 6 : 4); ++i) {
+        const bool bad = step == 3 && i == (rank == 0 ? 1 : 3);
+        rows.push_back({Kind::actv, "l" + std::to_string(i), bad ? kNan : 1});
+      }
+      writer.write(step, rows);
+    }
+  }
+  const Found found = find_in(output);
+  REQUIRE(found.first.first);
+  CHECK(found.first.first->rank == 0);
+  CHECK(found.first.first->name == "l1");
+}
+
 TEST_CASE("all values finite is no find") {
   const TemporaryDirectory output;
   RankWriter writer(output.path(), 0);

@@ -51,6 +51,18 @@ TEST_CASE("a run with a run file of its own is not joined with directories of ms
 TEST_CASE("January comes after December") {
   CHECK(grouped({"Jan01_00-10-00-rank0-bbbbbbbb", "Dec31_23-50-00-rank0-aaaaaaaa"}) ==
         Lines{"aaaaaaaa: 0", "bbbbbbbb: 0"});
+  CHECK(grouped({"Jan01_00-00-01-rank1-bbbbbbbb", "Dec31_23-59-59-rank0-aaaaaaaa"}) ==
+        Lines{"aaaaaaaa: 0 1"});
+}
+
+TEST_CASE("the directory of a rank is a run although it has no CSV file") {
+  const TemporaryDirectory output;
+  const auto directory = output / "Nov24_12-04-37-rank3-bbbbbbbb";
+  std::filesystem::create_directories(directory / "tensorboard");
+  Problems problems;
+  const auto run = find_run(directory, "", problems);
+  REQUIRE(run);
+  CHECK(run->ranks.front().rank == 3);
 }
 
 TEST_CASE(
