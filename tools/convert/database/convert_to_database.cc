@@ -76,7 +76,7 @@ SqliteResult<void> write_rows(const ConversionTask& task, const StoredScopes& sc
       const auto end = std::find_if(begin, batch->records.end(),
                                     [&](const Record& record) { return record.step != begin->step; });
       of_step.assign(begin, end);
-      const auto written = writer.write(database, Step{begin->step}, of_step, never_stop);
+      const auto written = writer.write(database, Step{begin->step}, of_step, false, never_stop);
       if (!written) return tl::unexpected(written.error());
       begin = end;
     }

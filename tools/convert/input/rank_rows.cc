@@ -141,14 +141,16 @@ bool RankRows::is_wanted(const Row& row) {
   }
   if (row.mask == 0) return false;
   const auto id = names_.id_of(row.vpp_stage, row.name);
-  if (!id || last_steps_.size() >= kMaxTargets) {
-    problem(row, "more than " + std::to_string(kMaxTargets) + " names and micro steps");
+  const std::uint64_t key = std::uint64_t{id.value_or(0)} << 32 | static_cast<std::uint32_t>(row.micro_step);
+  const auto last = id ? last_steps_.find(key) : last_steps_.end();
+  const bool is_new = last == last_steps_.end();
+  if (is_new && (!id || last_steps_.size() >= most_targets_)) {
+    problem(row, "more than " + std::to_string(most_targets_) + " names and micro steps");
     return false;
   }
   target_ = *id;
-  const std::uint64_t key = std::uint64_t{*id} << 32 | static_cast<std::uint32_t>(row.micro_step);
-  const auto [last, is_new] = last_steps_.try_emplace(key, row.step);
-  if (is_new || std::exchange(last->second, row.step) != row.step) return true;
+  if (is_new) return last_steps_.emplace(key, row.step).second;
+  if (std::exchange(last->second, row.step) != row.step) return true;
   problem(row, "found a second row of \"" + std::string(row.name.substr(0, 100)) + "\" in step " +
                    std::to_string(row.step) + "; expected one");
   return false;

@@ -19,15 +19,16 @@ namespace gradmon {
 // The rows of one kind and rank, from the files of all its starts, with ascending steps if they ascend in
 // each file. Of a step that several starts of the job have collected, the rows of the last start; the others
 // are counted in the meter. A second row of a target in a step is a problem, and left out. Rows without a
-// value are left out. At most 64 descriptors are held at a time: a file beyond those is opened for each block
-// that is read. One thread.
+// value are left out, and those of more than kMaxTargets names and micro steps, which are a problem. At most
+// 64 descriptors are held at a time: a file beyond those is opened for each block that is read. One thread.
 class RankRows {
  public:
   static constexpr std::size_t kMaxTargets = 1'000'000;  // of names and micro steps
 
   // `files`: as from chosen_files(). All three must outlive this object.
-  RankRows(const std::vector<InputFile>& files, ConversionMeter& meter, Problems& problems)
-      : files_(files), meter_(meter), problems_(problems) {}
+  RankRows(const std::vector<InputFile>& files, ConversionMeter& meter, Problems& problems,
+           std::size_t most_targets = kMaxTargets)
+      : files_(files), meter_(meter), problems_(problems), most_targets_(most_targets) {}
   ~RankRows();
   RankRows(const RankRows&) = delete;
   RankRows& operator=(const RankRows&) = delete;
@@ -60,6 +61,7 @@ class RankRows {
   const std::vector<InputFile>& files_;
   ConversionMeter& meter_;
   Problems& problems_;
+  const std::size_t most_targets_;
   NameIndex names_;
   std::size_t next_file_ = 0;  // the first that was not opened yet
   std::vector<Open> open_;

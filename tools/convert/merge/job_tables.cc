@@ -47,13 +47,22 @@ SqliteValue text(const std::string& value) { return SqliteValue::of(std::string_
 SqliteValue text_or_null(const std::string& value) { return value.empty() ? SqliteValue{} : text(value); }
 SqliteValue known(std::int64_t value) { return value < 0 ? SqliteValue{} : SqliteValue::of(value); }
 
+// A rank of one run may be in several places, each with a part of what is known of it.
+constexpr const char* kJoinRanks =
+    " ON CONFLICT DO UPDATE SET host = coalesce(host, excluded.host), pid = coalesce(pid, excluded.pid), "
+    "directory = coalesce(excluded.directory, directory), rows = rows + excluded.rows, "
+    "first_step = coalesce(min(first_step, excluded.first_step), first_step, excluded.first_step), "
+    "last_step = coalesce(max(last_step, excluded.last_step), last_step, excluded.last_step)";
+
 // Inserts rows into one table; remembers the first error.
 class Inserter {
  public:
-  Inserter(SqliteDatabase& database, const std::string& table, std::size_t columns) {
+  // `known`: what happens if the row is there.
+  Inserter(SqliteDatabase& database, const std::string& table, std::size_t columns,
+           const std::string& known = " ON CONFLICT DO NOTHING") {
     std::string places;
     for (std::size_t i = 0; i < columns; ++i) places += i == 0 ? "?" : ", ?";
-    auto prepared = database.prepare("INSERT OR IGNORE INTO " + table + " VALUES (" + places + ")");
+    auto prepared = database.prepare("INSERT INTO " + table + " VALUES (" + places + ")" + known);
     if (prepared) {
       statement_ = std::move(*prepared);
     } else {
@@ -100,7 +109,7 @@ SqliteResult<void> write_job_tables(SqliteDatabase& database, const std::vector<
                                     const std::string& version) {
   if (auto made = database.run(kTables); !made) return made;
   Inserter about(database, "job_about", 2), of_runs(database, "job_runs", 6),
-      versions(database, "job_versions", 3), ranks(database, "job_ranks", 8),
+      versions(database, "job_versions", 3), ranks(database, "job_ranks", 8, kJoinRanks),
       revisions(database, "job_revisions", 7), of_problems(database, "job_problems", 2);
   about.add({text("made_by"), text("gradmonctl convert merge " + version)});
   for (const auto& [name, what] : kAbout) about.add({text(name), text(what)});

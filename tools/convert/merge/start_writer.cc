@@ -132,7 +132,8 @@ SqliteResult<void> StartWriter::write_records(Kind kind, const std::vector<Recor
       meter_.repeated += of_step_.size();
       continue;
     }
-    const auto written = writer_.write(database_.database(), Step{step}, of_step_, [](Kind) { return true; });
+    const auto written =
+        writer_.write(database_.database(), Step{step}, of_step_, false, [](Kind) { return true; });
     if (!written) return tl::unexpected(written.error());
     steps_[index].insert(step);
     meter_.rows += *written;

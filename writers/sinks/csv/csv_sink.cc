@@ -42,7 +42,10 @@ CsvSink::CsvSink(std::function<std::filesystem::path()> directory, std::shared_p
 
 tl::expected<void, SinkError> CsvSink::begin_revision(const Layout& layout) {
   layout_ = layout;
-  directory_ = directory_of_run_();
+  if (auto directory = directory_of_run_(); directory != directory_) {
+    directory_ = std::move(directory);
+    earlier_files_.reset();
+  }
   for (std::size_t kind = 0; kind < kKinds; ++kind) {
     Output& output = outputs_[kind] = Output{};
     output.columns = columns_of(static_cast<Kind>(kind), layout);
@@ -101,25 +104,32 @@ tl::expected<void, std::string> CsvSink::open(Output& output, Kind kind, std::in
   return {};
 }
 
-tl::expected<void, std::string> CsvSink::find_known_rows(Output& output, Kind kind,
-                                                         std::int64_t first_step) const {
-  if (output.last_earlier_step && first_step > *output.last_earlier_step) return {};
+tl::expected<void, std::string> CsvSink::find_known_rows(Output& output, Kind kind, std::int64_t first_step) {
+  if (auto listed = list_earlier_files(); !listed || !earlier_files_) return listed;
   const std::int64_t last_step = first_step + layout_.step_count_per_record - 1;
-  std::int64_t last_of_all = -1;
+  for (const EarlierFile& file : (*earlier_files_)[static_cast<std::size_t>(kind)]) {
+    if (file.first_step > last_step || file.last_step < first_step) continue;
+    auto known = CsvFile::find_rows(file.path);
+    if (!known) return tl::unexpected(std::move(known.error()));
+    output.known.push_back(std::move(*known));
+  }
+  return {};
+}
+
+tl::expected<void, std::string> CsvSink::list_earlier_files() {
+  if (earlier_files_) return {};
+  EarlierFiles files;
   std::error_code error;
   for (std::filesystem::directory_iterator entry(directory_, error), end; !error && entry != end;
        entry.increment(error)) {
     const auto file = parse_kind_file(entry->path().filename().string());
-    if (!file || file->kind != kind) continue;
-    last_of_all = std::max(last_of_all, file->last_step);
-    if (file->first_step > last_step || file->last_step < first_step) continue;
-    auto known = CsvFile::find_rows(entry->path());
-    if (!known) return tl::unexpected(std::move(known.error()));
-    output.known.push_back(std::move(*known));
+    if (file)
+      files[static_cast<std::size_t>(file->kind)].push_back(
+          {file->first_step, file->last_step, entry->path()});
   }
-  if (error && error != std::errc::no_such_file_or_directory)
-    return tl::unexpected("cannot read " + directory_.string() + ": " + error.message());
-  if (!error && !output.last_earlier_step) output.last_earlier_step = last_of_all;
+  if (error == std::errc::no_such_file_or_directory) return {};
+  if (error) return tl::unexpected("cannot read " + directory_.string() + ": " + error.message());
+  earlier_files_ = std::move(files);
   return {};
 }
 

@@ -46,9 +46,15 @@ class CsvSink : public Sink {
     std::filesystem::path path;
     CsvFile file;
     std::vector<KnownRows> known;  // of the files for this range of steps
-    // The last step in the names of the files that were there at the first look; not set: not looked for yet.
-    std::optional<std::int64_t> last_earlier_step;
   };
+
+  // A file of an earlier process, by its name.
+  struct EarlierFile {
+    std::int64_t first_step;
+    std::int64_t last_step;
+    std::filesystem::path path;
+  };
+  using EarlierFiles = std::array<std::vector<EarlierFile>, kKinds>;  // by Kind
 
   // A name or a shape as a cell.
   struct Text {
@@ -61,8 +67,10 @@ class CsvSink : public Sink {
   // again.
   tl::expected<void, std::string> open(Output& output, Kind kind, std::int64_t first_step);
   // Finds the rows of all files that may have steps of the file at output.path: an earlier process may have
-  // had other columns, or another number of steps in a file. Behind output.last_earlier_step there are none.
-  tl::expected<void, std::string> find_known_rows(Output& output, Kind kind, std::int64_t first_step) const;
+  // had other columns, or another number of steps in a file.
+  tl::expected<void, std::string> find_known_rows(Output& output, Kind kind, std::int64_t first_step);
+  // Lists the directory once: it may have a file for each step.
+  tl::expected<void, std::string> list_earlier_files();
   // Appends the collected rows to the file after path_of(kind, first_step, "") that has this revision's
   // columns, or is missing.
   tl::expected<CsvFile::Outcome, std::string> append_beside(Output& output, Kind kind,
@@ -84,8 +92,9 @@ class CsvSink : public Sink {
   std::filesystem::path directory_;
   Layout layout_;
   std::array<Output, kKinds> outputs_;
-  RowText rows_;             // one step of one kind, without those that are known
-  std::vector<Text> texts_;  // by id
+  std::optional<EarlierFiles> earlier_files_;  // in directory_; not set: not looked for yet
+  RowText rows_;                               // one step of one kind, without those that are known
+  std::vector<Text> texts_;                    // by id
 };
 
 }  // namespace gradmon

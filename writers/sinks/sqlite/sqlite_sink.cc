@@ -72,8 +72,8 @@ SqliteResult<std::uint64_t> SqliteSink::write_rows(Step step, const std::vector<
   const auto is_there = resume_ == Resume::yes ? rows_.has_rows(database, step) : SqliteResult<bool>(false);
   if (!is_there) return tl::unexpected(is_there.error());
   // Nothing is committed yet: this only shows progress.
-  auto written =
-      rows_.write(database, step, records, [this](Kind kind) { return !on_part_ || on_part_(kind, 0); });
+  auto written = rows_.write(database, step, records, *is_there,
+                             [this](Kind kind) { return !on_part_ || on_part_(kind, 0); });
   if (!written) return written;
   if (*is_there) written = records.size();  // those that were not written are there
   committing_ = *written;

@@ -61,8 +61,9 @@ void StepWriter::release() {
 }
 
 SqliteResult<std::uint64_t> StepWriter::write(SqliteDatabase& database, Step step,
-                                              const std::vector<Record>& records,
+                                              const std::vector<Record>& records, bool has_rows,
                                               const std::function<bool(Kind)>& go_on) {
+  targets_.begin_step(has_rows);
   std::uint64_t written = 0;
   std::size_t since_call = 0;
   SqliteResult<void> done;

@@ -49,9 +49,10 @@ class StepWriter {
   void release();
 
   // Returns the number of rows written. A row whose target already has one of that kind in that step is left
-  // out. `go_on` is called now and then; false: the step is given up.
+  // out. `has_rows`: whether an earlier job has written rows of the step; their shapes stay. `go_on` is
+  // called now and then; false: the step is given up.
   [[nodiscard]] SqliteResult<std::uint64_t> write(SqliteDatabase& database, Step step,
-                                                  const std::vector<Record>& records,
+                                                  const std::vector<Record>& records, bool has_rows,
                                                   const std::function<bool(Kind)>& go_on);
 
   [[nodiscard]] SqliteResult<bool> has_rows(SqliteDatabase& database, Step step) const;

@@ -12,6 +12,7 @@ void TargetTable::forget() {
   add_ = {};
   add_layer_ = {};
   add_tensor_ = {};
+  add_first_tensor_ = {};
   set_scope_ = {};
   targets_.clear();
 }
@@ -25,7 +26,10 @@ SqliteResult<void> TargetTable::prepare(SqliteDatabase& database) {
        "SELECT target_id FROM monitoring_targets WHERE target_name = ? AND vpp_stage = ? AND micro_step = ?"},
       {add_, "INSERT INTO monitoring_targets (target_name, vpp_stage, micro_step) VALUES (?, ?, ?)"},
       {add_layer_, "INSERT OR IGNORE INTO target_layers VALUES (?, ?)"},
-      {add_tensor_, "INSERT OR REPLACE INTO target_tensors VALUES (?, ?, ?, ?, ?, ?)"},
+      {add_tensor_, "INSERT OR REPLACE INTO target_tensors VALUES (?1, ?2, ?3, ?4, ?5, ?6)"},
+      {add_first_tensor_,
+       "INSERT INTO target_tensors SELECT ?1, ?2, ?3, ?4, ?5, ?6 WHERE NOT EXISTS (SELECT 1 FROM "
+       "target_tensors WHERE metric_id = ?1 AND target_id = ?2 AND rank = ?3 AND step <= ?4)"},
       {set_scope_,
        // What is no JSON for SQLite, which knows no infinity and 1,000 levels, is no damage of the file.
        "INSERT OR REPLACE INTO target_scope VALUES (?1, ?2, ?3, "
@@ -48,12 +52,8 @@ SqliteResult<std::int64_t> TargetTable::id_of(SqliteDatabase& database, const Re
     if (!id) return id;
     target.id = *id;
   }
+  if (auto noted = note_tensor(target, record); !noted) return tl::unexpected(noted.error());
   Tensor& tensor = target.tensors[static_cast<std::size_t>(record.kind)];
-  if (tensor.shape != record.shape || tensor.dtype != record.dtype) {
-    tensor.shape = record.shape;
-    tensor.dtype = record.dtype;
-    if (auto added = add_tensor(target.id, record); !added) return tl::unexpected(added.error());
-  }
   if (!scopes_ || tensor.scopes_looked_at == scopes_->version()) return target.id;
   tensor.scopes_looked_at = scopes_->version();
   const std::uint32_t scope = scopes_->of(record.kind, record.target);
@@ -88,14 +88,24 @@ SqliteResult<std::int64_t> TargetTable::find_or_add(SqliteDatabase& database, st
   return id;
 }
 
-SqliteResult<void> TargetTable::add_tensor(std::int64_t target_id, const Record& record) {
-  add_tensor_.bind(0, metric_id_of(record.kind));
-  add_tensor_.bind(1, target_id);
-  add_tensor_.bind(2, std::int64_t{rank_.value});
-  add_tensor_.bind(3, record.step);
-  add_tensor_.bind(4, std::string_view(names_->name(record.shape)));
-  add_tensor_.bind(5, std::string_view(name_of(record.dtype)));
-  return add_tensor_.run();
+SqliteResult<void> TargetTable::note_tensor(Target& target, const Record& record) {
+  if (step_has_rows_) return add_tensor(add_first_tensor_, target.id, record);
+  Tensor& tensor = target.tensors[static_cast<std::size_t>(record.kind)];
+  if (tensor.shape == record.shape && tensor.dtype == record.dtype) return {};
+  tensor.shape = record.shape;
+  tensor.dtype = record.dtype;
+  return add_tensor(add_tensor_, target.id, record);
+}
+
+SqliteResult<void> TargetTable::add_tensor(SqliteStatement& statement, std::int64_t target_id,
+                                           const Record& record) {
+  statement.bind(0, metric_id_of(record.kind));
+  statement.bind(1, target_id);
+  statement.bind(2, std::int64_t{rank_.value});
+  statement.bind(3, record.step);
+  statement.bind(4, std::string_view(names_->name(record.shape)));
+  statement.bind(5, std::string_view(name_of(record.dtype)));
+  return statement.run();
 }
 
 SqliteResult<void> TargetTable::set_scope(std::int64_t target_id, const Record& record, std::uint32_t scope) {

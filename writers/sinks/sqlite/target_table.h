@@ -27,6 +27,8 @@ class TargetTable {
   void forget();
   [[nodiscard]] SqliteResult<void> prepare(SqliteDatabase& database);
 
+  // `has_rows`: of an earlier job, of the step of the next records. They stay, and so do their shapes.
+  void begin_step(bool has_rows) { step_has_rows_ = has_rows; }
   // The id of the record's target, which is added if it is unknown. Adds a row of target_tensors if shape or
   // data type differ from those of the target's last record of that kind, and sets the row of target_scope.
   [[nodiscard]] SqliteResult<std::int64_t> id_of(SqliteDatabase& database, const Record& record,
@@ -46,7 +48,8 @@ class TargetTable {
 
   SqliteResult<std::int64_t> find_or_add(SqliteDatabase& database, std::uint32_t target,
                                          std::int32_t micro_step);
-  SqliteResult<void> add_tensor(std::int64_t target_id, const Record& record);
+  SqliteResult<void> note_tensor(Target& target, const Record& record);
+  SqliteResult<void> add_tensor(SqliteStatement& statement, std::int64_t target_id, const Record& record);
   SqliteResult<void> set_scope(std::int64_t target_id, const Record& record, std::uint32_t scope);
 
   // Constant after construction.
@@ -55,10 +58,12 @@ class TargetTable {
   const Rank rank_;
 
   std::unordered_map<std::uint64_t, Target> targets_;  // by target and micro step
+  bool step_has_rows_ = false;
   SqliteStatement find_;
   SqliteStatement add_;
   SqliteStatement add_layer_;
   SqliteStatement add_tensor_;
+  SqliteStatement add_first_tensor_;
   SqliteStatement set_scope_;
 };
 

@@ -73,12 +73,14 @@ std::string host_name() {
 
 }  // namespace
 
-std::vector<fs::path> event_files_of(const fs::path& directory) {
+tl::expected<std::vector<fs::path>, std::string> event_files_of(const fs::path& directory) {
   std::vector<fs::path> files;
-  std::error_code ignored;
-  for (fs::directory_iterator entry(directory, ignored), end; entry != end; entry.increment(ignored)) {
+  std::error_code error;
+  for (fs::directory_iterator entry(directory, error), end; !error && entry != end; entry.increment(error)) {
     if (time_in(entry->path().filename().string()) >= 0) files.push_back(entry->path());
   }
+  if (error && error != std::errc::no_such_file_or_directory)
+    return tl::unexpected("cannot read " + directory.string() + ": " + error.message());
   std::sort(files.begin(), files.end());
   return files;
 }

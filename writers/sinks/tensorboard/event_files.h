@@ -57,8 +57,10 @@ class EventFiles {
   std::uint64_t head_size_ = 0;
 };
 
-// The event files in a directory, in the order in which they were begun; none if there is no directory.
-std::vector<std::filesystem::path> event_files_of(const std::filesystem::path& directory);
+// The event files in a directory, in the order in which they were begun; none if there is no directory. An
+// error names the directory that cannot be read.
+[[nodiscard]] tl::expected<std::vector<std::filesystem::path>, std::string> event_files_of(
+    const std::filesystem::path& directory);
 
 // The name of a new event file beside others: events.out.tfevents.{time}.{host}.{pid}. Sorts after all event
 // files in the directory: `time` is the number of seconds since 1970, or the least later number that does so.

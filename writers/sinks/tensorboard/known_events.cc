@@ -101,8 +101,9 @@ KnownEvents find_events(std::string_view bytes) {
 tl::expected<std::vector<KnownRows>, std::string> find_events_in(const fs::path& directory,
                                                                  std::int64_t from) {
   std::vector<KnownRows> all;
-  const std::vector<fs::path> files = event_files_of(directory);
-  for (auto file = files.rbegin(); file != files.rend(); ++file) {
+  const auto files = event_files_of(directory);
+  if (!files) return tl::unexpected(files.error());
+  for (auto file = files->rbegin(); file != files->rend(); ++file) {
     auto read = read_events(*file, all.empty() ? Tail::cut : Tail::leave);
     if (!read) return tl::unexpected(std::move(read.error()));
     if (!*read) continue;

@@ -121,6 +121,20 @@ TEST_CASE("several files of one start give all rows of a step") {
   CHECK(rows_of(files.all(), meter, problems) == "0:a=1 4:a=2 4:b=3 5:a=4");
 }
 
+TEST_CASE("of more names than are held in memory those that came first go on in later steps") {
+  Files files;
+  files.add(0, 0, 9, "a,0,1\nb,0,2\nc,0,3\nc,1,4\nb,1,5\na,1,6\n");
+  ConversionMeter meter;
+  Problems problems;
+  RankRows rows(files.all(), meter, problems, 2);
+  std::string text;
+  while (const Row* const row = rows.next())
+    text += std::to_string(row->step) + rows.names().name(rows.target()) + ' ';
+  CHECK(text == "0a 0b 1b 1a ");
+  CHECK(problems.count() == 2);
+  CHECK(problems.messages().front().find("more than 2 names and micro steps") != std::string::npos);
+}
+
 TEST_CASE("a stopped meter ends the rows") {
   Files files;
   files.add(0, 0, 9, "a,0,1\na,1,2\n");

@@ -190,6 +190,21 @@ TEST_CASE("a run is named by its file or by the directory of one rank") {
   CHECK(rows_of({place.path().string()}).find("no directory of a rank and no CSV file") != std::string::npos);
 }
 
+TEST_CASE("ranks of one run in two places have what each place knows of them") {
+  const TemporaryDirectory output, other, place;
+  write_job(output);
+  const char* const moved = "Nov24_12-04-37-rank1-1a2b3c4d";
+  fs::rename(output / moved, other / moved);
+  const std::string a = output.path().string(), b = other.path().string();
+  for (const auto& [first, second] : {std::pair(a, b), std::pair(b, a)}) {
+    const fs::path file = place / (first == a ? "ab.db" : "ba.db");
+    REQUIRE(run_convert({"merge", first, second, "-o", file.string()}).code == kExitDone);
+    CHECK(query_rows(file,
+                     "SELECT host, rows, first_step, last_step FROM job_ranks WHERE run_id = '1a2b3c4d' AND "
+                     "rank = 1") == TextRows{"beta|5|0|3"});
+  }
+}
+
 TEST_CASE("of two runs the rows of the one that is given last are taken") {
   const TemporaryDirectory output, place;
   write_job(output);

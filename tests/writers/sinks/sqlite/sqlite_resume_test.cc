@@ -71,3 +71,21 @@ TEST_CASE("rows that are there count as lost, but not for a resumed job, which a
   CHECK(Job(scratch.path(), Resume::yes).write(5, 6));
   CHECK(query_integer(scratch / kMetricsFileName, "SELECT count(*) FROM v_metrics") == 6);
 }
+
+TEST_CASE("steps that an earlier job has written keep its shapes, and the first new step has its own") {
+  const TemporaryDirectory scratch;
+  const auto write = [&](Resume resume, std::int64_t first, std::int64_t last, const char* shape) {
+    const auto names = std::make_shared<NameTable>();
+    SqliteSink sink(file_options(scratch.path()), names, Rank{3}, resume);
+    REQUIRE(sink.begin_revision(layout_with({Op::norm})));
+    for (std::int64_t step = first; step <= last; ++step) {
+      std::vector<Record> records = norm_records(*names, step, 1);
+      records.front().shape = names->intern(shape);
+      REQUIRE(sink.write_step(Step{step}, records));
+    }
+  };
+  write(Resume::no, 0, 7, "[8, 512]");
+  write(Resume::yes, 5, 9, "[4, 512]");
+  CHECK(query_rows(scratch / kMetricsFileName, "SELECT step, shape FROM target_tensors ORDER BY step") ==
+        TextRows{"0|[8, 512]", "8|[4, 512]"});
+}

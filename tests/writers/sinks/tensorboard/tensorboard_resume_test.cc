@@ -136,6 +136,8 @@ TEST_CASE("only files that can have a row of the resumed steps are read") {
   REQUIRE(all);
   CHECK(all->size() == event_files_in(scratch / "tensorboard").size());
   CHECK(find_events_in(scratch / "nowhere", 0).value().empty());
+  write_text(scratch / "no directory", "");
+  CHECK_FALSE(find_events_in(scratch / "no directory", 0));
 }
 
 TEST_CASE("a huge file of another program is neither read nor cut, and the newest of ours is repaired") {
