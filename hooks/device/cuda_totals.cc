@@ -3,7 +3,6 @@
 
 #include <ATen/ops/empty.h>
 #include <ATen/ops/zeros.h>
-#include <c10/core/impl/LocalDispatchKeySet.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 
 #include <algorithm>
@@ -23,6 +22,7 @@
 #include "hooks/device/cuda_driver.h"
 #include "hooks/device/device_stats.h"
 #include "hooks/device/kernel_compiler.h"
+#include "hooks/device/plain_torch.h"
 #include "hooks/device/totals_layout.h"
 #include "hooks/device/zero_threshold.h"
 
@@ -155,17 +155,6 @@ struct Lane {
 
   Totals* partials() const { return static_cast<Totals*>(workspace.data_ptr()); }
   unsigned* finished() const { return reinterpret_cast<unsigned*>(partials() + kMostLaunchChunks); }
-};
-
-// torch's own functions alone, whatever modes of Python are active, and without gradients.
-class PlainTorch {
- public:
-  PlainTorch()
-      : guard_(c10::DispatchKeySet({c10::DispatchKey::Python, c10::DispatchKey::PythonTLSSnapshot}) |
-               c10::autograd_dispatch_keyset | c10::autocast_dispatch_keyset) {}
-
- private:
-  const c10::impl::ExcludeDispatchKeyGuard guard_;
 };
 
 void take_free_block(Lane& lane) {

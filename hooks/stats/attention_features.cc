@@ -8,8 +8,6 @@
 #include <ATen/ops/stack.h>
 #include <ATen/ops/xlogy.h>
 #include <c10/core/DispatchKeySet.h>
-#include <c10/core/GradMode.h>
-#include <c10/core/impl/LocalDispatchKeySet.h>
 
 #include <algorithm>
 #include <atomic>
@@ -17,6 +15,7 @@
 #include <limits>
 #include <vector>
 
+#include "hooks/device/plain_torch.h"
 #include "hooks/stats/attention_kernel.h"
 #include "hooks/stats/readable.h"
 
@@ -126,8 +125,7 @@ PendingScalars pending_attention_features(const at::Tensor& q, const at::Tensor&
 tl::expected<AttentionFeatures, std::string> attention_features(const at::Tensor& q, const at::Tensor& k,
                                                                 AxisOrder order, Causal causal) {
   if (std::string why = why_not_comparable(q, k); !why.empty()) return tl::unexpected(std::move(why));
-  const c10::NoGradGuard no_grad;
-  const c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);
+  const PlainTorch plain;
   const bool wide = q.scalar_type() == at::kDouble || k.scalar_type() == at::kDouble;
   const at::Tensor queries = arranged(q, order, wide ? at::kDouble : at::kFloat);
   const at::Tensor keys = arranged(k, order, wide ? at::kDouble : at::kFloat);

@@ -3,10 +3,10 @@
 
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/xlogy.h>
-#include <c10/core/GradMode.h>
 
 #include <limits>
 
+#include "hooks/device/plain_torch.h"
 #include "hooks/stats/readable.h"
 
 namespace gradmon {
@@ -27,7 +27,7 @@ tl::expected<RouterFeature, std::string> router_cosine(const at::Tensor& weight)
   if (std::string why = why_unreadable(weight, "the weight"); !why.empty())
     return tl::unexpected(std::move(why));
   if (weight.dim() != 2) return tl::unexpected<std::string>("the weight is not 2-D");
-  const c10::NoGradGuard no_grad;
+  const PlainTorch plain;
   const at::Tensor vectors = (weight.size(0) > weight.size(1) ? weight.t() : weight).to(at::kDouble);
   const auto experts = static_cast<double>(vectors.size(0));
   if (experts < 2) return tl::unexpected<std::string>("the cosine needs at least two experts");
@@ -43,7 +43,7 @@ tl::expected<RouterFeature, std::string> router_cosine(const at::Tensor& weight)
 tl::expected<RouterFeature, std::string> router_entropy(const at::Tensor& logits) {
   if (std::string why = why_unreadable(logits); !why.empty()) return tl::unexpected(std::move(why));
   if (logits.dim() == 0) return tl::unexpected<std::string>("the logits are a scalar");
-  const c10::NoGradGuard no_grad;
+  const PlainTorch plain;
   const at::Tensor p = logits.to(at::kDouble).softmax(-1);
   return feature_of(-at::xlogy(p, p).sum(-1).mean());
 }

@@ -2,7 +2,6 @@
 #include "hooks/stats/tensor_stats.h"
 
 #include <ATen/ops/view_as_real.h>
-#include <c10/core/GradMode.h>
 
 #include <algorithm>
 #include <cmath>
@@ -15,6 +14,7 @@
 #include "hooks/device/cuda_totals.h"
 #include "hooks/device/device_batch.h"
 #include "hooks/device/device_stats.h"
+#include "hooks/device/plain_torch.h"
 #include "hooks/stats/cpu_stats.h"
 #include "hooks/stats/readable.h"
 
@@ -87,7 +87,7 @@ StartedStats start(const at::Tensor& tensor, double eps) {
   if (!has_allocated_storage(tensor)) return started;
   if (std::string why = why_captured(tensor.device()); !why.empty()) throw std::runtime_error(why);
 
-  const c10::NoGradGuard no_grad;
+  const PlainTorch plain;
   const at::Tensor x = plain_values(tensor);
   if (!has_allocated_storage(x)) return started;
   if (is_read_in_memory(x) && x.has_storage()) {

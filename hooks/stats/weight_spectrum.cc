@@ -8,13 +8,12 @@
 #include <ATen/ops/nan_to_num.h>
 #include <ATen/ops/zeros.h>
 #include <c10/core/DispatchKeySet.h>
-#include <c10/core/GradMode.h>
-#include <c10/core/impl/LocalDispatchKeySet.h>
 
 #include <algorithm>
 #include <cmath>
 #include <limits>
 
+#include "hooks/device/plain_torch.h"
 #include "hooks/stats/device_spectrum.h"
 #include "hooks/stats/readable.h"
 #include "hooks/stats/tensor_stats.h"
@@ -131,8 +130,7 @@ tl::expected<Spectrum, std::string> WeightSpectrum::measure(const at::Tensor& we
   if (!weight.defined() || weight.dim() != 2) return tl::unexpected<std::string>("the weight is not 2-D");
   if (std::string why = why_unreadable(weight, "the weight"); !why.empty())
     return tl::unexpected(std::move(why));
-  const c10::NoGradGuard no_grad;
-  const c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);
+  const PlainTorch plain;
   if (!weight.is_cpu()) return begin_on_device(weight);
   const auto stats = tensor_stats(weight, 0);
   if (!stats) return tl::unexpected(stats.error());

@@ -180,3 +180,37 @@ def test_a_part_that_is_never_recomputed_has_its_rows(tmp_path: Path, reentrant:
     backward = {name for name, _, _ in twice.read(tmp_path / "out", "actv_grad")}
     assert {"unused.output", "used.output"} <= forward
     assert "used.output" in backward and "unused.output" not in backward
+
+
+def test_features_are_invisible_to_selective_checkpointing(tmp_path: Path) -> None:
+    """Its recomputation takes the n-th result of an operator that the forward has kept."""
+    selective = getattr(torch.utils.checkpoint, "create_selective_checkpoint_contexts", None)
+    if selective is None:
+        pytest.skip("this torch has no selective checkpointing")
+
+    class Experts(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.router = torch.nn.Linear(4, 4)
+            self.experts = torch.nn.Linear(4, 4)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.router(x).softmax(-1) * self.experts(x)
+
+    class Model(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.moe = Experts()
+
+        def forward(self, x: torch.Tensor) -> Any:
+            kept = [torch.ops.aten._softmax.default]
+            return checkpoint(self.moe, x, use_reentrant=False, context_fn=lambda: selective(kept))
+
+    def training(noted: twice.Noted, monitor: Any) -> None:
+        train(noted, monitor, Model())
+
+    keys = {"moe_router_logit_hook": ["moe.router"]}
+    config = jobs.write_config(tmp_path, recording_l2_features=True, l2_targets=keys)
+    plain = twice.without(training)
+    twice.check_same_training(plain, twice.with_monitor(config, tmp_path / "out", training))
+    assert list((tmp_path / "out").rglob("moe_router_logit_hook_*.csv"))
