@@ -179,14 +179,19 @@ TensorGradients::OnFailure ActivationProbe::on_failure(const std::string& name) 
 }
 
 const ActivationProbe::Target& ActivationProbe::tapped_target(int vpp_stage, std::string_view name) {
+  static const Target none;
   const std::lock_guard lock(mutex_);
-  const auto [found, fresh] = tapped_.try_emplace({vpp_stage, std::string(name)});
-  if (fresh) {
-    const TargetName as_target{vpp_stage, std::string(name)};
-    found->second = {as_target.name, vpp_stage,
-                     activation_choices(settings_, selection_, {as_target}).front()};
+  std::pair key(vpp_stage, std::string(name));
+  if (const auto known = tapped_.find(key); known != tapped_.end()) return known->second;
+  if (tapped_.size() >= kMostTappedNames) {
+    if (!std::exchange(told_of_names_, true))
+      log_warn("observe(): more than " + std::to_string(kMostTappedNames) + " names; those after " +
+               first_line(key.second) + " have no rows");
+    return none;
   }
-  return found->second;
+  const TargetName as_target{vpp_stage, key.second};
+  const auto choice = activation_choices(settings_, selection_, {as_target}).front();
+  return tapped_.emplace(std::move(key), Target{as_target.name, vpp_stage, choice}).first->second;
 }
 
 }  // namespace gradmon

@@ -57,6 +57,8 @@ class ActivationProbe : public Probe, public ForwardListener {
   ReadingCache::Counts readings() const { return rows_->counts(); }
 
  private:
+  static constexpr std::size_t kMostTappedNames = std::size_t{1} << 16U;  // of a plan
+
   struct Target {
     std::string name;  // in the rows
     int vpp_stage = 0;
@@ -80,6 +82,7 @@ class ActivationProbe : public Probe, public ForwardListener {
   void watch_outputs(const Target& target, const ForwardVisit& visit, const ForwardTensors& outputs);
   TensorGradients::Body body(ActivationRows::Row row) const;
   TensorGradients::OnFailure on_failure(const std::string& name) const;
+  // Of more than kMostTappedNames: one that chooses nothing.
   const Target& tapped_target(int vpp_stage, std::string_view name);
 
   // Constant after construction.
@@ -97,6 +100,7 @@ class ActivationProbe : public Probe, public ForwardListener {
   std::mutex mutex_;
   // Guarded by mutex_.
   std::map<std::pair<int, std::string>, Target> tapped_;
+  bool told_of_names_ = false;
   std::set<std::pair<std::string, Side>> warned_;
 };
 

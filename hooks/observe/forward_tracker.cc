@@ -80,7 +80,10 @@ class ForwardTracker::Observer : public ForwardObserver {
       drop(0, [&](const Frame& f) {
         return f.tracker == number_ && (f.step != step || (forward && f.visit.recomputed));
       });
-      if (modules_[place].name.empty()) retract(pop(module), step);
+      if (modules_[place].name.empty()) {
+        retract(pop(module), step);
+        if (forward) drop_of_model(modules_[place].vpp_stage);
+      }
       const Frame frame = frame_of(place, mode, step);
       frames.push_back(frame);
       if (!frame.visited) return;
@@ -131,6 +134,11 @@ class ForwardTracker::Observer : public ForwardObserver {
   }
 
  private:
+  // Frames of modules that were called by themselves, and threw: a model does not run within its own modules.
+  void drop_of_model(int vpp_stage) {
+    drop(0, [&](const Frame& f) { return f.tracker == number_ && f.visit.vpp_stage == vpp_stage; });
+  }
+
   template <typename Body>
   void of_module(const void* module, Body&& body) noexcept {
     const auto place = module_indices_.find(module);

@@ -88,6 +88,11 @@ class OptimizerRounds:
         self._has_ended = True
         return True
 
+    def is_late(self, optimizer: Any) -> bool:
+        """Call it before completes_iteration(). True if the optimizer's step belongs to the iteration
+        that has ended already, because the optimizer could have been replaced."""
+        return self._has_ended and not self.stepped and has(self._perhaps_replaced, optimizer)
+
     def completes_iteration(self, optimizer: Any) -> bool:
         """Call it after the optimizer, one of several, has stepped. True if the iteration is over."""
         if has(self._perhaps_replaced, optimizer) and self._awaits_again(optimizer):
@@ -101,6 +106,7 @@ class OptimizerRounds:
 
     def _awaits_again(self, optimizer: Any) -> bool:
         """The optimizer was not replaced. True if its step belongs to the iteration that has just ended."""
+        is_late = self.is_late(optimizer)
         self._perhaps_replaced = [one for one in self._perhaps_replaced if one is not optimizer]
         self._awaited = self._awaited + [optimizer]
-        return self._has_ended and not self.stepped
+        return is_late

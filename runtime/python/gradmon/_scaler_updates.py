@@ -2,6 +2,8 @@
 """Callbacks when a GradScaler ends an iteration or skips an optimizer's step."""
 from typing import Any, Callable
 
+import torch
+
 from gradmon import _gradmon
 from gradmon._replaced_method import nothing, replaced_around
 
@@ -65,3 +67,10 @@ def remaining_scale(optimizer: Any, scaler: Any) -> float:
     except (AttributeError, TypeError, ValueError, RuntimeError, KeyError) as error:
         _gradmon.warn_once(f"the scale of the gradients is unknown: {error!r}")
         return 1.0
+
+
+def left_out_by_scaler(optimizer: Any) -> bool:
+    """Whether a fused optimizer's step, which has just run, has left its parameters as they were, because a
+    scaler has found an infinity or a NaN. Waits for the device if the scaler has said so on one."""
+    found = getattr(optimizer, "found_inf", None)  # the scaler sets and removes it around the step
+    return isinstance(found, torch.Tensor) and bool(found)

@@ -16,7 +16,7 @@ from gradmon._model_parts import ModelParts
 from gradmon._module_hooks import ModuleHooks
 from gradmon._optimizer_rounds import OptimizerRounds, has, parameters_of, with_parameter_groups
 from gradmon._optimizer_steps import OptimizerSteps
-from gradmon._scaler_updates import ScalerUpdates, remaining_scale
+from gradmon._scaler_updates import ScalerUpdates, left_out_by_scaler, remaining_scale
 from gradmon.compiled.regions import sentences_of_unseen
 from gradmon.loops.optimizer_step_hooks import hooked_or_replaced
 from gradmon.sharded.listing import Listing, listing_of
@@ -202,12 +202,12 @@ class TrainingSteps:
             if rounds.stepped and self._ends_with_optimizers() and rounds.steps_twice(optimizer):
                 self.ended_by_optimizer = True
                 self.end()
-            if self.step_flags & _COLLECTS:
+            if self.step_flags & _COLLECTS and not self._is_late(optimizer):
                 self.core.before_update(optimizer, remaining_scale(optimizer, scaler))
 
         def after() -> None:
-            if self.step_flags & _COLLECTS:
-                self.core.after_update(optimizer)
+            if self.step_flags & _COLLECTS and not self._is_late(optimizer):
+                self.core.skipped() if left_out_by_scaler(optimizer) else self.core.after_update(optimizer)
             if self.ended_by_program or self._scalers:
                 return
             if rounds.single or rounds.completes_iteration(optimizer):  # the same as end(), inlined for speed
@@ -218,6 +218,10 @@ class TrainingSteps:
 
         around = OptimizerSteps if self._of_loop is None else hooked_or_replaced
         return around(optimizer, before, after)
+
+    def _is_late(self, optimizer: Any) -> bool:
+        """Whether the optimizer's update belongs to the step that has ended already."""
+        return self._ends_with_optimizers() and self._rounds.is_late(optimizer)
 
     def _ends_with_optimizers(self) -> bool:
         return not self.ended_by_program and not self._scalers

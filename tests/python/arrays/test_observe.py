@@ -111,6 +111,11 @@ def test_it_returns_the_tensor_itself_and_needs_no_monitor() -> None:
     assert gradmon.observe(x, "x") is x
 
 
+def test_what_is_no_tensor_is_returned_too() -> None:
+    for value in (None, 3, [torch.ones(2)]):
+        assert gradmon.observe(value, "x") is value  # type: ignore[arg-type]
+
+
 @pytest.mark.parametrize("compiled", [False, pytest.param(True, marks=needs_compiler)])
 def test_calls_and_micro_steps_are_told_apart(tmp_path: Path, compiled: bool) -> None:
     class Twice(torch.nn.Module):

@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Any, Callable
 
+import gradmon
 import jobs
 import pytest
 import torch
@@ -35,6 +36,33 @@ def test_gradients_and_weights_are_plain_torchs_to_the_bit_after_clipping_too(tm
     noted = twice.compare(tmp_path, training)
     before, after = (noted.tensors[kind]["fc2.weight", 0, 0] for kind in ("grad_unreduced", "grad_reduced"))
     assert before.norm() > 0.01 > after.norm()
+
+
+def test_a_module_that_throws_when_called_by_itself_changes_no_row(tmp_path: Path) -> None:
+    """As in a validation of a part of the model, on a batch that is not right."""
+
+    class Net(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.encoder = torch.nn.Sequential(torch.nn.Linear(4, 6), torch.nn.Linear(6, 2))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.encoder(x)
+
+    model = Net()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    config = jobs.write_config(tmp_path, xy_distribution=True, all_xy=True)
+    with gradmon.Monitor(config, output_dir=tmp_path / "out", dynamic=False).watch(model, optimizer):
+        for step in range(3):
+            if step == 1:
+                with torch.no_grad(), pytest.raises(RuntimeError):
+                    model.encoder(torch.ones(3, 5))
+            optimizer.zero_grad()
+            loss_of(model, step).backward()
+            optimizer.step()
+    for kind in ("actv", "actv_grad"):
+        steps = jobs.steps_of(jobs.rows(tmp_path / "out", kind))
+        assert len(steps) > 3 and set(map(tuple, steps.values())) == {(0, 1, 2)}, (kind, steps)
 
 
 @pytest.mark.parametrize("to_none", [True, False])

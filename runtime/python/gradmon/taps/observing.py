@@ -5,6 +5,7 @@ from typing import Any, Callable, TypeVar
 import torch
 
 from gradmon import _gradmon
+from gradmon._steps import INVALID_ARGUMENT
 from gradmon.compiled.regions import is_compiling
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
@@ -57,7 +58,11 @@ def observe(x: torch.Tensor, name: str) -> torch.Tensor:
     ...     return scores.softmax(-1) @ x
     """
     if is_compiling():
-        torch.ops.gradmon.tap(x, _token, _number(name, torch.is_grad_enabled()))
-    else:
+        if isinstance(x, torch.Tensor):
+            torch.ops.gradmon.tap(x, _token, _number(name, torch.is_grad_enabled()))
+        return x
+    try:
         _gradmon.observe(x, name)
+    except INVALID_ARGUMENT as error:
+        _gradmon.warn_once(f"observe({name!r}): {error}")
     return x
