@@ -197,14 +197,15 @@ void Collection::note_plan_change(Step at) {
 
 void Collection::write_note() {
   if (!unwritten_note_) return;
-  writer_.write_file([directory = settings_.directory,
-                      note = *unwritten_note_]() mutable -> tl::expected<void, std::string> {
-    const auto path = directory->path();
-    if (path.empty()) return {};  // No directory: no rows were ever written.
-    note.epoch = directory->epoch();
-    return append_switch(path / "switches.jsonl", note);
-  });
-  unwritten_note_.reset();
+  const bool queued =
+      writer_.write_file([directory = settings_.directory,
+                          note = *unwritten_note_]() mutable -> tl::expected<void, std::string> {
+        const auto path = directory->path();
+        if (path.empty()) return {};  // No directory: no rows were ever written.
+        note.epoch = directory->epoch();
+        return append_switch(path / "switches.jsonl", note);
+      });
+  if (queued) unwritten_note_.reset();
 }
 
 void Collection::attach() {

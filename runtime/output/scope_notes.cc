@@ -97,14 +97,15 @@ ScopeText ScopeNotes::scope_of(Kind kind, const Placed& parameter) const {
 }
 
 void ScopeNotes::write(std::shared_ptr<RunDirectory> directory, WriterThread& writer) {
-  auto text = take_changed();
-  if (!text) return;
-  writer.write_file(writes_.next(
-      [directory = std::move(directory), text = std::move(*text)]() -> tl::expected<void, std::string> {
+  if (auto text = take_changed()) not_queued_ = std::make_shared<const std::string>(std::move(*text));
+  if (!not_queued_) return;
+  const bool queued = writer.write_file(writes_.next(
+      [directory = std::move(directory), text = not_queued_]() -> tl::expected<void, std::string> {
         const auto path = directory->path();
         if (path.empty()) return {};
-        return write_and_rename(path / "scopes.json", text);
+        return write_and_rename(path / "scopes.json", *text);
       }));
+  if (queued) not_queued_.reset();
 }
 
 std::optional<std::string> ScopeNotes::take_changed() {

@@ -64,6 +64,7 @@ class ScopeNotes {
   std::unordered_map<std::uint64_t, ScopeText> scopes_;  // by kind and target; null: unknown, not written
   std::vector<std::uint16_t> counted_;  // by target: the bits of the kinds of its rows so far
   bool changed_ = false;
+  std::shared_ptr<const std::string> not_queued_;  // the file's content, if the writer has refused it
   ReplacingWrites writes_;
 };
 

@@ -62,6 +62,7 @@ struct WriterThread::State {
   bool note_part(Kind kind, std::uint64_t rows);
   bool is_abandoned() const;
   bool stopping() const;
+  bool take_place_for_file();  // Any thread. False: too many wait.
   void abandon();
   AbandonedOutput left_over() const;
 
@@ -182,9 +183,10 @@ void WriterThread::State::write(StepEnded& ended_step) {
       observe([&] { file = observer->on_step(ended_step.step, records, std::chrono::steady_clock::now()); });
     sum = write_to_sinks(ended_step.step, records, ended_step.histograms);
   }
+  publish(sum);  // Before the files: one that hangs does not make written rows lost.
   files.retry(std::chrono::steady_clock::now());
   if (file && !is_abandoned()) files.write(std::move(*file), std::chrono::steady_clock::now());
-  publish(sum);
+  publish({});
   queue->histograms().recycle(std::move(ended_step.histograms));
 }
 
@@ -234,6 +236,18 @@ void WriterThread::State::write(FileToWrite& file) {
     if (files_pending == 0) files_refused = 0;
   }
   publish({});
+}
+
+bool WriterThread::State::take_place_for_file() {
+  std::uint64_t refused = 0;
+  {
+    const std::lock_guard lock(mutex);
+    files_pending < kMostFilesPending ? ++files_pending : refused = ++files_refused;
+  }
+  if (refused == 1)
+    log_warn("more than " + std::to_string(kMostFilesPending) +
+             " files or log lines wait for a slow disk; further ones are dropped");
+  return refused == 0;
 }
 
 void WriterThread::State::publish(const RetryingSink::Outcome& outcome) {
@@ -381,21 +395,16 @@ void WriterThread::begin_revision(Layout layout, std::vector<std::unique_ptr<Sin
   }
 }
 
-void WriterThread::write_file(std::function<tl::expected<void, std::string>()> write) noexcept {
-  {
-    const std::lock_guard lock(state_->mutex);
-    if (state_->files_pending == kMostFilesPending) {
-      ++state_->files_refused;
-      return;
-    }
-    ++state_->files_pending;
-  }
+bool WriterThread::write_file(std::function<tl::expected<void, std::string>()> write) noexcept {
+  if (!state_->take_place_for_file()) return false;
   try {
     state_->queue->post(Marker{FileToWrite{std::move(write)}});
+    return true;
   } catch (const std::exception& e) {
     log_error(std::string("a file will not be written: ") + e.what());
     const std::lock_guard lock(state_->mutex);
     --state_->files_pending;
+    return false;
   }
 }
 

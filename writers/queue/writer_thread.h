@@ -55,8 +55,8 @@ class WriterThread {
 
   // Any thread. Calls `write` on the writer thread after everything posted before is written. A
   // failure is logged, shown in the status, and retried after a pause. At most 1,000 may wait; further
-  // ones are refused.
-  void write_file(std::function<tl::expected<void, std::string>()> write) noexcept;
+  // ones are refused, which is logged. False: refused.
+  bool write_file(std::function<tl::expected<void, std::string>()> write) noexcept;
 
   // How long stop() waits: until `stalled` after the thread's last progress (a file written, or the
   // rows of one kind), but no longer than `in_all`. `slow` is called once after 2 s.

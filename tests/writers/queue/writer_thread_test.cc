@@ -472,7 +472,8 @@ TEST_CASE("files dropped in a burst are in the status until the files of the bur
   };
   wait_for(first);
   wait_for(second);
-  for (int i = 0; i < 1000; ++i) writer.write_file([]() -> tl::expected<void, std::string> { return {}; });
+  for (int i = 0; i < 1000; ++i)
+    CHECK(writer.write_file([]() -> tl::expected<void, std::string> { return {}; }) == (i < 998));
   first.set_value();
   CHECK(eventually([&] {
     return writer.status().last_error.find("2 files or log lines dropped: more than 1000 were waiting") !=
