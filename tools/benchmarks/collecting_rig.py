@@ -27,7 +27,8 @@ class CollectingRig:
     def __init__(
         self, keys: "dict[str, Any]", model: torch.nn.Module, optimizer: Any, backward: "Callable[[], None]"
     ) -> None:
-        self._scratch = tempfile.TemporaryDirectory(prefix="gradmon-bench-")
+        # The hub may write there until it ends, after the job.
+        self._scratch = tempfile.TemporaryDirectory(prefix="gradmon-bench-", ignore_cleanup_errors=True)
         self.output = Path(self._scratch.name) / "monitor_output"
         config = Path(self._scratch.name) / "monitor_config.json"
         config.write_text(json.dumps({"dynamic_on": True, "step_interval": INTERVAL, "ops": OPS, **keys}))

@@ -47,7 +47,7 @@ def idle_step(quick: bool, name: str = "python_idle_step") -> Figure:
             step()
         return (time.thread_time() - begin) / steps * 1e6
 
-    with tempfile.TemporaryDirectory(prefix="gradmon-bench-") as scratch:
+    with tempfile.TemporaryDirectory(prefix="gradmon-bench-", ignore_cleanup_errors=True) as scratch:
         config = Path(scratch) / "monitor_config.json"
         config.write_text('{"dynamic_on": false}')
         options = {"rank": 0, "world_size": 1, "output_dir": scratch, "dynamic": True}
@@ -177,7 +177,7 @@ def observe(quick: bool, on: bool) -> Figure:
     names = [f"tensor_{i}" for i in range(calls)]
     x = torch.ones(1024)
     spent = []
-    with tempfile.TemporaryDirectory(prefix="gradmon-bench-") as scratch:
+    with tempfile.TemporaryDirectory(prefix="gradmon-bench-", ignore_cleanup_errors=True) as scratch:
         config = Path(scratch) / "monitor_config.json"
         config.write_text(
             json.dumps(
@@ -212,7 +212,7 @@ def rows_of_load(quick: bool) -> Figure:
     files, tensors, rounds = (30, 10, 2) if quick else (3000, 50, 5)
     numbers = numpy.random.default_rng(1).normal(size=(6, files * tensors)).round(6)
     head = "vpp_stage,name,step,norm,min,max,mean,nans,zeros,shape,dtype\n"
-    with tempfile.TemporaryDirectory(prefix="gradmon-bench-") as scratch:
+    with tempfile.TemporaryDirectory(prefix="gradmon-bench-", ignore_cleanup_errors=True) as scratch:
         directory = Path(scratch) / "Nov21_10-00-00-rank0-0123abcd"
         directory.mkdir()
         rows = (

@@ -76,7 +76,7 @@ class Monitored:
         import gradmon
 
         self._training = training
-        self._scratch = tempfile.TemporaryDirectory(prefix="gradmon-bench-")
+        self._scratch = tempfile.TemporaryDirectory(prefix="gradmon-bench-", ignore_cleanup_errors=True)
         config = Path(self._scratch.name) / "monitor_config.json"
         config.write_text(json.dumps({"dynamic_on": False, "collect_times": 1_000_000, "ops": OPS, **keys}))
         self.output = Path(self._scratch.name) / "monitor_output"
