@@ -46,7 +46,8 @@ def observe(x: torch.Tensor, name: str) -> torch.Tensor:
     -----
     Rows are collected with `xy_distribution`, for names that the config's targets select. Within a graph
     there are no rows of `actv_grad`, unless the backend leaves autograd as it is ("eager"). While nothing is
-    collected, it only looks at one flag. Raises nothing of its own. Any thread.
+    collected, it only looks at one flag. Raises nothing of its own; what is no tensor has no row. A name
+    must not change from step to step: of more than 65,536, further ones have no rows. Any thread.
 
     Within a CUDA graph (`mode="reduce-overhead"`) the operator runs at capture only.
 

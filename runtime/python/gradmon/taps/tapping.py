@@ -81,7 +81,8 @@ class Tapping:
         -----
         Raises nothing: an array that cannot be read (another byte order, no numbers) has no row, and the
         first reason is logged. A second value of the same kind, name and micro step replaces the first. In a
-        step that is not collected it only looks at one flag. The config says which kinds are collected, as
+        step that is not collected it only looks at one flag. A name must not change from step to step: values
+        with further names than 65,536 have no row. The config says which kinds are collected, as
         for a model.
 
         Examples
