@@ -73,4 +73,7 @@ def left_out_by_scaler(optimizer: Any) -> bool:
     """Whether a fused optimizer's step, which has just run, has left its parameters as they were, because a
     scaler has found an infinity or a NaN. Waits for the device if the scaler has said so on one."""
     found = getattr(optimizer, "found_inf", None)  # the scaler sets and removes it around the step
-    return isinstance(found, torch.Tensor) and bool(found)
+    if type(found) is not torch.Tensor or found.numel() != 1:
+        return False
+    captured = found.is_cuda and torch.cuda.is_current_stream_capturing()  # a graph: nobody may wait
+    return not captured and bool(found)

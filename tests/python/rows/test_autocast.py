@@ -1,12 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """Mixed precision: bfloat16 autocast, and scaled losses."""
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, Optional
 
 import jobs
 import pytest
 import torch
 import twice
+from gradmon._scaler_updates import left_out_by_scaler
 from torch.utils.checkpoint import checkpoint
 
 # Since torch 2.3 there is one that works without a GPU.
@@ -166,6 +168,19 @@ def test_a_scaler_that_leaves_an_update_out(tmp_path: Path, kind: str, clips: bo
         # A fused optimizer is called, and leaves the update out itself.
         assert of_bad == (4 if name == "grad_unreduced" or (fused and name != "param_updated") else 0), name
         twice.check_rows({key: row for key, row in found.items() if key[1] != bad}, tensors, name)
+
+
+def test_only_a_single_plain_number_says_that_an_update_was_left_out() -> None:
+    """Other optimizers may have an attribute of that name, and the training step must not raise."""
+    for found, left_out in (
+        (torch.tensor(1.0), True),
+        (torch.zeros(1), False),
+        (torch.ones(2), False),
+        (torch.nn.Parameter(torch.ones(1)), False),
+        (True, False),
+    ):
+        assert left_out_by_scaler(SimpleNamespace(found_inf=found)) is left_out
+    assert left_out_by_scaler(SimpleNamespace()) is False
 
 
 def test_updates_left_out_where_the_optimizer_ends_the_steps(tmp_path: Path) -> None:
