@@ -74,7 +74,9 @@ Collection::Collection(Settings settings, WriterThread::OnFinished on_finished)
       notes_(settings_.ranks ? std::make_unique<RunNotes>(settings_.directory, settings_.world_size,
                                                           settings_.ranks, writer_)
                              : nullptr),
-      stream_(std::make_unique<Stream>(*names_, *queue_, ledger_, scopes_, settings_, writer_)) {}
+      stream_(std::make_unique<Stream>(*names_, *queue_, ledger_, scopes_, settings_, writer_)) {
+  alerts_.flight()->report_progress(writer_.progress());
+}
 
 Collection::~Collection() = default;
 

@@ -80,6 +80,8 @@ tl::expected<std::uint64_t, std::string> FlightRecorder::write_due_rows() {
     ring_.remove_oldest_rows();
     rows += records.size();
     written_ += records.size();
+    if (should_continue_ && !should_continue_())
+      return tl::unexpected<std::string>("flight recorder: nobody waits for the rest any more");
   }
   return rows;
 }

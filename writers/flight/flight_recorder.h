@@ -41,6 +41,11 @@ class FlightRecorder : public std::enable_shared_from_this<FlightRecorder> {
   // an earlier process has written are not written again.
   FlightRecorder(std::function<std::filesystem::path()> directory, std::shared_ptr<const NameTable> names,
                  const Limits& limits);
+  // Before the first on_alert(). A write calls it after the rows of one kind and step
+  // (WriterThread::progress()); false: the rest is not written.
+  void report_progress(std::function<bool()> should_continue) {
+    should_continue_ = std::move(should_continue);
+  }
   FlightRecorder(std::function<std::filesystem::path()> directory, std::shared_ptr<const NameTable> names)
       : FlightRecorder(std::move(directory), std::move(names), Limits{}) {}
 
@@ -67,6 +72,7 @@ class FlightRecorder : public std::enable_shared_from_this<FlightRecorder> {
 
   const std::function<std::filesystem::path()> directory_;
   const Limits limits_;
+  std::function<bool()> should_continue_;  // null: always
   FlightRing ring_;
   Layout layout_;
   CsvSink sink_;

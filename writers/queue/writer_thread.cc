@@ -408,6 +408,13 @@ bool WriterThread::write_file(std::function<tl::expected<void, std::string>()> w
   }
 }
 
+std::function<bool()> WriterThread::progress() const {
+  return [state = std::weak_ptr<State>(state_)] {
+    const auto alive = state.lock();
+    return !alive || alive->should_continue();
+  };
+}
+
 bool WriterThread::stop(const StopTimeout& timeout) noexcept {
   if (!state_->thread.joinable()) return true;
   if (::getpid() != pid_) {

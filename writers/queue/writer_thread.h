@@ -58,6 +58,10 @@ class WriterThread {
   // ones are refused, which is logged. False: refused.
   bool write_file(std::function<tl::expected<void, std::string>()> write) noexcept;
 
+  // What a file's write calls in between if it can take seconds: stop() sees the progress. False: the thread
+  // is abandoned, and the rest of the file is not wanted. Any thread; it may outlive this object.
+  std::function<bool()> progress() const;
+
   // How long stop() waits: until `stalled` after the thread's last progress (a file written, or the
   // rows of one kind), but no longer than `in_all`. `slow` is called once after 2 s.
   struct StopTimeout {

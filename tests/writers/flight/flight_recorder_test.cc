@@ -113,6 +113,20 @@ TEST_CASE("a recorder that has written as much as it may writes no more") {
   CHECK(rig.recorder->counts().written == 6);
 }
 
+TEST_CASE("a write reports each step, and ends where nobody waits for it any more") {
+  Rig rig;
+  int calls = 0;
+  rig.recorder->report_progress([&] { return ++calls != 4; });
+  for (std::int64_t step = 0; step < 3; ++step) rig.step(step, 1);
+  const auto file = rig.recorder->on_alert(Step{2});
+  REQUIRE(file);
+  CHECK(file->write().error() == "flight recorder: nobody waits for the rest any more");
+  CHECK(calls == 4);  // rows of one kind of one step each
+  CHECK(rig.recorder->counts().written == 4);
+  REQUIRE(file->write());
+  CHECK(rig.recorder->counts().written == 6);
+}
+
 TEST_CASE("a recorder that keeps nothing writes nothing") {
   Rig rig;
   rig.step(0, 1);

@@ -1,10 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "writers/queue/abandoned_output.h"
 
+#include <atomic>
+#include <future>
+
 #include "control/debian_version.h"
+#include "writers/queue/writer_thread.h"
 #include GRADMON_CATCH_HEADER
 
 using namespace gradmon;
+using namespace std::chrono_literals;
 
 TEST_CASE("abandoned rows and files are listed by kind") {
   AbandonedOutput abandoned_output;
@@ -16,4 +21,31 @@ TEST_CASE("abandoned rows and files are listed by kind") {
   abandoned_output.files = 2;
   CHECK(abandoned_output.all_rows() == 11);
   CHECK(to_string(abandoned_output) == "11 rows (10 of grad_reduced, 1 of unknown kind) and 2 other files");
+}
+
+TEST_CASE("stop waits for a slow file as long as its write reports progress") {
+  for (const bool reports : {true, false}) {
+    const auto written = std::make_shared<std::atomic<bool>>(false);  // the abandoned thread outlives this
+    std::promise<void> release, begun;
+    {
+      WriterThread writer(std::make_shared<RecordQueue>(QueueOptions{16, Overflow::block, 60s}), nullptr);
+      writer.write_file([&begun, written, reports, released = release.get_future().share(),
+                         progress = writer.progress()]() -> tl::expected<void, std::string> {
+        begun.set_value();
+        while (released.wait_for(10ms) != std::future_status::ready) {
+          if (reports) progress();
+        }
+        *written = true;
+        return {};
+      });
+      begun.get_future().wait();
+      bool released = false;  // by stop(), after 2 s
+      CHECK(writer.stop({500ms, 60s, [&] {
+                           released = true;
+                           release.set_value();
+                         }}) == reports);
+      if (!released) release.set_value();
+    }
+    if (reports) CHECK(*written);
+  }
 }
