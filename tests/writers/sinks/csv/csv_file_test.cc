@@ -8,6 +8,7 @@
 #include <cstring>
 
 #include "control/debian_version.h"
+#include "control/files/make_directories.h"
 #include "tests/support/temporary_directory.h"
 #include "tests/writers/file_size_limit.h"
 #include "tests/writers/files_in.h"
@@ -186,6 +187,18 @@ TEST_CASE("a directory that cannot be created is an error with the directory's r
   const auto appended = file.append(path, kHeader, "x,1\n");
   REQUIRE_FALSE(appended);
   CHECK(appended.error() == "cannot make " + path.parent_path().string() + ": File name too long");
+}
+
+TEST_CASE("a directory that may not be made is reported with that cause") {
+  const TemporaryDirectory scratch;
+  REQUIRE(::chmod(scratch.path().c_str(), 0555) == 0);
+  const bool root = ::geteuid() == 0;
+  if (root) REQUIRE(::seteuid(65534) == 0);
+  const auto made = make_directories(scratch / "a" / "b");
+  if (root) REQUIRE(::seteuid(0) == 0);
+  REQUIRE_FALSE(made);
+  CHECK(made.error() == "cannot make " + (scratch / "a").string() + ": Permission denied");
+  REQUIRE(::chmod(scratch.path().c_str(), 0755) == 0);
 }
 
 TEST_CASE("rows lost to a full disk are reported and later rows are written again") {
