@@ -311,8 +311,8 @@ std::optional<Bus::Incoming> Bus::next() {
   incoming.whole = !part.more();
   if (incoming.whole) incoming.bytes = part.to_string();
   if (sockets_->zap) {
-    const char* name = zmq_msg_gets(part.handle(), "User-Id");
-    const Client* client = name != nullptr ? sockets_->zap->client(name) : nullptr;
+    const char* user_id = zmq_msg_gets(part.handle(), "User-Id");
+    const Client* client = user_id != nullptr ? sockets_->zap->client(user_id) : nullptr;
     incoming.client = client != nullptr ? client->name : "?";
     incoming.role = client != nullptr ? client->role : Role::read;
     incoming.admitted = client != nullptr;

@@ -41,19 +41,17 @@ ZapHandler::ZapHandler(zmq::context_t& context, AllowList clients)
 }
 
 void ZapHandler::allow(const KeyBytes& key, Client client) {
-  by_name_.insert_or_assign(client.name, client);
   clients_.insert_or_assign(key, std::move(client));
 }
 
-void ZapHandler::allow_only(AllowList clients) {
-  clients_ = std::move(clients);
-  by_name_.clear();
-  for (const auto& [key, client] : clients_) by_name_.emplace(client.name, client);
-}
+void ZapHandler::allow_only(AllowList clients) { clients_ = std::move(clients); }
 
-const Client* ZapHandler::client(const std::string& name) const {
-  const auto known = by_name_.find(name);
-  return known == by_name_.end() ? nullptr : &known->second;
+// The name does not do as user id: its line may have another key by now.
+const Client* ZapHandler::client(const std::string& user_id) const {
+  KeyBytes key{};
+  if (user_id.size() != kKeyText || from_z85(user_id, key)) return nullptr;
+  const auto listed = clients_.find(key);
+  return listed == clients_.end() ? nullptr : &listed->second;
 }
 
 std::string ZapHandler::refusals() const {
@@ -66,6 +64,7 @@ void ZapHandler::answer() {
   for (Parts asked = next_question(questions_); !asked.empty(); asked = next_question(questions_)) {
     const Client* client = nullptr;
     std::string who = asked.size() > kAddress ? asked[kAddress] : "?";
+    std::string user_id;
     if (asked.size() == kQuestionParts && asked[kVersion] == kZapVersion && asked[kMechanism] == "CURVE") {
       KeyBytes key{};
       const std::string& given = asked[kCredentials];
@@ -73,13 +72,14 @@ void ZapHandler::answer() {
                               ? (std::copy(given.begin(), given.end(), key.begin()), clients_.find(key))
                               : clients_.end();
       if (listed != clients_.end()) client = &listed->second;
-      who = to_z85(key) + " at " + who;
+      user_id = to_z85(key);
+      who = user_id + " at " + who;
     }
     const Parts answer = {kZapVersion,
                           asked.size() > kRequestId ? asked[kRequestId] : "",
                           client != nullptr ? "200" : "400",
                           client != nullptr ? "OK" : "not listed",
-                          client != nullptr ? client->name : "",
+                          client != nullptr ? user_id : "",
                           ""};
     if (client == nullptr) {
       refused_ += 1;

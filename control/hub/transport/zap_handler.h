@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cstdint>
-#include <map>
 #include <string>
 #include <zmq.hpp>
 
@@ -25,15 +24,14 @@ class ZapHandler {
   void allow(const KeyBytes& key, Client client);
   // Replaces the allow-list. Open connections stay.
   void allow_only(AllowList clients);
-  // The listed client with this name, which libzmq attaches to each of its messages; null: not listed. Valid
-  // until the next allow() or allow_only().
-  const Client* client(const std::string& name) const;
+  // The listed client with this key in Z85, which libzmq attaches to each message as its user id; null: the
+  // key is no longer listed. Valid until the next allow() or allow_only().
+  const Client* client(const std::string& user_id) const;
   // "" or a line for the status: the number of refused connections, and the last one's key and address.
   std::string refusals() const;
 
  private:
   AllowList clients_;
-  std::map<std::string, Client> by_name_;
   std::uint64_t refused_ = 0;
   std::string last_refused_;
   zmq::socket_t questions_;

@@ -152,6 +152,25 @@ TEST_CASE("a changed allow-list takes effect and an invalid one changes nothing"
   CHECK_FALSE(file.look());
 }
 
+TEST_CASE("a key that is replaced under its name loses its rights at once, also on an open connection") {
+  const KeyedJob job;
+  const auto list = job.keys / "clients.allow";
+  const auto alice = job.asker(alice_keys(job.keys));
+  REQUIRE(alice->send("", "hello"));
+  REQUIRE(job.arrives(*alice)->client == "alice");
+  const TemporaryDirectory other;
+  REQUIRE(make_key_directory(other / "keys"));
+  const std::string another = to_z85(read_rank_keys(other / "keys")->secret.public_key());
+  std::string all = read_text(list);
+  const std::size_t key = all.find("alice read ") + std::string("alice read ").size();
+  all.replace(key, another.size(), another);
+  job.listener->allow_only(*parse_allow_list(all, list.string()));
+  REQUIRE(alice->send("", "still here"));
+  const auto late = job.arrives(*alice);
+  REQUIRE(late);
+  CHECK_FALSE(late->admitted);
+}
+
 TEST_CASE("a bind for other hosts without keys is refused and the error names the remedy") {
   const auto refused = [](const std::string& endpoint, std::optional<ServerKeys> keys) {
     const auto bus = Bus::make_server(endpoint, InsecureLoopback::allowed, {1000}, std::move(keys));
