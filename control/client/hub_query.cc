@@ -37,7 +37,10 @@ class HubQuery {
     return {stream_->fd(), static_cast<short>(POLLIN | (stream_->wants_write() ? POLLOUT : 0)), 0};
   }
 
-  // Returns the status when the reply has come; none before and after.
+  // Why the hub gave no status, as a relay does that cannot reach the lead hub; "": it did, or it is silent.
+  const std::string& refusal() const { return refusal_; }
+
+  // Returns the status when the reply has come; none before and after. After another reply asks again.
   std::optional<Status> take_status() {
     if (!stream_) connect();
     if (!stream_) return {};
@@ -47,10 +50,11 @@ class HubQuery {
       auto frame = decode_frame(bytes);
       auto* answer = frame ? std::get_if<AddressedReply>(&*frame) : nullptr;
       if (answer == nullptr) return;
-      replied_ = true;
       status = std::move(answer->reply.status);
+      replied_ = status.has_value();
+      refusal_ = replied_ ? "" : answer->reply.message;
     });
-    if (replied_ || read.state != FrameStream::Read::State::open) stream_.reset();
+    if (replied_ || !refusal_.empty() || read.state != FrameStream::Read::State::open) stream_.reset();
     return status;
   }
 
@@ -69,6 +73,7 @@ class HubQuery {
   const std::filesystem::path socket_;
   std::unique_ptr<FrameStream> stream_;  // null: not connected
   bool replied_ = false;
+  std::string refusal_;
 };
 
 }  // namespace
@@ -99,6 +104,8 @@ HubReplies query_all_hubs(const std::function<bool(const Status&)>& wanted) {
     }
   }
   for (const auto& hub : hubs) {
+    if (!hub->refusal().empty())
+      replies.unresponsive.push_back("the hub at " + hub->socket().string() + ": " + hub->refusal());
     if (!hub->connected()) continue;
     replies.unresponsive.push_back("the hub at " + hub->socket().string() + " does not answer");
   }

@@ -16,7 +16,8 @@ struct HubReplies {
     Status status;
   };
   std::vector<Answer> answers;
-  std::vector<std::string> unresponsive;  // sentences: hubs that accept a connection but do not reply
+  // Sentences: hubs that accept a connection but do not reply, or give no status and say why.
+  std::vector<std::string> unresponsive;
 };
 
 // Asks all hubs at the same time. Waits 3 s for replies, but only 1 s once a `wanted` job is found. Until

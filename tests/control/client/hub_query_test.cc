@@ -50,5 +50,17 @@ TEST_CASE("query_all_hubs finds a hub whose socket is missing for a moment") {
   CHECK(heard);
 }
 
+TEST_CASE("query_all_hubs says why a hub gives no status, and asks it again first") {
+  const TemporaryDirectory runtime;
+  REQUIRE(chmod(runtime.path().c_str(), 0700) == 0);
+  const RuntimeVariable variable(runtime.path());
+  const FakeHub hub(runtime.path(), status_of("far"), "the lead hub is not found yet");
+  const auto replies = query_all_hubs([](const Status&) { return false; });
+  CHECK(replies.answers.empty());
+  REQUIRE(replies.unresponsive.size() == 1);
+  CHECK(replies.unresponsive[0].find(": the lead hub is not found yet") != std::string::npos);
+  CHECK(hub.asked().size() > 1);
+}
+
 }  // namespace
 }  // namespace gradmon

@@ -12,7 +12,8 @@
 
 namespace gradmon {
 
-FakeHub::FakeHub(const std::filesystem::path& runtime_dir, Status status) : status_(std::move(status)) {
+FakeHub::FakeHub(const std::filesystem::path& runtime_dir, Status status, std::string refusal)
+    : status_(std::move(status)), refusal_(std::move(refusal)) {
   const auto lookup = [&](const char* name) {
     return std::string(name) == "XDG_RUNTIME_DIR" ? std::optional(runtime_dir.string()) : std::nullopt;
   };
@@ -65,6 +66,11 @@ void FakeHub::answer(Peer peer, const std::string& bytes) {
   if (command->verb == CommandVerb::cancel) reply.message = "the pending change is withdrawn";
   if (command->verb == CommandVerb::evict)
     reply.message = "rank " + std::to_string(command->rank.value_or(-1)) + " will be dropped in 15 s";
+  if (!refusal_.empty()) {
+    reply = {};
+    reply.outcome = CommandOutcome::failed;
+    reply.message = refusal_;
+  }
   static_cast<void>(server_->send(peer, encode(Frame(AddressedReply{command->request_id, reply}))));
 }
 

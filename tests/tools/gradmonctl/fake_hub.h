@@ -20,7 +20,8 @@ namespace gradmon {
 // A thread of the hub's own receives the commands; asked() may be called from any thread.
 class FakeHub {
  public:
-  FakeHub(const std::filesystem::path& runtime_dir, Status status);
+  // `refusal`: if not empty, the message of its answers, which have no status then.
+  FakeHub(const std::filesystem::path& runtime_dir, Status status, std::string refusal = "");
   ~FakeHub();
   FakeHub(const FakeHub&) = delete;
   FakeHub& operator=(const FakeHub&) = delete;
@@ -33,6 +34,7 @@ class FakeHub {
   void answer(Peer peer, const std::string& bytes);
 
   const Status status_;
+  const std::string refusal_;
   std::filesystem::path socket_;
   std::unique_ptr<StreamServer> server_;  // used by thread_ alone after its start
 
