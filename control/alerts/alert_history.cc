@@ -46,6 +46,7 @@ std::vector<RankAlert> AlertHistory::add(Rank rank, const std::string& process_i
 
 // From the newest on, so that the oldest find no room.
 void AlertHistory::restore(std::vector<Kept> earlier) {
+  if (!earlier.empty()) next_ = std::max(next_, earlier.back().alert.number + 1);  // The clock may go back.
   for (auto kept = earlier.rbegin(); kept != earlier.rend(); ++kept) {
     if (!kept_.empty() && kept->alert.number >= kept_.front().number) continue;
     OfRank& of_rank = ranks_[kept->alert.rank.value];

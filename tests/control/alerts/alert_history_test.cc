@@ -132,5 +132,15 @@ TEST_CASE("the alerts of an earlier hub keep the bounds and the newest find room
   CHECK(history.find({0, 0, kAllBytes}).back().step == -1);
 }
 
+TEST_CASE("numbers rise over a restart even if the clock was set back") {
+  AlertHistory history(5);
+  history.restore(earlier_alerts(100, 3, 0, "p"));
+  const auto added = history.add(Rank{0}, "p", report_of_step(9), 0);
+  REQUIRE(added.size() == 1);
+  CHECK(added[0].number == 103);
+  CHECK(steps_of(history.find({102, {}, kAllBytes})) == std::vector<std::int64_t>{9});
+  CHECK(history.find({103, {}, kAllBytes}).empty());
+}
+
 }  // namespace
 }  // namespace gradmon

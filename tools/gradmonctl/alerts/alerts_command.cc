@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tools/gradmonctl/alerts/alerts_command.h"
 
+#include <algorithm>
 #include <memory>
 
 #include "tools/gradmonctl/alerts/alerts_view.h"
@@ -40,7 +41,7 @@ int follow_alerts(const AlertsRequest& request, const LiveJob& job, const Consol
       for (const RankAlert& alert : reply->alerts) {
         console.out << (request.json ? alert_json(alert) : alert_line(alert));
         more = more || alert.number > last;
-        last = alert.number;
+        last = std::max(last, alert.number);
       }
       console.out.flush();
       gone = 0;
