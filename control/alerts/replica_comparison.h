@@ -105,7 +105,10 @@ class ReplicaComparison {
   void forget_oldest(Group& group, Time now, Actions& actions);
   void resolve(const Key& key, const Question& question, Entry& entry, Group& group, Actions& actions);
 
+  static constexpr Time kLookEvery{200};
+
   const std::int64_t world_size_;
+  Time looked_{};
   std::map<std::uint64_t, Group> groups_;
   std::map<int, std::uint64_t> group_of_rank_;
   Counts counts_;

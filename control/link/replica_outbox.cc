@@ -28,11 +28,22 @@ void ReplicaOutbox::put(ReplicaStep step) {
   mailbox_->wake();
 }
 
+// Steps share their targets as long as the same parameters have rows.
+bool ReplicaOutbox::shares_targets(const ReplicaRows& rows) const {
+  const auto recent = kept_.end() - static_cast<std::ptrdiff_t>(std::min(kept_.size(), kKinds));
+  return std::any_of(recent, kept_.end(),
+                     [&](const Kept& kept) { return kept.rows.targets == rows.targets; });
+}
+
 void ReplicaOutbox::keep(ReplicaRows rows) {
-  kept_values_ += rows.values.size();
-  kept_.push_back(std::move(rows));
-  while (kept_values_ > kMostKept && kept_.size() > 1) {
-    kept_values_ -= kept_.front().values.size();
+  std::size_t bytes = sizeof(Kept) + sizeof(double) * rows.values.size();
+  if (!shares_targets(rows)) {
+    for (const ReplicaTarget& target : *rows.targets) bytes += sizeof(target) + target.name.size();
+  }
+  kept_bytes_ += bytes;
+  kept_.push_back({std::move(rows), bytes});
+  while (kept_bytes_ > kMostKept && kept_.size() > 1) {
+    kept_bytes_ -= kept_.front().bytes;
     kept_.pop_front();
   }
 }
@@ -52,11 +63,12 @@ std::optional<ReplicaValues> ReplicaOutbox::answer(const ReplicaRequest& request
   const std::lock_guard lock(mutex_);
   if (threshold_ <= 0 || !answers_.try_take(now)) return std::nullopt;
   ReplicaValues answer{request, group_.id, threshold_, {}};
-  const auto kept = std::find_if(kept_.rbegin(), kept_.rend(), [&](const ReplicaRows& rows) {
-    return rows.revision == request.revision && rows.step == request.step &&
-           static_cast<std::int64_t>(rows.kind) == request.kind;
+  const auto kept = std::find_if(kept_.rbegin(), kept_.rend(), [&](const Kept& each) {
+    return each.rows.revision == request.revision && each.rows.step == request.step &&
+           static_cast<std::int64_t>(each.rows.kind) == request.kind;
   });
-  if (kept != kept_.rend()) answer.rows = rows_in_bucket(*kept, static_cast<std::size_t>(request.bucket));
+  if (kept != kept_.rend())
+    answer.rows = rows_in_bucket(kept->rows, static_cast<std::size_t>(request.bucket));
   return answer;
 }
 

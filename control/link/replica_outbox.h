@@ -32,7 +32,7 @@ class ReplicaOutbox {
   using Clock = std::chrono::steady_clock;
 
   static constexpr std::size_t kMostWaiting = 256;                 // digests
-  static constexpr std::size_t kMostKept = std::size_t{1} << 20U;  // values, of the newest steps; 8 MiB
+  static constexpr std::size_t kMostKept = std::size_t{8} << 20U;  // bytes, of the newest steps
   static constexpr TokenBucket::Rate kMessages{4, 16};             // of digests, that are sent
   static constexpr TokenBucket::Rate kAnswers{32, 128};            // to requests
 
@@ -50,6 +50,12 @@ class ReplicaOutbox {
   std::uint64_t dropped() const;
 
  private:
+  struct Kept {
+    ReplicaRows rows;
+    std::size_t bytes = 0;  // with those of the targets that no earlier step shares
+  };
+
+  bool shares_targets(const ReplicaRows& rows) const;
   void keep(ReplicaRows rows);
 
   const std::shared_ptr<Mailbox> mailbox_;  // own synchronisation
@@ -58,8 +64,8 @@ class ReplicaOutbox {
   ReplicaGroup group_;
   double threshold_ = 0;
   std::deque<ReplicaDigest> waiting_;
-  std::deque<ReplicaRows> kept_;  // the newest last
-  std::size_t kept_values_ = 0;
+  std::deque<Kept> kept_;  // the newest last
+  std::size_t kept_bytes_ = 0;
   std::uint64_t dropped_ = 0;
   TokenBucket messages_;
   TokenBucket answers_;

@@ -77,10 +77,29 @@ TEST_CASE("a request is answered with the values of its step, and without rows i
   CHECK(answer->rows[0].name == "p0");
   CHECK(answer->rows[0].values[0].value == 7);
   CHECK(out.box.answer(request_of(10), out.now)->rows.empty());
-  for (int step = 10; step < 40; ++step) out.box.put(step_of(step, ReplicaOutbox::kMostKept / 8));
+  const std::size_t many =
+      ReplicaOutbox::kMostKept / 8 / sizeof(double) - 64;  // eight steps fit, of shared targets
+  ReplicaStep large = step_of(0, many);
+  const auto targets = large.kinds[0].targets;
+  for (int step = 10; step < 40; ++step) {
+    large = step_of(step, many);
+    large.kinds[0].targets = targets;
+    out.box.put(large);
+  }
   CHECK(out.box.answer(request_of(7), out.now)->rows.empty());
   CHECK(out.box.answer(request_of(32), out.now)->rows.size() == kMostReplicaRows);
   CHECK(out.box.answer(request_of(31), out.now)->rows.empty());
+}
+
+TEST_CASE("targets that change from step to step, and steps of few values, count towards the memory") {
+  for (const std::size_t parameters : {std::size_t{1}, std::size_t{100}}) {
+    Outbox out;
+    const std::size_t least = sizeof(ReplicaRows) + parameters * (sizeof(double) + sizeof(ReplicaTarget));
+    const auto steps = static_cast<std::int64_t>(ReplicaOutbox::kMostKept / least);  // more do not fit
+    for (std::int64_t step = 0; step <= steps; ++step) out.box.put(step_of(step, parameters));
+    CHECK(out.box.answer(request_of(0), out.now)->rows.empty());
+    CHECK_FALSE(out.box.answer(request_of(steps), out.now)->rows.empty());
+  }
 }
 
 TEST_CASE("a flood of requests is answered at a bounded rate") {
