@@ -76,7 +76,7 @@ AgentLoop::AgentLoop(AgentOptions options, StepGate& gate, AgentCalls calls, std
                   ? std::make_unique<LaunchIdSearch>(options_.ask_for_launch_id, boot_now())
                   : nullptr),
       member_(identity_of(options_, process_id_), gate_, calls_.can_carry_out, calls_.list_targets),
-      last_step_(options_.start_iteration) {}
+      pace_(Step{options_.start_iteration}, Clock::now()) {}
 
 AgentLoop::~AgentLoop() = default;
 
@@ -112,7 +112,7 @@ void AgentLoop::end_now() noexcept {
 }
 
 void AgentLoop::poll_until_done() {
-  last_progress_ = last_measured_ = Clock::now();
+  last_progress_ = Clock::now();
   while (!may_exit()) {
     const bool waits = hub_ && !hub_->connected();
     const milliseconds turn = member_.busy() || leave_by_ || waits ? kBusyTurn : kIdleTurn;
@@ -262,6 +262,7 @@ void AgentLoop::on_bundle(Bundle bundle) {
   const auto* welcome = std::get_if<Welcome>(&envelope.message);
   if (welcome != nullptr && member_.joined()) {
     if (hub_) hub_->welcomed();
+    lead_error_.clear();
     hub_takes_alerts_ = welcome->takes_alerts;
     hub_takes_replicas_ = welcome->takes_replicas;
   }

@@ -18,6 +18,7 @@
 #include "control/link/launch_id_search.h"
 #include "control/link/pending_commands.h"
 #include "control/link/replica_outbox.h"
+#include "control/link/step_pace.h"
 
 namespace gradmon {
 
@@ -120,11 +121,9 @@ class AgentLoop {
   std::optional<Clock::time_point> leave_by_;
   std::optional<Ticks> started_at_;
   Clock::time_point last_progress_;
-  Clock::time_point last_measured_;
   Clock::time_point last_publish_;
   std::optional<Clock::time_point> job_status_at_;  // rank 0: when the job's status last arrived
-  Step last_step_;
-  double step_ms_ = 0;
+  StepPace pace_;
 };
 
 }  // namespace gradmon

@@ -17,7 +17,6 @@ using std::chrono::milliseconds;
 constexpr milliseconds kProgressEvery{1000};
 constexpr milliseconds kProgressEveryWhileOpen{500};
 constexpr milliseconds kPublishEvery{100};
-constexpr milliseconds kMeasureOver{500};
 constexpr milliseconds kJobStatusMaxAge{3000};
 constexpr std::size_t kMostWarnings = 50;
 
@@ -28,13 +27,7 @@ void AgentLoop::report_progress(Clock::time_point now) {
   const bool due = now.time_since_epoch() / pace != last_progress_.time_since_epoch() / pace;
   if (!due && now - last_publish_ < kPublishEvery) return;
   last_publish_ = now;
-  if (now - last_measured_ >= kMeasureOver) {
-    const Step step = gate_.current();
-    const double ms = std::chrono::duration<double, std::milli>(now - last_measured_).count();
-    if (const std::int64_t steps = step - last_step_; steps > 0) step_ms_ = ms / static_cast<double>(steps);
-    last_step_ = step;
-    last_measured_ = now;
-  }
+  pace_.look(gate_.current(), now);
   CollectingReport report = calls_.report();
   if (due && member_.joined() && !leave_by_) {
     last_progress_ = now;
@@ -46,7 +39,7 @@ void AgentLoop::report_progress(Clock::time_point now) {
 
 void AgentLoop::tell_progress(const CollectingReport& report) {
   Progress progress = member_.progress(boot_now());
-  progress.step_ms = step_ms_;
+  progress.step_ms = pace_.step_ms();
   progress.records = report.records;
   progress.dropped = report.dropped;
   progress.error = report.error.substr(0, 1000);
@@ -99,7 +92,7 @@ Status AgentLoop::own_status(const CollectingReport& report) const {
   own.pid = getpid();
   const Progress progress = member_.progress(boot_now());
   own.step = progress.step.value;
-  own.step_ms = step_ms_;
+  own.step_ms = pace_.step_ms();
   own.records = report.records;
   own.dropped = report.dropped;
   own.error = report.error;

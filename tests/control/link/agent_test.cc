@@ -270,6 +270,24 @@ TEST_CASE("training waits less than max_wait if the hub program ends at once") {
   CHECK(rank.longest_pause() < seconds(2));
 }
 
+TEST_CASE("a rank that joins forgets why the lead hub was not reached before") {
+  const TemporaryDirectory scratch;
+  write_text(scratch / "config.json", kOff);
+  AgentOptions options = options_in(scratch.path(), {});
+  options.world_size = 2;
+  options.rank = Rank{1};
+  AgentRank rank1(options, std::chrono::microseconds(500));
+  CHECK(eventually([&] {
+    return rank1.agent().status().reason.find("the lead hub is not found yet") != std::string::npos;
+  }));
+  options.rank = Rank{0};
+  AgentRank rank0(options, std::chrono::microseconds(500));
+  CHECK(eventually([&] { return rank1.agent().job() && rank1.agent().status().reason.empty(); }));
+  rank0.stop();
+  rank1.stop();
+  wait_for_end_of_hub(make_job_directory(options.launch_id, job_bases(options.environment)).value().socket());
+}
+
 // --- The launch id. ---
 
 TEST_CASE("a rank joins once its launch id is found") {
