@@ -374,6 +374,8 @@ MemberActions Member::apply_decisions(const KnownDecisions& last) {
 MemberActions Member::tick(Ticks now) {
   if (replaced_) return {};
   MemberActions actions = check_lapsed(now);
+  // A hub that does not know this rank, of another epoch, answers a Hello alone.
+  if (joined_ && connected_ && !sent_.empty() && now - sent_.front().at > kLease) joined_ = false;
   if (!joined_ && now - last_hello_ >= kHelloEvery) actions += send_hello(now);
   if (leaving_ && !left_acknowledged_ && now - last_left_ >= kLeftEvery) {
     last_left_ = now;

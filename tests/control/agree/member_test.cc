@@ -394,6 +394,28 @@ TEST_CASE("RejoinRequest makes a rank send Hello and the rank keeps its plan") {
   REQUIRE(one.counted == std::vector<std::int64_t>{1, 2});
 }
 
+TEST_CASE("a rank that is off joins a hub of another epoch that its relay reaches instead of the first") {
+  MemberFixture one;
+  one.welcome(one.join());
+  std::optional<Hello> hello;
+  for (const Ticks begun = one.now; !hello && one.now - begun < 2 * kLease; one.now += Ticks{1'000}) {
+    one.report();  // Nobody acknowledges it.
+    hello = one.answer<Hello>(one.member.tick(one.now));
+  }
+  REQUIRE(hello);
+  CHECK(one.now > kLease);
+  one.epoch = "later";
+  one.epoch_order = 11;
+  one.welcome(*hello);
+  CHECK(one.member.joined());
+  one.deliver(ProgressAck{one.report()});
+  for (int i = 0; i < 30; ++i) {
+    one.now += Ticks{1'000};
+    one.deliver(ProgressAck{one.report()});
+    CHECK(one.member.tick(one.now).send.empty());
+  }
+}
+
 TEST_CASE("a member drops messages of another incarnation") {
   MemberFixture one;
   one.start_collecting();
