@@ -397,7 +397,11 @@ CoordinatorActions Coordinator::dry_run(std::string id, PlanPtr plan) {
 
 // Sends the questions of dry runs that are due, and takes the results of those that have ended.
 void Coordinator::advance_dry_runs(CoordinatorActions& actions) {
-  for (auto& [rank, question] : dry_runs_.due(members_, clock_)) send(rank, std::move(question), actions);
+  for (auto& [ranks, question] : dry_runs_.due(members_, clock_)) {
+    Outgoing asked{{}, std::move(question)};
+    for (const int rank : ranks) asked.to.emplace_back(rank, members_.of(rank).incarnation);
+    actions.send.push_back(std::move(asked));
+  }
   auto ended = dry_runs_.take_ended(members_, clock_);
   std::move(ended.begin(), ended.end(), std::back_inserter(actions.dry_runs));
 }

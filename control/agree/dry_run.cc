@@ -29,16 +29,17 @@ void DryRuns::on_dry_run_answer(Rank rank, const DryRunAnswer& answer) {
   }
 }
 
-std::vector<std::pair<int, DryRun>> DryRuns::due(const Membership& members, Ticks now) {
-  std::vector<std::pair<int, DryRun>> due;
+std::vector<std::pair<std::vector<int>, DryRun>> DryRuns::due(const Membership& members, Ticks now) {
+  std::vector<std::pair<std::vector<int>, DryRun>> due;
   const std::size_t room = std::min(kMostOfOne, kMostOfAll / static_cast<std::size_t>(members.size()));
   for (OpenDryRun& question : open_) {
     if (question.asked && now - *question.asked < kAskAgainAfter) continue;
     question.asked = now;
+    std::vector<int> ranks;
     for (int rank = 0; rank < members.size(); ++rank) {
-      if (members.of(rank).takes_part() && question.answers.count(rank) == 0)
-        due.emplace_back(rank, DryRun{question.id, question.plan, room});
+      if (members.of(rank).takes_part() && question.answers.count(rank) == 0) ranks.push_back(rank);
     }
+    if (!ranks.empty()) due.emplace_back(std::move(ranks), DryRun{question.id, question.plan, room});
   }
   return due;
 }
@@ -52,6 +53,7 @@ std::vector<DryRunResult> DryRuns::take_ended(const Membership& members, Ticks n
     for (int rank = 0; rank < members.size(); ++rank) {
       const auto answer = question.answers.find(rank);
       if (answer == question.answers.end()) {
+        if (members.of(rank).gone()) continue;
         result.answers.push_back({Rank{rank}, false, 0, "", {}});
         all = all && !members.of(rank).takes_part();
       } else {

@@ -20,7 +20,7 @@ struct DryRunResult {
     TargetList targets;     // as in DryRunAnswer
   };
   std::string id;
-  std::vector<Answer> answers;  // by rank
+  std::vector<Answer> answers;  // by rank; of one that has ended or was dropped only if it has answered
 };
 
 // The dry runs under way. Each asks all ranks how many targets a plan would match (without a
@@ -32,8 +32,8 @@ class DryRuns {
   // an answer.
   void ask(std::string id, PlanPtr plan, Ticks now);
   void on_dry_run_answer(Rank rank, const DryRunAnswer& answer);
-  // The questions that are due now, by rank.
-  std::vector<std::pair<int, DryRun>> due(const Membership& members, Ticks now);
+  // The questions that are due now, each with the ranks to ask. Not empty.
+  std::vector<std::pair<std::vector<int>, DryRun>> due(const Membership& members, Ticks now);
   // Removes and returns the dry runs that have ended.
   std::vector<DryRunResult> take_ended(const Membership& members, Ticks now);
   bool busy() const { return !open_.empty(); }

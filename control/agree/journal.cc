@@ -1,12 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "control/agree/journal.h"
 
+#include <algorithm>
 #include <iterator>
 #include <utility>
 
 #include "control/agree/plan.h"
 
 namespace gradmon {
+namespace {
+
+bool is_refused(const HistoryEntry& entry) { return entry.verdict == "refused"; }
+
+}  // namespace
 
 HistoryEntry history_of(const Plan& plan, WallTime proposed_at) {
   HistoryEntry entry;
@@ -29,8 +35,10 @@ void enter_verdict(HistoryEntry& entry, const Verdict& verdict) {
 
 Journal::Key Journal::add(HistoryEntry entry) {
   const Key key = next_++;
+  const bool refused = is_refused(entry);
   entries_.emplace(key, std::move(entry));
   changed_.insert(key);
+  if (refused) drop_oldest_refused();
   drop_oldest();
   return key;
 }
@@ -47,6 +55,16 @@ void Journal::drop_oldest() {
   }
   for (auto dropped = entries_.begin(); dropped != kept; dropped = entries_.erase(dropped))
     changed_.erase(dropped->first);
+}
+
+void Journal::drop_oldest_refused() {
+  const auto is = [](const auto& entry) { return is_refused(entry.second); };
+  auto count = static_cast<std::size_t>(std::count_if(entries_.begin(), entries_.end(), is));
+  for (; count > kMostRefused; --count) {
+    const auto oldest = std::find_if(entries_.begin(), entries_.end(), is);
+    changed_.erase(oldest->first);
+    entries_.erase(oldest);
+  }
 }
 
 void Journal::restore(HistoryEntry entry) {

@@ -183,6 +183,9 @@ class Journal {
   static constexpr std::size_t kMostKept = 10'000;
   static constexpr std::size_t kMostApplied = std::size_t{1} << 18U;  // ranks in all entries; some 16 MiB
 
+  // Refused changes, of all these: clients that are refused again and again push out no change of the job.
+  static constexpr std::size_t kMostRefused = 100;
+
   // Drops the oldest entries beyond these bounds; the newest two always stay.
   Key add(HistoryEntry entry);
   // Adds an entry that is already on disk; take_changed() does not return it. The bound on ranks is checked
@@ -204,6 +207,7 @@ class Journal {
 
  private:
   void drop_oldest();
+  void drop_oldest_refused();
 
   std::map<Key, HistoryEntry> entries_;
   std::set<Key> changed_;

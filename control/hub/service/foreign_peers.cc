@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "control/hub/service/foreign_peers.h"
 
+#include <iterator>
 #include <utility>
 
 namespace gradmon {
@@ -35,9 +36,15 @@ std::optional<std::string> ForeignPeers::hear(const Envelope& envelope, Ticks no
     known->second = now;
     return {};
   }
+  if (last_heard_.size() >= kMostNamed) forget_silent(now);
   if (last_heard_.size() >= kMostNamed) return {};
   last_heard_[name] = now;
   return name;
+}
+
+void ForeignPeers::forget_silent(Ticks now) {
+  for (auto peer = last_heard_.begin(); peer != last_heard_.end();)
+    peer = now - peer->second < kForgottenAfter ? std::next(peer) : last_heard_.erase(peer);
 }
 
 std::vector<std::string> ForeignPeers::heard(Ticks now) const {

@@ -24,6 +24,7 @@ class ForeignPeers {
 
  private:
   std::string name_of(const Envelope& envelope) const;  // "": of this job
+  void forget_silent(Ticks now);
 
   // Constant after construction.
   const std::string epoch_;

@@ -3,6 +3,7 @@
 // gets the same answer and changes nothing.
 #include <algorithm>
 #include <iterator>
+#include <string_view>
 #include <utility>
 
 #include "control/config/json_edit.h"
@@ -21,6 +22,7 @@ constexpr Ticks kAnswerTimeout{3'000};         // after this time another comman
 constexpr std::size_t kAnswersKept = 1000;
 constexpr std::size_t kMostDryRuns = 16;
 constexpr std::size_t kMostReason = 1'000;  // bytes, of the reason in a refused change's history entry
+constexpr std::size_t kMostOfASender = 256;   // bytes, of who sent a command, and of its request id
 constexpr std::size_t kMostTargetBytes = kMaxFrameBytes / 3;  // for rank 0, and for all other ranks together
 
 CommandReply failed(CommandOutcome outcome, std::string message) {
@@ -57,6 +59,9 @@ bool sets_program(const Command& command) {
   });
 }
 
+// "user@host pid 123" without the process.
+std::string_view sender_of(std::string_view by) { return by.substr(0, by.rfind(" pid ")); }
+
 CommandReply refused_in_static_mode() {
   return failed(CommandOutcome::failed,
                 "static mode: the config is read once, at the start; "
@@ -65,7 +70,18 @@ CommandReply refused_in_static_mode() {
 
 }  // namespace
 
-void JobService::on_command(const std::string& peer, const Command& command) {
+void JobService::on_command(const std::string& peer, const Command& given) {
+  if (given.request_id.size() > kMostOfASender) {
+    return dependencies_.reply(peer, given,
+                               failed(CommandOutcome::failed, "the request id is longer than " +
+                                                                  std::to_string(kMostOfASender) + " bytes"));
+  }
+  Command command = given;
+  command.by.resize(std::min(command.by.size(), kMostOfASender));
+  carry_out(peer, command);
+}
+
+void JobService::carry_out(const std::string& peer, const Command& command) {
   const auto known = answered_.find(command.request_id);
   if (known != answered_.end() && command.verb != CommandVerb::verdict)
     return dependencies_.reply(peer, command, known->second);
@@ -133,13 +149,12 @@ void JobService::evict(const std::string& peer, const Command& command) {
 
 // The newest entries that fit into one message.
 std::vector<HistoryEntry> JobService::newest_history() const {
-  const std::size_t entry_bytes = 500 + 16 * static_cast<std::size_t>(job_.world_size);
   std::vector<HistoryEntry> entries = coordinator_.journal().entries();
   std::size_t room = kMaxFrameBytes;
   auto oldest = entries.end();
   while (oldest != entries.begin()) {
     const HistoryEntry& entry = *std::prev(oldest);
-    const std::size_t bytes = entry_bytes + entry.by.size() + entry.reason.size();
+    const std::size_t bytes = 500 + 16 * entry.applied.size() + entry.by.size() + entry.reason.size();
     if (bytes > room && oldest != entries.end()) break;
     room -= std::min(bytes, room);
     --oldest;
@@ -236,7 +251,9 @@ void JobService::change_config(const std::string& peer, const Command& command) 
                          "file only"));
   }
   // With an edit running, the state is not known: the edit may be an `on`.
-  if (command.verb == CommandVerb::off && pending_edits_.empty() && coordinator_.newest_is_off()) {
+  const bool file_is_off = value_at(adopted_text_, "/dynamic_on") != "true";
+  if (command.verb == CommandVerb::off && pending_edits_.empty() && coordinator_.newest_is_off() &&
+      file_is_off) {
     return answer(peer, command, nothing_to_change("already off"));
   }
   if (!write_back_allowed_) return propose_without_file(peer, command, "write_back is false");
@@ -329,7 +346,8 @@ void JobService::propose(const std::string& peer, const Command& command, PlanSo
   note_warnings(source.warnings);
   write_back_allowed_ = source.config.write_back;
   if (!source.plan->on && coordinator_.newest_is_off()) {
-    return answer(peer, command, nothing_to_change("saved; collecting stays off"));
+    return answer(peer, command,
+                  nothing_to_change((note.empty() ? "saved" : note) + "; collecting stays off"));
   }
   source.plan->cause = Cause::ctl;
   source.plan->by = command.by;
@@ -376,7 +394,8 @@ void JobService::add_refused(HistoryEntry entry, const std::string& why) {
   entry.verdict = "refused";
   entry.reason = why.size() <= kMostReason ? why : why.substr(0, kMostReason) + " ...";
   const HistoryEntry* newest = coordinator_.journal().newest();
-  const bool again = newest != nullptr && newest->verdict == entry.verdict && newest->by == entry.by;
+  const bool again =
+      newest != nullptr && newest->verdict == entry.verdict && sender_of(newest->by) == sender_of(entry.by);
   if (again && newest->reason == entry.reason) return;
   entry.proposed_at = wall_now();
   entry.final = true;

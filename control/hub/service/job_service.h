@@ -102,6 +102,7 @@ class JobService {
                std::optional<FileIdentity> file, std::string note);
   void answer(const std::string& peer, const Command& command, CommandReply reply);
   std::vector<HistoryEntry> newest_history() const;
+  void carry_out(const std::string& peer, const Command& command);
   void add_refused(HistoryEntry entry, const std::string& why);
   void note_refused_edit(const std::string& why);
   CommandReply verdict_on(const std::string& request_id) const;

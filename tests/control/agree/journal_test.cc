@@ -44,6 +44,22 @@ TEST_CASE("the journal keeps the newest 10000 entries") {
   REQUIRE(journal.find(Revision{10'005}) != nullptr);
 }
 
+TEST_CASE("refused changes push out no change of the job, and only so many are kept") {
+  Journal journal;
+  journal.add(entry(1, "a"));
+  HistoryEntry refused;
+  refused.verdict = "refused";
+  for (int i = 0; i < 20'000; ++i) {
+    refused.request_id = std::to_string(i);
+    journal.add(refused);
+  }
+  CHECK(journal.entries().size() == 1 + Journal::kMostRefused);
+  CHECK(journal.find(Revision{1}) != nullptr);
+  CHECK(journal.find_request("19999") != nullptr);
+  CHECK(journal.find_request("19899") == nullptr);
+  CHECK(journal.take_changed().size() == 1 + Journal::kMostRefused);
+}
+
 TEST_CASE("the journal of a job of many ranks keeps fewer entries, and always the newest two") {
   HistoryEntry applied;
   for (int rank = 0; rank < 1'000; ++rank) applied.applied[rank] = 5;

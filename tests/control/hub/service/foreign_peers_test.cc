@@ -53,5 +53,13 @@ TEST_CASE("at most 16 foreign peers are remembered") {
   CHECK(foreign_peers.heard(Ticks{0}).size() == 16);
 }
 
+TEST_CASE("a foreign peer is named however many fell silent before") {
+  ForeignPeers foreign_peers(kOwn, "second");
+  for (int i = 0; i < 16; ++i) foreign_peers.hear({std::to_string(i), Rank{1}, 1, Progress{}}, Ticks{0});
+  CHECK_FALSE(foreign_peers.hear(hello_of("first"), Ticks{9'000}));
+  CHECK(foreign_peers.hear(hello_of("first"), Ticks{20'000}));
+  CHECK(foreign_peers.heard(Ticks{20'000}).size() == 1);
+}
+
 }  // namespace
 }  // namespace gradmon

@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+// Commands that change nothing in the job, or that are refused.
+#include <algorithm>
+
+#include "tests/control/hub/service/served_job.h"
+
+namespace gradmon {
+namespace {
+
+TEST_CASE("a set that cannot be saved while nothing is collected says so") {
+  const std::string text = R"({"write_back": false, "dynamic_on": false})";
+  ServedJob job(text);
+  REQUIRE(job.until([&] { return job.status().reason == "never turned on"; }));
+  Command set = ServedJob::command(CommandVerb::set, "set");
+  set.edits = {{"collect_times", "5"}};
+  CHECK(job.ask(set).message == "the config file was not changed: write_back is false; collecting stays off");
+  CHECK(read_text(job.path) == text);
+}
+
+TEST_CASE("off is written into a file that asks for on, even where nothing is on") {
+  ServedJob job(kOff, 2, 1);  // of two ranks one is there, so that no change is decided
+  CHECK(job.ask(CommandVerb::on, "on").outcome == CommandOutcome::done);
+  CHECK(read_text(job.path) == kOn);
+  CHECK(job.ask(CommandVerb::cancel, "cancel").message == "the pending change is withdrawn");
+  CHECK(job.ask(CommandVerb::off, "off").message == "saved; collecting stays off");
+  CHECK(read_text(job.path) == kOff);
+  CHECK(job.ask(CommandVerb::off, "again").message == "already off");
+}
+
+TEST_CASE("refused commands of many senders push no change out of the history") {
+  ServedJob job(kOff, 1, 1);
+  REQUIRE(job.until([&] { return job.status().reason == "never turned on"; }));
+  job.ask(CommandVerb::on, "on");
+  CHECK(job.settled("on").outcome == CommandOutcome::done);
+  for (int i = 0; i < 3'000; ++i) {
+    Command set = ServedJob::command(CommandVerb::set, "set" + std::to_string(i));
+    set.by = "user" + std::to_string(i) + std::string(1'000, 'x');
+    set.edits = {{"on_alert", R"({"exec": ["true"]})"}};
+    job.send_command(set);
+  }
+  const auto history = job.history();
+  REQUIRE(history.size() > 1);
+  CHECK(history.front().verdict == "commit");
+  CHECK(history.size() <= 102);
+  CHECK(history.back().by.size() == 256);
+  job.answers.clear();
+  for (int pid = 0; pid < 3; ++pid) {
+    Command set = ServedJob::command(CommandVerb::set, "pid" + std::to_string(pid));
+    set.by = "user@host pid " + std::to_string(pid);
+    set.edits = {{"on_alert", R"({"exec": ["true"]})"}};
+    job.send_command(set);
+  }
+  const auto repeated = job.history();
+  CHECK(std::count_if(repeated.begin(), repeated.end(),
+                      [](const HistoryEntry& entry) { return entry.by.find("user@host") == 0; }) == 1);
+}
+
+}  // namespace
+}  // namespace gradmon
