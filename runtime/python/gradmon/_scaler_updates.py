@@ -22,6 +22,7 @@ class ScalerUpdates:
         """calls: returns how often an optimizer's own step has been called so far."""
         self.scaler = scaler
         self.chunks: "list[int]" = []  # the models whose losses it scales, by vpp_stage
+        self._last = 1.0  # scale
         self._updated = updated
         self._step_skipped = step_skipped
         self._calls = calls
@@ -31,8 +32,11 @@ class ScalerUpdates:
         ]
 
     def scale(self) -> float:
-        """The current scale of the loss. Waits for the device if the scale is on one."""
-        return float(self.scaler.get_scale())
+        """The current scale of the loss. Waits for the device if the scale is on one. While a graph is
+        captured: the last one, because nobody may wait."""
+        if not _is_captured(getattr(self.scaler, "_scale", None)):
+            self._last = float(self.scaler.get_scale())
+        return self._last
 
     def remove(self) -> None:
         self._updated = nothing
@@ -75,5 +79,9 @@ def left_out_by_scaler(optimizer: Any) -> bool:
     found = getattr(optimizer, "found_inf", None)  # the scaler sets and removes it around the step
     if type(found) is not torch.Tensor or found.numel() != 1:
         return False
-    captured = found.is_cuda and torch.cuda.is_current_stream_capturing()  # a graph: nobody may wait
-    return not captured and bool(found)
+    return not _is_captured(found) and bool(found)
+
+
+def _is_captured(value: Any) -> bool:
+    """Whether a graph of the device is being captured that has the value: then nobody may wait for it."""
+    return isinstance(value, torch.Tensor) and value.is_cuda and torch.cuda.is_current_stream_capturing()

@@ -8,7 +8,8 @@ import jobs
 import pytest
 import torch
 import twice
-from gradmon._scaler_updates import left_out_by_scaler
+from gradmon import _scaler_updates
+from gradmon._scaler_updates import ScalerUpdates, left_out_by_scaler
 from torch.utils.checkpoint import checkpoint
 
 # Since torch 2.3 there is one that works without a GPU.
@@ -181,6 +182,18 @@ def test_only_a_single_plain_number_says_that_an_update_was_left_out() -> None:
     ):
         assert left_out_by_scaler(SimpleNamespace(found_inf=found)) is left_out
     assert left_out_by_scaler(SimpleNamespace()) is False
+
+
+def test_while_a_graph_is_captured_the_scale_is_the_last_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A read of the scale would wait for the device, which ends the capture."""
+    asked = iter([8.0, 16.0])
+    scaler = SimpleNamespace(get_scale=lambda: next(asked), step=lambda _: None, update=lambda: None)
+    updates = ScalerUpdates(scaler, lambda _: None, lambda _: None, lambda _: 0)
+    assert updates.scale() == 8
+    monkeypatch.setattr(_scaler_updates, "_is_captured", lambda _: True)
+    assert updates.scale() == 8
+    monkeypatch.undo()
+    assert updates.scale() == 16
 
 
 def test_updates_left_out_where_the_optimizer_ends_the_steps(tmp_path: Path) -> None:
