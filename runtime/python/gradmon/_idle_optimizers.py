@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Finds optimizers that have stopped stepping while training goes on."""
+import math
 import time
 from typing import NamedTuple, Optional
 
@@ -8,6 +9,7 @@ from gradmon._optimizer_steps import OptimizerSteps
 
 _IDLE_AFTER_S = 60.0
 _IDLE_AFTER_ITERATIONS = 2  # of all other optimizers
+_IDLE_AFTER_GAPS = 2  # times the most iterations that one of its steps took so far
 
 
 class _Seen(NamedTuple):
@@ -16,6 +18,11 @@ class _Seen(NamedTuple):
     calls_of_others: "dict[OptimizerSteps, int]"  # of the other optimizers, at that time
     at: float  # that time, in seconds of the monotonic clock
     looks: int  # number of look() calls since then
+    gap: int  # the most iterations of the others to one of its steps so far
+
+    def iterations_since(self) -> Optional[int]:
+        """Of all other optimizers, since the last of its steps. None: there are no others."""
+        return min((other.calls - then for other, then in self.calls_of_others.items()), default=None)
 
 
 class IdleOptimizers:
@@ -36,23 +43,29 @@ class IdleOptimizers:
     @staticmethod
     def _see(one: OptimizerSteps, all_of_them: "list[OptimizerSteps]", seen: "Optional[_Seen]") -> _Seen:
         others = {other: other.calls for other in all_of_them if other is not one}
-        if seen is None or seen.calls != one.calls or seen.calls_of_others.keys() != others.keys():
-            return _Seen(one, one.calls, others, time.monotonic(), 0)
-        return seen._replace(looks=seen.looks + 1)
+        now = time.monotonic()
+        if seen is None or seen.calls_of_others.keys() != others.keys():
+            return _Seen(one, one.calls, others, now, 0, 0)
+        if seen.calls == one.calls:
+            return seen._replace(looks=seen.looks + 1)
+        gap = math.ceil((seen.iterations_since() or 0) / (one.calls - seen.calls))
+        return _Seen(one, one.calls, others, now, 0, max(seen.gap, gap))
 
     @staticmethod
     def _is_idle(seen: _Seen) -> bool:
-        made = [other.calls - then for other, then in seen.calls_of_others.items()]
-        if made and min(made) >= _IDLE_AFTER_ITERATIONS:
+        iterations = seen.iterations_since()
+        # It may be one that steps less often than the others.
+        most = max(_IDLE_AFTER_ITERATIONS, _IDLE_AFTER_GAPS * seen.gap)
+        if iterations is not None and iterations >= most:
             return True
-        return seen.looks >= 2 and time.monotonic() - seen.at >= _IDLE_AFTER_S
+        return not iterations and seen.looks >= 2 and time.monotonic() - seen.at >= _IDLE_AFTER_S
 
     @staticmethod
     def _sentence(seen: _Seen) -> str:
         name = type(seen.optimizer.optimizer).__name__
-        since = f"since its step {seen.calls}" if seen.calls else "yet"
+        how = "no longer steps" if seen.calls else "has not stepped yet"
         return (
-            f"the watched optimizer {name} has not stepped {since}: its parameters have no rows in "
+            f"the watched optimizer {name} {how}: its parameters have no rows in "
             "grad_reduced, param_*, exp_avg* and mg_direction; watch() its replacement"
         )
 

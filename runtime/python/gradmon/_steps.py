@@ -52,7 +52,10 @@ class TrainingSteps:
         "_looks_for_unheld",
         "_unheld",
         "_idle",
+        "_looks_for_compiled",
         "_compiled",
+        "_found",
+        "_of_engine",
         "_warned",
         "_nonce",
         "_of_loop",
@@ -90,7 +93,10 @@ class TrainingSteps:
         self._looks_for_unheld = False  # the next look searches for parameters in no watched optimizer
         self._unheld: list[str] = []  # a warning for each model with such parameters
         self._idle = IdleOptimizers()
+        self._looks_for_compiled = False  # the next look searches for modules within compiled code
         self._compiled: list[str] = []  # a warning for each model with modules within compiled code
+        self._found: list[str] = []  # the warnings of the last look
+        self._of_engine: list[str] = []  # those of note_warnings()
         self._warned: list[str] = []  # the current warnings in status()
         self._nonce = nonce  # None: the launch is identified
         self._attached_by = attached_by
@@ -101,16 +107,19 @@ class TrainingSteps:
 
     def watch(self, model: Any, optimizer: Any, scaler: Any) -> None:
         """Adds the model as a chunk, and the optimizer, each unless it is watched already. Steps end at
-        the updates of the first call's scaler or, without one, at the optimizers' steps. optimizer: None
-        if a later call adds it."""
+        the updates of the first call's scaler or, without one, at the optimizers' steps. model: None for the
+        first one. optimizer: None if a later call adds it."""
         if self not in _alive:
             return _gradmon.warn_once("watch() after stop() does nothing")
         if not self._models:
             self._stop_replaced(model, optimizer)
+        elif model is None:
+            model = self._models[0].model
         if not has([known.model for known in self._models], model):
             self._models.append(ModelParts(model))
             self._watch_modules()
             self.core.watch(model, *self._listing_of(model))
+            self._looks_for_compiled = True
         self._add_scaler(scaler, [known.model is model for known in self._models].index(True))
         optimizer = with_parameter_groups(optimizer)
         if optimizer is not None and not has([known.optimizer for known in self._optimizers], optimizer):
@@ -304,13 +313,23 @@ class TrainingSteps:
             if parts.changed():
                 self._watch_modules()
                 self.core.watch_again(number, parts.model, *self._listing_of(parts.model))
-                self._looks_for_unheld = True
+                self._looks_for_unheld = self._looks_for_compiled = True
         if self._looks_for_unheld and self._optimizers:
             self._looks_for_unheld = False
             self._unheld = list(self._sentences_of_unheld())
-            self._compiled = sentences_of_unseen(parts.model for parts in self._models)
-        unseen = self._compiled if self.core.step_flags() & _gradmon.WATCHES_FORWARDS else []
-        self._warn(self._unheld + self._idle.look(self._optimizers) + unseen)
+        unseen: "list[str]" = []
+        if self.core.step_flags() & _gradmon.WATCHES_FORWARDS:
+            if self._looks_for_compiled:
+                self._looks_for_compiled = False
+                self._compiled = sentences_of_unseen(parts.model for parts in self._models)
+            unseen = self._compiled
+        self._found = self._unheld + self._idle.look(self._optimizers) + unseen
+        self._warn()
+
+    def note_warnings(self, warnings: "list[str]") -> None:
+        """For status(): what an adapter could not attach. Replaces those of the last call."""
+        self._of_engine = list(warnings)
+        self._warn()
 
     def note_attached(self, optimizers: Sequence[Any]) -> None:
         """For `gradmonctl targets`: the models, these optimizers, and what watches them."""
@@ -320,7 +339,8 @@ class TrainingSteps:
         watched = models + list(optimizers)
         self.core.note_attached([f"{type(one).__name__}: {self._attached_by}" for one in watched])
 
-    def _warn(self, warnings: list[str]) -> None:
+    def _warn(self) -> None:
+        warnings = self._found + self._of_engine
         if warnings == self._warned:
             return
         self._warned = warnings

@@ -109,7 +109,8 @@ class Monitor(Tapping):
         ----------
         model : torch.nn.Module, optional
             The model, or one chunk of it. A layer that is replaced later is seen from the next
-            collected step on. None: the program hands all values in by tap(), and calls step().
+            collected step on. None in the first call: the program hands all values in by tap(), and
+            calls step(). None in a further call: the first model.
         optimizer : object, optional
             Any optimizer with `step`, and `param_groups` in it or in what it wraps. A step ends when
             all watched optimizers have stepped, in any order. Where some step more often than
@@ -158,8 +159,8 @@ class Monitor(Tapping):
         eval mode does not take its fast path. Modules inside a compiled model (torch.compile) are not
         seen.
         """
-        model = torch.nn.Module() if model is None else model
         if self._steps is None:
+            model = torch.nn.Module() if model is None else model
             replicas = self._replicas
             if replicas is None:
                 replicas = replica_ranks(model, dp_group, optimizer)

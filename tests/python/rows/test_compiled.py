@@ -169,6 +169,20 @@ def test_modules_within_compiled_code_are_named_with_the_reason(tmp_path: Path, 
     assert {name for name, _, _ in jobs.rows(tmp_path / "out", "actv")} >= {"blocks.1.output", "joint.output"}
 
 
+def test_modules_within_compiled_code_are_named_without_a_watched_optimizer(tmp_path: Path) -> None:
+    model = Deep()
+    model.blocks[1] = compile_module(model.blocks[1], WAYS[0])
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    config = jobs.write_config(tmp_path, xy_distribution=True, all_xy=True, collect_times=100)
+    monitor = gradmon.Monitor(config, output_dir=tmp_path / "out", dynamic=False)
+    with monitor.watch(model):
+        for _ in range(2):
+            jobs.train(model, optimizer, 1)
+            monitor.step()
+        reason = "blocks.1.fc1, blocks.1.fc2 of Deep are within code that torch.compile has"
+        assert jobs.eventually(lambda: any(said.startswith(reason) for said in warnings_of(monitor)))
+
+
 def test_a_module_that_is_compiled_anew_while_it_is_watched_stays_so(tmp_path: Path) -> None:
     model = jobs.make_net()
     model.compile(backend="aot_eager")

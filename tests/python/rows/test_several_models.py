@@ -253,7 +253,7 @@ def warnings_of(monitor: gradmon.Monitor) -> list[str]:
 
 
 def idle_in(monitor: gradmon.Monitor) -> list[str]:
-    return [warning for warning in warnings_of(monitor) if "has not stepped" in warning]
+    return [warning for warning in warnings_of(monitor) if "no longer steps" in warning]
 
 
 @pytest.mark.parametrize("explicit", [False, True])
@@ -279,7 +279,7 @@ def test_an_optimizer_that_stops_stepping_is_named_until_it_steps(tmp_path: Path
         for _ in range(4):
             iterate(monitor, going_on)
         assert jobs.eventually(lambda: len(idle_in(monitor)) == 1)
-        assert idle_in(monitor)[0].startswith("the watched optimizer SGD has not stepped since its step 4: ")
+        assert idle_in(monitor)[0].startswith("the watched optimizer SGD no longer steps: ")
         for _ in range(4):
             iterate(monitor, stopping, going_on)
         assert jobs.eventually(lambda: not idle_in(monitor))
@@ -301,9 +301,52 @@ def test_an_optimizer_that_stops_stepping_is_named_after_a_minute(
     now[0] = 659
     assert looks.look([watched]) == []
     now[0] = 660
-    assert "the watched optimizer SGD has not stepped since its step 1: " in looks.look([watched])[0]
+    assert "the watched optimizer SGD no longer steps: " in looks.look([watched])[0]
     optimizer.step()
     assert looks.look([watched]) == []
+
+
+def test_an_optimizer_that_always_steps_less_often_is_not_taken_for_one_that_has_stopped(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Only before its second step nobody can know; from three times as many iterations on it has stopped."""
+    often, seldom = jobs.make_net(), mlp(4, 2)
+    optimizers = [torch.optim.SGD(model.parameters(), lr=0.1) for model in (often, seldom)]
+    looks = IdleOptimizers()
+    watched = [OptimizerSteps(optimizer, lambda _: None, lambda: None) for optimizer in optimizers]
+    named = []
+    for iteration in range(1, 60):
+        for optimizer in optimizers if iteration % 5 == 0 and iteration < 40 else optimizers[:1]:
+            optimizer.step()
+        named += [iteration for _ in looks.look(watched)]
+    assert [iteration for iteration in named if iteration > 5] == list(range(35 + 10, 60))
+    config = jobs.write_config(tmp_path, collect_times=1000, wg_distribution=True)
+    with gradmon.Monitor(config, output_dir=tmp_path / "out", dynamic=False) as monitor:
+        monitor.watch(often, optimizers[0], explicit_steps=True).watch(seldom, optimizers[1])
+        for iteration in range(1, 31):
+            (often(jobs.batch(0)).sum() + seldom(jobs.batch(0)).sum()).backward()
+            for optimizer in optimizers if iteration % 5 == 0 else optimizers[:1]:
+                optimizer.step()
+            monitor.step()
+            assert iteration < 6 or not idle_in(monitor)
+    said = capfd.readouterr().err
+    assert said.count("no longer steps") + said.count("has not stepped yet") <= 1
+
+
+def test_a_further_optimizer_may_come_without_a_model(tmp_path: Path) -> None:
+    """It adds no chunk: the next model is chunk 1."""
+    first, second = jobs.make_net(), mlp(4, 2)
+    config = jobs.write_config(tmp_path, wg_distribution=True)
+    halves = [list(first.parameters())[:2], list(first.parameters())[2:]]
+    optimizers = [torch.optim.SGD(half, lr=0.1) for half in (*halves, list(second.parameters()))]
+    with gradmon.Monitor(config, output_dir=tmp_path / "out", dynamic=False) as monitor:
+        monitor.watch(first, optimizers[0]).watch(optimizer=optimizers[1]).watch(second, optimizers[2])
+        (first(jobs.batch(0)).sum() + second(jobs.batch(0)).sum()).backward()
+        for optimizer in optimizers:
+            optimizer.step()
+    names = {name for name, _, _ in twice.read(tmp_path / "out", "grad_reduced")}
+    assert {"fc1.weight", "fc2.weight"} <= names
+    assert {name for name in names if name.startswith("1:")} and not any(n.startswith("2:") for n in names)
 
 
 def test_an_optimizer_is_compared_with_those_that_are_watched_now() -> None:
@@ -364,4 +407,4 @@ def test_an_optimizer_that_steps_more_often_than_another(
     if explicit:
         assert steps == {"": {0, 1, 2, 3, 4, 5}, "1:": {2, 5}}
     else:  # the slower one's gradients came before it was clear that a new iteration had begun
-        assert steps[""] == {0, 2, 3, 4, 5} and steps["1:"] >= {3}
+        assert steps[""] == {0, 1, 2, 3, 4, 5} and steps["1:"] >= {3}

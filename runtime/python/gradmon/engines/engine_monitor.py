@@ -95,7 +95,7 @@ class EngineMonitor(LoopMonitor):
         reasons = len(self._hooks.reasons)
         self._hooks.set(collects)
         if len(self._hooks.reasons) > reasons:
-            self._steps.core.note_warnings(self._hooks.reasons)
+            self._steps.note_warnings(self._hooks.reasons)
         if collects:
             self._steps.core.gradient_scale(self._scale_now())
 
