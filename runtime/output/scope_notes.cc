@@ -37,7 +37,11 @@ const ScopeText& replica() {
 }  // namespace
 
 void ScopeNotes::expect(std::uint32_t target, const WatchedParameter& parameter) {
-  parameters_[target] = {parameter.placement, parameter.replicated, parameter.sharding};
+  // Not the sharding itself: it keeps the model.
+  const ParameterSharding* sharding = parameter.sharding.get();
+  parameters_[target] = {parameter.placement, parameter.replicated,
+                         sharding != nullptr ? sharding->unreduced_scope : nullptr,
+                         sharding != nullptr ? sharding->scope : nullptr};
 }
 
 void ScopeNotes::note(Kind kind, std::uint32_t target, const ScopeText& scope) noexcept {
@@ -81,11 +85,8 @@ void ScopeNotes::publish(Kind kind, std::uint32_t target, const ScopeText& scope
 }
 
 ScopeText ScopeNotes::scope_of(Kind kind, const Placed& parameter) const {
-  if (parameter.sharding) {
-    const ScopeText& own =
-        kind == Kind::grad_unreduced ? parameter.sharding->unreduced_scope : parameter.sharding->scope;
-    if (own) return own;
-  }
+  const ScopeText& own = kind == Kind::grad_unreduced ? parameter.unreduced_scope : parameter.scope;
+  if (own) return own;
   const ParameterPlacement& placement = parameter.placement;
   if (placement.part == ParameterPlacement::Part::shard) {
     return make_scope(R"({"scope": "shard", "index": )" + std::to_string(placement.index) + R"(, "count": )" +

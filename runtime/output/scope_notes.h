@@ -48,7 +48,7 @@ class ScopeNotes {
   struct Placed {
     ParameterPlacement placement;
     bool replicated = true;
-    std::shared_ptr<const ParameterSharding> sharding;
+    ScopeText unreduced_scope, scope;  // of its sharding; null: none
   };
   void add(Kind kind, std::uint32_t target);
   void publish(Kind kind, std::uint32_t target, const ScopeText& scope);
