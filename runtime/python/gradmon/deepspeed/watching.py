@@ -23,6 +23,7 @@ def watch(
     **options: Any,
 ) -> Monitor:
     """Begins to watch the model and the optimizer of a DeepSpeed engine, after deepspeed.initialize().
+    A job that resumes calls it after engine.load_checkpoint(), which sets the number of the first step.
 
     A step ends where `engine.global_steps` grows: micro batches in which gradients are only accumulated end
     no step, and an update that an overflow leaves out ends one.
@@ -130,10 +131,19 @@ def scopes(engine: Any) -> "dict[str, Labels]":
 def _stepping(monitor: EngineMonitor, engine: Any) -> Any:
     """Around the engine's step(): ends a step of training where it makes an update or leaves one out."""
 
+    known = engine.global_steps
+
     def step(original: Any, *arguments: Any, **keywords: Any) -> Any:
+        nonlocal known
         before = engine.global_steps
+        if before != known:
+            _gradmon.warn_once(
+                f"engine.global_steps went from {known} to {before} while the engine is watched: the rows go "
+                "on counting; call gradmon.deepspeed.watch() after engine.load_checkpoint()"
+            )
         result = original(*arguments, **keywords)
-        if engine.global_steps != before:
+        known = engine.global_steps
+        if known != before:
             monitor.end_step()
         return result
 
