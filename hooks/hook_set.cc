@@ -44,10 +44,8 @@ std::vector<WatchedTensor> select(const WatchedModel& model, const std::vector<s
 class ParameterIndices {
  public:
   explicit ParameterIndices(const std::vector<WatchedTensor>& watched) : watched_(watched) {
-    for (std::size_t i = 0; i < watched.size(); ++i) {
-      all_.push_back(i);
-      indices_.emplace(watched[i].tensor.unsafeGetTensorImpl(), i);
-    }
+    for (std::size_t i = 0; i < watched.size(); ++i) all_.push_back(i);
+    find_tensors();
   }
 
   std::optional<std::size_t> of(const at::Tensor& parameter) const {
@@ -56,7 +54,7 @@ class ParameterIndices {
   }
 
   // No parameters: the optimizer holds all.
-  Update update_of(const std::vector<at::Tensor>& optimizer_parameters, const OptimizerState* state) const {
+  Update update_of(const std::vector<at::Tensor>& optimizer_parameters, const OptimizerState* state) {
     Update update;
     update.state = state;
     for (const std::size_t i : held_by(optimizer_parameters)) {
@@ -67,21 +65,51 @@ class ParameterIndices {
   }
 
  private:
-  std::vector<std::size_t> held_by(const std::vector<at::Tensor>& optimizer_parameters) const {
+  const std::vector<std::size_t>& held_by(const std::vector<at::Tensor>& optimizer_parameters) {
     if (optimizer_parameters.empty()) return all_;
-    std::vector<std::size_t> found;
+    const auto is_last = [](const at::Tensor& now, const void* last) {
+      return now.unsafeGetTensorImpl() == last;
+    };
+    if (std::equal(optimizer_parameters.begin(), optimizer_parameters.end(), asked_.begin(), asked_.end(),
+                   is_last))
+      return found_;
+    if (has_other_tensors()) find_tensors();
+    asked_.clear();
+    found_.clear();
     for (const at::Tensor& parameter : optimizer_parameters) {
-      const auto [begin, end] = indices_.equal_range(parameter.unsafeGetTensorImpl());
-      for (auto index = begin; index != end; ++index) found.push_back(index->second);
+      asked_.push_back(parameter.unsafeGetTensorImpl());
+      const auto [begin, end] = indices_.equal_range(asked_.back());
+      for (auto index = begin; index != end; ++index) found_.push_back(index->second);
     }
-    std::sort(found.begin(), found.end());
-    found.erase(std::unique(found.begin(), found.end()), found.end());
-    return found;
+    std::sort(found_.begin(), found_.end());
+    found_.erase(std::unique(found_.begin(), found_.end()), found_.end());
+    return found_;
+  }
+
+  void find_tensors() {
+    tensors_.clear();
+    indices_.clear();
+    for (std::size_t i = 0; i < watched_.size(); ++i) {
+      tensors_.push_back(watched_[i].tensor->unsafeGetTensorImpl());
+      indices_.emplace(tensors_.back(), i);
+    }
+  }
+
+  // After torch.utils.swap_tensors() (HeldTensor).
+  bool has_other_tensors() const {
+    return !std::equal(
+        watched_.begin(), watched_.end(), tensors_.begin(),
+        [](const WatchedTensor& now, const void* then) { return now.tensor->unsafeGetTensorImpl() == then; });
   }
 
   const std::vector<WatchedTensor>& watched_;
-  std::vector<std::size_t> all_;                               // ascending
+  std::vector<std::size_t> all_;  // ascending
+  // Of the watched parameters when they were last looked at.
+  std::vector<const void*> tensors_;
   std::unordered_multimap<const void*, std::size_t> indices_;  // FSDP1 keeps several in one tensor
+  // The last answer: an optimizer holds the same parameters in every step.
+  std::vector<const void*> asked_;
+  std::vector<std::size_t> found_;
 };
 
 }  // namespace
@@ -94,7 +122,7 @@ class HookSet::Attached {
         watched_(std::move(watched)),
         parameter_indices_(watched_),
         rows_(stream, settings.revision, settings.ops) {
-    for (const WatchedTensor& parameter : watched_) prepare_cuda_totals(parameter.tensor);
+    for (const WatchedTensor& parameter : watched_) prepare_cuda_totals(*parameter.tensor);
     if (settings.gradients || settings.reduced_gradients || settings.moments || settings.momentum_agreement ||
         settings.update_histograms)
       add_gradient_probes(settings, fuse);
@@ -209,8 +237,8 @@ class HookSet::Attached {
   // Constant after construction.
   const WatchedModel model_;
   const std::vector<WatchedTensor> watched_;
-  const ParameterIndices parameter_indices_;
   // Training thread only.
+  ParameterIndices parameter_indices_;
   RowWriter rows_;
   bool collecting_ = false;
   TapProbe* taps_ = nullptr;                    // one of the probes

@@ -185,7 +185,7 @@ void L2Probe::read_weight(Weight& weight) {
     finding.kind = Kind::linear_hook;
     finding.name = weight.name + ".linear";
     keep(finding, [&](Finding& into) {
-      const auto spectrum = weight.spectrum.measure(weight.tensor);
+      const auto spectrum = weight.spectrum.measure(*weight.tensor);
       if (!spectrum) return spectrum.error();
       if (!spectrum->converged) {
         return "the largest singular value has not converged within " +
@@ -201,7 +201,7 @@ void L2Probe::read_weight(Weight& weight) {
   finding.kind = Kind::moe_router_weight_hook;
   finding.name = weight.name + ".router";
   keep(finding, [&](Finding& into) {
-    const auto cosine = router_cosine(weight.tensor);
+    const auto cosine = router_cosine(*weight.tensor);
     if (cosine) into.set(*cosine, Column::cosine);
     return cosine ? std::string() : cosine.error();
   });

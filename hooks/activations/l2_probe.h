@@ -61,7 +61,7 @@ class L2Probe : public Probe, public ForwardListener {
     bool router = false;  // read its output
   };
   struct Weight {
-    at::Tensor tensor;
+    HeldTensor tensor;
     std::string name;  // of the module, in the rows
     int vpp_stage = 0;
     bool linear = false;

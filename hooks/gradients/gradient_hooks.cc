@@ -13,6 +13,7 @@
 #include "control/log.h"
 #include "hooks/gradients/accumulator.h"
 #include "hooks/gradients/accumulator_hook.h"
+#include "hooks/gradients/gradient_elsewhere.h"
 #include "hooks/gradients/gradient_mark.h"
 #include "hooks/observe/graph_node.h"
 #include "hooks/rows/wrapper_tensor.h"
@@ -44,7 +45,7 @@ class GradientHooks::Slot {
 
   void refresh() {
     if (gathers()) return detach();  // gathered() attaches again.
-    const at::Tensor& parameter = watched_.tensor;
+    const at::Tensor& parameter = *watched_.tensor;
     may_be_overtaken_ = false;
     if (be_first()) return;
     if (hook_.accumulator() && !fits(*hook_.accumulator(), parameter)) detach();
@@ -60,14 +61,14 @@ class GradientHooks::Slot {
   }
 
   void release_hooks() noexcept {
-    if (gathers() || watched_.tensor.requires_grad()) detach();
+    if (gathers() || watched_.tensor->requires_grad()) detach();
   }
 
   bool is_of_chunk(const Slot& other) const { return watched_.vpp_stage == other.watched_.vpp_stage; }
   bool is_of(const void* unit) const { return gathers() && watched_.sharding->unit == unit; }
 
   void gathered() {
-    if (!watched_.tensor.requires_grad()) return;  // frozen, beside others in a flat tensor
+    if (!watched_.tensor->requires_grad()) return;  // frozen, beside others in a flat tensor
     const at::Tensor leaf = watched_.sharding->unsharded().tensor;
     if (!leaf.defined() || !leaf.is_leaf() || !leaf.requires_grad() || leaf.numel() == 0) return;
     auto accumulator = torch::autograd::impl::grad_accumulator(leaf);
@@ -80,20 +81,25 @@ class GradientHooks::Slot {
 
   void begin_step() {
     const std::lock_guard lock(mutex_);
-    delivered_ = fired_ = moved_to_main_ = left_unread_ = has_non_zeros_ = false;
+    delivered_ = fired_ = moved_to_main_ = left_unread_ = has_non_zeros_ = looked_unseen_ = false;
     undecided_.clear();
     postponed_.reset();
     deliveries_.begin_step();
-    before_ = GradientMark::of(watched_.tensor);
+    before_ = GradientMark::of(*watched_.tensor);
   }
 
   bool took_part() {
     const std::lock_guard lock(mutex_);
     if (took_part_for_certain()) return true;
-    const auto now = GradientMark::of(watched_.tensor);
-    if (!now || (before_ && *before_ == *now)) return !undecided_.empty();
-    const auto stats = start_tensor_stats(watched_.part_of(watched_.tensor.grad()), hooks_.settings_.eps);
-    if (!stats || (!stats->pending && !has_only_zeros(stats->stats))) return true;
+    const auto now = GradientMark::of(*watched_.tensor);
+    const bool unchanged = now && before_ && *before_ == *now;
+    const bool seen = !unchanged || hooks_.any_arrived_.load(std::memory_order_relaxed);
+    if (!now || (unchanged && (seen || std::exchange(looked_unseen_, true)))) return !undecided_.empty();
+    const auto stats = start_tensor_stats(watched_.part_of(watched_.tensor->grad()), hooks_.settings_.eps);
+    if (!stats || (!stats->pending && !has_only_zeros(stats->stats))) {
+      has_non_zeros_ = has_non_zeros_ || unchanged;
+      return true;
+    }
     if (stats->pending) undecided_.push_back(stats->pending);
     before_ = now;
     return !undecided_.empty();
@@ -124,7 +130,7 @@ class GradientHooks::Slot {
 
   // Makes a postponed reading now, unless this pass will deliver to the parameter.
   void read_postponed() {
-    const Elsewhere elsewhere = gradient_elsewhere();
+    const auto elsewhere = GradientElsewhere::of(watched_);
     const std::lock_guard lock(mutex_);
     if (!postponed_ || reaches(hook_.accumulator())) return;
     if (gathers() || *postponed_ == GradientMark::of(leaf())) return read_accumulated(elsewhere);
@@ -140,6 +146,7 @@ class GradientHooks::Slot {
   // For a parameter whose gradient a framework passes.
   void deliver(const at::Tensor& gradient) noexcept {
     if (!armed() || hooks_.fuse_.tripped() || !takes_deliveries()) return;
+    hooks_.any_arrived_.store(true, std::memory_order_relaxed);
     hooks_.fuse_.guard(watched_.name, [&] {
       run_if_armed([&] {
         if (hooks_.settings_.reads == GradientReads::nothing) {
@@ -167,12 +174,6 @@ class GradientHooks::Slot {
   }
 
  private:
-  // Where else than in `grad` the gradient is.
-  struct Elsewhere {
-    MainGradient main;
-    at::Tensor accumulated;  // UnshardedParameter::accumulated
-  };
-
   // Whether forward uses another tensor than the one that the optimizer holds.
   bool gathers() const { return watched_.sharding && watched_.sharding->unsharded; }
   // The accumulator of a flat tensor fires for all parameters in it. One that took no part has zeros there.
@@ -182,15 +183,15 @@ class GradientHooks::Slot {
     return has_non_zeros_ || (delivered_ && !in_flat_tensor() && (fired_ || undecided_.empty()));
   }
   // The tensor that backward accumulates into.
-  const at::Tensor& leaf() const { return leaf_.defined() ? leaf_ : watched_.tensor; }
+  const at::Tensor& leaf() const { return leaf_.defined() ? leaf_ : *watched_.tensor; }
 
   // Other code's post-accumulate hooks may reduce the gradient, and run before any post-hook of the
   // accumulator. So ours then has to be one, too.
   bool be_first() {
     if (take_off_first_) return true;
-    if (!watched_.hook_first || watched_.main_gradient || !watched_.tensor.requires_grad()) return false;
+    if (!watched_.hook_first || watched_.main_gradient || !watched_.tensor->requires_grad()) return false;
     if (watched_.gradient_source != UnreducedSource::accumulator) return false;
-    auto take_off = watched_.hook_first([this] { delivered({watched_.tensor.grad()}); });
+    auto take_off = watched_.hook_first([this] { delivered({watched_.tensor->grad()}); });
     if (!take_off) return false;
     detach();
     take_off_first_ = std::move(take_off);
@@ -212,10 +213,11 @@ class GradientHooks::Slot {
   void delivered(const variable_list& inputs) noexcept {
     if (!armed() || hooks_.fuse_.tripped() || inputs.empty()) return;
     hooks_.fuse_.guard(watched_.name, [&] {
-      const Elsewhere elsewhere = gradient_elsewhere();
+      const auto elsewhere = GradientElsewhere::of(watched_);
       if (!inputs[0].defined() && !elsewhere.main.fused_accumulation) return;  // no gradient was delivered
+      hooks_.any_arrived_.store(true, std::memory_order_relaxed);
       run_if_armed([&] { fired_ = true; });
-      if (may_be_overtaken_ && has_post_accumulate_hooks(watched_.tensor))
+      if (may_be_overtaken_ && has_post_accumulate_hooks(*watched_.tensor))
         return run_if_armed([&] { leave_out_overtaken(); });
       switch (hooks_.settings_.reads) {
         case GradientReads::nothing:
@@ -234,14 +236,6 @@ class GradientHooks::Slot {
     if (hooks_.settings_.reads == GradientReads::nothing || takes_deliveries()) return;
     micro_batch_delivery().reading.mark_not_applicable(
         "a post-accumulate hook that came during this step may have changed the gradient");
-  }
-
-  // Never call it with mutex_ held: it may wait for the GIL, whose holder may wait for mutex_.
-  Elsewhere gradient_elsewhere() const {
-    Elsewhere elsewhere;
-    if (watched_.main_gradient) elsewhere.main = watched_.main_gradient();
-    if (gathers()) elsewhere.accumulated = watched_.sharding->unsharded().accumulated;
-    return elsewhere;
   }
 
   // Whether deliver() reads the gradient, and not a hook of the accumulator.
@@ -268,7 +262,7 @@ class GradientHooks::Slot {
     if (armed()) body();
   }
 
-  void read_or_postpone(const Elsewhere& elsewhere) {
+  void read_or_postpone(const GradientElsewhere& elsewhere) {
     if (hooks_.settings_.micro_batches == 1) return run_if_armed([&] { read_accumulated(elsewhere); });
     const MicroBatches::Place place = micro_batches_.enter();
     const std::lock_guard others(hooks_.mutex_);
@@ -283,13 +277,13 @@ class GradientHooks::Slot {
     postponed_.emplace(GradientMark::of(leaf()));
   }
 
-  void read_accumulated(const Elsewhere& elsewhere) {
+  void read_accumulated(const GradientElsewhere& elsewhere) {
     detect_moved_gradient();
     postponed_.reset();
     read(accumulated(), elsewhere);
   }
 
-  void read_micro_batch(const variable_list& inputs, const Elsewhere& elsewhere) {
+  void read_micro_batch(const variable_list& inputs, const GradientElsewhere& elsewhere) {
     const int micro_step = micro_batches_.enter().index;
     if (GradientDelivery* const known = delivery_in(micro_step)) {
       hooks_.repeated_.store(true, std::memory_order_relaxed);
@@ -313,7 +307,7 @@ class GradientHooks::Slot {
   }
 
   // A hook that adds the gradient to the main gradient has already released it here.
-  void read(GradientDelivery& delivery, const Elsewhere& elsewhere) {
+  void read(GradientDelivery& delivery, const GradientElsewhere& elsewhere) {
     const at::Tensor& own = leaf().grad();
     const MainGradient& main = elsewhere.main;
     if (elsewhere.accumulated.defined()) return take_sum(delivery, elsewhere.accumulated, own);
@@ -395,7 +389,8 @@ class GradientHooks::Slot {
   std::optional<GradientMark> before_;
   bool delivered_ = false;
   bool fired_ = false;          // the accumulator
-  bool has_non_zeros_ = false;  // in a flat tensor: what was read last
+  bool has_non_zeros_ = false;  // in a flat tensor: what was read last; else: of a gradient that came unseen
+  bool looked_unseen_ = false;  // took_part() has read a gradient that came unseen, if it did
   UnlessZeros undecided_;  // of this step: gradients of which a device is finding out whether they are zeros
   // After the last delivery; for parameters with a main gradient only.
   std::optional<GradientMark> last_mark_;
@@ -428,6 +423,7 @@ void GradientHooks::begin_step(Step) {
     slot->begin_step();
   }
   arrivals_.store(0, std::memory_order_relaxed);
+  any_arrived_.store(false, std::memory_order_relaxed);
   for (auto& [vpp_stage, passes] : micro_batches_) passes.begin_step();
   armed_.store(true, std::memory_order_release);
 }

@@ -117,6 +117,9 @@ class GradientHooks : public Probe {
   // Own synchronisation.
   std::map<int, MicroBatches> micro_batches_;  // by vpp_stage: each chunk has its own backward passes
   std::atomic<bool> armed_{false};
+  // In this step a hook has seen a gradient. If none has, the program has filled the gradients by other means
+  // (the replay of a CUDA graph, `grad.data`), which leave no mark.
+  std::atomic<bool> any_arrived_{false};
   std::atomic<std::uint64_t> arrivals_{0};
   std::atomic<bool> repeated_{false};  // a parameter received several gradients in one micro batch
   StepLimit limit_;                    // of the deliveries of one parameter

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
+#include <c10/core/Storage.h>
 #include <c10/util/intrusive_ptr.h>
 
 #include <cstdint>
@@ -12,7 +13,8 @@
 
 namespace gradmon {
 
-// The identity and the version of a parameter's gradient. Does not keep the gradient's memory.
+// The identity and the version of a parameter's gradient. Does not keep the gradient's memory. The identity
+// is that of its memory: torch.utils.swap_tensors() refuses a tensor that is known by a weak reference.
 class GradientMark {
  public:
   // Empty if the parameter has no gradient.
@@ -23,16 +25,32 @@ class GradientMark {
   }
 
   // Compares the identity only, not the version.
-  bool same_gradient(const GradientMark& other) const { return identity_ == other.identity_; }
+  bool same_gradient(const GradientMark& other) const {
+    return memory_ == other.memory_ && tensor_ == other.tensor_;
+  }
   bool operator==(const GradientMark& other) const {
-    return identity_ == other.identity_ && version_ == other.version_;
+    return same_gradient(other) && version_ == other.version_;
   }
 
  private:
-  explicit GradientMark(const at::Tensor& gradient)
-      : identity_(gradient.getIntrusivePtr()), version_(version_of(gradient).value_or(0)) {}
+  explicit GradientMark(const at::Tensor& gradient) : version_(version_of(gradient).value_or(0)) {
+    const c10::Storage& memory = gradient.unsafeGetTensorImpl()->unsafe_storage();
+    if (memory) {
+      memory_ = memory.getWeakStorageImpl();
+    } else {
+      tensor_ = c10::weak_intrusive_ptr<c10::TensorImpl>(gradient.getIntrusivePtr());
+    }
+  }
 
-  c10::weak_intrusive_ptr<c10::TensorImpl> identity_;
+  static c10::weak_intrusive_ptr<c10::StorageImpl> no_memory() {
+    return c10::weak_intrusive_ptr<c10::StorageImpl>(c10::intrusive_ptr<c10::StorageImpl>());
+  }
+  static c10::weak_intrusive_ptr<c10::TensorImpl> no_tensor() {
+    return c10::weak_intrusive_ptr<c10::TensorImpl>(c10::intrusive_ptr<c10::TensorImpl>());
+  }
+
+  c10::weak_intrusive_ptr<c10::StorageImpl> memory_ = no_memory();
+  c10::weak_intrusive_ptr<c10::TensorImpl> tensor_ = no_tensor();  // of one without storage, as a sparse one
   std::uint32_t version_;
 };
 

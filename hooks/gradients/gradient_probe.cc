@@ -14,7 +14,7 @@ void GradientProbe::before_update(const Update& update) {
   for (const std::size_t i : update.parameter_indices) {
     reduced_[i].has_value = false;
     if (!hooks_.took_part(i)) continue;
-    const at::Tensor gradient = update.gradient_of(watched_[i].tensor);
+    const at::Tensor gradient = update.gradient_of(*watched_[i].tensor);
     if (gradient.defined()) reduced_[i].read_part(watched_[i], gradient, eps_, fuse_, scale);
   }
 }

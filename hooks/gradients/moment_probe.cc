@@ -2,6 +2,7 @@
 #include "hooks/gradients/moment_probe.h"
 
 #include <algorithm>
+#include <string>
 
 #include "hooks/rows/optimizer_state.h"
 
@@ -13,22 +14,22 @@ MomentProbe::MomentProbe(const std::vector<WatchedTensor>& watched, GradientHook
       hooks_(hooks),
       eps_(eps),
       fuse_(fuse),
-      seen_(watched.size()),
+      keeps_(watched.size()),
       first_(watched.size()),
       second_(watched.size()) {}
 
 void MomentProbe::begin_step(Step) {
-  std::fill(seen_.begin(), seen_.end(), Seen::no);
+  std::fill(keeps_.begin(), keeps_.end(), Keeps{});
   forget(first_);
   forget(second_);
 }
 
 void MomentProbe::before_update(const Update& update) {
   for (const std::size_t i : update.parameter_indices) {
-    if (seen_[i] != Seen::no || !hooks_.took_part(i)) continue;
+    if (keeps_[i].seen || !hooks_.took_part(i)) continue;
     const WatchedTensor& parameter = watched_[i];
-    const ParameterState state = update.state ? update.state->of(parameter.tensor) : ParameterState{};
-    seen_[i] = state.first_moment || state.second_moment ? Seen::yes : Seen::keeps_none;
+    const ParameterState state = update.state ? update.state->of(*parameter.tensor) : ParameterState{};
+    keeps_[i] = {true, state.first_moment.has_value(), state.second_moment.has_value()};
     if (state.first_moment && state.first_moment->defined())
       first_[i].read_part(parameter, *state.first_moment, eps_, fuse_);
     if (state.second_moment && state.second_moment->defined())
@@ -38,9 +39,17 @@ void MomentProbe::before_update(const Update& update) {
 
 void MomentProbe::write_rows(RowWriter& rows) {
   for (std::size_t i = 0; i < watched_.size(); ++i) {
-    if (seen_[i] != Seen::keeps_none) continue;
-    rows.count_not_applicable(Kind::exp_avg, watched_[i].name,
-                              "its optimizer keeps no exp_avg or exp_avg_sq that gradmon can read");
+    const auto miss = [&](Kind kind, const char* what) {
+      rows.count_not_applicable(kind, watched_[i].name,
+                                std::string("its optimizer keeps no ") + what + " that gradmon can read");
+    };
+    const Keeps& keeps = keeps_[i];
+    if (!keeps.seen || (keeps.first && keeps.second)) continue;
+    if (!keeps.first && !keeps.second) {
+      miss(Kind::exp_avg, "exp_avg or exp_avg_sq");
+    } else {
+      keeps.first ? miss(Kind::exp_avg_sq, "exp_avg_sq") : miss(Kind::exp_avg, "exp_avg");
+    }
   }
   const auto unless_zeros = [&](std::size_t i) { return hooks_.unless_zeros(i); };
   write_in_order(rows, Kind::exp_avg, watched_, first_, unless_zeros);

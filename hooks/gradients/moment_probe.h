@@ -23,13 +23,18 @@ class MomentProbe : public Probe {
   void write_rows(RowWriter& rows) override;
 
  private:
-  enum class Seen : std::uint8_t { no, yes, keeps_none };
+  // What the optimizer keeps of a parameter, or will keep.
+  struct Keeps {
+    bool seen = false;  // in this step
+    bool first = false;
+    bool second = false;
+  };
 
   const std::vector<WatchedTensor>& watched_;
   GradientHooks& hooks_;
   const double eps_;
   HookFuse& fuse_;
-  std::vector<Seen> seen_;
+  std::vector<Keeps> keeps_;
   std::vector<Reading> first_, second_;
 };
 

@@ -17,7 +17,7 @@ void SignAgreementProbe::before_update(const Update& update) {
 }
 
 SignAgreementProbe::Agreement SignAgreementProbe::agreement_of(std::size_t index, const Update& update) {
-  const at::Tensor& parameter = watched_[index].tensor;
+  const at::Tensor& parameter = *watched_[index].tensor;
   if (!hooks_.took_part(index)) return {};
   const at::Tensor gradient = update.gradient_of(parameter);
   if (!gradient.defined()) return {};

@@ -30,7 +30,7 @@ void UpdateHistogramProbe::before_update(const Update& update) {
   for (const std::size_t i : update.parameter_indices) {
     if (taken_[i].seen || !hooks_.took_part(i)) continue;
     taken_[i].seen = true;
-    ParameterState state = update.state ? update.state->of(watched_[i].tensor) : ParameterState{};
+    ParameterState state = update.state ? update.state->of(*watched_[i].tensor) : ParameterState{};
     for (auto* moment : {&state.first_moment, &state.second_moment}) {
       if (*moment && (*moment)->defined()) *moment = watched_[i].part_of(**moment);
     }

@@ -22,7 +22,7 @@ void WeightProbe::after_update(const Update& update) {
 }
 
 void WeightProbe::read(std::size_t index, const Update& update, std::vector<Reading>& readings) {
-  const at::Tensor value = update.value_of(watched_[index].tensor);
+  const at::Tensor value = update.value_of(*watched_[index].tensor);
   if (value.defined()) readings[index].read_part(watched_[index], value, eps_, fuse_);
 }
 

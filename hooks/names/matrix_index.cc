@@ -5,7 +5,7 @@ namespace gradmon {
 
 MatrixIndex::MatrixIndex(const WatchedModel& model) {
   for (const WatchedParameter& parameter : model.parameters) {
-    if (parameter.tensor.defined() && parameter.tensor.dim() == 2)
+    if (parameter.tensor->defined() && parameter.tensor->dim() == 2)
       matrices_.emplace(std::pair(parameter.vpp_stage, parameter.name), &parameter);
   }
 }

@@ -39,12 +39,12 @@ std::vector<std::size_t> written_parameters(const WatchedModel& model,
   for (const std::size_t i : matched) {
     if (i >= model.parameters.size()) break;  // modules
     const WatchedParameter& parameter = model.parameters[i];
-    if (!parameter.tensor.defined()) continue;
+    if (!parameter.tensor->defined()) continue;
     // One tensor may hold several parameters (FSDP1).
     const ParameterSharding* sharding = parameter.sharding.get();
     const bool in_flat = sharding != nullptr && sharding->run && sharding->unsharded_run;
     const std::int64_t place = in_flat ? sharding->unsharded_run->begin : -1;
-    if (!seen.emplace(parameter.tensor.unsafeGetTensorImpl(), place).second) continue;
+    if (!seen.emplace(parameter.tensor->unsafeGetTensorImpl(), place).second) continue;
     if (parameter.author != RowAuthor::another_rank) written.push_back(i);
   }
   return written;

@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "hooks/names/held_tensor.h"
 #include "hooks/names/scope.h"
 
 namespace gradmon {
@@ -81,7 +82,7 @@ enum class UnreducedSource : std::uint8_t {
 struct WatchedParameter {
   std::string name;
   int vpp_stage = 0;
-  at::Tensor tensor;
+  HeldTensor tensor;
   RowAuthor author = RowAuthor::this_rank;
   ParameterPlacement placement = {};
   // False: the data-parallel ranks hold different values (an expert, or a part of a sharded tensor).

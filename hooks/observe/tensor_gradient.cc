@@ -153,7 +153,7 @@ namespace {
 std::unordered_set<const void*> parameters_of(const WatchedModel& model) {
   std::unordered_set<const void*> found;
   for (const WatchedParameter& parameter : model.parameters)
-    found.insert(parameter.tensor.unsafeGetTensorImpl());
+    found.insert(parameter.tensor->unsafeGetTensorImpl());
   return found;
 }
 

@@ -18,7 +18,7 @@ namespace gradmon {
 
 // A parameter that the plan selects. It keeps the tensor's memory alive while the plan is in force.
 struct WatchedTensor {
-  at::Tensor tensor;
+  HeldTensor tensor;
   std::string name;                                  // in the rows
   std::uint32_t target = 0;                          // the stream's id of the name
   std::uint64_t index = 0;                           // index in the model's list

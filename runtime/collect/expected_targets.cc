@@ -39,7 +39,7 @@ std::vector<Parameter> parameters_of(const HookSettings& settings, const Watched
   std::vector<Parameter> parameters;
   for (const std::size_t i : written_parameters(model, matches.matched)) {
     const WatchedParameter& one = model.parameters[i];
-    parameters.push_back({names.intern(shown[i], one.vpp_stage), !one.tensor.requires_grad(),
+    parameters.push_back({names.intern(shown[i], one.vpp_stage), !one.tensor->requires_grad(),
                           one.author == RowAuthor::this_rank_unreduced_only});
   }
   return parameters;

@@ -34,7 +34,7 @@ class OtherNames {
   explicit OtherNames(WatchedModel& chunk) : chunk_(chunk) {
     for (std::size_t i = 0; i < chunk.parameters.size(); ++i) {
       listed_.insert(unwrapped_name(chunk.parameters[i].name));
-      places_.emplace(chunk.parameters[i].tensor.unsafeGetTensorImpl(), i);
+      places_.emplace(chunk.parameters[i].tensor->unsafeGetTensorImpl(), i);
     }
   }
 
@@ -127,16 +127,15 @@ std::shared_ptr<const ParameterSharding> sharding_of(const py::handle& described
   return std::make_shared<const ParameterSharding>(std::move(sharding));
 }
 
-std::function<void()> hook_first(const at::Tensor& parameter, const std::function<void()>& accumulated) {
+std::function<void()> hook_first(const py::object& parameter, const std::function<void()>& accumulated) {
   const py::gil_scoped_acquire ours;
-  const py::object object = py::cast(parameter);
-  const py::object others = py::getattr(object, "_post_accumulate_grad_hooks", py::none());
+  const py::object others = py::getattr(parameter, "_post_accumulate_grad_hooks", py::none());
   if (others.is_none() || py::len(others) == 0) return nullptr;
   const py::cpp_function hook([accumulated](const py::handle&) {
     const py::gil_scoped_release others_run;
     accumulated();
   });
-  const auto hooked = shared(call_in_hook([&] { return put_first(object, hook); }));
+  const auto hooked = shared(call_in_hook([&] { return put_first(parameter, hook); }));
   return [hooked] {
     const py::gil_scoped_acquire ours_again;
     hooked->take_off();
@@ -144,15 +143,15 @@ std::function<void()> hook_first(const at::Tensor& parameter, const std::functio
 }
 
 void add_parameter(WatchedModel& chunk, const std::string& name, const py::object& parameter) {
-  const auto tensor = parameter.cast<at::Tensor>();
-  chunk.parameters.push_back({name, 0, tensor});
+  const auto object = shared(parameter);
+  chunk.parameters.push_back({name, 0, HeldTensor(object, THPVariable_Unpack(parameter.ptr()))});
   chunk.parameters.back().replicated = is_replicated(parameter);
   if (py::hasattr(parameter, "register_post_accumulate_grad_hook"))
-    chunk.parameters.back().hook_first = [tensor](const std::function<void()>& accumulated) {
-      return hook_first(tensor, accumulated);
+    chunk.parameters.back().hook_first = [object](const std::function<void()>& accumulated) {
+      return hook_first(*object, accumulated);
     };
   if (py::hasattr(parameter, "main_grad"))
-    chunk.parameters.back().main_gradient = [tensor] { return main_gradient_of(tensor); };
+    chunk.parameters.back().main_gradient = [object] { return main_gradient_of(*object); };
 }
 
 }  // namespace

@@ -248,7 +248,7 @@ class Core {
   void note_split(const WatchedModel& chunk) {
     split_->clear();
     for (const WatchedParameter& parameter : chunk.parameters)
-      if (is_split(parameter.tensor)) split_->insert(parameter.name);
+      if (is_split(*parameter.tensor)) split_->insert(parameter.name);
   }
 
   // Called while the training thread waits without the GIL. Runs Python's signal handlers; returns

@@ -15,12 +15,11 @@ at::Tensor main_grad_of(const py::handle& parameter) {
   return THPVariable_Check(found.ptr()) ? found.cast<at::Tensor>() : at::Tensor();
 }
 
-MainGradient main_gradient_of(const at::Tensor& parameter) {
+MainGradient main_gradient_of(const py::object& parameter) {
   const py::gil_scoped_acquire held;
   const PythonCodeInHooks in_hooks;  // a parameter's class may compute its attributes
-  const py::object object = py::cast(parameter);
-  const py::object fused_accumulation = py::getattr(object, "grad_added_to_main_grad", py::none());
-  return {main_grad_of(object), fused_accumulation.ptr() == Py_True};
+  const py::object fused_accumulation = py::getattr(parameter, "grad_added_to_main_grad", py::none());
+  return {main_grad_of(parameter), fused_accumulation.ptr() == Py_True};
 }
 
 }  // namespace gradmon

@@ -12,6 +12,6 @@ namespace gradmon {
 at::Tensor main_grad_of(const pybind11::handle& parameter);
 // The `main_grad`, and whether a fused kernel has added to it (Megatron's `grad_added_to_main_grad`).
 // Any thread: takes the GIL.
-MainGradient main_gradient_of(const at::Tensor& parameter);
+MainGradient main_gradient_of(const pybind11::object& parameter);
 
 }  // namespace gradmon

@@ -8,6 +8,7 @@
 #include <string>
 #include <utility>
 
+#include "hooks/device/cuda_totals.h"
 #include "runtime/python/main_gradient.h"
 
 namespace gradmon {
@@ -23,6 +24,7 @@ class DictView {
       dict_ = py::reinterpret_borrow<py::dict>(object);
   }
 
+  bool empty() const { return !dict_ || dict_->empty(); }
   bool has(const char* key) const { return dict_ && dict_->contains(key) && !(*dict_)[key].is_none(); }
   // False if the value is not a Python number: reading a tensor might wait for a device.
   bool is_nonzero_number(const char* key) const {
@@ -90,9 +92,10 @@ ParameterState state_of(const DictView& kept, const DictView& group) {
   ParameterState state;
   const bool adam = group.has("betas");
   const bool rmsprop = group.has("alpha") && group.has("momentum");
+  const bool to_come = kept.empty();  // The first step makes all of a parameter's state.
   state.first_moment =
-      moment(kept, "exp_avg", "momentum_buffer", adam || group.is_nonzero_number("momentum"));
-  state.second_moment = moment(kept, "exp_avg_sq", "square_avg", adam || rmsprop);
+      moment(kept, "exp_avg", "momentum_buffer", to_come && (adam || group.is_nonzero_number("momentum")));
+  state.second_moment = moment(kept, "exp_avg_sq", "square_avg", to_come && (adam || rmsprop));
   if (adam) state.adam = adam_step(kept, group);
   return state;
 }
@@ -126,6 +129,16 @@ class StateByParameter {
 
   std::unordered_map<const PyObject*, py::object> values_;
 };
+
+// What a scaler tells a fused optimizer around its step. Waits for the device, so not while a graph is
+// captured: then no row is read either.
+std::optional<double> grad_scale_of(const py::handle& optimizer) {
+  const py::object scale = py::getattr(optimizer, "grad_scale", py::none());
+  if (!THPVariable_Check(scale.ptr())) return std::nullopt;
+  const auto tensor = scale.cast<at::Tensor>();
+  if (tensor.numel() != 1 || !why_captured(tensor.device()).empty()) return std::nullopt;
+  return tensor.item<double>();
+}
 
 // Attributes of an optimizer that updates master copies: the lists of lists of parameters, and of their
 // copies.
@@ -170,8 +183,7 @@ std::vector<at::Tensor> parameters_of(const py::handle& optimizer) {
 
 PythonOptimizerState::PythonOptimizerState(const py::handle& optimizer, double gradient_scale)
     : gradient_scale_(gradient_scale) {
-  const py::object scale = py::getattr(optimizer, "grad_scale", py::none());
-  if (THPVariable_Check(scale.ptr())) gradient_scale_ = scale.attr("item")().cast<double>();
+  if (const auto scale = grad_scale_of(optimizer)) gradient_scale_ = *scale;
   const StateByParameter kept(optimizer);
   for (const py::handle& group : optimizer.attr("param_groups")) {
     const DictView options(group);

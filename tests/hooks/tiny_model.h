@@ -30,7 +30,7 @@ struct TinyModel {
     add("fc2.bias", at::linspace(0.1, 0.2, 4));
   }
 
-  at::Tensor& operator[](std::size_t i) { return parameters[i].tensor; }
+  const at::Tensor& operator[](std::size_t i) { return *parameters[i].tensor; }
 
   at::Tensor loss(double scale = 1) {
     const at::Tensor input = at::linspace(-1, 1, 5 * 8, (*this)[0].scalar_type()).reshape({5, 8}) * scale;
@@ -43,7 +43,7 @@ struct TinyModel {
   void descend() {
     const c10::NoGradGuard no_grad;
     for (WatchedParameter& parameter : parameters) {
-      if (parameter.tensor.grad().defined()) parameter.tensor.sub_(parameter.tensor.grad(), 0.1);
+      if (parameter.tensor->grad().defined()) parameter.tensor->sub_(parameter.tensor->grad(), 0.1);
     }
   }
 
@@ -51,12 +51,12 @@ struct TinyModel {
   void zero_grad() {
     const c10::NoGradGuard no_grad;
     for (WatchedParameter& parameter : parameters) {
-      if (parameter.tensor.grad().defined()) parameter.tensor.mutable_grad().zero_();
+      if (parameter.tensor->grad().defined()) parameter.tensor->mutable_grad().zero_();
     }
   }
 
   void drop_grad() {
-    for (WatchedParameter& parameter : parameters) parameter.tensor.mutable_grad().reset();
+    for (WatchedParameter& parameter : parameters) parameter.tensor->mutable_grad().reset();
   }
 
  private:

@@ -51,8 +51,8 @@ class ManyParameters {
   void backward() {
     at::Tensor loss;
     for (WatchedParameter& parameter : model_.parameters) {
-      parameter.tensor.mutable_grad().reset();
-      const at::Tensor part = (parameter.tensor * 0.5).sum();
+      parameter.tensor->mutable_grad().reset();
+      const at::Tensor part = (*parameter.tensor * 0.5).sum();
       loss = loss.defined() ? loss + part : part;
     }
     loss.backward();

@@ -37,4 +37,6 @@ class ModelParts:
         parts = [part for holder in self._holders for part in holder.values()]
         if self._sharded:  # in a forward, and after one in evaluation, FSDP's modules hold other tensors
             parts += [tensor for _, tensor in parameters_of(self.model)]
-        return [id(part) for part in parts] + [id(part) for part in parts if hasattr(part, "main_grad")]
+        # torch.utils.swap_tensors() leaves the object and changes what is in it.
+        inside = [part._cdata for part in parts if isinstance(part, torch.Tensor)]
+        return [id(part) for part in parts] + inside + [id(p) for p in parts if hasattr(p, "main_grad")]

@@ -311,7 +311,7 @@ TEST_CASE("a replaced accumulator is hooked at the next collected step") {
   HookSet hooks(gradients_only(), {model.parameters, {}}, stream);
   const auto before = accumulator_of(model[0]);
   for (WatchedParameter& parameter : model.parameters)
-    parameter.tensor.set_data(parameter.tensor.detach().to(at::kDouble));
+    parameter.tensor->set_data(parameter.tensor->detach().to(at::kDouble));
   const auto after = accumulator_of(model[0]);
   REQUIRE(before != after);
 

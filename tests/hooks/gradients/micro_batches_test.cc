@@ -88,7 +88,7 @@ TEST_CASE("each micro batch has the row of its own gradient") {
       CHECK(rows[i].micro_step == static_cast<int>(i / 4));
       for (const WatchedParameter& parameter : alone.parameters) {
         if ("0:" + parameter.name == rows[i].target)
-          CHECK(near(rows[i].norm, norm_of(parameter.tensor.grad())));
+          CHECK(near(rows[i].norm, norm_of(parameter.tensor->grad())));
       }
     }
     CHECK(near(stream.norm(Kind::grad_reduced, "0:fc1.weight"), norm_of(model[0].grad())));

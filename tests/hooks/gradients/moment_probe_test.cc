@@ -54,7 +54,7 @@ struct Training {
 };
 
 double moment_norm(const Training& training, std::size_t place, bool second) {
-  const auto state = LibtorchOptimizerState(training.optimizer).of(training.model.parameters[place].tensor);
+  const auto state = LibtorchOptimizerState(training.optimizer).of(*training.model.parameters[place].tensor);
   return norm_of(second ? *state.second_moment : *state.first_moment);
 }
 
@@ -104,6 +104,19 @@ TEST_CASE("a branch used every other step has rows of gradients and moments in t
       CHECK(stream.targets(Kind::param_origin).size() == 4);
     }
   }
+}
+
+TEST_CASE("gradients that a replayed graph or grad.data has filled have rows, those of zeros none") {
+  Training training(everything());
+  training.step(1, [&] { training.model.backward(); });
+  training.step(2, [&] {
+    for (int i = 0; i < 4; ++i) training.model[i].grad().data().fill_(i);
+  });
+  const Names filled{"0:fc1.bias", "0:fc2.weight", "0:fc2.bias"};
+  CHECK(training.stream.targets(Kind::grad_reduced) == filled);
+  CHECK(training.stream.targets(Kind::exp_avg) == filled);
+  CHECK(training.stream.targets(Kind::other) == filled);
+  CHECK(training.stream.targets(Kind::param_origin).size() == 4);
 }
 
 TEST_CASE("a frozen parameter has rows of its weights only") {
@@ -171,7 +184,7 @@ TEST_CASE("weights converted to double have moments and gradients of that type")
   training.step(1, [&] { training.model.backward(); });
   training.model.drop_grad();
   for (WatchedParameter& parameter : training.model.parameters)
-    parameter.tensor.set_data(parameter.tensor.detach().to(at::kDouble));
+    parameter.tensor->set_data(parameter.tensor->detach().to(at::kDouble));
   for (auto& kept : training.optimizer.state()) {
     auto& state = static_cast<torch::optim::AdamParamState&>(*kept.second);
     state.exp_avg(state.exp_avg().to(at::kDouble));

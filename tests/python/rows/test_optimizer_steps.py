@@ -188,3 +188,15 @@ def test_after_an_update_only_the_parameters_are_read(tmp_path: Path) -> None:
         jobs.train(model, optimizer, 1)
     assert len(read) == 2 * by_torch + 1
     assert jobs.rows(tmp_path / "out", "param_updated")
+
+
+def test_a_moment_that_an_optimizer_keeps_under_another_name_is_said_to_be_missing(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Adamax has exp_avg and exp_inf."""
+    model, optimizer = make(torch.optim.Adamax)
+    config = jobs.write_config(tmp_path, mv_distribution=True, collect_times=3)
+    with gradmon.Monitor(config, output_dir=tmp_path / "out", dynamic=False).watch(model, optimizer):
+        jobs.train(model, optimizer, 3)
+    assert jobs.rows(tmp_path / "out", "exp_avg") and not jobs.rows(tmp_path / "out", "exp_avg_sq")
+    assert capfd.readouterr().err.count("its optimizer keeps no exp_avg_sq that gradmon can read") == 1
