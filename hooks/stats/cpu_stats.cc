@@ -9,6 +9,7 @@
 #include <cstdint>
 
 #include "hooks/stats/float_chunks.h"
+#include "hooks/stats/stats_reference.h"
 
 namespace gradmon {
 namespace {
@@ -51,6 +52,8 @@ Dimensions dimensions_of(const at::Tensor& tensor, std::uint64_t& repeats) {
 }
 
 PartialStats flat_stats(FloatType type, const void* data, std::size_t count, double eps) {
+  constexpr std::size_t kFew = 8;  // A model has many such tensors, and the kernel takes longer to begin.
+  if (count < kFew) return reference_stats(type, data, count, eps);
   const auto read = [&](std::size_t first, std::size_t size) {
     return kernel_stats(type, static_cast<const unsigned char*>(data) + first * size_of(type), size, eps);
   };
@@ -167,6 +170,9 @@ bool reads_in_memory(c10::ScalarType type) {
 }
 
 PartialStats cpu_stats(const at::Tensor& tensor, double eps) {
+  const auto type = float_type_of(tensor.scalar_type());
+  if (type && tensor.is_contiguous())
+    return flat_stats(*type, tensor.data_ptr(), static_cast<std::size_t>(tensor.numel()), eps);
   std::uint64_t repeats = 1;
   const Dimensions dimensions = dimensions_of(tensor, repeats);
   PartialStats stats = stats_of(tensor, dimensions, eps);

@@ -11,7 +11,11 @@ bool has_allocated_storage(const at::Tensor& tensor) {
   if (tensor.numel() == 0 || !tensor.has_storage()) return true;
   if (tensor.storage().data() == nullptr) return false;
   std::int64_t last = tensor.storage_offset();
-  for (std::int64_t i = 0; i < tensor.dim(); ++i) last += (tensor.size(i) - 1) * tensor.stride(i);
+  if (tensor.is_contiguous()) {
+    last += tensor.numel() - 1;
+  } else {
+    for (std::int64_t i = 0; i < tensor.dim(); ++i) last += (tensor.size(i) - 1) * tensor.stride(i);
+  }
   const std::int64_t needed = (last + 1) * static_cast<std::int64_t>(tensor.element_size());
   return tensor.storage().nbytes() >= static_cast<std::size_t>(needed);
 }

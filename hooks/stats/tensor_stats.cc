@@ -46,6 +46,13 @@ bool is_read_in_memory(const at::Tensor& tensor) {
   return tensor.device().is_cpu() && !reads_as_on_a_device();
 }
 
+// Whether the memory can be read as it is, without torch's operators.
+bool is_plain_in_memory(const at::Tensor& tensor) {
+  return tensor.layout() == at::kStrided && is_read_in_memory(tensor) && !tensor.is_complex() &&
+         !tensor.is_quantized() && !tensor.is_neg() && tensor.has_storage() &&
+         reads_in_memory(tensor.scalar_type());
+}
+
 // The tensor as strided real numbers; of a sparse tensor in CPU memory only the stored numbers.
 at::Tensor plain_values(const at::Tensor& tensor) {
   const bool in_memory = is_read_in_memory(tensor);
@@ -85,6 +92,11 @@ StartedStats start(const at::Tensor& tensor, double eps) {
     return started;
   }
   if (!has_allocated_storage(tensor)) return started;
+  if (is_plain_in_memory(tensor)) {
+    stats.values = values_of(cpu_stats(tensor, eps));
+    stats.outcome = Outcome::measured;
+    return started;
+  }
   if (std::string why = why_captured(tensor.device()); !why.empty()) throw std::runtime_error(why);
 
   const PlainTorch plain;
