@@ -10,7 +10,7 @@
 
 #include "control/agree/message.h"
 #include "control/agree/plan.h"
-#include "control/agree/wall_time.h"
+#include "control/wall_time.h"
 
 namespace gradmon {
 

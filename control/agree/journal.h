@@ -13,12 +13,13 @@
 #include <string>
 #include <vector>
 
+#include "control/agree/agreeing_ranks.h"
 #include "control/agree/overhead.h"
 #include "control/agree/schedule.h"
 #include "control/agree/target_status.h"
-#include "control/agree/wall_time.h"
 #include "control/alerts/replicas_compared.h"
 #include "control/step.h"
+#include "control/wall_time.h"
 
 namespace gradmon {
 
@@ -119,10 +120,11 @@ struct Status {
   std::string config_path;
   std::string config_sha256;  // of the plan in force, else of the file; "" if neither
   std::optional<LastError> last_error;
-  std::string torch;                  // version that gradmon is built against; "" if unknown
-  std::vector<std::string> hooks;     // kinds of rows that can be collected
-  std::vector<std::string> warnings;  // of the config in force: unknown keys, targets without a match
-  std::vector<RankStatus> ranks;      // by rank
+  std::string torch;                      // version that gradmon is built against; "" if unknown
+  std::vector<std::string> hooks;         // kinds of rows that can be collected
+  std::vector<std::string> warnings;      // of the config in force: unknown keys, targets without a match
+  std::vector<RankStatus> ranks;          // by rank
+  std::optional<AgreeingRanks> unlisted;  // of the ranks for which `ranks` has no room; unset: there are none
   std::string alerts_endpoint;  // ZeroMQ PUB socket, "ipc://PATH" on the lead hub's host; "": there is none
   std::optional<ReplicasCompared> replicas_compared;  // unset: nothing is or was compared
 
@@ -151,6 +153,7 @@ struct Status {
     visit(22, self.started);
     visit(25, self.alerts_endpoint);
     visit(26, self.replicas_compared);
+    visit(27, self.unlisted);
   }
 };
 

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "control/agree/wall_time.h"
+#include "control/wall_time.h"
 
 namespace gradmon {
 

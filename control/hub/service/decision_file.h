@@ -11,8 +11,8 @@
 #include <vector>
 
 #include "control/agree/decision_log.h"
-#include "control/agree/wall_time.h"
 #include "control/files/descriptor.h"
+#include "control/wall_time.h"
 
 namespace gradmon {
 

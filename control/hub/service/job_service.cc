@@ -2,6 +2,7 @@
 #include "control/hub/service/job_service.h"
 
 #include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include "control/config/config_schema.h"
@@ -29,6 +30,11 @@ void shorten(Status& status) {
     if (rank.error.size() > room) rank.error.resize(room);
   }
   if (all <= kMostRanksListed) return;
+  Status rest;
+  rest.revision = status.revision;
+  const auto first = status.ranks.begin() + kMostRanksListed;
+  rest.ranks.assign(std::make_move_iterator(first), std::make_move_iterator(status.ranks.end()));
+  status.unlisted = agreeing_ranks_of(rest);
   status.ranks.resize(kMostRanksListed);
   status.warnings.push_back("the first " + std::to_string(kMostRanksListed) + " of " + std::to_string(all) +
                             " ranks are listed");

@@ -4,9 +4,7 @@
 #include <algorithm>
 #include <array>
 #include <cstdio>
-#include <numeric>
 
-#include "tools/gradmonctl/ask/agreement.h"
 #include "tools/gradmonctl/show/printable.h"
 #include "tools/gradmonctl/show/rank_ranges.h"
 #include "tools/gradmonctl/show/text_table.h"
@@ -53,7 +51,7 @@ std::string few_ranks(const std::vector<int>& ranks) {
   return names.size() <= kLongestNames ? names : std::to_string(ranks.size()) + " ranks";
 }
 
-std::string agreement_text(const Status& status, const Agreement& agreement) {
+std::string agreement_text(const Status& status, const AgreeingRanks& agreement) {
   if (status.mode == "static") return "static mode";
   std::string text = "every rank has ended";
   if (agreement.counted > 0) {
@@ -250,14 +248,11 @@ OrderedJson json_of(const RankStatus& rank) {
 }  // namespace
 
 std::string status_line(const Status& status) {
-  const std::uint64_t dropped =
-      std::accumulate(status.ranks.begin(), status.ranks.end(), std::uint64_t{0},
-                      [](std::uint64_t sum, const RankStatus& rank) { return sum + rank.dropped; });
-  const Agreement agreement = agreement_of(status);
+  const AgreeingRanks agreement = agreeing_ranks_of(status);
   const std::string waited =
       agreement.waited_ms > 0 ? kBetween + ("training has waited " + span_text(agreement.waited_ms)) : "";
   return state_text(status) + waited + kBetween + agreement_text(status, agreement) + kBetween +
-         std::to_string(dropped) + " rows dropped";
+         std::to_string(agreement.rows_dropped) + " rows dropped";
 }
 
 Listing status_listing(const Status& status) {
@@ -273,7 +268,7 @@ Listing status_listing(const Status& status) {
 std::string status_json(const Status& status, JsonLayout layout) {
   OrderedJson ranks = OrderedJson::array();
   for (const RankStatus& rank : status.ranks) ranks.push_back(json_of(rank));
-  const Agreement agreement = agreement_of(status);
+  const AgreeingRanks agreement = agreeing_ranks_of(status);
   const OrderedJson json{
       {"schema_version", kJsonSchemaVersion},
       {"epoch", status.epoch},

@@ -95,5 +95,15 @@ TEST_CASE("two jobs with one config name each other and ignore each other's writ
   CHECK(late.ranks[0]->collected.size() == 400);
 }
 
+TEST_CASE("ranks that the status has no room for are counted") {
+  ServedJob job(kOff, 4'001, 1);
+  const Status status = job.status();
+  CHECK(status.ranks.size() == 4'000);
+  REQUIRE(status.unlisted);
+  CHECK(status.unlisted->counted == 1);
+  CHECK(agreeing_ranks_of(status).counted == 4'001);
+  CHECK(agreeing_ranks_of(status).agreeing <= 1);
+}
+
 }  // namespace
 }  // namespace gradmon
