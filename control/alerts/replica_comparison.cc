@@ -180,8 +180,6 @@ void ReplicaComparison::resolve(const Key& key, const Question& question, Entry&
 
 ReplicaComparison::Actions ReplicaComparison::tick(Time now) {
   Actions actions;
-  if (now - looked_ < kLookEvery) return actions;  // It is called with every message; the waits are seconds.
-  looked_ = now;
   for (auto& [id, group] : groups_) {
     for (auto& [key, entry] : group.entries) {
       if (!entry.decided && now - entry.begun >= kWaitForRanks) decide(key, entry, group, now, actions);

@@ -51,7 +51,7 @@ class ReplicaComparison {
   // Messages of a member that are valid by is_valid(). Late, repeated and unexpected ones have no effect.
   Actions on_digests(Rank rank, const ReplicaDigests& message, Time now);
   Actions on_values(Rank rank, const ReplicaValues& message);
-  // Ends the waits that have lasted too long.
+  // Ends the waits that have lasted too long. Looks at all steps kept: a few times a second is enough.
   Actions tick(Time now);
 
   const Counts& counts() const { return counts_; }
@@ -105,10 +105,7 @@ class ReplicaComparison {
   void forget_oldest(Group& group, Time now, Actions& actions);
   void resolve(const Key& key, const Question& question, Entry& entry, Group& group, Actions& actions);
 
-  static constexpr Time kLookEvery{200};
-
   const std::int64_t world_size_;
-  Time looked_{};
   std::map<std::uint64_t, Group> groups_;
   std::map<int, std::uint64_t> group_of_rank_;
   Counts counts_;

@@ -19,6 +19,7 @@ constexpr WallTime kSayPendingAfter = 1'000;
 constexpr int kHistoryRanksPerMillisecond = 64;
 constexpr Ticks kSaveAgain{10'000};  // after a failed append to the history or the alerts
 constexpr std::chrono::milliseconds kLookAtOutputEvery{2'000};
+constexpr Ticks kLookAtReplicasEvery{200};
 constexpr std::size_t kMostRanksListed = 4'000;
 constexpr std::size_t kMostStatusBytes = 500'000;  // for the errors of all ranks
 
@@ -132,8 +133,13 @@ void JobService::tick(Ticks elapsed) {
   if (pending_write_back_ && clock_ >= next_write_back_) write_back(*pending_write_back_);
   log_pending();
   if (const auto failure = alert_command_.poll()) tell(LogLevel::warn, *failure);
-  perform(replicas_.tick(clock_));  // also raises what ended ranks have not
-  alerting();                       // describe_replicas() needs the newest
+  ReplicaComparison::Actions waited;
+  if (clock_ - replicas_looked_at_ >= kLookAtReplicasEvery) {
+    replicas_looked_at_ = clock_;
+    waited = replicas_.tick(clock_);
+  }
+  perform(std::move(waited));  // also raises what ended ranks have not
+  alerting();                  // describe_replicas() needs the newest
   for (DiskReport* place : {&config_place_, &output_place_}) {
     for (const auto& [level, line] : place->take_changes()) tell(level, line);
   }

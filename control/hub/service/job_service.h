@@ -153,6 +153,7 @@ class JobService {
   AlertCommand alert_command_;
   AlertTrigger capture_trigger_;
   ReplicaComparison replicas_;
+  Ticks replicas_looked_at_{};
   UnraisedAlerts unraised_;
   std::string alerting_text_;  // the config that alerting_ is of
   Alerting alerting_;
