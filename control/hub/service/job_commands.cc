@@ -10,6 +10,7 @@
 #include "control/host/process_identity.h"
 #include "control/hub/service/job_service.h"
 #include "control/log.h"
+#include "control/text/utf8.h"
 #include "control/wire/messages.h"
 #include "control/wire/plan_source.h"
 
@@ -21,8 +22,8 @@ constexpr std::size_t kMostPendingEdits = 64;  // from then on only `off` is acc
 constexpr Ticks kAnswerTimeout{3'000};         // after this time another command is answered without the file
 constexpr std::size_t kAnswersKept = 1000;
 constexpr std::size_t kMostDryRuns = 16;
-constexpr std::size_t kMostReason = 1'000;  // bytes, of the reason in a refused change's history entry
-constexpr std::size_t kMostOfASender = 256;   // bytes, of who sent a command, and of its request id
+constexpr std::size_t kMostReason = 1'000;   // bytes, of the reason in a refused change's history entry
+constexpr std::size_t kMostOfASender = 256;  // bytes, of who sent a command, and of its request id
 constexpr std::size_t kMostTargetBytes = kMaxFrameBytes / 3;  // for rank 0, and for all other ranks together
 
 CommandReply failed(CommandOutcome outcome, std::string message) {
@@ -77,7 +78,7 @@ void JobService::on_command(const std::string& peer, const Command& given) {
                                                                   std::to_string(kMostOfASender) + " bytes"));
   }
   Command command = given;
-  command.by.resize(std::min(command.by.size(), kMostOfASender));
+  command.by = std::string(utf8_prefix(given.by, kMostOfASender));
   carry_out(peer, command);
 }
 
