@@ -60,7 +60,8 @@ endif()
 # warnings from its headers.
 add_library(gradmon_torch INTERFACE)
 target_include_directories(gradmon_torch SYSTEM INTERFACE ${TORCH_INCLUDE_DIRS})
-target_link_libraries(gradmon_torch INTERFACE ${TORCH_LIBRARIES})
+# libstdc++ first: torch's libraries export parts of an older one (std::filesystem), to which ours would be bound.
+target_link_libraries(gradmon_torch INTERFACE stdc++ ${TORCH_LIBRARIES})
 target_compile_definitions(gradmon_torch INTERFACE NDEBUG)
 # What some of the libraries beside it ask for: a precompiled header wants the same everywhere.
 target_compile_options(gradmon_torch INTERFACE -pthread ${RE2_CFLAGS_OTHER})

@@ -55,6 +55,24 @@ def stands_in(python: Path, tmp_path: Path, **environment: str) -> None:
     assert result.stdout == "gradmon.trainer_mon\n", result.stderr
 
 
+def test_the_extension_has_the_systems_standard_library(tmp_path: Path) -> None:
+    """torch's wheels export parts of an older libstdc++, that of their own compiler."""
+    subprocess.run(
+        [sys.executable, "-c", "import torch, gradmon"],
+        env={**os.environ, "LD_DEBUG": "bindings", "LD_DEBUG_OUTPUT": f"{tmp_path}/b", "LD_BIND_NOW": "1"},
+        check=True,
+    )
+    binding = re.compile(r"binding file \S*/_gradmon\S* \[0\] to (\S+) .* symbol `(_ZN?K?S\S*)'")
+    providers = {}
+    for path in tmp_path.iterdir():
+        with path.open(errors="replace") as file:
+            providers.update(
+                {match[2]: Path(match[1]).name for line in file if (match := binding.search(line))}
+            )
+    assert len(providers) > 50
+    assert set(providers.values()) == {"libstdc++.so.6"}, providers
+
+
 @pytest.fixture(scope="module")
 def archive(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The archive of the sources."""
