@@ -13,11 +13,7 @@ namespace gradmon {
 // released: while it is held, torch makes no new one, and backward() throws.
 bool fits(const torch::autograd::Node& accumulator, const at::Tensor& parameter);
 
-// Whether the backward pass that runs on this thread executes this accumulator.
-bool reaches(const NodePointer& accumulator);
-
-// Whether the parameter has post-accumulate hooks (torch >= 2.1), which run ahead of the accumulator's
-// post-hooks. True also after the last one was removed.
-bool has_post_accumulate_hooks(const at::Tensor& parameter);
+// Whether the backward pass that runs on this thread accumulates into this leaf.
+bool reaches(const at::Tensor& leaf);
 
 }  // namespace gradmon

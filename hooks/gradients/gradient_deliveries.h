@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "hooks/rows/late_rows.h"
 #include "hooks/rows/reading.h"
 
 namespace gradmon {
@@ -19,6 +20,11 @@ struct GradientDelivery {
   int micro_step = 0;         // set for each_micro_batch only
   Reading reading;
 };
+
+// False also if the device has not finished yet.
+inline bool has_only_zeros(const TensorStats& stats) {
+  return stats.outcome == TensorStats::Outcome::measured && all_zeros(stats.values);
+}
 
 // Not thread-safe; the owner locks. Reuses its memory in every step.
 class GradientDeliveries {

@@ -15,6 +15,7 @@
 #include "hooks/gradients/accumulator_hook.h"
 #include "hooks/gradients/gradient_elsewhere.h"
 #include "hooks/gradients/gradient_mark.h"
+#include "hooks/gradients/post_accumulate_hook.h"
 #include "hooks/observe/graph_node.h"
 #include "hooks/rows/wrapper_tensor.h"
 
@@ -24,11 +25,6 @@ namespace {
 using torch::autograd::variable_list;
 
 constexpr std::size_t kMostDeliveries = std::size_t{1} << 16;  // of a parameter in a step
-
-// False also if the device has not finished yet.
-bool has_only_zeros(const TensorStats& stats) {
-  return stats.outcome == TensorStats::Outcome::measured && all_zeros(stats.values);
-}
 
 }  // namespace
 
@@ -47,11 +43,11 @@ class GradientHooks::Slot {
     if (gathers()) return detach();  // gathered() attaches again.
     const at::Tensor& parameter = *watched_.tensor;
     may_be_overtaken_ = false;
-    if (be_first()) return;
+    if (attach_after_accumulation()) return hook_.detach();
     if (hook_.accumulator() && !fits(*hook_.accumulator(), parameter)) detach();
     // A frozen parameter keeps its accumulator, which receives the gradients once it is unfrozen.
     if (!parameter.requires_grad()) return;
-    may_be_overtaken_ = !has_post_accumulate_hooks(parameter);
+    may_be_overtaken_ = !has_other_post_accumulate_hooks(parameter);
     const bool wanted = parameter.is_leaf() && parameter.numel() > 0 &&
                         watched_.gradient_source != UnreducedSource::delivered;
     auto accumulator = wanted ? torch::autograd::impl::grad_accumulator(parameter) : nullptr;
@@ -90,6 +86,7 @@ class GradientHooks::Slot {
 
   bool took_part() {
     const std::lock_guard lock(mutex_);
+    find_overtaken();
     if (took_part_for_certain()) return true;
     const auto now = GradientMark::of(*watched_.tensor);
     const bool unchanged = now && before_ && *before_ == *now;
@@ -120,6 +117,7 @@ class GradientHooks::Slot {
   // follows in this step.
   void before_update() {
     const std::lock_guard lock(mutex_);
+    find_overtaken();
     if (deliveries_.unused()) left_unread_ = postponed_.has_value();
     postponed_.reset();
     last_mark_.reset();
@@ -132,7 +130,7 @@ class GradientHooks::Slot {
   void read_postponed() {
     const auto elsewhere = GradientElsewhere::of(watched_);
     const std::lock_guard lock(mutex_);
-    if (!postponed_ || reaches(hook_.accumulator())) return;
+    if (!postponed_ || reaches(leaf())) return;
     if (gathers() || *postponed_ == GradientMark::of(leaf())) return read_accumulated(elsewhere);
     postponed_.reset();
     accumulated().reading.mark_not_applicable("the program changed the gradient between micro batches");
@@ -185,17 +183,16 @@ class GradientHooks::Slot {
   // The tensor that backward accumulates into.
   const at::Tensor& leaf() const { return leaf_.defined() ? leaf_ : *watched_.tensor; }
 
-  // Other code's post-accumulate hooks may reduce the gradient, and run before any post-hook of the
-  // accumulator. So ours then has to be one, too.
-  bool be_first() {
-    if (take_off_first_) return true;
-    if (!watched_.hook_first || watched_.main_gradient || !watched_.tensor->requires_grad()) return false;
+  // Also because other code's hooks of this kind may reduce the gradient.
+  bool attach_after_accumulation() {
+    const at::Tensor& parameter = *watched_.tensor;
+    if (after_accumulation_.is_on(parameter)) return true;
+    if (watched_.main_gradient || !parameter.requires_grad() || !parameter.is_leaf()) return false;
     if (watched_.gradient_source != UnreducedSource::accumulator) return false;
-    auto take_off = watched_.hook_first([this] { delivered({watched_.tensor->grad()}); });
-    if (!take_off) return false;
-    detach();
-    take_off_first_ = std::move(take_off);
-    return true;
+    const auto body = [this] { delivered({watched_.tensor->grad()}); };
+    if (after_accumulation_.attach_before_others(watched_.hook_first, body)) return true;
+    return hooks_.settings_.reads != GradientReads::each_micro_batch && parameter.numel() > 0 &&
+           after_accumulation_.attach_alone(parameter, body);
   }
 
   void attach(NodePointer accumulator) {
@@ -205,7 +202,7 @@ class GradientHooks::Slot {
   }
 
   void detach() noexcept {
-    if (take_off_first_) std::exchange(take_off_first_, nullptr)();
+    after_accumulation_.detach(*watched_.tensor);
     hook_.detach();
     leaf_.reset();
   }
@@ -217,7 +214,7 @@ class GradientHooks::Slot {
       if (!inputs[0].defined() && !elsewhere.main.fused_accumulation) return;  // no gradient was delivered
       hooks_.any_arrived_.store(true, std::memory_order_relaxed);
       run_if_armed([&] { fired_ = true; });
-      if (may_be_overtaken_ && has_post_accumulate_hooks(*watched_.tensor))
+      if (may_be_overtaken_ && has_other_post_accumulate_hooks(*watched_.tensor))
         return run_if_armed([&] { leave_out_overtaken(); });
       switch (hooks_.settings_.reads) {
         case GradientReads::nothing:
@@ -229,6 +226,14 @@ class GradientHooks::Slot {
           return run_if_armed([&] { read_micro_batch(inputs, elsewhere); });
       }
     });
+  }
+
+  // Other code's hook, in place of ours.
+  void find_overtaken() {
+    const at::Tensor& parameter = *watched_.tensor;
+    if (!after_accumulation_.was_replaced(parameter)) return;
+    const auto now = GradientMark::of(parameter);
+    if (now && !(before_ == now)) leave_out_overtaken();
   }
 
   void leave_out_overtaken() {
@@ -379,10 +384,11 @@ class GradientHooks::Slot {
   GradientHooks& hooks_;
   MicroBatches& micro_batches_;  // of the parameter's chunk
   // Changed by the training thread only, at step boundaries and in gathered().
-  at::Tensor leaf_;  // the gathered tensor; undefined: the parameter itself
-  AccumulatorHook hook_;
-  std::function<void()> take_off_first_;  // null: no post-accumulate hook
-  bool may_be_overtaken_ = false;         // there was no post-accumulate hook when the step began
+  at::Tensor leaf_;       // the gathered tensor; undefined: the parameter itself
+  AccumulatorHook hook_;  // one of the two is attached
+  PostAccumulateHook after_accumulation_;
+  bool may_be_overtaken_ =
+      false;  // hook_: by post-accumulate hooks, which there were none of as the step began
 
   mutable std::mutex mutex_;
   // Guarded by mutex_.

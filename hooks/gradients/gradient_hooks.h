@@ -37,9 +37,10 @@ struct GradientHookSettings {
 
 // Training thread, at step boundaries. Hook bodies run on any thread that runs a backward, including
 // autograd's workers. If several threads add to one parameter at once, the reading is the gradient after
-// the last of them. Owns the gradient accumulators, because a parameter holds its own only weakly. The
-// hook is the first of Node::post_hooks(). It is never a tensor hook, because registering one from C++
-// deletes the tensor's other hooks.
+// the last of them. The hook is a PostAccumulateHook; the first of the accumulator's post-hooks where that
+// cannot be (torch before 2.1, each_micro_batch, a main gradient, an engine's delivery), and then the slot
+// owns the accumulator, because a parameter holds its own only weakly. It is never a tensor hook, because
+// registering one from C++ deletes the tensor's other hooks.
 //
 // each_micro_batch reads the gradient that the accumulator receives: in torch 1.13 before the user's hooks
 // on the parameter have changed it, in 2.x after them. If a parameter receives several gradients in one
@@ -57,7 +58,7 @@ struct GradientHookSettings {
 // neither tensor then holds the whole gradient.
 //
 // If a parameter has post-accumulate hooks of other code, in which frameworks reduce, the hook is the first
-// of those in place of a post-hook; each_micro_batch then reads the gradient accumulated so far.
+// of those; each_micro_batch then reads the gradient accumulated so far.
 //
 // For a parameter that FSDP gathers for each forward, the hook is on the gathered tensor, from gathered() on
 // until the step ends. It reads that tensor's gradient before the hook that reduces it, with what FSDP has

@@ -15,6 +15,7 @@
 #include <set>
 
 #include "control/debian_version.h"
+#include "tests/hooks/gradient_hooks_on.h"
 #include "tests/support/real_job.h"
 #include "tests/support/scale.h"
 #include "tests/whole/conformance/one_rank_job.h"
@@ -30,10 +31,7 @@ struct TwoTowers : torch::nn::Module {
 
 std::size_t hooks_on(const torch::nn::Module& model) {
   std::size_t count = 0;
-  for (const at::Tensor& parameter : model.parameters()) {
-    const auto accumulator = torch::autograd::impl::try_get_grad_accumulator(parameter);
-    if (accumulator) count += accumulator->post_hooks().size();
-  }
+  for (const at::Tensor& parameter : model.parameters()) count += gradient_hooks_on(parameter);
   return count;
 }
 

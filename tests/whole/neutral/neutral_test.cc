@@ -16,6 +16,7 @@
 #include <map>
 
 #include "control/debian_version.h"
+#include "tests/hooks/gradient_hooks_on.h"
 #include "tests/support/real_job.h"
 #include GRADMON_CATCH_HEADER
 
@@ -32,11 +33,7 @@ torch::nn::Sequential make_model() {
 
 std::size_t hooks_on(torch::nn::Sequential& model) {
   std::size_t count = 0;
-  for (const at::Tensor& parameter : model->parameters()) {
-    const auto accumulator = torch::autograd::impl::try_get_grad_accumulator(parameter);
-    if (accumulator) count += accumulator->post_hooks().size();
-    count += torch::autograd::impl::hooks(parameter).size();
-  }
+  for (const at::Tensor& parameter : model->parameters()) count += gradient_hooks_on(parameter);
   return count;
 }
 

@@ -12,6 +12,7 @@
 #include <torch/utils.h>
 
 #include "tests/hooks/gloo_ranks.h"
+#include "tests/hooks/gradient_hooks_on.h"
 #include "tools/gradmon_train/gradient_accumulation.h"
 #include "tools/gradmon_train/trainable_parameters.h"
 
@@ -113,11 +114,7 @@ std::string VariedTraining::fingerprint() const {
 
 std::size_t VariedTraining::hooks() const {
   std::size_t count = (forward_entry::open() ? 1 : 0) + (at::hasGlobalCallbacks() ? 1 : 0);
-  for (const auto& item : distinct_parameters(model_)) {
-    count += torch::autograd::impl::hooks(item.value()).size();
-    const auto accumulator = torch::autograd::impl::try_get_grad_accumulator(item.value());
-    if (accumulator) count += accumulator->post_hooks().size() + accumulator->pre_hooks().size();
-  }
+  for (const auto& item : distinct_parameters(model_)) count += gradient_hooks_on(item.value());
   return count;
 }
 
