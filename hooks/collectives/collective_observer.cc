@@ -70,6 +70,10 @@ void on_end(const at::RecordFunction& function, at::ObserverContext* context) no
   if (context == nullptr) return;
   const auto& scopes = *static_cast<CallScopes*>(context);
   guarded(scopes, [&] {
+    if (function.outputs().empty()) {
+      for (const auto& scope : scopes.scopes) scope->on_throw();
+      return;
+    }
     const auto work = work_of(function.outputs());
     for (const auto& scope : scopes.scopes) scope->on_return(work);
   });

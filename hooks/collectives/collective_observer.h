@@ -18,9 +18,11 @@ class CollectiveListener {
   class CallScope {
    public:
     virtual ~CallScope() = default;
-    // The call has returned; its work may still be in progress. `work` is null if the call threw. May add
-    // a callback to the future of the work, and must not change the work otherwise.
+    // The call has returned; its work may still be in progress. `work` is null if the call has none: see
+    // CollectiveCall::synchronous. May add a callback to the future of the work, and must not change the work
+    // otherwise.
     virtual void on_return(const c10::intrusive_ptr<c10d::Work>& work) = 0;
+    virtual void on_throw() = 0;
   };
   virtual ~CollectiveListener() = default;
   // Before the call. Null: the listener does not want to know when the call returns.

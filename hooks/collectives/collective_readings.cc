@@ -55,6 +55,7 @@ class CollectiveReadings::Launch : public CollectiveListener::CallScope {
   void on_return(const c10::intrusive_ptr<c10d::Work>& work) override {
     readings_->fuse_.guard(outputs_->op, [&] { readings_->launched(outputs_, work); });
   }
+  void on_throw() override { readings_->count_failed(); }
 
  private:
   const std::shared_ptr<CollectiveReadings> readings_;
@@ -118,6 +119,7 @@ std::unique_ptr<CollectiveListener::CallScope> CollectiveReadings::begin(Collect
   outputs->op = call.op;
   outputs->place = site.place;
   outputs->vpp_stage = site.vpp_stage;
+  outputs->synchronous = call.synchronous;
   if (settings_.inputs) store(*outputs, "pre", read(call.inputs, call.op));
   if (call.outputs.empty()) return nullptr;
   outputs->tensors = std::move(call.outputs);
@@ -132,12 +134,9 @@ void CollectiveReadings::note_logged(const std::string& line) {
 
 void CollectiveReadings::launched(const std::shared_ptr<Outputs>& outputs,
                                   const c10::intrusive_ptr<c10d::Work>& work) {
-  if (!work) {
-    const std::lock_guard lock(mutex_);
-    ++collected_.failed;
-    return;
-  }
+  if (!work && !outputs->synchronous) return count_failed();
   outputs->versions = versions_of(outputs->tensors);  // a backend without futures does not change them
+  if (!work) return completed(*outputs, Completion::done);
   const std::type_index sort(typeid(*work));
   {
     const std::lock_guard lock(mutex_);
@@ -153,6 +152,11 @@ void CollectiveReadings::launched(const std::shared_ptr<Outputs>& outputs,
   futureless_.insert(sort);
   outputs->work = work;
   without_future_.push_back(outputs);
+}
+
+void CollectiveReadings::count_failed() {
+  const std::lock_guard lock(mutex_);
+  ++collected_.failed;
 }
 
 bool CollectiveReadings::add_callback(const std::shared_ptr<Outputs>& outputs, c10d::Work& work) {
@@ -174,12 +178,9 @@ bool CollectiveReadings::add_callback(const std::shared_ptr<Outputs>& outputs, c
 }
 
 void CollectiveReadings::completed(Outputs& outputs, Completion completion) {
+  if (completion == Completion::failed) return count_failed();
   {
     const std::lock_guard lock(mutex_);
-    if (completion == Completion::failed) {
-      ++collected_.failed;
-      return;
-    }
     if (fuse_.tripped() || too_late(outputs)) return;
     ++reading_;
   }

@@ -44,8 +44,9 @@ struct CollectiveStep {
 };
 
 // Any thread. Every work in progress keeps it alive, so that the work may complete after the hooks are
-// gone. Inputs are read before the call, on the calling thread. Outputs are read in a callback of the
-// work's future, on the thread that completes the work (with Gloo, the caller's wait() then includes the
+// gone. Inputs are read before the call, on the calling thread. Outputs of a synchronous call without a work
+// (NCCL's, torch >= 2.8) are read when it returns, on the current stream. Others are read in a callback of
+// the work's future, on the thread that completes the work (with Gloo, the caller's wait() then includes the
 // reading). Work without a future (Gloo's send and recv) is polled when the next call is made and when the
 // step closes. Output tensors are held until the work completes; without a future at most until the end of
 // the step.
@@ -80,6 +81,7 @@ class CollectiveReadings : public CollectiveListener,
     std::uint64_t step = 0;
     std::string op, place;
     int vpp_stage = 0;
+    bool synchronous = false;  // CollectiveCall::synchronous
     std::vector<at::Tensor> tensors;
     std::vector<std::uint32_t> versions;  // after the work completed; without a future, after the call
     c10::intrusive_ptr<c10d::Work> work;  // set only if it has no future
@@ -91,6 +93,7 @@ class CollectiveReadings : public CollectiveListener,
   std::unique_ptr<CallScope> begin(CollectiveCall call);
   void note_logged(const std::string& line);  // with mutex_ held
   void launched(const std::shared_ptr<Outputs>& outputs, const c10::intrusive_ptr<c10d::Work>& work);
+  void count_failed();
   bool add_callback(const std::shared_ptr<Outputs>& outputs, c10d::Work& work);
   void completed(Outputs& outputs, Completion completion);
   void read_outputs(const Outputs& outputs);

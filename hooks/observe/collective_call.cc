@@ -96,6 +96,7 @@ CollectiveCall collective_call(const char* name, c10::ArrayRef<const c10::IValue
   std::optional<std::int64_t> first_number;
   for (const c10::IValue& argument : arguments) {
     if (carries_tensors(argument)) tensors.push_back(&argument);
+    if (argument.isBool()) call.synchronous = !argument.toBool();  // the one of this type: async_op
     if (argument.isInt() && !first_number) first_number = argument.toInt();
     if (is_class(argument, "ProcessGroup")) describe(*argument.toCustomClass<c10d::ProcessGroup>(), call);
   }

@@ -23,6 +23,9 @@ struct CollectiveCall {
   // root only. A barrier has no tensors.
   std::vector<at::Tensor> inputs;
   std::vector<at::Tensor> outputs;
+  // The caller asks for no work: what comes next on the current stream finds the outputs written (torch
+  // >= 2.8).
+  bool synchronous = false;
 };
 
 // Whether an operator's name, such as "c10d::allreduce_", belongs to c10d.

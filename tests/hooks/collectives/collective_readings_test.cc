@@ -115,8 +115,33 @@ TEST_CASE("failed work is counted and has no row") {
 
 TEST_CASE("a call that throws is counted as failed") {
   ReadingsFixture fixture;
-  fixture.readings->on_call({"all_reduce", "gloo", 2, 0, {}, {at::ones({4})}})->on_return({});
-  CHECK(fixture.end().failed == 1);
+  fixture.readings->on_call({"all_reduce", "gloo", 2, 0, {}, {at::ones({4})}})->on_throw();
+  fixture.readings->on_call({"all_reduce", "nccl", 2, 0, {}, {at::ones({4})}, true})->on_throw();
+  CHECK(fixture.end().failed == 2);
+}
+
+// As NCCL's, where nobody asks for a work.
+TEST_CASE("outputs of a synchronous call without a work are read when it returns") {
+  ReadingsFixture fixture;
+  const at::Tensor tensor = at::ones({4});
+  const auto scope = fixture.readings->on_call({"all_reduce", "nccl", 2, 0, {tensor}, {tensor}, true});
+  tensor.data_ptr<float>()[0] = 7;
+  scope->on_return({});
+  tensor.fill_(0);  // what the program does next
+  const CollectiveStep step = fixture.end();
+  REQUIRE(step.rows.size() == 1);
+  CHECK(step.rows[0].name == "all_reduce.post_0@train.py[23]");
+  CHECK(norm_of(step.rows[0].readings.at(0)) == std::sqrt(52.0));
+  CHECK(step.failed + step.late + step.changed == 0);
+}
+
+// As a call among others that are sent together later: nothing is there yet.
+TEST_CASE("a call without a work that is not synchronous has no row") {
+  ReadingsFixture fixture;
+  fixture.readings->on_call({"recv", "nccl", 2, 0, {}, {at::ones({4})}})->on_return({});
+  const CollectiveStep step = fixture.end();
+  CHECK(step.rows.empty());
+  CHECK(step.failed == 1);
 }
 
 // Throws where other works say that they have no future.
