@@ -3,6 +3,7 @@
 
 #include <ATen/Context.h>
 #include <ATen/TensorOperators.h>
+#include <ATen/ops/full.h>
 #include <ATen/ops/histc.h>
 #include <ATen/ops/ones_like.h>
 #include <ATen/ops/pow.h>
@@ -29,9 +30,8 @@
 namespace gradmon {
 namespace {
 
-constexpr std::size_t kWidened = 1024;  // elements widened to double at a time
-// torch.histc counts in float32, which is exact up to here.
-constexpr std::int64_t kAtATime = std::int64_t{1} << 24;
+constexpr std::size_t kWidened = 1024;                    // elements widened to double at a time
+constexpr std::int64_t kAtATime = std::int64_t{1} << 22;  // elements widened to double at a time, on a device
 
 AdamCorrections corrections_of(const AdamStep& step) {
   const double steps = step.device_steps.defined() ? step.device_steps.item<double>() : step.steps;
@@ -117,10 +117,11 @@ AdamBins cpu_bins(const at::Tensor& first, const at::Tensor& second, const AdamC
   return bins_in_memory(in_order(first), in_order(second), corrections);
 }
 
-// 1 - βᵗ, for a device.
-at::Tensor correction(double beta, const AdamStep& step) {
+// 1 - βᵗ, on the device: by a number on the host CUDA would multiply with the reciprocal, and many a ratio of
+// 1 would be above 1 by rounding, where it is in no bin.
+at::Tensor correction(double beta, const AdamStep& step, const at::Tensor& like) {
   if (step.device_steps.defined()) return 1 - at::pow(beta, step.device_steps.to(at::kDouble).squeeze());
-  return at::scalar_tensor(1 - std::pow(beta, step.steps), at::kDouble);
+  return at::full({}, 1 - std::pow(beta, step.steps), like.options().dtype(at::kDouble));
 }
 
 // Counts of double, in bins. CUDA's histc refuses to run where the program asks for deterministic algorithms.
@@ -142,17 +143,14 @@ at::Tensor histogram_of(const at::Tensor& values) {
 }  // namespace
 
 at::Tensor pending_adam_histograms(const at::Tensor& first, const at::Tensor& second, const AdamStep& step) {
-  const at::Tensor first_correction = correction(step.beta1, step);
-  const at::Tensor second_correction = correction(step.beta2, step);
-  const bool wide = first.scalar_type() == at::kDouble || second.scalar_type() == at::kDouble;
+  const at::Tensor first_correction = correction(step.beta1, step, first);
+  const at::Tensor second_correction = correction(step.beta2, step, first);
   const at::Tensor means = first.reshape({-1});
   const at::Tensor squares = second.to(first.device()).reshape({-1});
   at::Tensor sum;
   for (std::int64_t begin = 0; begin < means.numel(); begin += kAtATime) {
     const std::int64_t size = std::min(kAtATime, means.numel() - begin);
-    const auto part = [&](const at::Tensor& all) {
-      return all.narrow(0, begin, size).to(wide ? at::kDouble : at::kFloat);
-    };
+    const auto part = [&](const at::Tensor& all) { return all.narrow(0, begin, size).to(at::kDouble); };
     const at::Tensor mean = part(means) / first_correction;
     const at::Tensor root = (part(squares) / second_correction).sqrt();
     const at::Tensor counts = at::stack({histogram_of(mean / (root + step.eps)), histogram_of(mean / root)});

@@ -32,8 +32,8 @@ struct AdamHistograms {
 };
 
 // Of the moments as they are now. In CPU memory: in double, in one pass, large tensors on torch's threads;
-// the result does not depend on their number. On other devices: queues torch's ops, in float32 (in double if
-// the moments are double), at most 2²⁴ elements at a time. The error is why there are none: the sizes differ,
+// the result does not depend on their number. On other devices: queues torch's ops, in double, at most 2²²
+// elements at a time. The error is why there are none: the sizes differ,
 // or why_unreadable() holds for a moment. Throws what torch throws.
 tl::expected<AdamHistograms, std::string> adam_histograms(const at::Tensor& first, const at::Tensor& second,
                                                           const AdamStep& step);

@@ -43,9 +43,10 @@ def expected_of(
         return
     taken = float(state["step"])
     (beta1, beta2), eps = group["betas"], group["eps"]
-    mean = state["exp_avg"].double() / (1 - beta1**taken)
+    first, second = (state[moment].cpu().double() for moment in ("exp_avg", "exp_avg_sq"))
+    mean = first / (1 - beta1**taken)
     # Not torch's sqrt: with MKL its last bit may be wrong, which decides whether a first ratio is 1.
-    root = torch.from_numpy(np.sqrt((state["exp_avg_sq"].double() / (1 - beta2**taken)).numpy()))
+    root = torch.from_numpy(np.sqrt((second / (1 - beta2**taken)).numpy()))
     found["update", name, step] = histogram_of(mean / (root + eps))
     found["ratio", name, step] = histogram_of(mean / root)
 
