@@ -12,11 +12,9 @@
 
 #include "control/log.h"
 #include "hooks/gradients/accumulator.h"
-#include "hooks/gradients/accumulator_hook.h"
+#include "hooks/gradients/gradient_attachment.h"
 #include "hooks/gradients/gradient_elsewhere.h"
 #include "hooks/gradients/gradient_mark.h"
-#include "hooks/gradients/post_accumulate_hook.h"
-#include "hooks/observe/graph_node.h"
 #include "hooks/rows/wrapper_tensor.h"
 
 namespace gradmon {
@@ -34,30 +32,17 @@ class GradientHooks::Slot {
       : parameter_(parameter),
         watched_(hooks.watched_[parameter]),
         hooks_(hooks),
-        micro_batches_(hooks.micro_batches_[watched_.vpp_stage]) {}
-  ~Slot() { detach(); }
+        micro_batches_(hooks.micro_batches_[watched_.vpp_stage]),
+        attachment_(watched_, hooks.settings_.reads == GradientReads::each_micro_batch,
+                    {[this](const variable_list& inputs) { delivered(inputs); }, [this] { accumulated(); }},
+                    hooks.fuse_) {}
   Slot(const Slot&) = delete;
   Slot& operator=(const Slot&) = delete;
 
-  void refresh() {
-    if (gathers()) return detach();  // gathered() attaches again.
-    const at::Tensor& parameter = *watched_.tensor;
-    may_be_overtaken_ = false;
-    if (attach_after_accumulation()) return hook_.detach();
-    if (hook_.accumulator() && !fits(*hook_.accumulator(), parameter)) detach();
-    // A frozen parameter keeps its accumulator, which receives the gradients once it is unfrozen.
-    if (!parameter.requires_grad()) return;
-    may_be_overtaken_ = !has_other_post_accumulate_hooks(parameter);
-    const bool wanted = parameter.is_leaf() && parameter.numel() > 0 &&
-                        watched_.gradient_source != UnreducedSource::delivered;
-    auto accumulator = wanted ? torch::autograd::impl::grad_accumulator(parameter) : nullptr;
-    if (accumulator == hook_.accumulator()) return;
-    detach();
-    if (accumulator) attach(std::move(accumulator));
-  }
+  void refresh() { gathers() ? attachment_.detach() : attachment_.refresh(); }  // gathered() attaches again
 
   void release_hooks() noexcept {
-    if (gathers() || watched_.tensor->requires_grad()) detach();
+    if (gathers() || watched_.tensor->requires_grad()) attachment_.detach();
   }
 
   bool is_of_chunk(const Slot& other) const { return watched_.vpp_stage == other.watched_.vpp_stage; }
@@ -67,12 +52,8 @@ class GradientHooks::Slot {
     if (!watched_.tensor->requires_grad()) return;  // frozen, beside others in a flat tensor
     const at::Tensor leaf = watched_.sharding->unsharded().tensor;
     if (!leaf.defined() || !leaf.is_leaf() || !leaf.requires_grad() || leaf.numel() == 0) return;
-    auto accumulator = torch::autograd::impl::grad_accumulator(leaf);
     const std::lock_guard lock(mutex_);
-    if (accumulator == hook_.accumulator()) return;
-    detach();
-    leaf_ = leaf;
-    attach(std::move(accumulator));
+    attachment_.attach_to(leaf);
   }
 
   void begin_step() {
@@ -81,12 +62,11 @@ class GradientHooks::Slot {
     undecided_.clear();
     postponed_.reset();
     deliveries_.begin_step();
-    before_ = GradientMark::of(*watched_.tensor);
+    before_ = seen_ = GradientMark::of(*watched_.tensor);
   }
 
   bool took_part() {
     const std::lock_guard lock(mutex_);
-    find_overtaken();
     if (took_part_for_certain()) return true;
     const auto now = GradientMark::of(*watched_.tensor);
     const bool unchanged = now && before_ && *before_ == *now;
@@ -117,7 +97,6 @@ class GradientHooks::Slot {
   // follows in this step.
   void before_update() {
     const std::lock_guard lock(mutex_);
-    find_overtaken();
     if (deliveries_.unused()) left_unread_ = postponed_.has_value();
     postponed_.reset();
     last_mark_.reset();
@@ -133,7 +112,7 @@ class GradientHooks::Slot {
     if (!postponed_ || reaches(leaf())) return;
     if (gathers() || *postponed_ == GradientMark::of(leaf())) return read_accumulated(elsewhere);
     postponed_.reset();
-    accumulated().reading.mark_not_applicable("the program changed the gradient between micro batches");
+    unused_delivery().reading.mark_not_applicable("the program changed the gradient between micro batches");
   }
 
   bool unread() const {
@@ -180,31 +159,18 @@ class GradientHooks::Slot {
   bool took_part_for_certain() const {
     return has_non_zeros_ || (delivered_ && !in_flat_tensor() && (fired_ || undecided_.empty()));
   }
-  // The tensor that backward accumulates into.
-  const at::Tensor& leaf() const { return leaf_.defined() ? leaf_ : *watched_.tensor; }
+  const at::Tensor& leaf() const { return attachment_.leaf(); }
 
-  // Also because other code's hooks of this kind may reduce the gradient.
-  bool attach_after_accumulation() {
-    const at::Tensor& parameter = *watched_.tensor;
-    if (after_accumulation_.is_on(parameter)) return true;
-    if (watched_.main_gradient || !parameter.requires_grad() || !parameter.is_leaf()) return false;
-    if (watched_.gradient_source != UnreducedSource::accumulator) return false;
-    const auto body = [this] { delivered({watched_.tensor->grad()}); };
-    if (after_accumulation_.attach_before_others(watched_.hook_first, body)) return true;
-    return hooks_.settings_.reads != GradientReads::each_micro_batch && parameter.numel() > 0 &&
-           after_accumulation_.attach_alone(parameter, body);
-  }
-
-  void attach(NodePointer accumulator) {
-    // With a main gradient, run after the hook that adds to it.
-    const auto order = watched_.main_gradient ? AccumulatorHook::Order::last : AccumulatorHook::Order::first;
-    hook_.attach(std::move(accumulator), order, [this](const variable_list& inputs) { delivered(inputs); });
-  }
-
-  void detach() noexcept {
-    after_accumulation_.detach(*watched_.tensor);
-    hook_.detach();
-    leaf_.reset();
+  void accumulated() noexcept {
+    if (!armed()) return;
+    {
+      // The pass may have delivered no gradient.
+      const std::lock_guard lock(mutex_);
+      const auto now = GradientMark::of(*watched_.tensor);
+      if (!now || now == seen_) return;
+      seen_ = now;
+    }
+    delivered({watched_.tensor->grad()});
   }
 
   void delivered(const variable_list& inputs) noexcept {
@@ -214,8 +180,7 @@ class GradientHooks::Slot {
       if (!inputs[0].defined() && !elsewhere.main.fused_accumulation) return;  // no gradient was delivered
       hooks_.any_arrived_.store(true, std::memory_order_relaxed);
       run_if_armed([&] { fired_ = true; });
-      if (may_be_overtaken_ && has_other_post_accumulate_hooks(*watched_.tensor))
-        return run_if_armed([&] { leave_out_overtaken(); });
+      if (attachment_.overtaken()) return run_if_armed([&] { leave_out_overtaken(); });
       switch (hooks_.settings_.reads) {
         case GradientReads::nothing:
           return run_if_armed([&] { delivered_ = true; });
@@ -228,16 +193,9 @@ class GradientHooks::Slot {
     });
   }
 
-  // Other code's hook, in place of ours.
-  void find_overtaken() {
-    const at::Tensor& parameter = *watched_.tensor;
-    if (!after_accumulation_.was_replaced(parameter)) return;
-    const auto now = GradientMark::of(parameter);
-    if (now && !(before_ == now)) leave_out_overtaken();
-  }
-
   void leave_out_overtaken() {
     delivered_ = true;
+    postponed_.reset();
     if (hooks_.settings_.reads == GradientReads::nothing || takes_deliveries()) return;
     micro_batch_delivery().reading.mark_not_applicable(
         "a post-accumulate hook that came during this step may have changed the gradient");
@@ -252,7 +210,7 @@ class GradientHooks::Slot {
 
   // The delivery that a passed gradient belongs to.
   GradientDelivery& micro_batch_delivery() {
-    if (hooks_.settings_.reads == GradientReads::last_of_step) return accumulated();
+    if (hooks_.settings_.reads == GradientReads::last_of_step) return unused_delivery();
     const int micro_step = micro_batches_.enter().index;
     GradientDelivery* const known = delivery_in(micro_step);
     return known ? *known : next(micro_step);
@@ -278,14 +236,14 @@ class GradientHooks::Slot {
 
   void postpone() {
     detect_moved_gradient();
-    accumulated().reading.has_value = false;
+    unused_delivery().reading.has_value = false;
     postponed_.emplace(GradientMark::of(leaf()));
   }
 
   void read_accumulated(const GradientElsewhere& elsewhere) {
     detect_moved_gradient();
     postponed_.reset();
-    read(accumulated(), elsewhere);
+    read(unused_delivery(), elsewhere);
   }
 
   void read_micro_batch(const variable_list& inputs, const GradientElsewhere& elsewhere) {
@@ -325,7 +283,7 @@ class GradientHooks::Slot {
   }
 
   // For last_of_step: the delivery of the gradient that the next update will use.
-  GradientDelivery& accumulated() {
+  GradientDelivery& unused_delivery() {
     GradientDelivery* const unused = deliveries_.unused();
     return unused ? *unused : next(0);
   }
@@ -382,17 +340,13 @@ class GradientHooks::Slot {
   const std::size_t parameter_;
   const WatchedTensor& watched_;
   GradientHooks& hooks_;
-  MicroBatches& micro_batches_;  // of the parameter's chunk
-  // Changed by the training thread only, at step boundaries and in gathered().
-  at::Tensor leaf_;       // the gathered tensor; undefined: the parameter itself
-  AccumulatorHook hook_;  // one of the two is attached
-  PostAccumulateHook after_accumulation_;
-  bool may_be_overtaken_ =
-      false;  // hook_: by post-accumulate hooks, which there were none of as the step began
+  MicroBatches& micro_batches_;    // of the parameter's chunk
+  GradientAttachment attachment_;  // changed by the training thread only
 
   mutable std::mutex mutex_;
   // Guarded by mutex_.
   std::optional<GradientMark> before_;
+  std::optional<GradientMark> seen_;  // as the step began, then by accumulated()
   bool delivered_ = false;
   bool fired_ = false;          // the accumulator
   bool has_non_zeros_ = false;  // in a flat tensor: what was read last; else: of a gradient that came unseen

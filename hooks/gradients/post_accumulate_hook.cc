@@ -18,7 +18,6 @@
 #endif
 
 namespace gradmon {
-namespace {
 
 #if GRADMON_POST_ACCUMULATE_HOOKS
 
@@ -26,29 +25,33 @@ using torch::autograd::PostAccumulateGradHook;
 
 // One for all of gradmon's hooks on the parameter: a monitor may have several, and there may be several
 // monitors.
-class OwnHook : public IgnoredByCompiledAutograd<PostAccumulateGradHook> {
+class OwnPostAccumulateHook : public IgnoredByCompiledAutograd<PostAccumulateGradHook> {
  public:
-  using SharedBody = std::shared_ptr<PostAccumulateHook::Body>;
+  using Attached = std::shared_ptr<PostAccumulateHook::Attached>;
+
+  ~OwnPostAccumulateHook() override {
+    for (const Attached& one : all_) {
+      if (const auto lost = std::exchange(one->lost, nullptr)) lost();
+    }
+  }
 
   void operator()(const at::Tensor&) override {
-    for (const SharedBody& body : bodies_) {
-      if (*body) (*body)();
+    for (const Attached& one : all_) {
+      if (one->body) one->body();
     }
   }
   void apply_with_saved(at::Tensor&, torch::dynamo::autograd::SwapSavedVariables&) override {}
 
-  void add(SharedBody body) { bodies_.push_back(std::move(body)); }
-  bool has(const SharedBody& body) const {
-    return std::find(bodies_.begin(), bodies_.end(), body) != bodies_.end();
-  }
-  void remove(const SharedBody& body) {
-    bodies_.erase(std::remove(bodies_.begin(), bodies_.end(), body), bodies_.end());
-  }
-  bool empty() const { return bodies_.empty(); }
+  void add(Attached one) { all_.push_back(std::move(one)); }
+  bool has(const Attached& one) const { return std::find(all_.begin(), all_.end(), one) != all_.end(); }
+  void remove(const Attached& one) { all_.erase(std::remove(all_.begin(), all_.end(), one), all_.end()); }
+  bool empty() const { return all_.empty(); }
 
  private:
-  std::vector<SharedBody> bodies_;
+  std::vector<Attached> all_;
 };
+
+namespace {
 
 // Null if the tensor cannot have any.
 std::unique_ptr<PostAccumulateGradHook>* place_in(const at::Tensor& parameter) {
@@ -57,14 +60,14 @@ std::unique_ptr<PostAccumulateGradHook>* place_in(const at::Tensor& parameter) {
   return &impl::post_acc_grad_hooks(parameter);
 }
 
-OwnHook* own_hook_of(const at::Tensor& parameter) {
+OwnPostAccumulateHook* own_hook_of(const at::Tensor& parameter) {
   const auto* place = place_in(parameter);
-  return place == nullptr ? nullptr : dynamic_cast<OwnHook*>(place->get());
+  return place == nullptr ? nullptr : dynamic_cast<OwnPostAccumulateHook*>(place->get());
 }
 
-#endif
-
 }  // namespace
+
+#endif
 
 bool PostAccumulateHook::attach_before_others(const HookFirst& hook_first, Body body) {
   if (!hook_first) return false;
@@ -77,19 +80,19 @@ bool PostAccumulateHook::attach_before_others(const HookFirst& hook_first, Body 
 
 #if GRADMON_POST_ACCUMULATE_HOOKS
 
-bool PostAccumulateHook::attach_alone(const at::Tensor& parameter, Body body) {
+bool PostAccumulateHook::attach_alone(const at::Tensor& parameter, Body body, std::function<void()> lost) {
   auto* const place = place_in(parameter);
   if (place == nullptr || has_other_post_accumulate_hooks(parameter)) return false;
   leave();
-  body_ = std::make_shared<Body>(std::move(body));
-  if (!*place) *place = std::make_unique<OwnHook>();
-  own_hook_of(parameter)->add(body_);
+  attached_ = std::make_shared<Attached>(Attached{std::move(body), std::move(lost)});
+  if (!*place) *place = std::make_unique<OwnPostAccumulateHook>();
+  own_hook_of(parameter)->add(attached_);
   return true;
 }
 
 void PostAccumulateHook::detach(const at::Tensor& parameter) noexcept {
-  if (OwnHook* const own = body_ ? own_hook_of(parameter) : nullptr) {
-    own->remove(body_);
+  if (OwnPostAccumulateHook* const own = attached_ ? own_hook_of(parameter) : nullptr) {
+    own->remove(attached_);
     if (own->empty()) place_in(parameter)->reset();
   }
   leave();
@@ -97,8 +100,8 @@ void PostAccumulateHook::detach(const at::Tensor& parameter) noexcept {
 
 bool PostAccumulateHook::is_on(const at::Tensor& parameter) const {
   if (take_off_) return true;
-  const OwnHook* const own = body_ ? own_hook_of(parameter) : nullptr;
-  return own != nullptr && own->has(body_);
+  const OwnPostAccumulateHook* const own = attached_ ? own_hook_of(parameter) : nullptr;
+  return own != nullptr && own->has(attached_);
 }
 
 bool has_other_post_accumulate_hooks(const at::Tensor& parameter) {
@@ -108,23 +111,17 @@ bool has_other_post_accumulate_hooks(const at::Tensor& parameter) {
 
 #else
 
-bool PostAccumulateHook::attach_alone(const at::Tensor&, Body) { return false; }
+bool PostAccumulateHook::attach_alone(const at::Tensor&, Body, std::function<void()>) { return false; }
 void PostAccumulateHook::detach(const at::Tensor&) noexcept { leave(); }
 bool PostAccumulateHook::is_on(const at::Tensor&) const { return static_cast<bool>(take_off_); }
 bool has_other_post_accumulate_hooks(const at::Tensor&) { return false; }
 
 #endif
 
-bool PostAccumulateHook::was_replaced(const at::Tensor& parameter) {
-  if (!body_ || is_on(parameter)) return false;
-  leave();
-  return has_other_post_accumulate_hooks(parameter);
-}
-
 void PostAccumulateHook::leave() noexcept {
   if (take_off_) std::exchange(take_off_, nullptr)();
-  if (body_) *body_ = nullptr;
-  body_.reset();
+  if (attached_) *attached_ = {};
+  attached_.reset();
 }
 
 }  // namespace gradmon

@@ -18,7 +18,7 @@ class PostAccumulateHook {
  public:
   using Body = std::function<void()>;
   // Puts a body before the hooks of this kind that the program has in Python; returns what takes it off
-  // again, or null if there are none: see WatchedParameter.
+  // again, or null if the program has never had any: see WatchedParameter.
   using HookFirst = std::function<std::function<void()>(Body)>;
 
   PostAccumulateHook() = default;
@@ -26,25 +26,29 @@ class PostAccumulateHook {
   PostAccumulateHook(const PostAccumulateHook&) = delete;
   PostAccumulateHook& operator=(const PostAccumulateHook&) = delete;
 
-  // Makes it the first hook of this kind, if the program has any. False if it has none.
+  // Makes it the first hook of this kind. False if the program has none in Python.
   bool attach_before_others(const HookFirst& hook_first, Body body);
   // Makes it the only hook of this kind, but for gradmon's own. False with torch before 2.1, or if the
-  // parameter has one of other code.
-  bool attach_alone(const at::Tensor& parameter, Body body);
+  // parameter has one of other code. `lost` is called, once, when the tensor no longer has it, unless by
+  // detach(): other code has put a hook of its own in its place, or another tensor in that of this one.
+  // `lost` may attach again.
+  bool attach_alone(const at::Tensor& parameter, Body body, std::function<void()> lost);
   void detach(const at::Tensor& parameter) noexcept;
-
   // Whether it will be called.
   bool is_on(const at::Tensor& parameter) const;
-  // Whether other code has since put a hook of its own in its place. True once; it is detached from then on.
-  bool was_replaced(const at::Tensor& parameter);
 
  private:
+  friend class OwnPostAccumulateHook;
+  struct Attached {
+    Body body;  // null: left
+    std::function<void()> lost;
+  };
+
   void leave() noexcept;
 
   std::function<void()> take_off_;  // null unless attached before others
-  // Null unless attached alone. The hook shares it, because a tensor that was swapped takes its hook away:
-  // there an emptied body does nothing.
-  std::shared_ptr<Body> body_;
+  // Null unless attached alone. The tensor shares it, and may outlive this: there it then does nothing.
+  std::shared_ptr<Attached> attached_;
 };
 
 // Whether other code has post-accumulate hooks on the parameter (torch >= 2.1), which run ahead of the

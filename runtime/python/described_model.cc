@@ -129,8 +129,8 @@ std::shared_ptr<const ParameterSharding> sharding_of(const py::handle& described
 
 std::function<void()> hook_first(const py::object& parameter, const std::function<void()>& accumulated) {
   const py::gil_scoped_acquire ours;
-  const py::object others = py::getattr(parameter, "_post_accumulate_grad_hooks", py::none());
-  if (others.is_none() || py::len(others) == 0) return nullptr;
+  // An empty one counts: torch calls it as long as the parameter lives.
+  if (py::getattr(parameter, "_post_accumulate_grad_hooks", py::none()).is_none()) return nullptr;
   const py::cpp_function hook([accumulated](const py::handle&) {
     const py::gil_scoped_release others_run;
     accumulated();

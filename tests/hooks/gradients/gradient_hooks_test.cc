@@ -400,50 +400,6 @@ TEST_CASE("a destroyed hook set leaves no hook") {
   CHECK(stream.records.empty());
 }
 
-#if TORCH_VERSION_MAJOR >= 2
-// An accumulator keeps the stream that was current when it was made. The program's forward has to make it: on
-// its own stream, which may be one that is captured into a CUDA graph.
-TEST_CASE("a collected step makes and holds no accumulator before forward does") {
-  TinyModel model;
-  FakeStream stream;
-  HookSet hooks(gradients_only(), {model.parameters, {}}, stream);
-  for (const std::int64_t step : {0, 1}) {
-    hooks.begin_step({step}, HookSet::Collect::yes);
-    for (std::size_t i = 0; i < 4; ++i) CHECK(!torch::autograd::impl::try_get_grad_accumulator(model[i]));
-    model.backward();
-    hooks.before_update({});
-    hooks.end_step();
-    CHECK(stream.targets(Kind::grad_unreduced).size() == 4 * static_cast<std::size_t>(step + 1));
-  }
-}
-
-// The norms among the scalars are a second set.
-TEST_CASE("two hook sets on one parameter both read, and neither holds its accumulator") {
-  TinyModel model;
-  FakeStream first_stream, second_stream;
-  HookSet second(gradients_only(), {model.parameters, {}}, second_stream);
-  {
-    HookSet first(gradients_only(), {model.parameters, {}}, first_stream);
-    first.begin_step({0}, HookSet::Collect::yes);
-    second.begin_step({0}, HookSet::Collect::yes);
-    CHECK(!torch::autograd::impl::try_get_grad_accumulator(model[0]));
-    model.backward();
-    first.end_step();
-    second.end_step();
-  }
-  CHECK(first_stream.targets(Kind::grad_unreduced).size() == 4);
-  CHECK(second_stream.targets(Kind::grad_unreduced).size() == 4);
-  second.begin_step({1}, HookSet::Collect::yes);
-  CHECK(gradient_hooks_on(model[0]) == 1);
-  model.backward();
-  second.end_step();
-  CHECK(first_stream.targets(Kind::grad_unreduced).size() == 4);
-  CHECK(second_stream.targets(Kind::grad_unreduced).size() == 8);
-  second.begin_step({2}, HookSet::Collect::no);
-  CHECK(gradient_hooks_on(model[0]) == 0);
-}
-#endif
-
 TEST_CASE("a parameter unfrozen later is hooked and a parameter frozen later keeps its hook") {
   TinyModel model;
   FakeStream stream;

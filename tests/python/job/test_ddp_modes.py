@@ -34,10 +34,6 @@ def test_values_are_plain_torchs_and_training_is_the_same(trained: "tuple[Path, 
     plain = [torch.load(file) for file in files]
     for rank in range(2):
         assert {"grad_unreduced", "grad_reduced", "param_updated"} <= plain[rank].keys()
-        if name == "reducer_in_python_watched_before":  # it overtakes us in the step in which it comes
-            kept = {key: tensor for key, tensor in plain[rank]["grad_unreduced"].items() if key[1] > 0}
-            assert 0 < len(kept) < len(plain[rank]["grad_unreduced"])
-            plain[rank]["grad_unreduced"] = kept
         for kind, tensors in plain[rank].items():
             twice.check_rows(twice.read(directory / "out", kind, rank), tensors, kind)
     unreduced, reduced = ([noted[kind] for noted in plain] for kind in ("grad_unreduced", "grad_reduced"))

@@ -91,7 +91,7 @@ def test_its_extension_shows_one_symbol(wheel: Path, tmp_path: Path) -> None:
     with zipfile.ZipFile(wheel) as archive:
         (name,) = [name for name in archive.namelist() if "/_gradmon." in name and name.endswith(".so")]
         extension = archive.extract(name, tmp_path)
-    command = ["nm", "--dynamic", "--defined-only", extension]
+    command = ["nm", "--dynamic", "--defined-only", "--extern-only", extension]
     symbols = subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()[2::3]
     assert symbols == ["PyInit__gradmon"]
 

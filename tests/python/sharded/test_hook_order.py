@@ -74,19 +74,21 @@ def test_a_gradient_is_read_before_hooks_that_divide_it(tmp_path: Path, when: st
     assert hooks_of(model) == [[divide]] * 6
     rows = jobs.rows(tmp_path / "out", "grad_unreduced")
     reduced = jobs.rows(tmp_path / "out", "grad_reduced")
-    first = 0 if when == "before" else 1  # hooks that come within a step are seen from the next one on
     for step, gradients in enumerate(truth(2)):
         for name, gradient in gradients.items():
-            if step >= first:
-                jobs.check(rows[name, step, 0], gradient)
+            jobs.check(rows[name, step, 0], gradient)
             jobs.check(reduced[name, step, 0], gradient / 4)
 
 
-def test_a_gradient_is_read_before_a_hook_that_takes_it_away(tmp_path: Path) -> None:
+@pytest.mark.parametrize("when", ["before", "within a step"])
+def test_a_gradient_is_read_before_a_hook_that_takes_it_away(tmp_path: Path, when: str) -> None:
     model = jobs.make_net()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.0)
-    hooked(model, free)
+    if when == "before":
+        hooked(model, free)
     with watch(tmp_path, model, optimizer):
+        if when != "before":
+            hooked(model, free)
         jobs.train(model, optimizer, 1)
     rows = jobs.rows(tmp_path / "out", "grad_unreduced")
     for name, gradient in truth(1)[0].items():
@@ -110,6 +112,62 @@ def test_hooks_that_are_removed_or_added_in_between_are_as_they_would_be(tmp_pat
     assert order == ["late"] * 8
     assert hooks_of(model) == [[]] * 6
     assert len(jobs.rows(tmp_path / "out", "grad_unreduced")) == 12
+
+
+def test_a_reading_is_kept_if_a_hook_comes_after_it(tmp_path: Path) -> None:
+    model = jobs.make_net()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with watch(tmp_path, model, optimizer):
+        model(jobs.batch(0)).pow(2).mean().backward()
+        hooked(model, divide)
+        optimizer.step()
+    rows = jobs.rows(tmp_path / "out", "grad_unreduced")
+    for name, gradient in truth(1)[0].items():
+        jobs.check(rows[name, 0, 0], gradient)
+
+
+def test_hooks_that_come_and_go_in_each_step_run_after_the_reading(tmp_path: Path) -> None:
+    model = jobs.make_net()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with watch(tmp_path, model, optimizer):
+        for step in range(2):
+            handles = hooked(model, divide)
+            optimizer.zero_grad()
+            model(jobs.batch(step)).pow(2).mean().backward()
+            optimizer.step()
+            for handle in handles:
+                handle.remove()
+    rows = jobs.rows(tmp_path / "out", "grad_unreduced")
+    for step, gradients in enumerate(truth(2)):
+        for name, gradient in gradients.items():
+            jobs.check(rows[name, step, 0], gradient)
+
+
+def test_a_pass_that_delivers_no_gradient_is_no_part_in_the_step(tmp_path: Path) -> None:
+    """Since torch 2.7 it calls post-accumulate hooks, too."""
+
+    class Nothing(torch.autograd.Function):
+        @staticmethod
+        def forward(_: Any, weight: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
+            return x.clone()
+
+        @staticmethod
+        def backward(_: Any, *gradients: torch.Tensor) -> "tuple[None, torch.Tensor]":
+            return None, gradients[0]
+
+    model = jobs.make_net()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    spare = model.spare.weight
+    spare.grad = torch.ones_like(spare)  # of an earlier step
+    with watch(tmp_path, model, optimizer):
+        for step in range(2):
+            for layer in (model.fc1, model.fc2):
+                layer.zero_grad()
+            Nothing.apply(spare, model(jobs.batch(step))).pow(2).mean().backward()
+            optimizer.step()
+    for kind in ("grad_unreduced", "grad_reduced"):
+        found = jobs.steps_of(jobs.rows(tmp_path / "out", kind))
+        assert "spare.weight" not in found and found["fc1.weight"] == [0, 1]
 
 
 def test_training_is_bit_equal(tmp_path: Path) -> None:
