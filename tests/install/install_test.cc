@@ -91,7 +91,7 @@ TEST_CASE("a program that finds gradmon by pkg-config builds and collects") {
 TEST_CASE("the library exports what the public headers call and nothing else") {
   const Installation installed;
   std::istringstream symbols(
-      installed.run("nm -DC --defined-only " + installed.find("libgradmon.so").string()));
+      installed.run("nm -DC --defined-only --extern-only " + installed.find("libgradmon.so").string()));
   int shown = 0;
   for (std::string line; std::getline(symbols, line); ++shown) {
     CAPTURE(line);
@@ -105,7 +105,7 @@ TEST_CASE("the library exports what the public headers call and nothing else") {
 TEST_CASE("the library exports every member function of Monitor") {
   const Installation installed;
   const std::string symbols =
-      installed.run("nm -DC --defined-only " + installed.find("libgradmon.so").string());
+      installed.run("nm -DC --defined-only --extern-only " + installed.find("libgradmon.so").string());
   const std::string header = read_text(installed.find("monitor.h"));
   const std::size_t begin = header.find("\nclass Monitor {");
   const std::string members = header.substr(begin, header.find("\n private:", begin) - begin);
