@@ -47,7 +47,7 @@ class OverheadBudget {
   std::int64_t users_interval_ = 1;
   std::int64_t steps_before_lowering_ = 0;  // collected steps on every rank before the interval is lowered
   bool lowered_ = false;                    // the last change lowered the interval
-  Revision answered_;          // the last revision for which a change was due
+  Revision answered_;                       // the last revision for which a change was due
 };
 
 }  // namespace gradmon

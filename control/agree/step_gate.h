@@ -135,11 +135,11 @@ class StepGate {
   mutable std::mutex mutex_;
   // Guarded by mutex_.
   Step fence_ = kNever;
-  Ticks max_wait_{2'000};                // at that fence
-  bool held_from_start_ = false;         // the fence was set by hold()
-  std::optional<Ticks> waiting_since_;   // since when training has been waiting at that fence
-  std::deque<Wait> waits_;               // of the last ten minutes
-  Ticks lease_until_ = Ticks::max();     // max: no lease is required
+  Ticks max_wait_{2'000};               // at that fence
+  bool held_from_start_ = false;        // the fence was set by hold()
+  std::optional<Ticks> waiting_since_;  // since when training has been waiting at that fence
+  std::deque<Wait> waits_;              // of the last ten minutes
+  Ticks lease_until_ = Ticks::max();    // max: no lease is required
   bool lapsed_ = false;
   bool step_valid_ = false;  // the current step is collected, and the rank has not lapsed during it
   bool abandoned_ = false;

@@ -7,8 +7,8 @@
 #include <string>
 #include <tl/expected.hpp>
 
-#include "control/wire/command.h"
 #include "control/hub/keys/curve_keys.h"
+#include "control/wire/command.h"
 
 namespace gradmon {
 

@@ -78,8 +78,8 @@ class LeadEndpoint {
   std::unique_ptr<DiskThread> key_disk_;  // null without GRADMON_KEYS
   std::unique_ptr<Bus> bus_;
   std::optional<HubKeys> generated_keys_;  // unset: keys made by hand, no keys, or not needed yet
-  std::string public_key_;      // Z85; "": no keys
-  AllowList hubs_;              // hubs of other hosts, from their notes
+  std::string public_key_;                 // Z85; "": no keys
+  AllowList hubs_;                         // hubs of other hosts, from their notes
   std::string trouble_;
   bool resolving_ = false;
   Clock::time_point next_try_;  // to listen

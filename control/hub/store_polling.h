@@ -8,7 +8,8 @@ namespace gradmon {
 
 // How long until a hub reads the process group's store again, after it has read it for `elapsed`. Other hubs
 // start within seconds as a rule. Unset after a minute: from then on a hub finds others by directory only.
-inline std::optional<std::chrono::milliseconds> store_poll_interval(std::chrono::steady_clock::duration elapsed) {
+inline std::optional<std::chrono::milliseconds> store_poll_interval(
+    std::chrono::steady_clock::duration elapsed) {
   if (elapsed > std::chrono::seconds{60}) return {};
   return std::chrono::milliseconds{elapsed < std::chrono::seconds{3} ? 250 : 1000};
 }

@@ -26,8 +26,8 @@ struct TrainOptions {
   Coupling coupling = Coupling::coupled;
   TransformerShape shape{2, 64, 32};
   std::int64_t batch = 4;
-  std::int64_t micro_batches = 1;   // of `batch` texts each, in a step
-  std::vector<std::string> frozen;  // see freeze()
+  std::int64_t micro_batches = 1;          // of `batch` texts each, in a step
+  std::vector<std::string> frozen;         // see freeze()
   double max_norm = 1.0;                   // of the gradients, which are clipped to it; 0: not clipped
   std::optional<std::int64_t> spike_step;  // see --spike-step
   std::string spike_parameter = "head.weight";

@@ -19,10 +19,10 @@ namespace gradmon {
 struct JobEntry {
   std::string epoch;
   std::string launch_id;
-  std::string name;      // for people; "" if none was given
+  std::string name;  // for people; "" if none was given
   std::string host;
-  std::string endpoint;  // "ipc://PATH", valid on that host only
-  std::string address;   // "tcp://HOST:PORT" for other hosts; "": the lead hub does not listen
+  std::string endpoint;      // "ipc://PATH", valid on that host only
+  std::string address;       // "tcp://HOST:PORT" for other hosts; "": the lead hub does not listen
   std::string key = {};      // public key of the address (Z85); "": keys are made by hand, or there are none
   std::int64_t started = 0;  // ms since 1970
   std::string trouble = {};  // why the lead hub does not listen although it should; "" if nothing is wrong

@@ -37,7 +37,8 @@ class ConnectionMeter {
 
   // Counts a message that `peer` has sent over `fd`. False: drop it; the peer has sent too many messages, or
   // has been cut off before.
-  bool received(int fd, const std::string& peer, std::size_t frames, std::size_t bytes, Clock::time_point now);
+  bool received(int fd, const std::string& peer, std::size_t frames, std::size_t bytes,
+                Clock::time_point now);
   // Counts a message to `peer`. False: do not send it; the peer has left too much unread and is cut off.
   bool may_send(const std::string& peer, std::size_t bytes);
   // Checks all connections, if interval() has passed since the last check.
@@ -45,7 +46,7 @@ class ConnectionMeter {
 
  private:
   struct Connection {
-    std::string peer;            // "" until it has sent a message
+    std::string peer;  // "" until it has sent a message
     std::uint64_t bytes_delivered = 0;
     std::uint64_t bytes_sent = 0;
     TokenBucket message_tokens;  // for messages from the peer

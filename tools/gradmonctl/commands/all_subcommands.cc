@@ -31,10 +31,11 @@ std::unique_ptr<Subcommand> convert_subcommand();
 Subcommands all_subcommands() {
   Subcommands all;
   for (const auto make :
-       {status_subcommand, watch_subcommand, jobs_subcommand, on_subcommand, off_subcommand, set_subcommand,
-        cancel_subcommand, evict_subcommand, get_subcommand, history_subcommand, alerts_subcommand,
-        targets_subcommand, query_subcommand, validate_subcommand, import_subcommand, doctor_subcommand,
-        schema_subcommand, keygen_subcommand, run_subcommand, analyse_subcommand, convert_subcommand})
+       {status_subcommand, watch_subcommand,   jobs_subcommand,   on_subcommand,       off_subcommand,
+        set_subcommand,    cancel_subcommand,  evict_subcommand,  get_subcommand,      history_subcommand,
+        alerts_subcommand, targets_subcommand, query_subcommand,  validate_subcommand, import_subcommand,
+        doctor_subcommand, schema_subcommand,  keygen_subcommand, run_subcommand,      analyse_subcommand,
+        convert_subcommand})
     all.push_back(make());
   return all;
 }
