@@ -157,6 +157,72 @@ def test_micro_batches_are_told_apart(tmp_path: Path, output: Path) -> None:
     assert {micro for _, _, micro in jobs.rows(output, "actv")} == {0, 1}
 
 
+def test_micro_batches_are_told_apart_without_activations(tmp_path: Path, output: Path) -> None:
+    config = jobs.write_config(tmp_path, wg_distribution=True, ndigits=100, monitor_mbs_grad=True)
+    noted = twice.Noted()
+    train(noted, watching(config, micro_batches=2), micro_batches=2)
+    twice.check_rows(twice.read(output, "grad_unreduced"), noted.tensors["grad_unreduced"], "grad_unreduced")
+
+
+def test_an_evaluation_between_steps_is_no_micro_batch(tmp_path: Path, output: Path) -> None:
+    config = jobs.write_config(tmp_path, **{**KINDS, "ndigits": 100, "monitor_mbs_grad": True})
+    net = make_net()
+    optimizer = adam(net.trainable_params())
+    monitor = watching(config, micro_batches=2)(net, optimizer)
+    forward = mindspore.value_and_grad(lambda x: net(x).mean(), None, net.trainable_params())
+    for step in range(2):
+        for micro in range(2):
+            _, gradients = forward(mindspore.Tensor(jobs.batch(step, micro).numpy()))
+        optimizer(gradients)
+        net.set_train(False)
+        net(mindspore.Tensor(jobs.batch(step).numpy()))
+        net.set_train(True)
+    monitor.stop()
+    for kind in ("grad_unreduced", "actv", "actv_grad"):
+        found = jobs.rows(output, kind)
+        assert {(step, micro) for _, step, micro in found} == {
+            (s, m) for s in range(2) for m in range(2)
+        }, kind
+        assert not [name for name, _, _ in found if "@" in name]
+
+
+def test_activations_switched_on_while_gradients_are_collected(tmp_path: Path, output: Path) -> None:
+    config = jobs.write_config(tmp_path, wg_distribution=True)
+    net = make_net()
+    optimizer = adam(net.trainable_params())
+    monitor = watching(config)(net, optimizer)
+    forward = mindspore.value_and_grad(lambda x: net(x).mean(), None, net.trainable_params())
+    for step in range(4):
+        if step == 1:
+            monitor.monitor.set("xy_distribution", True)
+        _, gradients = forward(mindspore.Tensor(jobs.batch(step).numpy()))
+        optimizer(gradients)
+    monitor.stop()
+    assert {step for _, step, _ in jobs.rows(output, "grad_unreduced")} == {0, 1, 2, 3}
+    assert {2, 3} <= {step for _, step, _ in jobs.rows(output, "actv")}
+
+
+def test_all_orders_of_set_monitor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    net = make_net()
+    optimizer = adam(net.trainable_params())
+    config = jobs.write_config(tmp_path, wg_distribution=True)
+    forward = mindspore.value_and_grad(lambda x: net(x).mean(), None, net.trainable_params())
+    calls: "list[Callable[[Any], Any]]" = [
+        lambda mon: mon.set_monitor(net, optimizer),
+        lambda mon: mon.set_monitor(net, optimizer=optimizer),
+        lambda mon: mon.set_monitor(net, optimizer, 1, None, None, 0),
+        lambda mon: mon.set_monitor(net, 1, optimizer, None, None, 0),
+    ]
+    for attempt, call in enumerate(calls):
+        monkeypatch.setenv("MONITOR_OUTPUT_DIR", str(tmp_path / str(attempt)))
+        monitor = gradmon.mindspore.TrainerMon(config)
+        call(monitor)
+        _, gradients = forward(mindspore.Tensor(jobs.batch(0).numpy()))
+        optimizer(gradients)
+        monitor.summary_writer.close()
+        assert {name for name, _, _ in jobs.rows(tmp_path / str(attempt), "grad_reduced")} == set(NAMES)
+
+
 @pytest.mark.parametrize(
     "make_optimizer, kinds",
     [

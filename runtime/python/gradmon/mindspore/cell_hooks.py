@@ -33,6 +33,7 @@ class CellHooks:
         self._forwards = 0  # of the root, in this step
         self._calls: "dict[tuple[str, int], int]" = {}  # by name and micro step
         self._handles: "list[Any]" = []
+        self._with_activations = False  # as the hooks were attached
 
     def begin_step(self) -> None:
         self._forwards = 0
@@ -40,11 +41,14 @@ class CellHooks:
 
     def attach(self, activations: bool) -> None:
         """activations: hook the cells, too."""
-        if self._handles:
+        if self._handles and activations == self._with_activations:
             return
+        self.remove()
+        self._with_activations = activations
         self._handles = [
             parameter.register_hook(self._on_gradient(name)) for name, parameter in self._parameters
         ]
+        self._handles.append(self._root.register_forward_pre_hook(self._begin_micro_batch))
         for name, cell in self._cells if activations else ():
             self._handles.append(cell.register_forward_pre_hook(self._before(name)))
             self._handles.append(cell.register_forward_hook(self._after(name)))
@@ -65,10 +69,12 @@ class CellHooks:
 
         return arrived
 
+    def _begin_micro_batch(self, root: Any, _inputs: Any) -> None:
+        if root.training:  # not an evaluation
+            self._forwards += 1
+
     def _before(self, name: str) -> Callable[[Any, Any], None]:
         def entered(cell: Any, inputs: Any) -> None:
-            if cell is self._root:
-                self._forwards += 1
             if cell.training:
                 self._calls[name, self._micro_step] = self._calls.get((name, self._micro_step), 0) + 1
                 self._tap(name, "input", inputs)

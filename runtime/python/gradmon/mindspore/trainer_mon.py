@@ -8,6 +8,7 @@ import mindspore
 from gradmon import _gradmon
 from gradmon.mindspore.cell_hooks import CellHooks
 from gradmon.monitor import Monitor
+from gradmon.trainer_mon import SummaryWriter, bound_arguments
 
 # The beginnings of the names that optimizers give to the moments of a parameter.
 _MOMENTS = {
@@ -62,43 +63,43 @@ class TrainerMon:
         self.process_group = process_group
         self.params_have_main_grad = params_have_main_grad
         self.monitor = Monitor(config_file_path, **_rank())
+        self.summary_writer = SummaryWriter(self.stop)
         self._config_file = config_file_path
         self._stopped = False
         self._hooks: Optional[CellHooks] = None
         self._prefixes: "dict[int, str]" = {}  # of a parameter's name, by id
         self._handles: "list[Any]" = []
 
-    def set_monitor(
-        self,
-        model: Any,
-        grad_acc_steps: int,
-        optimizer: Any,
-        dp_group: Any = None,
-        tp_group: Any = None,
-        start_iteration: int = 0,
-    ) -> None:
+    def set_monitor(self, *arguments: Any, **keywords: Any) -> None:
         """Begins to watch a model and its optimizer. A further call stops the watching of the call before.
 
         Parameters
         ----------
-        model : mindspore.nn.Cell or list
-            The model, or the chunks of an interleaved pipeline, whose names then begin with "0:", "1:", …
-        grad_acc_steps : int
-            Micro batches per step.
-        optimizer : mindspore.nn.Optimizer
-            It is called once a step.
-        dp_group : object, optional
-            Accepted and ignored.
-        tp_group : object, optional
-            Accepted and ignored.
-        start_iteration : int
-            Number of the first step.
+        *arguments, **keywords
+            ``(model, optimizer, grad_acc_steps=1, tp_group=None, dp_group=None, start_iteration=0)``, or,
+            where the second argument is a number, ``(model, grad_acc_steps, optimizer, dp_group=None,
+            tp_group=None, start_iteration=0)``. `model` is a mindspore.nn.Cell or a list of the chunks of
+            an interleaved pipeline, whose names then begin with "0:", "1:", … `optimizer` is a
+            mindspore.nn.Optimizer, which is called once a step. Groups are ignored.
 
         Raises
         ------
+        TypeError
+            If there is no optimizer.
         ValueError
             In static mode, if the config is missing or invalid.
         """
+        self._watch(**bound_arguments(arguments, keywords, None))
+
+    def _watch(
+        self,
+        model: Any,
+        optimizer: Any,
+        grad_acc_steps: int = 1,
+        dp_group: Any = None,
+        tp_group: Any = None,
+        start_iteration: int = 0,
+    ) -> None:
         if mindspore.get_context("mode") != mindspore.PYNATIVE_MODE:
             return _gradmon.warn_once(
                 "nothing is watched: MindSpore's graph mode calls no hooks; "
