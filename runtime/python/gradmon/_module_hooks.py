@@ -28,8 +28,13 @@ class WatchingHook:
 
 class _Entered(WatchingHook):
     def __call__(self, module: torch.nn.Module, inputs: Any, keywords: "dict[str, Any]" = {}) -> None:
-        if not is_compiling() and not infers_shapes():  # torch.compile cannot compile the call
-            _gradmon.entered(module, module.training, inputs, keywords)
+        if is_compiling() or infers_shapes():  # torch.compile cannot compile the call
+            return
+        if getattr(module, "_is_replica", False):
+            return _gradmon.warn_once(
+                "activations within nn.DataParallel have no rows; use DistributedDataParallel"
+            )
+        _gradmon.entered(module, module.training, inputs, keywords)
 
 
 class _Left(WatchingHook):

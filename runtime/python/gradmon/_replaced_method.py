@@ -11,15 +11,20 @@ def nothing(*_: Any) -> None:
 class ReplacedMethod:
     """Replaces the owner's method of that name by `method(owner, ...)`, until remove()."""
 
-    def __init__(self, owner: Any, name: str, method: Callable[..., Any]) -> None:
+    def __init__(
+        self, owner: Any, name: str, method: Callable[..., Any], removed: Callable[[], None] = nothing
+    ) -> None:
+        """removed: called by remove()."""
         self._owner = owner
         self._name = name
         self._was_own = vars(owner).get(name)
         self._method = types.MethodType(method, owner)
+        self._removed = removed
         setattr(owner, name, self._method)
 
     def remove(self) -> None:
         """Restores the original method, unless other code has replaced or wrapped ours."""
+        self._removed()
         if vars(self._owner).get(self._name) is not self._method:
             return
         if self._was_own is None:
@@ -29,14 +34,16 @@ class ReplacedMethod:
 
 
 def replaced_around(owner: Any, name: str, around: Callable[..., Any]) -> ReplacedMethod:
-    """Replaces the owner's method of that name by `around(original method, ...)`, until remove(). A copy of
-    the owner calls its class's own method."""
+    """Replaces the owner's method of that name by `around(original method, ...)`, until remove(); where other
+    code has wrapped ours, it passes calls through from then on. A copy of the owner calls its class's method.
+    """
     original = getattr(owner, name)
+    kept: "list[Callable[..., Any]]" = [around]  # empty once it is removed
 
     def method(own: Any, *arguments: Any, **keywords: Any) -> Any:
         if own is not owner:
             return getattr(type(own), name)(own, *arguments, **keywords)
-        return around(original, *arguments, **keywords)
+        return kept[0](original, *arguments, **keywords) if kept else original(*arguments, **keywords)
 
     method.__name__ = name  # A pickled copy of the owner looks up its own method by this name.
-    return ReplacedMethod(owner, name, method)
+    return ReplacedMethod(owner, name, method, kept.clear)

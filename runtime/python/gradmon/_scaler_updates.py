@@ -34,7 +34,7 @@ class ScalerUpdates:
     def scale(self) -> float:
         """The current scale of the loss. Waits for the device if the scale is on one. While a graph is
         captured: the last one, because nobody may wait."""
-        if not _is_captured(getattr(self.scaler, "_scale", None)):
+        if not is_captured(getattr(self.scaler, "_scale", None)):
             self._last = float(self.scaler.get_scale())
         return self._last
 
@@ -79,9 +79,13 @@ def left_out_by_scaler(optimizer: Any) -> bool:
     found = getattr(optimizer, "found_inf", None)  # the scaler sets and removes it around the step
     if type(found) is not torch.Tensor or found.numel() != 1:
         return False
-    return not _is_captured(found) and bool(found)
+    try:
+        return not is_captured(found) and bool(found)
+    except RuntimeError as error:  # where the program forbids to wait: torch.cuda.set_sync_debug_mode()
+        _gradmon.warn_once(f"whether the scaler has left out a step is unknown: {error!r}")
+        return False
 
 
-def _is_captured(value: Any) -> bool:
+def is_captured(value: Any) -> bool:
     """Whether a graph of the device is being captured that has the value: then nobody may wait for it."""
     return isinstance(value, torch.Tensor) and value.is_cuda and torch.cuda.is_current_stream_capturing()

@@ -2,6 +2,8 @@
 """Ends the steps of training, and keeps the hooks up to date."""
 import atexit
 import math
+import multiprocessing.util
+import os
 import sys
 import time
 import weakref
@@ -104,6 +106,7 @@ class TrainingSteps:
         self._timeout_of_stop: Optional[float] = None  # of a stop() that was left to the next step
         self._of_loop: "Optional[list[Any]]" = [] if ended_by_loop else None  # removed by stop()
         _alive.add(self)
+        _stop_at_the_end_of_this_process()
 
     def watch(self, model: Any, optimizer: Any, scaler: Any) -> None:
         """Adds the model as a chunk, and the optimizer, each unless it is watched already. Steps end at
@@ -198,7 +201,10 @@ class TrainingSteps:
                 continue
             watched = [parts.model for parts in other._models] + [one.optimizer for one in other._optimizers]
             if other._output_dir == self._output_dir or has(watched, model) or has(watched, optimizer):
-                _gradmon.warn_once("a second Monitor in this process replaces the first, which stops")
+                _gradmon.warn_once(
+                    "a second Monitor in this process replaces the first, which stops: it has the same rank, "
+                    "and the same output directory, model or optimizer"
+                )
                 other.stop()
 
     def _around(self, optimizer: Any, sharing: "list[Any]") -> OptimizerSteps:
@@ -394,10 +400,21 @@ _alive: "weakref.WeakSet[TrainingSteps]" = weakref.WeakSet()
 
 @atexit.register
 def _stop_all() -> None:
-    """Before the interpreter ends: the writer may have rows to write."""
+    """Before the process ends: the writer may have rows to write."""
     timeout = after_signal(getattr(sys, "last_type", None))
     for steps in list(_alive):
         steps.stop(timeout)
+
+
+def _stop_at_the_end_of_this_process() -> None:
+    """A process that multiprocessing has forked does not run the functions of atexit."""
+    global _ends_in
+    if _ends_in != os.getpid():
+        _ends_in = os.getpid()
+        multiprocessing.util.Finalize(None, _stop_all, exitpriority=100)
+
+
+_ends_in = 0  # a process
 
 
 def after_signal(kind: Optional[type]) -> Optional[float]:

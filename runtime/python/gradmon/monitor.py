@@ -12,6 +12,7 @@ import torch
 from gradmon import _gradmon
 from gradmon._launch_nonce import launch_nonce
 from gradmon._process_groups import ranks_of, replica_ranks, shards_its_state, with_process_group
+from gradmon._scaler_updates import is_captured
 from gradmon._steps import INVALID_ARGUMENT, TrainingSteps, after_signal, seconds_of
 from gradmon.sharded.listing import Listing, listing_of
 from gradmon.taps.tapping import Tapping
@@ -243,7 +244,7 @@ class Monitor(Tapping):
             For example "loss" or "learning-rate". The config key `scalars` says where it is written.
         value : float or torch.Tensor
             A number, or a tensor with one element. A tensor is read, and so waited for, only if this
-            step is collected.
+            step is collected; while it is captured into a CUDA graph, it is left out.
 
         Notes
         -----
@@ -256,6 +257,8 @@ class Monitor(Tapping):
         steps = self._steps
         if steps is None or not steps.step_flags & _gradmon.COLLECTS:
             return
+        if is_captured(value):
+            return _gradmon.warn_once(f"scalar {name!r}: not read while it is captured into a CUDA graph")
         try:
             steps.core.scalar(name, float(value))
         except INVALID_ARGUMENT as error:
@@ -289,7 +292,8 @@ class Monitor(Tapping):
             Name of the mixture-of-experts layer in the rows ``expert_load/LAYER/I``.
         tokens : sequence of int or torch.Tensor
             Number of tokens of each expert: integers, or a 1-D tensor of integers on any device. A
-            tensor is read, and so waited for, only if this step is collected.
+            tensor is read, and so waited for, only if this step is collected; while it is captured into
+            a CUDA graph, it is left out.
 
         Notes
         -----
@@ -304,6 +308,8 @@ class Monitor(Tapping):
         steps = self._steps
         if steps is None or not steps.step_flags & _gradmon.COLLECTS:
             return
+        if is_captured(tokens):
+            return _gradmon.warn_once(f"expert_load {layer!r}: not read while captured into a CUDA graph")
         try:
             counts = tokens.tolist() if isinstance(tokens, torch.Tensor) else tokens
             steps.core.expert_load(layer, [operator.index(count) for count in counts])

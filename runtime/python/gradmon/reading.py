@@ -193,7 +193,11 @@ def _integers(value: Any) -> "Optional[Collection[int]]":
     """SQLite would take NumPy's integers for blobs."""
     if value is None or isinstance(value, range):
         return value
-    return [operator.index(one) for one in ([value] if hasattr(value, "__index__") else value)]
+    try:
+        collection = iter(value)
+    except TypeError:  # one number. Arrays have __index__, too.
+        return [operator.index(value)]
+    return [operator.index(one) for one in collection]
 
 
 def _named(column: "pandas.Series[str]", names: Names) -> Any:

@@ -4,7 +4,7 @@ import inspect
 import json
 import os
 from numbers import Real
-from typing import Any, Optional, Sequence, Union
+from typing import Any, Callable, Optional, Sequence, Union
 
 from gradmon import _gradmon
 from gradmon.engines.watched_engine import engine_watch
@@ -12,6 +12,7 @@ from gradmon.monitor import Monitor
 
 Metrics = dict[str, dict[str, float]]
 
+_NOT_GIVEN: Any = object()
 _TASKS = {"grad_reduced": "post_grad", "actv": "actv", "actv_grad": "actv_grad"}
 
 
@@ -35,6 +36,8 @@ class TrainerMon:
     >>> monitor.set_monitor(model, grad_acc_steps=1, optimizer=optimizer)
     """
 
+    _wrapped_optimizer: Any = None
+
     def __init__(
         self,
         config_file_path: Union[str, "os.PathLike[str]"],
@@ -46,8 +49,7 @@ class TrainerMon:
         self.params_have_main_grad = params_have_main_grad
         self.opt_ty = opt_ty
         self.monitor = Monitor(config_file_path)
-        self.summary_writer = _SummaryWriter(self)
-        self._wrapped_optimizer: Any = None
+        self.summary_writer = SummaryWriter(self.monitor.stop)
         self._config_file = config_file_path
         self._watches = False
         self._settings: dict[str, Any] = {}  # values that the program has set, by config key
@@ -103,17 +105,25 @@ class TrainerMon:
         ValueError
             As Monitor.watch().
         """
-        self._watch(**_bound(arguments, keywords, self._wrapped_optimizer))
+        self._watch(**bound_arguments(arguments, keywords, self._wrapped_optimizer))
 
-    def set_wrapped_optimizer(self, optimizer: Any) -> None:
+    def set_wrapped_optimizer(self, optimizer: Any = _NOT_GIVEN) -> None:
         """Sets the optimizer for a later set_monitor() without one.
 
         Parameters
         ----------
         optimizer : object
             As for Monitor.watch().
+
+        Notes
+        -----
+        Older scripts call it on the class: TrainerMon.set_wrapped_optimizer(optimizer). It then holds for
+        all instances that have none of their own.
         """
-        self._wrapped_optimizer = optimizer
+        if optimizer is _NOT_GIVEN:
+            TrainerMon._wrapped_optimizer = self
+        else:
+            self._wrapped_optimizer = optimizer
 
     def monitor_gnorm_with_ad(self, *arguments: Any, **keywords: Any) -> None:
         """The older name of set_monitor().
@@ -123,7 +133,7 @@ class TrainerMon:
         *arguments, **keywords
             Those of set_monitor().
         """
-        self._watch(**_bound(arguments, keywords, self._wrapped_optimizer))
+        self._watch(**bound_arguments(arguments, keywords, self._wrapped_optimizer))
 
     def generate_wgrad_metrics(self, _post_grad_dict: Any = None) -> tuple[Metrics, Metrics]:
         """Gradients of the step that was collected last.
@@ -150,7 +160,7 @@ class TrainerMon:
         self,
         model: Any,
         optimizer: Any,
-        grad_acc_steps: Optional[float] = 1,
+        grad_acc_steps: int = 1,
         dp_group: Any = None,
         tp_group: Any = None,
         start_iteration: int = 0,
@@ -159,8 +169,8 @@ class TrainerMon:
         chunks = list(model) if isinstance(model, (list, tuple)) else [model]
         watch = engine_watch(chunks, optimizer) if first else None
         if watch is not None:  # its adapter knows what each rank updates; groups have nothing to add
-            steps = 1 if grad_acc_steps is None else int(grad_acc_steps)
-            self.monitor = watch(self._config_file, steps, start_iteration)
+            self.monitor = watch(self._config_file, grad_acc_steps, start_iteration)
+            self.summary_writer = SummaryWriter(self.monitor.stop)
         for chunk in chunks if watch is None else ():
             self.monitor.watch(
                 chunk,
@@ -202,19 +212,43 @@ def _tag(metric: _gradmon.Metric, rank: int) -> str:
     return f"{metric.vpp_stage}:{metric.name}{micro}/rank{rank}/{task}"
 
 
-class _SummaryWriter:
-    """The attribute that scripts close at the end of training."""
+class SummaryWriter:
+    """The attribute that scripts close at the end of training.
 
-    def __init__(self, of: TrainerMon) -> None:
-        self._of = of
+    Parameters
+    ----------
+    stop : callable
+        Stops the monitor.
+    """
+
+    def __init__(self, stop: "Callable[[], Any]") -> None:
+        self._stop = stop
 
     def close(self) -> None:
         """Stops the monitor, which writes the remaining rows."""
-        self._of.monitor.stop()
+        self._stop()
 
 
-def _bound(arguments: tuple[Any, ...], keywords: dict[str, Any], wrapped: Any) -> dict[str, Any]:
-    """The arguments by name, from either of the two orders."""
+def bound_arguments(arguments: tuple[Any, ...], keywords: dict[str, Any], wrapped: Any) -> dict[str, Any]:
+    """The arguments of set_monitor() by name, from either of the two orders.
+
+    Parameters
+    ----------
+    arguments, keywords
+        As the call has them.
+    wrapped : object
+        The optimizer, if the call has none.
+
+    Returns
+    -------
+    dict
+        The arguments given, with whole numbers: `grad_acc_steps` is at least 1.
+
+    Raises
+    ------
+    TypeError
+        If there is no optimizer, or an argument does not fit.
+    """
     by_place = len(arguments) > 1 and (arguments[1] is None or isinstance(arguments[1], Real))
     numbered = by_place or (len(arguments) < 2 and "grad_acc_steps" in keywords)
     signature = inspect.signature(_by_steps) if numbered else inspect.signature(_by_optimizer)
@@ -223,7 +257,21 @@ def _bound(arguments: tuple[Any, ...], keywords: dict[str, Any], wrapped: Any) -
         bound["optimizer"] = wrapped
     if bound["optimizer"] is None:
         raise TypeError("set_monitor: no optimizer; pass one, or call set_wrapped_optimizer() first")
+    for name, least in (("grad_acc_steps", 1), ("start_iteration", 0)):
+        if name in bound:
+            bound[name] = _whole(name, bound[name], least)
     return bound
+
+
+def _whole(name: str, value: Any, least: int) -> int:
+    """As msprobe takes it: None and what is too small are the least."""
+    if value is None:
+        return least
+    if not isinstance(value, Real) or not float(value).is_integer():
+        raise ValueError(f"{name}: found {value!r}; expected a whole number")
+    if value < least:
+        _gradmon.warn_once(f"{name}: found {value!r}; {least} is taken")
+    return max(int(value), least)
 
 
 def _by_steps(  # used for its signature only

@@ -35,6 +35,22 @@ if end == "daemon":
     if config:
         threading.Thread(target=lambda: [monitor.status() for _ in iter(int, 1)], daemon=True).start()
 """
+IN_A_FORKED_PROCESS = """
+import multiprocessing, sys, torch, jobs
+
+def train(config, out):
+    import gradmon
+    model = jobs.make_net()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
+    monitor = gradmon.Monitor(config, output_dir=out, dynamic=False, rank=0, world_size=1)
+    monitor.watch(model, optimizer)
+    jobs.train(model, optimizer, 200)
+
+process = multiprocessing.get_context("fork").Process(target=train, args=sys.argv[1:3])
+process.start()
+process.join()
+sys.exit(process.exitcode)
+"""
 CODES = {"normal": 0, "exception": 1, "sigterm": -15, "daemon": 0}
 
 
@@ -126,3 +142,11 @@ def test_a_longer_timeout_outlasts_a_file_that_takes_long(tmp_path: Path) -> Non
 def test_after_ctrl_c_the_rows_have_two_seconds(tmp_path: Path) -> None:
     said = end_on_slow_disk(tmp_path, "interrupt", open_ms=300, steps=20)[2]
     assert "KeyboardInterrupt" in said and "not written" in said
+
+
+def test_a_process_that_multiprocessing_forks_writes_all_rows_before_it_ends(tmp_path: Path) -> None:
+    config = jobs.write_config(tmp_path, wg_distribution=True)
+    env = {**os.environ, "OMP_NUM_THREADS": "1"}
+    result = ranks.run_program(IN_A_FORKED_PROCESS, [str(config), str(tmp_path / "out")], env)
+    assert result.returncode == 0, result.stderr
+    assert jobs.steps_of(jobs.rows(tmp_path / "out", "grad_reduced"))["fc1.weight"] == list(range(200))

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import gradmon
 import jobs
+import numpy as np
 import pytest
 import torch
 from gradmon.forms.event_files import _masked_crc32c
@@ -164,6 +165,9 @@ def test_kinds_steps_ranks_and_names_are_chosen_and_other_files_not_read(tmp_pat
     chosen = gradmon.load(tmp_path, kind="grad_reduced", steps=range(3, 5), ranks=1, names="a.w")
     assert list(chosen["step"]) == [3, 4] and list(chosen["value"]) == [3.5, 4.5]
     assert set(chosen["rank"]) == {1} and set(chosen["name"]) == {"a.w"}
+    arrays = {"steps": np.array([3, 4]), "ranks": torch.tensor([1])}
+    assert gradmon.load(tmp_path, kind="grad_reduced", names="a.w", **arrays).equals(chosen)
+    assert len(gradmon.load(tmp_path, kind="grad_reduced", names="a.w", steps=np.array(3))) == 2
     chosen = gradmon.load(tmp_path, kind=["actv"], steps=[5], names=re.compile(r"^b\."))
     assert list(chosen["rank"]) == [0, 1] and set(chosen["name"]) == {"b.w"}
     assert gradmon.load(tmp_path, steps=99).empty

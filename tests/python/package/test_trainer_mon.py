@@ -41,6 +41,7 @@ def test_both_orders_of_set_monitor(tmp_path: Path, training: Any) -> None:
             lambda mon: mon.set_monitor(model, optimizer=optimizer, start_iteration=5),
             lambda mon: mon.set_monitor(model, None, optimizer, start_iteration=5),
             lambda mon: mon.set_monitor(model, optimizer, 1.0, start_iteration=5),
+            lambda mon: mon.set_monitor(model, 0, optimizer, start_iteration=5.0),
             lambda mon: mon.monitor_gnorm_with_ad(model, 1, optimizer, None, None, 5),
             lambda mon: mon.monitor_gnorm_with_ad(model, optimizer, 1.0, None, None, 5),
         ]
@@ -52,6 +53,35 @@ def test_both_orders_of_set_monitor(tmp_path: Path, training: Any) -> None:
         jobs.train(model, optimizer, 2)
         mon.summary_writer.close()
         assert jobs.steps_of(jobs.rows(out, "grad_reduced"))["fc1.weight"] == [5, 6]
+
+
+def test_no_first_iteration_is_the_first(tmp_path: Path, training: Any) -> None:
+    config, model, optimizer = training
+    mon = gradmon.TrainerMon(str(config))
+    mon.set_monitor(model, 1, optimizer, start_iteration=None)
+    jobs.train(model, optimizer, 1)
+    mon.summary_writer.close()
+    assert steps_written(tmp_path) == [0]
+
+
+@pytest.mark.parametrize("steps", [1.5, float("inf"), float("nan"), "2"])
+def test_steps_that_are_no_whole_number_are_refused_by_name(training: Any, steps: Any) -> None:
+    config, model, optimizer = training
+    with pytest.raises(ValueError, match="grad_acc_steps: found"):
+        gradmon.TrainerMon(str(config)).set_monitor(model, grad_acc_steps=steps, optimizer=optimizer)
+
+
+def test_the_oldest_way_of_naming_the_optimizer(
+    tmp_path: Path, training: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config, model, optimizer = training
+    monkeypatch.setattr(gradmon.TrainerMon, "_wrapped_optimizer", None)
+    gradmon.TrainerMon.set_wrapped_optimizer(optimizer)
+    mon = gradmon.TrainerMon(str(config))
+    mon.monitor_gnorm_with_ad(model)
+    jobs.train(model, optimizer, 1)
+    mon.summary_writer.close()
+    assert steps_written(tmp_path) == [0]
 
 
 def test_the_older_way_of_naming_the_optimizer(tmp_path: Path, training: Any) -> None:

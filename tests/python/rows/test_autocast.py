@@ -190,7 +190,7 @@ def test_while_a_graph_is_captured_the_scale_is_the_last_one(monkeypatch: pytest
     scaler = SimpleNamespace(get_scale=lambda: next(asked), step=lambda _: None, update=lambda: None)
     updates = ScalerUpdates(scaler, lambda _: None, lambda _: None, lambda _: 0)
     assert updates.scale() == 8
-    monkeypatch.setattr(_scaler_updates, "_is_captured", lambda _: True)
+    monkeypatch.setattr(_scaler_updates, "is_captured", lambda _: True)
     assert updates.scale() == 8
     monkeypatch.undo()
     assert updates.scale() == 16

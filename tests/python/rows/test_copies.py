@@ -95,3 +95,31 @@ def test_a_copy_of_an_object_calls_the_method_of_its_class(copied: "Callable[[St
     assert copied(stepper).step() == "own"
     replaced.remove()
     assert stepper.step() == "own"
+
+
+def test_a_replaced_method_that_other_code_has_wrapped_passes_calls_through_once_it_is_removed() -> None:
+    stepper = Stepper()
+    replaced = replaced_around(stepper, "step", lambda original: f"around {original()}")
+    wrapped = stepper.step
+    stepper.step = lambda: f"wrapped {wrapped()}"  # type: ignore[method-assign]
+    assert stepper.step() == "wrapped around own"
+    replaced.remove()
+    assert stepper.step() == "wrapped own"
+
+
+def test_a_replica_of_data_parallel_is_named_in_a_warning(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    model = jobs.make_net()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    config = jobs.write_config(tmp_path, **jobs.EVERYTHING)
+    with gradmon.Monitor(config, output_dir=tmp_path / "out", dynamic=False).watch(model, optimizer):
+        replica = model.fc1._replicate_for_data_parallel()
+        replica.weight, replica.bias = model.fc1.weight, model.fc1.bias
+        model.fc2(replica(jobs.batch(0))).sum().backward()
+        optimizer.step()
+    assert "activations within nn.DataParallel have no rows" in capfd.readouterr().err
+    assert {name for name, _, _ in jobs.rows(tmp_path / "out", "grad_reduced")} >= {
+        "fc1.weight",
+        "fc2.weight",
+    }
