@@ -72,7 +72,8 @@ void CollectiveProbe::write_rows(RowWriter& rows) {
     rows.write_folded(key, row.readings, row.name);
   }
   count(rows, step.late, "did not complete within its step");
-  count(rows, step.failed, "failed, or returned no work");
+  count(rows, step.failed, "failed");
+  count(rows, step.without_work, "is sent together with others, and has no work of its own");
   count(rows, step.changed, "its outputs were overwritten before or while they were read");
 }
 

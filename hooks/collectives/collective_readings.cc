@@ -134,7 +134,11 @@ void CollectiveReadings::note_logged(const std::string& line) {
 
 void CollectiveReadings::launched(const std::shared_ptr<Outputs>& outputs,
                                   const c10::intrusive_ptr<c10d::Work>& work) {
-  if (!work && !outputs->synchronous) return count_failed();
+  if (!work && !outputs->synchronous) {
+    const std::lock_guard lock(mutex_);
+    ++collected_.without_work;
+    return;
+  }
   outputs->versions = versions_of(outputs->tensors);  // a backend without futures does not change them
   if (!work) return completed(*outputs, Completion::done);
   const std::type_index sort(typeid(*work));

@@ -39,7 +39,8 @@ struct CollectiveStep {
   std::vector<CollectiveRow> rows;  // in order of first arrival
   std::vector<std::string> log;     // log_only: one line for each different call not logged before
   std::uint64_t late = 0;           // completed after the step, or never: no values
-  std::uint64_t failed = 0;         // the call threw or returned no work, or its work failed
+  std::uint64_t failed = 0;         // the call threw, or its work failed
+  std::uint64_t without_work = 0;   // sent together with others later, so that nothing tells when it is over
   std::uint64_t changed = 0;        // outputs were written before or while they were read: no values
 };
 

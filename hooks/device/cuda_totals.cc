@@ -323,15 +323,6 @@ class Engine {
   device::Launch<kMostTensors> many_{};
 };
 
-// A tensor that is freed after this is not reused for another stream's work until the kernel has read it.
-void keep_for(const at::Tensor& tensor, const c10::Stream& stream) {
-  try {
-    c10::impl::VirtualGuardImpl(tensor.device().type())
-        .recordDataPtrOnStream(tensor.storage().data_ptr(), stream);
-  } catch (const c10::Error&) {  // Memory of another library, which torch does not free.
-  }
-}
-
 }  // namespace
 
 class LaunchGroup::Collected {
@@ -394,7 +385,6 @@ PendingScalars cuda_totals(const at::Tensor& tensor, double eps) {
   const Kernels* const kernels = engine.kernels(tensor.device().index(), *type);
   Lane* const lane = kernels != nullptr ? engine.lane(tensor.device()) : nullptr;
   if (lane == nullptr) return nullptr;
-  keep_for(tensor, lane->stream);
   const auto place = engine.take_place(*lane);
   if (LaunchGroup::Collected::current != nullptr) {
     LaunchGroup::Collected::current->add(*kernels, *lane, *type, tensor, eps, place);

@@ -42,9 +42,13 @@ double threshold_of(c10::ScalarType type, double eps) {
   }
 }
 
-// Whether aminmax() and norm() take the type; they do not take float8.
-bool has_min_and_max(at::ScalarType type) {
-  return type == at::kHalf || type == at::kBFloat16 || type == at::kFloat || type == at::kDouble;
+// aminmax() and norm() do not take other types. The narrowest that has each of the type's values: a mask of
+// many elements would take much memory in double.
+at::ScalarType readable_type(const at::Tensor& tensor) {
+  const at::ScalarType type = tensor.scalar_type();
+  if (type == at::kHalf || type == at::kBFloat16 || type == at::kFloat || type == at::kDouble) return type;
+  if (tensor.element_size() == 1) return tensor.is_cuda() ? at::kHalf : at::kFloat;
+  return type == at::kShort ? at::kFloat : at::kDouble;
 }
 
 }  // namespace
@@ -63,7 +67,7 @@ std::optional<DeviceScalars::Values> values_of_numbers(const double* numbers, do
 }
 
 PendingScalars device_stats(const at::Tensor& tensor, double eps) {
-  const at::Tensor x = has_min_and_max(tensor.scalar_type()) ? tensor : tensor.to(at::kDouble);
+  const at::Tensor x = tensor.to(readable_type(tensor));
   const at::Tensor numbers = at::empty({static_cast<std::int64_t>(kOps)}, x.options().dtype(at::kDouble));
   const auto slot = [&](std::int64_t i) { return numbers.select(0, i); };
   const auto [smallest, largest] = x.aminmax();

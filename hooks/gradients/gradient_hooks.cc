@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "control/log.h"
+#include "hooks/device/cuda_totals.h"
 #include "hooks/gradients/accumulator.h"
 #include "hooks/gradients/gradient_attachment.h"
 #include "hooks/gradients/gradient_elsewhere.h"
@@ -332,6 +333,8 @@ class GradientHooks::Slot {
     const Unwrapped added = unwrapped(own);
     if (!kept.tensor.defined() || !added.tensor.defined())
       return delivery.reading.mark_not_applicable(kept.why.empty() ? added.why : kept.why);
+    if (std::string why = why_captured(kept.tensor.device()); !why.empty())
+      return delivery.reading.mark_not_applicable(std::move(why));
     const c10::NoGradGuard no_grad;
     take(delivery, kept.tensor + added.tensor);
     if (kept.scope) delivery.reading.scope = kept.scope;

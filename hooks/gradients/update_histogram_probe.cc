@@ -2,21 +2,21 @@
 #include "hooks/gradients/update_histogram_probe.h"
 
 #include <algorithm>
+#include <cstddef>
+#include <optional>
 #include <utility>
 
+#include "hooks/device/device_batch.h"
 #include "hooks/rows/optimizer_state.h"
 
 namespace gradmon {
-
 namespace {
 
-// Waits for the device.
-bool only_zeros(const UnlessZeros& statistics) {
-  if (statistics.empty()) return false;
-  DeviceBatch batch;
-  for (const PendingScalars& one : statistics) batch.add(one);
-  const auto values = batch.resolve();
-  return std::all_of(values.begin(), values.end(), [](const auto& one) { return one && all_zeros(*one); });
+using Values = std::optional<DeviceScalars::Values>;
+
+bool only_zeros(std::vector<Values>::const_iterator first, std::size_t count) {
+  return count > 0 && std::all_of(first, first + static_cast<std::ptrdiff_t>(count),
+                                  [](const Values& one) { return one && all_zeros(*one); });
 }
 
 }  // namespace
@@ -56,13 +56,40 @@ void UpdateHistogramProbe::read(const ParameterState& state, Taken& taken) {
   }
 }
 
+// Waits for the device, once for all parameters.
+void UpdateHistogramProbe::leave_out_zeros(RowWriter& rows) {
+  DeviceBatch batch;
+  std::vector<std::size_t> counts(taken_.size(), 0);
+  for (std::size_t i = 0; i < taken_.size(); ++i) {
+    if (!taken_[i].counted) continue;
+    for (const PendingScalars& one : hooks_.unless_zeros(i)) {
+      batch.add(one);
+      ++counts[i];
+    }
+  }
+  const std::string why = batch.why_not_now();
+  for (std::size_t i = 0; i < taken_.size() && !why.empty(); ++i) {
+    if (std::exchange(taken_[i].counted, false))
+      rows.count_not_applicable(Kind::update, watched_[i].name, why);
+  }
+  if (!why.empty()) return;
+  const std::vector<Values> values = batch.resolve();
+  auto next = values.begin();
+  for (std::size_t i = 0; i < taken_.size(); ++i) {
+    if (only_zeros(next, counts[i])) taken_[i].counted = false;
+    next += static_cast<std::ptrdiff_t>(counts[i]);
+  }
+}
+
 void UpdateHistogramProbe::write_rows(RowWriter& rows) {
   std::vector<AdamHistograms*> counted;
   for (std::size_t i = 0; i < watched_.size(); ++i) {
     if (!taken_[i].why_absent.empty())
       rows.count_not_applicable(Kind::update, watched_[i].name, taken_[i].why_absent);
-    taken_[i].counted = taken_[i].counted && !only_zeros(hooks_.unless_zeros(i));
-    if (taken_[i].counted) counted.push_back(&taken_[i].histograms);
+  }
+  leave_out_zeros(rows);
+  for (Taken& taken : taken_) {
+    if (taken.counted) counted.push_back(&taken.histograms);
   }
   resolve_pending(counted);
   const auto write = [&](Kind kind, BinCounts AdamBins::*counts) {

@@ -32,6 +32,7 @@ class UpdateHistogramProbe : public Probe {
   };
 
   void read(const ParameterState& state, Taken& taken);
+  void leave_out_zeros(RowWriter& rows);
 
   const std::vector<WatchedTensor>& watched_;
   GradientHooks& hooks_;

@@ -11,10 +11,13 @@
 #include <atomic>
 #include <exception>
 #include <new>
+#include <optional>
 #include <stdexcept>
 #include <string>
 #include <utility>
 
+#include "hooks/device/cuda_totals.h"
+#include "hooks/device/device_scalars.h"
 #include "hooks/observe/compiled_autograd.h"
 #include "hooks/rows/hook_fuse.h"
 #include "hooks/rows/wrapper_tensor.h"
@@ -81,6 +84,9 @@ class TensorGradients::EdgeSum {
       if (!inner.tensor.defined()) throw std::runtime_error(inner.why);
       const auto is_here = [](const at::Tensor& part) { return part.defined(); };
       if (std::none_of(parts_.begin(), parts_.end(), is_here)) scope_ = inner.scope;
+      const auto stream = current_stream(inner.tensor.device());
+      if (std::none_of(parts_.begin(), parts_.end(), is_here)) stream_ = stream;
+      if (stream != stream_) throw std::runtime_error("they are made on different streams of a device");
       const bool alike = scope_ && inner.scope ? *scope_ == *inner.scope : !scope_ && !inner.scope;
       if (!alike) throw std::runtime_error("they lie differently on the ranks");
       parts_[edge] = inner.tensor.detach();
@@ -129,6 +135,9 @@ class TensorGradients::EdgeSum {
     at::Tensor sum;
     for (const at::Tensor& part : parts) {
       if (!part.defined()) continue;
+      // Else each replay of the graph would add them.
+      if (std::string why = sum.defined() ? why_captured(part.device()) : ""; !why.empty())
+        throw std::runtime_error(why);
       // torch adds a sparse tensor to a dense one, but not a dense tensor to a sparse one.
       if (!sum.defined() || (sum.layout() != at::kStrided && part.layout() == at::kStrided)) {
         sum = sum.defined() ? part + sum : part;
@@ -144,7 +153,9 @@ class TensorGradients::EdgeSum {
   std::mutex mutex_;
   // Guarded by mutex_.
   std::vector<at::Tensor> parts_;
-  ScopeText scope_;      // of all parts
+  ScopeText scope_;
+  std::optional<c10::Stream>
+      stream_;           // that the parts are made on; unset: the device has no streams      // of all parts
   bool failed_ = false;  // a gradient of this pass could not be added: the others are no sum
 };
 

@@ -113,7 +113,7 @@ class Core {
   int step() {
     Loop loop;
     {
-      const py::gil_scoped_release others_run;
+      const AloneWithoutGil alone(updating_);
       loop = monitor_.step();
     }
     raise_what_a_signal_has();
@@ -148,14 +148,14 @@ class Core {
   void before_update(const py::handle& optimizer, double gradient_scale) {
     guarded("the optimizer", [&] {
       const PythonOptimizerState state(optimizer, gradient_scale);
-      const py::gil_scoped_release others_run;
+      const AloneWithoutGil alone(updating_);
       binding_.before_update(state.parameters(), state);
     });
   }
   void after_update(const py::handle& optimizer) {
     guarded("the optimizer", [&] {
       const std::vector<at::Tensor> parameters = parameters_of(optimizer);
-      const py::gil_scoped_release others_run;
+      const AloneWithoutGil alone(updating_);
       binding_.after_update(parameters);
     });
   }
@@ -163,14 +163,14 @@ class Core {
   void before_update_of_pieces(const py::handle& optimizer, const PieceTuples& pieces) {
     guarded("the optimizer", [&] {
       const PythonOptimizerState state(optimizer, carried(pieces));
-      const py::gil_scoped_release others_run;
+      const AloneWithoutGil alone(updating_);
       binding_.before_update(state.parameters(), state);
     });
   }
   void after_update_of_pieces(const py::handle& optimizer, const PieceTuples& pieces) {
     guarded("the optimizer", [&] {
       const PythonOptimizerState state(optimizer, carried(pieces));
-      const py::gil_scoped_release others_run;
+      const AloneWithoutGil alone(updating_);
       binding_.after_update(state.parameters(), state);
     });
   }
@@ -274,6 +274,7 @@ class Core {
   const Split split_ = std::make_shared<std::set<std::string>>();  // keep before monitor_
   Monitor monitor_;
   MonitorBinding binding_{monitor_};
+  std::recursive_mutex updating_;
   unsigned steps_ = 0;
   UnreducedSource source_ = UnreducedSource::accumulator;
   bool awaits_nonce_ = false;

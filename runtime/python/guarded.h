@@ -5,6 +5,7 @@
 #include <pybind11/pybind11.h>
 
 #include <exception>
+#include <mutex>
 #include <set>
 #include <string>
 
@@ -32,6 +33,18 @@ void guarded(const char* what, Body&& body) {
     warn_once(what, std::string("cannot read ") + what + ": " + error.what());
   }
 }
+
+// Lives while the calls of one kind run, one at a time and without the GIL: autograd has a thread for each
+// device, and a program may update in its hooks. Recursive, because a signal handler in Python may run
+// within.
+class AloneWithoutGil {
+ public:
+  explicit AloneWithoutGil(std::recursive_mutex& mutex) : lock_(mutex) {}
+
+ private:
+  const pybind11::gil_scoped_release others_run_;
+  const std::lock_guard<std::recursive_mutex> lock_;  // Keep last: waits without the GIL.
+};
 
 // Lives while hooks run Python code. The handler of a signal may call Monitor.stop() there, but the hooks
 // must not be removed yet.

@@ -110,6 +110,7 @@ def test_tensor_of_another_stream_freed_right_after_the_call() -> None:
     busy(100)
     started = Started([tensor])
     del tensor
+    other.wait_stream(torch.cuda.current_stream())  # as a program must that has used it here
     with torch.cuda.stream(other):
         taken = [torch.full((1 << 20,), -1.0, device="cuda") for _ in range(10)]
     row = started.rows()[0]

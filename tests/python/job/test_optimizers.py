@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Optimizers that share parameters, replace or wrap others, or step several times in an iteration."""
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +44,31 @@ def test_three_optimizers_of_which_one_holds_what_the_others_hold(tmp_path: Path
                 optimizer.step()
     steps = updated(tmp_path)
     assert steps["fc1.weight"] == steps["fc2.weight"] == [0, 1, 2]
+
+
+def test_updates_on_several_threads_at_once(tmp_path: Path) -> None:
+    """As on autograd's threads, one for each device, where a program updates in its hooks."""
+    model = torch.nn.ModuleList(jobs.make_net() for _ in range(4))
+    optimizers = [sgd(part.fc1, part.fc2) for part in model]
+    together = threading.Barrier(len(optimizers))
+
+    def train(part: torch.nn.Module, optimizer: torch.optim.Optimizer) -> None:
+        for _ in range(50):
+            backward(part)
+            together.wait()
+            optimizer.step()
+            together.wait()
+
+    with make_monitor(tmp_path) as monitor:
+        for optimizer in optimizers:
+            monitor.watch(model, optimizer)
+        threads = [threading.Thread(target=train, args=of_one) for of_one in zip(model, optimizers)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    steps = updated(tmp_path)
+    assert all(steps[f"{part}.fc1.weight"] == list(range(50)) for part in range(4))
 
 
 def test_an_update_that_comes_after_the_end_of_its_step_is_not_of_the_next_one(tmp_path: Path) -> None:
