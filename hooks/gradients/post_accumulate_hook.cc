@@ -31,6 +31,7 @@ class OwnPostAccumulateHook : public IgnoredByCompiledAutograd<PostAccumulateGra
 
   ~OwnPostAccumulateHook() override {
     for (const Attached& one : all_) {
+      one->hook = nullptr;
       if (const auto lost = std::exchange(one->lost, nullptr)) lost();
     }
   }
@@ -42,8 +43,10 @@ class OwnPostAccumulateHook : public IgnoredByCompiledAutograd<PostAccumulateGra
   }
   void apply_with_saved(at::Tensor&, torch::dynamo::autograd::SwapSavedVariables&) override {}
 
-  void add(Attached one) { all_.push_back(std::move(one)); }
-  bool has(const Attached& one) const { return std::find(all_.begin(), all_.end(), one) != all_.end(); }
+  void add(const Attached& one) {
+    one->hook = this;
+    all_.push_back(one);
+  }
   void remove(const Attached& one) { all_.erase(std::remove(all_.begin(), all_.end(), one), all_.end()); }
   bool empty() const { return all_.empty(); }
 
@@ -84,7 +87,7 @@ bool PostAccumulateHook::attach_alone(const at::Tensor& parameter, Body body, st
   auto* const place = place_in(parameter);
   if (place == nullptr || has_other_post_accumulate_hooks(parameter)) return false;
   leave();
-  attached_ = std::make_shared<Attached>(Attached{std::move(body), std::move(lost)});
+  attached_ = std::make_shared<Attached>(Attached{std::move(body), std::move(lost), nullptr});
   if (!*place) *place = std::make_unique<OwnPostAccumulateHook>();
   own_hook_of(parameter)->add(attached_);
   return true;
@@ -100,8 +103,9 @@ void PostAccumulateHook::detach(const at::Tensor& parameter) noexcept {
 
 bool PostAccumulateHook::is_on(const at::Tensor& parameter) const {
   if (take_off_) return true;
-  const OwnPostAccumulateHook* const own = attached_ ? own_hook_of(parameter) : nullptr;
-  return own != nullptr && own->has(attached_);
+  if (!attached_ || attached_->hook == nullptr) return false;
+  const auto* place = place_in(parameter);
+  return place != nullptr && place->get() == attached_->hook;
 }
 
 bool has_other_post_accumulate_hooks(const at::Tensor& parameter) {

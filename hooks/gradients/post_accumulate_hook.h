@@ -42,6 +42,7 @@ class PostAccumulateHook {
   struct Attached {
     Body body;  // null: left
     std::function<void()> lost;
+    const void* hook;  // on the tensor; null: there is none any more
   };
 
   void leave() noexcept;
