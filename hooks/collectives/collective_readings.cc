@@ -2,13 +2,16 @@
 #include "hooks/collectives/collective_readings.h"
 
 #include <ATen/core/ivalue_inl.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 
 #include <algorithm>
 #include <exception>
+#include <optional>
 #include <typeinfo>
 #include <utility>
 
+#include "hooks/device/device_scalars.h"
 #include "hooks/rows/row_writer.h"
 #include "hooks/stats/readable.h"
 
@@ -28,6 +31,19 @@ std::string shapes_text(const std::vector<at::Tensor>& tensors) {
     text += tensor.defined() ? shape_text(tensor.sizes().vec()) + " " + name_of(dtype_of(tensor)) : "none";
   }
   return text.empty() ? "no tensor" : text;
+}
+
+// What the program frees after it has waited for the work is not reused before it is read.
+void keep_until_read(const std::vector<at::Tensor>& tensors) {
+  for (const at::Tensor& tensor : tensors) {
+    const auto stream = tensor.defined() ? current_stream(tensor.device()) : std::nullopt;
+    if (!stream || !tensor.has_storage()) continue;
+    try {
+      c10::impl::VirtualGuardImpl(tensor.device().type())
+          .recordDataPtrOnStream(tensor.storage().data_ptr(), *stream);
+    } catch (const c10::Error&) {  // Memory of another library, which torch does not free.
+    }
+  }
 }
 
 // A row with a reading that is not applicable is not applicable as a whole.
@@ -174,6 +190,7 @@ bool CollectiveReadings::add_callback(const std::shared_ptr<Outputs>& outputs, c
     const auto completion = completed.hasError() ? Completion::failed : Completion::done;
     self->fuse_.guard(outputs->op, [&] {
       outputs->versions = versions_of(outputs->tensors);
+      keep_until_read(outputs->tensors);
       self->completed(*outputs, completion);
     });
     outputs->tensors.clear();

@@ -47,8 +47,9 @@ double threshold_of(c10::ScalarType type, double eps) {
 at::ScalarType readable_type(const at::Tensor& tensor) {
   const at::ScalarType type = tensor.scalar_type();
   if (type == at::kHalf || type == at::kBFloat16 || type == at::kFloat || type == at::kDouble) return type;
-  if (tensor.element_size() == 1) return tensor.is_cuda() ? at::kHalf : at::kFloat;
-  return type == at::kShort ? at::kFloat : at::kDouble;
+  const bool is_small = type == at::kBool || type == at::kChar || type == at::kByte;
+  if (is_small && tensor.is_cuda()) return at::kHalf;
+  return is_small || type == at::kShort ? at::kFloat : at::kDouble;
 }
 
 }  // namespace

@@ -36,6 +36,11 @@ void GradientAttachment::attach_to(const at::Tensor& leaf) {
   attach_to_accumulator(std::move(accumulator));
 }
 
+void GradientAttachment::release() noexcept {
+  if (leaf_.defined() || parameter_.tensor->requires_grad()) return detach();
+  after_accumulation_.detach(*parameter_.tensor);
+}
+
 void GradientAttachment::detach() noexcept {
   after_accumulation_.detach(*parameter_.tensor);
   to_accumulator_.detach();
@@ -66,9 +71,10 @@ void GradientAttachment::attach_to_accumulator(NodePointer accumulator) {
 // Other code has put a hook of its own in the place of ours, or swapped the tensor for another.
 void GradientAttachment::replaced() noexcept {
   fuse_.guard(parameter_.name, [&] {
-    if (attach_after_accumulation() || !parameter_.tensor->requires_grad()) return;
+    const at::Tensor& parameter = *parameter_.tensor;
+    if (attach_after_accumulation() || !parameter.requires_grad() || !parameter.is_leaf()) return;
     may_be_overtaken_ = true;
-    attach_to_accumulator(torch::autograd::impl::grad_accumulator(*parameter_.tensor));
+    attach_to_accumulator(torch::autograd::impl::grad_accumulator(parameter));
   });
 }
 

@@ -35,6 +35,8 @@ class GradientAttachment {
   void refresh();
   // Attaches to another leaf, which holds the parameter's elements.
   void attach_to(const at::Tensor& leaf);
+  // While nothing is collected. A frozen parameter keeps its accumulator.
+  void release() noexcept;
   void detach() noexcept;
 
   // The tensor that backward accumulates into.

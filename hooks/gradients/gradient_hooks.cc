@@ -21,6 +21,12 @@
 namespace gradmon {
 namespace {
 
+// Memory that others own too may be filled without a change of its version: by the replay of a CUDA graph,
+// whose gradient is the same memory in each step.
+bool may_be_filled_unseen(const at::Tensor& gradient) {
+  return !gradient.has_storage() || gradient.is_inference() || gradient.storage().use_count() > 1;
+}
+
 using torch::autograd::variable_list;
 
 constexpr std::size_t kMostDeliveries = std::size_t{1} << 16;  // of a parameter in a step
@@ -42,9 +48,7 @@ class GradientHooks::Slot {
 
   void refresh() { gathers() ? attachment_.detach() : attachment_.refresh(); }  // gathered() attaches again
 
-  void release_hooks() noexcept {
-    if (gathers() || watched_.tensor->requires_grad()) attachment_.detach();
-  }
+  void release_hooks() noexcept { gathers() ? attachment_.detach() : attachment_.release(); }
 
   bool is_of_chunk(const Slot& other) const { return watched_.vpp_stage == other.watched_.vpp_stage; }
   bool is_of(const void* unit) const { return gathers() && watched_.sharding->unit == unit; }
@@ -165,10 +169,10 @@ class GradientHooks::Slot {
   void accumulated() noexcept {
     if (!armed()) return;
     {
-      // The pass may have delivered no gradient.
       const std::lock_guard lock(mutex_);
       const auto now = GradientMark::of(*watched_.tensor);
-      if (!now || now == seen_) return;
+      if (!now || (now == seen_ && !may_be_filled_unseen(watched_.tensor->grad())))
+        return;  // none was delivered
       seen_ = now;
     }
     delivered({watched_.tensor->grad()});

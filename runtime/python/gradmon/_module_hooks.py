@@ -30,7 +30,7 @@ class _Entered(WatchingHook):
     def __call__(self, module: torch.nn.Module, inputs: Any, keywords: "dict[str, Any]" = {}) -> None:
         if is_compiling() or infers_shapes():  # torch.compile cannot compile the call
             return
-        if getattr(module, "_is_replica", False):
+        if vars(module).get("_is_replica"):
             return _gradmon.warn_once(
                 "activations within nn.DataParallel have no rows; use DistributedDataParallel"
             )

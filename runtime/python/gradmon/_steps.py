@@ -5,6 +5,7 @@ import math
 import multiprocessing.util
 import os
 import sys
+import threading
 import time
 import weakref
 from typing import Any, Callable, Iterator, Optional, Sequence
@@ -401,7 +402,7 @@ _alive: "weakref.WeakSet[TrainingSteps]" = weakref.WeakSet()
 @atexit.register
 def _stop_all() -> None:
     """Before the process ends: the writer may have rows to write."""
-    timeout = after_signal(getattr(sys, "last_type", None))
+    timeout = after_signal(getattr(sys, "last_type", None) or sys.exc_info()[0])
     for steps in list(_alive):
         steps.stop(timeout)
 
@@ -411,7 +412,15 @@ def _stop_at_the_end_of_this_process() -> None:
     global _ends_in
     if _ends_in != os.getpid():
         _ends_in = os.getpid()
-        multiprocessing.util.Finalize(None, _stop_all, exitpriority=100)
+        multiprocessing.util.Finalize(None, _stop_after_threads, exitpriority=100)
+
+
+def _stop_after_threads() -> None:
+    """The interpreter joins these threads next; they may train."""
+    for thread in threading.enumerate():
+        if thread is not threading.current_thread() and not thread.daemon:
+            thread.join()
+    _stop_all()
 
 
 _ends_in = 0  # a process

@@ -3,6 +3,7 @@
 import inspect
 import json
 import os
+import weakref
 from numbers import Real
 from typing import Any, Callable, Optional, Sequence, Union
 
@@ -37,6 +38,7 @@ class TrainerMon:
     """
 
     _wrapped_optimizer: Any = None
+    _wrapped_for_all: "Callable[[], Any]" = staticmethod(lambda: None)
 
     def __init__(
         self,
@@ -105,7 +107,7 @@ class TrainerMon:
         ValueError
             As Monitor.watch().
         """
-        self._watch(**bound_arguments(arguments, keywords, self._wrapped_optimizer))
+        self._watch(**bound_arguments(arguments, keywords, self._wrapped()))
 
     def set_wrapped_optimizer(self, optimizer: Any = _NOT_GIVEN) -> None:
         """Sets the optimizer for a later set_monitor() without one.
@@ -120,10 +122,12 @@ class TrainerMon:
         Older scripts call it on the class: TrainerMon.set_wrapped_optimizer(optimizer). It then holds for
         all instances that have none of their own.
         """
-        if optimizer is _NOT_GIVEN:
-            TrainerMon._wrapped_optimizer = self
-        else:
+        if optimizer is not _NOT_GIVEN:
             self._wrapped_optimizer = optimizer
+        elif isinstance(self, TrainerMon):
+            raise TypeError("set_wrapped_optimizer: no optimizer")
+        else:
+            TrainerMon._wrapped_for_all = weakref.ref(self)
 
     def monitor_gnorm_with_ad(self, *arguments: Any, **keywords: Any) -> None:
         """The older name of set_monitor().
@@ -133,7 +137,7 @@ class TrainerMon:
         *arguments, **keywords
             Those of set_monitor().
         """
-        self._watch(**bound_arguments(arguments, keywords, self._wrapped_optimizer))
+        self._watch(**bound_arguments(arguments, keywords, self._wrapped()))
 
     def generate_wgrad_metrics(self, _post_grad_dict: Any = None) -> tuple[Metrics, Metrics]:
         """Gradients of the step that was collected last.
@@ -185,6 +189,9 @@ class TrainerMon:
         if first:
             for key, value in self._settings.items():
                 self.monitor.set(key, value)
+
+    def _wrapped(self) -> Any:
+        return self._wrapped_optimizer if self._wrapped_optimizer is not None else self._wrapped_for_all()
 
     def _set(self, key: str, value: Any) -> None:
         self._settings[key] = value
@@ -267,11 +274,16 @@ def _whole(name: str, value: Any, least: int) -> int:
     """As msprobe takes it: None and what is too small are the least."""
     if value is None:
         return least
-    if not isinstance(value, Real) or not float(value).is_integer():
+    try:
+        whole = int(value)
+        fits = not isinstance(value, str) and whole == value
+    except (TypeError, ValueError, OverflowError):
+        fits = False
+    if not fits:
         raise ValueError(f"{name}: found {value!r}; expected a whole number")
-    if value < least:
+    if whole < least:
         _gradmon.warn_once(f"{name}: found {value!r}; {least} is taken")
-    return max(int(value), least)
+    return max(whole, least)
 
 
 def _by_steps(  # used for its signature only

@@ -10,6 +10,7 @@ from typing import Any, Callable
 
 import gradmon
 import jobs
+import numpy as np
 import pytest
 import torch
 
@@ -42,6 +43,9 @@ def test_both_orders_of_set_monitor(tmp_path: Path, training: Any) -> None:
             lambda mon: mon.set_monitor(model, None, optimizer, start_iteration=5),
             lambda mon: mon.set_monitor(model, optimizer, 1.0, start_iteration=5),
             lambda mon: mon.set_monitor(model, 0, optimizer, start_iteration=5.0),
+            lambda mon: mon.set_monitor(
+                model, grad_acc_steps=np.array(1), optimizer=optimizer, start_iteration=torch.tensor(5)
+            ),
             lambda mon: mon.monitor_gnorm_with_ad(model, 1, optimizer, None, None, 5),
             lambda mon: mon.monitor_gnorm_with_ad(model, optimizer, 1.0, None, None, 5),
         ]
@@ -75,7 +79,7 @@ def test_the_oldest_way_of_naming_the_optimizer(
     tmp_path: Path, training: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     config, model, optimizer = training
-    monkeypatch.setattr(gradmon.TrainerMon, "_wrapped_optimizer", None)
+    monkeypatch.setattr(gradmon.TrainerMon, "_wrapped_for_all", lambda: None)
     gradmon.TrainerMon.set_wrapped_optimizer(optimizer)
     mon = gradmon.TrainerMon(str(config))
     mon.monitor_gnorm_with_ad(model)

@@ -170,6 +170,35 @@ def test_a_pass_that_delivers_no_gradient_is_no_part_in_the_step(tmp_path: Path)
         assert "spare.weight" not in found and found["fc1.weight"] == [0, 1]
 
 
+def test_a_gradient_that_is_the_same_memory_in_each_step_is_read(tmp_path: Path) -> None:
+    """As the replay of a CUDA graph leaves it: nothing at the memory tells that it was filled anew."""
+    static = torch.zeros(6, 4)
+
+    class Replay(torch.autograd.Function):
+        @staticmethod
+        def forward(_: Any, weight: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
+            return x.clone()
+
+        @staticmethod
+        def backward(_: Any, *gradients: torch.Tensor) -> "tuple[torch.Tensor, torch.Tensor]":
+            static.data.fill_(float(len(filled) + 1))
+            filled.append(static.clone())
+            return static.detach(), gradients[0]
+
+    filled: "list[torch.Tensor]" = []
+    model = jobs.make_net()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with watch(tmp_path, model, optimizer):
+        for step in range(3):
+            optimizer.zero_grad()
+            Replay.apply(model.fc1.weight, model.fc2(torch.ones(3, 6) * step)).pow(2).mean().backward()
+            optimizer.step()
+    for kind in ("grad_unreduced", "grad_reduced"):
+        rows = jobs.rows(tmp_path / "out", kind)
+        for step in range(3):
+            jobs.check(rows["fc1.weight", step, 0], filled[step])
+
+
 def test_training_is_bit_equal(tmp_path: Path) -> None:
     models = []
     for watched in (False, True):

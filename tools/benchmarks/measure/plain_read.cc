@@ -23,7 +23,8 @@ std::uint32_t read_all(const std::uint32_t* data, std::size_t count) {
     sum2 = hn::Add(sum2, hn::LoadU(d, data + i + 2 * lanes));
     sum3 = hn::Add(sum3, hn::LoadU(d, data + i + 3 * lanes));
   }
-  return hn::GetLane(hn::SumOfLanes(d, hn::Add(hn::Add(sum0, sum1), hn::Add(sum2, sum3))));
+  // Not their sum: the compiler's header adds them as signed numbers, which overflow.
+  return hn::GetLane(hn::MaxOfLanes(d, hn::Add(hn::Add(sum0, sum1), hn::Add(sum2, sum3))));
 }
 
 }  // namespace HWY_NAMESPACE

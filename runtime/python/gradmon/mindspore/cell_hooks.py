@@ -30,12 +30,14 @@ class CellHooks:
         ]
         self._root = cells[0][1]
         self._micro_batches = micro_batches
+        self._trains = True  # the root's `training` in training: False unless the program has set it
         self._forwards = 0  # of the root, in this step
         self._calls: "dict[tuple[str, int], int]" = {}  # by name and micro step
         self._handles: "list[Any]" = []
         self._with_activations = False  # as the hooks were attached
 
     def begin_step(self) -> None:
+        self._trains = self._root.training
         self._forwards = 0
         self._calls.clear()
 
@@ -70,7 +72,7 @@ class CellHooks:
         return arrived
 
     def _begin_micro_batch(self, root: Any, _inputs: Any) -> None:
-        if root.training:  # not an evaluation
+        if root.training == self._trains:  # not an evaluation
             self._forwards += 1
 
     def _before(self, name: str) -> Callable[[Any, Any], None]:
