@@ -8,8 +8,8 @@
 
 namespace gradmon {
 
-// `data`: aligned for floats. Returns the sum of its 32-bit numbers, without a rest of less than
-// four vectors. Any thread.
+// `data`: aligned for floats. Returns a number that depends on all of it but a rest of less than four
+// vectors. Any thread.
 std::uint32_t plain_read(const void* data, std::size_t bytes);
 
 }  // namespace gradmon
