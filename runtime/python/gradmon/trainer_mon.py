@@ -226,6 +226,10 @@ class SummaryWriter:
     ----------
     stop : callable
         Stops the monitor.
+
+    Examples
+    --------
+    >>> monitor.summary_writer.close()
     """
 
     def __init__(self, stop: "Callable[[], Any]") -> None:
