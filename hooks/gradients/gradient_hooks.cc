@@ -166,13 +166,13 @@ class GradientHooks::Slot {
   }
   const at::Tensor& leaf() const { return attachment_.leaf(); }
 
+  // Since torch 2.7 also called by a pass that has delivered no gradient, which leaves the mark as it was.
   void accumulated() noexcept {
     if (!armed()) return;
     {
       const std::lock_guard lock(mutex_);
       const auto now = GradientMark::of(*watched_.tensor);
-      if (!now || (now == seen_ && !may_be_filled_unseen(watched_.tensor->grad())))
-        return;  // none was delivered
+      if (!now || (now == seen_ && !may_be_filled_unseen(watched_.tensor->grad()))) return;
       seen_ = now;
     }
     delivered({watched_.tensor->grad()});

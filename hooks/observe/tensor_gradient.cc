@@ -153,10 +153,9 @@ class TensorGradients::EdgeSum {
   std::mutex mutex_;
   // Guarded by mutex_.
   std::vector<at::Tensor> parts_;
-  ScopeText scope_;
-  std::optional<c10::Stream>
-      stream_;           // that the parts are made on; unset: the device has no streams      // of all parts
-  bool failed_ = false;  // a gradient of this pass could not be added: the others are no sum
+  ScopeText scope_;                    // of all parts
+  std::optional<c10::Stream> stream_;  // that all parts are made on; unset: the device has no streams
+  bool failed_ = false;                // a gradient of this pass could not be added: the others are no sum
 };
 
 namespace {
