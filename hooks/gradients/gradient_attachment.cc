@@ -11,7 +11,11 @@ namespace gradmon {
 
 GradientAttachment::GradientAttachment(const WatchedTensor& parameter, bool needs_inputs, Calls calls,
                                        HookFuse& fuse)
-    : parameter_(parameter), needs_inputs_(needs_inputs), calls_(std::move(calls)), fuse_(fuse) {}
+    : parameter_(parameter),
+      needs_inputs_(needs_inputs),
+      delivered_(std::move(calls.delivered)),
+      fuse_(fuse),
+      after_accumulation_(std::move(calls.accumulated), [this] { replaced(); }) {}
 
 void GradientAttachment::refresh() {
   const at::Tensor& parameter = *parameter_.tensor;
@@ -57,15 +61,14 @@ bool GradientAttachment::attach_after_accumulation() {
   if (parameter_.main_gradient || !parameter.requires_grad() || !parameter.is_leaf()) return false;
   if (parameter_.gradient_source != UnreducedSource::accumulator) return false;
   if (has_other_post_accumulate_hooks(parameter))
-    return after_accumulation_.attach_before_others(parameter_.hook_first, calls_.accumulated);
-  return !needs_inputs_ && parameter.numel() > 0 &&
-         after_accumulation_.attach_alone(parameter, calls_.accumulated, [this] { replaced(); });
+    return after_accumulation_.attach_before_others(parameter_.hook_first);
+  return !needs_inputs_ && parameter.numel() > 0 && after_accumulation_.attach_alone(parameter);
 }
 
 void GradientAttachment::attach_to_accumulator(NodePointer accumulator) {
   // With a main gradient, run after the hook that adds to it.
   const auto order = parameter_.main_gradient ? AccumulatorHook::Order::last : AccumulatorHook::Order::first;
-  to_accumulator_.attach(std::move(accumulator), order, calls_.delivered);
+  to_accumulator_.attach(std::move(accumulator), order, delivered_);
 }
 
 // Other code has put a hook of its own in the place of ours, or swapped the tensor for another.

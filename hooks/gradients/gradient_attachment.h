@@ -51,7 +51,7 @@ class GradientAttachment {
 
   const WatchedTensor& parameter_;
   const bool needs_inputs_;
-  const Calls calls_;
+  const AccumulatorHook::Body delivered_;
   HookFuse& fuse_;
   at::Tensor leaf_;  // undefined: the parameter itself
   // One of the two is attached.

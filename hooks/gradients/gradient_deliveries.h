@@ -2,11 +2,12 @@
 // The readings of one parameter's gradient in one step, and which of them an update has used.
 #pragma once
 
+#include <c10/util/SmallVector.h>
+
 #include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <utility>
-#include <vector>
 
 #include "hooks/rows/late_rows.h"
 #include "hooks/rows/reading.h"
@@ -65,7 +66,8 @@ class GradientDeliveries {
   }
 
  private:
-  std::vector<GradientDelivery> deliveries_;  // the first `count_` belong to this step
+  // The first `count_` belong to this step. In place: most parameters have one.
+  c10::SmallVector<GradientDelivery, 1> deliveries_;
   std::size_t count_ = 0;
   std::optional<std::size_t> used_;  // how many, from the first; unset: no update yet
 };

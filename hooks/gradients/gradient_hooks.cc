@@ -40,9 +40,11 @@ class GradientHooks::Slot {
         watched_(hooks.watched_[parameter]),
         hooks_(hooks),
         micro_batches_(hooks.micro_batches_[watched_.vpp_stage]),
-        attachment_(watched_, hooks.settings_.reads == GradientReads::each_micro_batch,
-                    {[this](const variable_list& inputs) { delivered(inputs); }, [this] { accumulated(); }},
-                    hooks.fuse_) {}
+        attachment_(
+            watched_, hooks.settings_.reads == GradientReads::each_micro_batch,
+            {[this](const variable_list& inputs) { delivered(inputs.empty() ? at::Tensor() : inputs[0]); },
+             [this] { accumulated(); }},
+            hooks.fuse_) {}
   Slot(const Slot&) = delete;
   Slot& operator=(const Slot&) = delete;
 
@@ -67,7 +69,8 @@ class GradientHooks::Slot {
     undecided_.clear();
     postponed_.reset();
     deliveries_.begin_step();
-    before_ = seen_ = GradientMark::of(*watched_.tensor);
+    before_ = GradientMark::of(*watched_.tensor);
+    seen_.reset();
   }
 
   bool took_part() {
@@ -169,31 +172,40 @@ class GradientHooks::Slot {
   // Since torch 2.7 also called by a pass that has delivered no gradient, which leaves the mark as it was.
   void accumulated() noexcept {
     if (!armed()) return;
+    const at::Tensor& gradient = watched_.tensor->grad();
     {
       const std::lock_guard lock(mutex_);
-      const auto now = GradientMark::of(*watched_.tensor);
-      if (!now || (now == seen_ && !may_be_filled_unseen(watched_.tensor->grad()))) return;
-      seen_ = now;
+      auto now = GradientMark::of(*watched_.tensor);
+      const auto& last = seen_ ? seen_ : before_;
+      if (!now || (now == last && !may_be_filled_unseen(gradient))) return;
+      seen_ = std::move(now);
     }
-    delivered({watched_.tensor->grad()});
+    delivered(gradient);
   }
 
-  void delivered(const variable_list& inputs) noexcept {
-    if (!armed() || hooks_.fuse_.tripped() || inputs.empty()) return;
+  void delivered(const at::Tensor& received) noexcept {
+    if (!armed() || hooks_.fuse_.tripped()) return;
     hooks_.fuse_.guard(watched_.name, [&] {
       const auto elsewhere = GradientElsewhere::of(watched_);
-      if (!inputs[0].defined() && !elsewhere.main.fused_accumulation) return;  // no gradient was delivered
+      if (!received.defined() && !elsewhere.main.fused_accumulation) return;  // no gradient was delivered
       hooks_.any_arrived_.store(true, std::memory_order_relaxed);
-      run_if_armed([&] { fired_ = true; });
-      if (attachment_.overtaken()) return run_if_armed([&] { leave_out_overtaken(); });
+      const auto on_arrival = [this](auto&& body) {
+        run_if_armed([&] {
+          fired_ = true;
+          body();
+        });
+      };
+      if (attachment_.overtaken()) return on_arrival([&] { leave_out_overtaken(); });
       switch (hooks_.settings_.reads) {
         case GradientReads::nothing:
-          return run_if_armed([&] { delivered_ = true; });
+          return on_arrival([&] { delivered_ = true; });
         case GradientReads::last_of_step:
-          if (takes_deliveries()) return run_if_armed([&] { delivered_ = true; });
+          if (takes_deliveries()) return on_arrival([&] { delivered_ = true; });
+          if (hooks_.settings_.micro_batches == 1) return on_arrival([&] { read_accumulated(elsewhere); });
+          on_arrival([] {});
           return read_or_postpone(elsewhere);
         case GradientReads::each_micro_batch:
-          return run_if_armed([&] { read_micro_batch(inputs, elsewhere); });
+          return on_arrival([&] { read_micro_batch(received, elsewhere); });
       }
     });
   }
@@ -231,7 +243,6 @@ class GradientHooks::Slot {
   }
 
   void read_or_postpone(const GradientElsewhere& elsewhere) {
-    if (hooks_.settings_.micro_batches == 1) return run_if_armed([&] { read_accumulated(elsewhere); });
     const MicroBatches::Place place = micro_batches_.enter();
     const std::lock_guard others(hooks_.mutex_);
     if (place.begins && place.index + 1 == hooks_.settings_.micro_batches)
@@ -251,7 +262,7 @@ class GradientHooks::Slot {
     read(unused_delivery(), elsewhere);
   }
 
-  void read_micro_batch(const variable_list& inputs, const GradientElsewhere& elsewhere) {
+  void read_micro_batch(const at::Tensor& received, const GradientElsewhere& elsewhere) {
     const int micro_step = micro_batches_.enter().index;
     if (GradientDelivery* const known = delivery_in(micro_step)) {
       hooks_.repeated_.store(true, std::memory_order_relaxed);
@@ -262,7 +273,7 @@ class GradientHooks::Slot {
       return delivery.reading.mark_not_applicable(
           "a fused kernel adds each micro batch to main_grad directly, so the gradient of one micro batch "
           "cannot be read");
-    take(delivery, inputs[0]);
+    take(delivery, received);
   }
 
   // Detects that the gradient that was there after the previous delivery of this step is gone: the
@@ -301,7 +312,10 @@ class GradientHooks::Slot {
 
   GradientDelivery& next(int micro_step) {
     delivered_ = true;
-    if (hooks_.limit_.reached(deliveries_.count())) return left_out_;
+    if (hooks_.limit_.reached(deliveries_.count())) {
+      if (!left_out_) left_out_ = std::make_unique<GradientDelivery>();
+      return *left_out_;
+    }
     GradientDelivery& delivery = deliveries_.add();
     delivery.parameter = parameter_;
     delivery.arrival = hooks_.arrivals_.fetch_add(1, std::memory_order_relaxed) + 1;
@@ -353,7 +367,7 @@ class GradientHooks::Slot {
   mutable std::mutex mutex_;
   // Guarded by mutex_.
   std::optional<GradientMark> before_;
-  std::optional<GradientMark> seen_;  // as the step began, then by accumulated()
+  std::optional<GradientMark> seen_;  // by accumulated(), in this step
   bool delivered_ = false;
   bool fired_ = false;          // the accumulator
   bool has_non_zeros_ = false;  // in a flat tensor: what was read last; else: of a gradient that came unseen
@@ -366,7 +380,7 @@ class GradientHooks::Slot {
   std::optional<std::optional<GradientMark>> postponed_;
   bool left_unread_ = false;  // the last update used a gradient that had not been read
   GradientDeliveries deliveries_;
-  GradientDelivery left_out_;  // the one after kMostDeliveries; has no row
+  std::unique_ptr<GradientDelivery> left_out_;  // the one after kMostDeliveries; has no row
 };
 
 GradientHooks::GradientHooks(const std::vector<WatchedTensor>& watched, GradientHookSettings settings,

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "hooks/gradients/post_accumulate_hook.h"
 
+#include <c10/util/SmallVector.h>
 #include <torch/csrc/autograd/function_hook.h>
 #include <torch/csrc/autograd/variable.h>
 #include <torch/version.h>
 
 #include <algorithm>
 #include <utility>
-#include <vector>
 
 #include "hooks/observe/compiled_autograd.h"
 
@@ -27,31 +27,28 @@ using torch::autograd::PostAccumulateGradHook;
 // monitors.
 class OwnPostAccumulateHook : public IgnoredByCompiledAutograd<PostAccumulateGradHook> {
  public:
-  using Attached = std::shared_ptr<PostAccumulateHook::Attached>;
-
   ~OwnPostAccumulateHook() override {
-    for (const Attached& one : all_) {
-      one->hook = nullptr;
-      if (const auto lost = std::exchange(one->lost, nullptr)) lost();
-    }
+    for (PostAccumulateHook* const one : all_) one->on_ = nullptr;
+    for (PostAccumulateHook* const one : all_) one->lost_();
   }
 
   void operator()(const at::Tensor&) override {
-    for (const Attached& one : all_) {
-      if (one->body) one->body();
-    }
+    for (const PostAccumulateHook* const one : all_) one->body_();
   }
   void apply_with_saved(at::Tensor&, torch::dynamo::autograd::SwapSavedVariables&) override {}
 
-  void add(const Attached& one) {
-    one->hook = this;
+  void add(PostAccumulateHook* one) {
+    one->on_ = this;
     all_.push_back(one);
   }
-  void remove(const Attached& one) { all_.erase(std::remove(all_.begin(), all_.end(), one), all_.end()); }
+  void remove(PostAccumulateHook* one) {
+    one->on_ = nullptr;
+    all_.erase(std::remove(all_.begin(), all_.end(), one), all_.end());
+  }
   bool empty() const { return all_.empty(); }
 
  private:
-  std::vector<Attached> all_;
+  c10::SmallVector<PostAccumulateHook*, 2> all_;
 };
 
 namespace {
@@ -70,11 +67,20 @@ OwnPostAccumulateHook* own_hook_of(const at::Tensor& parameter) {
 
 }  // namespace
 
+#else
+
+class OwnPostAccumulateHook {};
+
 #endif
 
-bool PostAccumulateHook::attach_before_others(const HookFirst& hook_first, Body body) {
+PostAccumulateHook::PostAccumulateHook(Body body, std::function<void()> lost)
+    : body_(std::move(body)), lost_(std::move(lost)) {}
+
+PostAccumulateHook::~PostAccumulateHook() { leave(); }
+
+bool PostAccumulateHook::attach_before_others(const HookFirst& hook_first) {
   if (!hook_first) return false;
-  auto take_off = hook_first(std::move(body));
+  auto take_off = hook_first(body_);
   if (!take_off) return false;
   leave();
   take_off_ = std::move(take_off);
@@ -83,29 +89,29 @@ bool PostAccumulateHook::attach_before_others(const HookFirst& hook_first, Body 
 
 #if GRADMON_POST_ACCUMULATE_HOOKS
 
-bool PostAccumulateHook::attach_alone(const at::Tensor& parameter, Body body, std::function<void()> lost) {
+bool PostAccumulateHook::attach_alone(const at::Tensor& parameter) {
   auto* const place = place_in(parameter);
   if (place == nullptr || has_other_post_accumulate_hooks(parameter)) return false;
   leave();
-  attached_ = std::make_shared<Attached>(Attached{std::move(body), std::move(lost), nullptr});
-  if (!*place) *place = std::make_unique<OwnPostAccumulateHook>();
-  own_hook_of(parameter)->add(attached_);
+  if (!*place) *place = spare_ ? std::move(spare_) : std::make_unique<OwnPostAccumulateHook>();
+  static_cast<OwnPostAccumulateHook*>(place->get())->add(this);
   return true;
 }
 
 void PostAccumulateHook::detach(const at::Tensor& parameter) noexcept {
-  if (OwnPostAccumulateHook* const own = attached_ ? own_hook_of(parameter) : nullptr) {
-    own->remove(attached_);
-    if (own->empty()) place_in(parameter)->reset();
-  }
+  OwnPostAccumulateHook* const own = on_;
   leave();
+  if (own == nullptr || !own->empty()) return;
+  auto* const place = place_in(parameter);
+  if (place == nullptr || place->get() != own) return;
+  place->release();
+  spare_.reset(own);
 }
 
 bool PostAccumulateHook::is_on(const at::Tensor& parameter) const {
   if (take_off_) return true;
-  if (!attached_ || attached_->hook == nullptr) return false;
-  const auto* place = place_in(parameter);
-  return place != nullptr && place->get() == attached_->hook;
+  const auto* place = on_ == nullptr ? nullptr : place_in(parameter);
+  return place != nullptr && place->get() == on_;
 }
 
 bool has_other_post_accumulate_hooks(const at::Tensor& parameter) {
@@ -113,19 +119,22 @@ bool has_other_post_accumulate_hooks(const at::Tensor& parameter) {
   return place != nullptr && *place && own_hook_of(parameter) == nullptr;
 }
 
+void PostAccumulateHook::leave() noexcept {
+  if (take_off_) std::exchange(take_off_, nullptr)();
+  if (on_ != nullptr) on_->remove(this);
+}
+
 #else
 
-bool PostAccumulateHook::attach_alone(const at::Tensor&, Body, std::function<void()>) { return false; }
+bool PostAccumulateHook::attach_alone(const at::Tensor&) { return false; }
 void PostAccumulateHook::detach(const at::Tensor&) noexcept { leave(); }
 bool PostAccumulateHook::is_on(const at::Tensor&) const { return static_cast<bool>(take_off_); }
 bool has_other_post_accumulate_hooks(const at::Tensor&) { return false; }
 
-#endif
-
 void PostAccumulateHook::leave() noexcept {
   if (take_off_) std::exchange(take_off_, nullptr)();
-  if (attached_) *attached_ = {};
-  attached_.reset();
 }
+
+#endif
 
 }  // namespace gradmon

@@ -9,6 +9,8 @@
 
 namespace gradmon {
 
+class OwnPostAccumulateHook;
+
 // Training thread, while no backward runs through the parameter; the body is called on any thread that runs a
 // backward, ahead of all post-hooks of the accumulator (DDP's).
 //
@@ -21,35 +23,34 @@ class PostAccumulateHook {
   // again, or null if the program has never had any: see WatchedParameter.
   using HookFirst = std::function<std::function<void()>(Body)>;
 
-  PostAccumulateHook() = default;
-  ~PostAccumulateHook() { leave(); }
+  // `lost` is called, once for each attach_alone(), when the tensor no longer has the hook, unless by
+  // detach(): other code has put a hook of its own in its place, or another tensor in that of this one.
+  // `lost` may attach again.
+  PostAccumulateHook(Body body, std::function<void()> lost);
+  ~PostAccumulateHook();
   PostAccumulateHook(const PostAccumulateHook&) = delete;
   PostAccumulateHook& operator=(const PostAccumulateHook&) = delete;
 
   // Makes it the first hook of this kind. False if the program has none in Python.
-  bool attach_before_others(const HookFirst& hook_first, Body body);
+  bool attach_before_others(const HookFirst& hook_first);
   // Makes it the only hook of this kind, but for gradmon's own. False with torch before 2.1, or if the
-  // parameter has one of other code. `lost` is called, once, when the tensor no longer has it, unless by
-  // detach(): other code has put a hook of its own in its place, or another tensor in that of this one.
-  // `lost` may attach again.
-  bool attach_alone(const at::Tensor& parameter, Body body, std::function<void()> lost);
+  // parameter has one of other code.
+  bool attach_alone(const at::Tensor& parameter);
   void detach(const at::Tensor& parameter) noexcept;
   // Whether it will be called.
   bool is_on(const at::Tensor& parameter) const;
 
  private:
   friend class OwnPostAccumulateHook;
-  struct Attached {
-    Body body;  // null: left
-    std::function<void()> lost;
-    const void* hook;  // on the tensor; null: there is none any more
-  };
 
   void leave() noexcept;
 
+  const Body body_;
+  const std::function<void()> lost_;
   std::function<void()> take_off_;  // null unless attached before others
-  // Null unless attached alone. The tensor shares it, and may outlive this: there it then does nothing.
-  std::shared_ptr<Attached> attached_;
+  // The tensor's, which calls this one; null unless attached alone. Clears this when it dies.
+  OwnPostAccumulateHook* on_ = nullptr;
+  std::unique_ptr<OwnPostAccumulateHook> spare_;  // for the next time, which then does not allocate
 };
 
 // Whether other code has post-accumulate hooks on the parameter (torch >= 2.1), which run ahead of the

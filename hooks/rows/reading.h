@@ -3,6 +3,7 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
+#include <c10/util/DimVector.h>
 
 #include <cstdint>
 #include <functional>
@@ -43,13 +44,13 @@ struct Reading {
   bool has_value = false;
   std::int64_t read_at = 0;  // reading_time() when read() began
   TensorStats stats;
-  double scale = 1;  // factor that the tensor contains; rows have the values without it
-  std::string why;   // why the tensor is not applicable; "": meta, undefined or without storage
-  std::vector<std::int64_t> sizes;
-  ScopeText scope;  // null: that of the row's target and kind
+  double scale = 1;      // factor that the tensor contains; rows have the values without it
+  c10::DimVector sizes;  // in place: most readings are of tensors that are not in the cache
+  ScopeText scope;       // null: that of the row's target and kind
   // Not null: a device is still computing `stats.values` (NaN until then), of the tensor as it was in
   // read(). RowWriter fetches the values of all rows; resolve_pending() waits for those of its readings.
   std::shared_ptr<const DeviceScalars> pending;
+  std::string why;  // why the tensor is not applicable; "": meta, undefined or without storage
 
   // Reads the tensor, or queues the reading on its device. If the tensor wraps another (DTensor), reads the
   // wrapped one. A tensor that torch cannot read (for example a nested tensor), or that is written during the

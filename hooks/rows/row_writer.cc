@@ -10,7 +10,7 @@
 
 namespace gradmon {
 
-std::string shape_text(const std::vector<std::int64_t>& sizes) {
+std::string shape_text(at::IntArrayRef sizes) {
   std::string text = "[";
   for (std::size_t i = 0; i < sizes.size(); ++i) text += (i == 0 ? "" : ", ") + std::to_string(sizes[i]);
   return text + "]";
@@ -197,7 +197,7 @@ void RowWriter::enqueue_record(const Record& record) {
   stream_.push(record);  // the queue counts what it drops
 }
 
-std::uint32_t RowWriter::shape_id(const std::vector<std::int64_t>& sizes) {
+std::uint32_t RowWriter::shape_id(const c10::DimVector& sizes) {
   const auto known = shapes_.find(sizes);
   if (known != shapes_.end()) return known->second;
   if (shapes_.size() >= kMostKnownShapes) shapes_.clear();

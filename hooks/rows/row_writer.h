@@ -22,7 +22,7 @@
 namespace gradmon {
 
 // The shape as torch prints it: "[16, 8]", "[4]", "[]".
-std::string shape_text(const std::vector<std::int64_t>& sizes);
+std::string shape_text(at::IntArrayRef sizes);
 
 // Identifies a row of the step.
 struct RowKey {
@@ -81,14 +81,14 @@ class RowWriter {
   void leave_out_late(const std::string& why);
   void push(const Record& record);
   void enqueue_record(const Record& record);
-  std::uint32_t shape_id(const std::vector<std::int64_t>& sizes);
+  std::uint32_t shape_id(const c10::DimVector& sizes);
 
   RecordStream& stream_;
   const Revision revision_;
   const ValueMask ops_;
   Step step_;
   const std::shared_ptr<MissingRows> missing_ = std::make_shared<MissingRows>();  // own synchronisation
-  std::map<std::vector<std::int64_t>, std::uint32_t> shapes_;
+  std::map<c10::DimVector, std::uint32_t> shapes_;
   std::vector<Record> held_;
   std::vector<LateRow> late_;
   std::vector<std::size_t> held_late_;  // indices in held_ of the rows in late_

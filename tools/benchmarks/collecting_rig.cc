@@ -16,7 +16,7 @@
 namespace gradmon {
 namespace {
 
-constexpr int kInterval = 2;
+constexpr int kInterval = 5;
 
 }  // namespace
 
@@ -55,7 +55,12 @@ CollectingRig::CollectingRig(const std::string& kinds, Step step, TimeBase spent
   monitor_.update(step_.optimizer);
   next_ = step_until(monitor_, "on", "");
   effective_ = monitor_.status().effective_step;
-  for (int i = 0; i < 4 || next_is_collected(); ++i) time_step();
+  for (int i = 0; i < 4 || !last_but_one_was_collected(); ++i) time_step();
+}
+
+bool CollectingRig::last_but_one_was_collected() const {
+  const std::int64_t since = next_ - 2 - effective_;
+  return since >= 0 && since % kInterval == 0;
 }
 
 double CollectingRig::time_step() {
@@ -70,13 +75,14 @@ CollectingRig::Added CollectingRig::measure(int rounds, const std::function<void
   Added added;
   for (int i = 0; i < rounds; ++i) {
     added.reads.push_back(seconds_of(read));
+    time_step();  // Not counted: `read` has filled the caches.
     const double before = time_step();
+    const double attaching = time_step();  // Ends with the boundary that begins the collected step.
     const double collected = time_step();
     const double after = time_step();
-    time_step();  // Collected but not counted, so that each round begins with a step that is not collected.
     added.idle.push_back(before);
     added.idle.push_back(after);
-    added.seconds.push_back(collected - (before + after) / 2);
+    added.seconds.push_back(attaching + collected - before - after);
   }
   return added;
 }

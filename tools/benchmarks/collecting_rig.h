@@ -37,8 +37,9 @@ class CollectingRig {
   CollectingRig(const std::string& kinds, Step step, TimeBase spent = TimeBase::wall);
 
   struct Added {
-    std::vector<double> seconds;  // of each collected step, minus the mean of its neighbours
-    std::vector<double> idle;     // seconds of each step that is not collected
+    std::vector<double> seconds;  // of each collected step and the one before it, at whose end it begins,
+                                  // minus the two steps beside these
+    std::vector<double> idle;     // seconds of each step beside these
     std::vector<double> reads;    // seconds of `read`
   };
   // `read`: the work to compare with; runs once per round, before the steps.
@@ -54,7 +55,7 @@ class CollectingRig {
 
  private:
   double time_step();
-  bool next_is_collected() const { return next_ >= effective_ && (next_ - effective_) % 2 == 0; }
+  bool last_but_one_was_collected() const;
 
   const ScratchJob job_;
   const Step step_;

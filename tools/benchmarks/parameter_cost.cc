@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <ATen/Parallel.h>
+#include <ATen/ops/cat.h>
+#include <ATen/ops/full.h>
 #include <ATen/ops/full_like.h>
 #include <torch/optim/adamw.h>
 
@@ -141,8 +143,12 @@ std::vector<Figure> per_tensor(Effort effort) {
   const int rounds = effort == Effort::quick ? 2 : 30;
   auto model = std::make_shared<torch::nn::Module>();
   for (int i = 0; i < parameters; ++i) model->register_parameter("p" + std::to_string(i), at::full({4}, 1.0));
-  CheapTraining training(model);
-  CollectingRig rig(kGradients, training.step(), TimeBase::thread);
+  RestingAdamW optimizer(model->parameters(), torch::optim::AdamWOptions(1e-3));
+  const auto backward = [&] {
+    optimizer.zero_grad();
+    at::cat(model->parameters()).sum().backward();
+  };
+  CollectingRig rig(kGradients, {*model, optimizer, backward}, TimeBase::thread);
   const auto added = rig.measure(rounds, [] {});
   const std::size_t records = 2 * static_cast<std::size_t>(parameters);
   rig.check(records * static_cast<std::size_t>(rounds));

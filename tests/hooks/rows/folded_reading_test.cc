@@ -30,7 +30,7 @@ TEST_CASE("folded readings have the numbers of the concatenated tensor") {
       folded({reading_of(a), Reading{}, reading_of(b), reading_of(at::empty({0})), reading_of(c)});
   const Reading one = reading_of(at::cat({a.flatten(), b, c}));
   REQUIRE(all.has_value);
-  CHECK(all.sizes == std::vector<std::int64_t>{1});
+  CHECK(all.sizes == c10::DimVector{1});
   CHECK(all.stats.dtype == DType::float64);
   for (std::size_t op = 0; op < kOps; ++op) {
     INFO(kStatistics[op].name);
