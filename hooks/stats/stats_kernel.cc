@@ -7,7 +7,6 @@
 #define HWY_TARGET_INCLUDE "hooks/stats/stats_kernel.cc"
 #include <hwy/foreach_target.h>  // must precede highway.h
 
-#include <hwy/cache_control.h>
 #include <hwy/highway.h>
 
 #include "hooks/device/zero_threshold.h"
@@ -19,7 +18,6 @@ namespace gradmon {
 namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-constexpr std::size_t kPrefetchBytes = 2048;
 // Maximum elements read before the lanes are added to PartialStats. If their sum is NaN, they are read again
 // from the cache to count the NaNs.
 constexpr std::size_t kBlock = std::size_t{1} << 14;
@@ -150,7 +148,6 @@ std::size_t narrow_block(const T* data, std::size_t count, double eps, PartialSt
   Extremes<F32> extremes;
   Sums sums;
   for (std::size_t i = 0; i < whole; i += turn) {
-    hwy::Prefetch(data + i + kPrefetchBytes / sizeof(T));
     const auto a = load(data + i);
     const auto b = load(data + i + lanes);
     extremes.take(a, b, threshold);
@@ -169,8 +166,6 @@ std::size_t double_block(const double* data, std::size_t count, double eps, Part
   Extremes<F64> extremes;
   Sums sums;
   for (std::size_t i = 0; i < whole; i += turn) {
-    hwy::Prefetch(data + i + kPrefetchBytes / sizeof(double));
-    hwy::Prefetch(data + i + 2 * lanes + kPrefetchBytes / sizeof(double));
     const auto a = load(data + i);
     const auto b = load(data + i + lanes);
     const auto c = load(data + i + 2 * lanes);
@@ -234,7 +229,6 @@ struct HalfExtremes {
     const auto magnitude = hn::Set(U16(), 0x7fff);
 #pragma GCC unroll 2
     for (std::size_t i = 0; i < count; i += 2 * hn::Lanes(U16())) {
-      hwy::Prefetch(data + i + kPrefetchBytes / sizeof(T));
       const Bits a = load_bits(data + i), b = load_bits(data + i + hn::Lanes(U16()));
       largest_signed = hn::Max(largest_signed, hn::Max(hn::BitCast(i16, a), hn::BitCast(i16, b)));
       largest = hn::Max(largest, hn::Max(a, b));
