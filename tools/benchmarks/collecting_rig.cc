@@ -3,6 +3,7 @@
 
 #include <ATen/Parallel.h>
 #include <benchmark/benchmark.h>
+#include <malloc.h>
 
 #include <algorithm>
 #include <chrono>
@@ -17,6 +18,14 @@ namespace gradmon {
 namespace {
 
 constexpr int kInterval = 5;
+
+// Otherwise glibc hands memory back and faults it in again, page by page, in some steps and not in others:
+// more than what is measured.
+void keep_freed_memory() {
+  constexpr int kMostMiB = 1024;
+  mallopt(M_TRIM_THRESHOLD, kMostMiB << 20);
+  mallopt(M_MMAP_THRESHOLD, 32 << 20);  // the most that glibc takes
+}
 
 }  // namespace
 
@@ -50,6 +59,7 @@ CollectingRig::CollectingRig(const std::string& kinds, Step step, TimeBase spent
       step_(std::move(step)),
       spent_(spent),
       monitor_(job_.config(), job_.options()) {
+  keep_freed_memory();
   step_.backward();  // creates the gradients; update() below creates the moments
   monitor_.watch(step_.model, step_.optimizer);
   monitor_.update(step_.optimizer);
