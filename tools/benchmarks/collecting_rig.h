@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The time that collecting adds to a training step: every second step is collected, and
+// The time that collecting adds to a training step: every fifth step is collected, and
 // compared with the steps before and after it.
 #pragma once
 

@@ -54,6 +54,7 @@ TEST_CASE("a quick run gives every promised figure as a finite number") {
                                        "state_overhead_512",
                                        "reading_ns",
                                        "activations_vs_read",
+                                       "activations_in_malloc_vs_read",
                                        "activations_overhead_2048",
                                        "activations_overhead_512",
                                        "communication_vs_read",
