@@ -202,7 +202,7 @@ void Hub::on_command(Peer peer, const Command& command) {
   if (lead_) return lead_->on_command(name_of(peer), command);
   if (relay_) return relay_->on_command(name_of(peer), command);
   CommandReply reply;
-  reply.outcome = CommandOutcome::failed;
+  reply.outcome = CommandOutcome::no_lead;
   reply.message = "no rank of this job has connected yet";
   static_cast<void>(server_->send(peer, encode(Frame(AddressedReply{command.request_id, reply}))));
 }

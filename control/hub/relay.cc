@@ -175,7 +175,7 @@ void Relay::pass_on(Bundle bundle) {
 void Relay::on_command(const std::string& peer, const Command& command) {
   if (!bus_ || (!reached_ && !trouble_.empty())) {
     CommandReply reply;
-    reply.outcome = CommandOutcome::failed;
+    reply.outcome = CommandOutcome::no_lead;
     reply.message = trouble_;
     return host_.answer(peer, encode(Frame(AddressedReply{command.request_id, reply})));
   }

@@ -48,7 +48,8 @@ struct Command {
 // The result of a command. The numbers are gradmonctl's exit codes.
 enum class CommandOutcome : std::uint8_t {
   done = 0,
-  failed = 1,  // rejected, superseded, static mode
+  failed = 1,   // rejected, superseded, static mode
+  no_lead = 4,  // this hub has no rank yet, or does not reach the lead hub: nobody has seen the command
   not_allowed = 5,
   invalid_config = 6,  // nothing was written
   incomplete = 7,      // done on some ranks only, or not in time

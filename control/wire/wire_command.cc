@@ -41,8 +41,9 @@ HistoryEntry read_entry(const wire::HistoryEntry& from) {
 
 // An outcome that this version does not know is a failure.
 CommandOutcome read_outcome(std::uint32_t from) {
-  for (const CommandOutcome known : {CommandOutcome::done, CommandOutcome::not_allowed,
-                                     CommandOutcome::invalid_config, CommandOutcome::incomplete}) {
+  for (const CommandOutcome known :
+       {CommandOutcome::done, CommandOutcome::no_lead, CommandOutcome::not_allowed,
+        CommandOutcome::invalid_config, CommandOutcome::incomplete}) {
     if (from == static_cast<std::uint32_t>(known)) return known;
   }
   return CommandOutcome::failed;

@@ -67,7 +67,7 @@ TEST_CASE("a client is answered without an introduction before and after the fir
   REQUIRE(hub.opened() == Opened::runs);
   HubPeer client(place);
   const CommandReply early = client.ask(CommandVerb::status);
-  CHECK(early.outcome == CommandOutcome::failed);
+  CHECK(early.outcome == CommandOutcome::no_lead);
   CHECK(early.message == "no rank of this job has connected yet");
   HubPeer rank(place);
   rank.join(place, 0, 1);
@@ -141,7 +141,7 @@ TEST_CASE("a rank of another launch is cut off") {
   rank.introduce(other, 0, 1);
   CHECK(rank.is_closed());
   HubPeer client(place);
-  CHECK(client.ask(CommandVerb::status).outcome == CommandOutcome::failed);
+  CHECK(client.ask(CommandVerb::status).outcome == CommandOutcome::no_lead);
 }
 
 TEST_CASE("a second process with the number of a connected rank is refused until that rank has gone") {
@@ -251,7 +251,7 @@ TEST_CASE("ranks that join before rank 0 are answered when it has joined") {
   rank1.introduce(place, 1, 2);
   rank1.send(Bundles{{"", {{1, 0}}, hello_of(place, 2, rank1.process_id)}});
   HubPeer client(place);
-  CHECK(client.ask(CommandVerb::status).outcome == CommandOutcome::failed);
+  CHECK(client.ask(CommandVerb::status).outcome == CommandOutcome::no_lead);
   HubPeer rank0(place);
   rank0.join(place, 0, 2);
   const auto welcome = rank1.hear<Welcome>();
@@ -440,7 +440,7 @@ TEST_CASE("a hub that has not found the lead hub tells its clients so") {
     reply = client.ask(CommandVerb::status);
     return reply.message == "the lead hub is not found yet";
   }));
-  CHECK(reply.outcome == CommandOutcome::failed);
+  CHECK(reply.outcome == CommandOutcome::no_lead);
 }
 
 TEST_CASE("invalid messages from the network are dropped and counted in the status") {

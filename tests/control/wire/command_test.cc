@@ -46,7 +46,7 @@ TEST_CASE("an unknown command is refused and an unknown outcome is decoded as fa
 
 TEST_CASE("a reply is decoded with all its fields") {
   CommandReply reply;
-  reply.outcome = CommandOutcome::incomplete;
+  reply.outcome = GENERATE(CommandOutcome::no_lead, CommandOutcome::incomplete);
   reply.message = "not in time";
   reply.revision = Revision{2};
   reply.settled = true;
@@ -65,7 +65,7 @@ TEST_CASE("a reply is decoded with all its fields") {
   const AddressedReply addressed = frame_round_trip(AddressedReply{"id", reply});
   const CommandReply& back = addressed.reply;
   CHECK(addressed.request_id == "id");
-  CHECK(back.outcome == CommandOutcome::incomplete);
+  CHECK(back.outcome == reply.outcome);
   CHECK(back.message == "not in time");
   CHECK(back.revision == Revision{2});
   CHECK(back.settled);

@@ -253,10 +253,7 @@ bool RandomFaults::wait_for_all_ranks() {
 // Repeats the command while a new hub answers that it has no rank or no lead hub yet.
 void RandomFaults::ask_until_accepted(Command command) {
   command.request_id = "change " + std::to_string(changes_) + " of launch " + std::to_string(launches_);
-  const auto accepted = [&] {
-    const std::string message = job_.ask(command).message;
-    return message != "no rank of this job has connected yet" && message != "the lead hub is not found yet";
-  };
+  const auto accepted = [&] { return job_.ask(command).outcome != CommandOutcome::no_lead; };
   if (!eventually(accepted, kTimeout)) note("no hub accepts the command");
 }
 

@@ -9,6 +9,7 @@
 #include "control/client/command_client.h"
 #include "tools/gradmonctl/ask/bounded_ask.h"
 #include "tools/gradmonctl/ask/find_keys.h"
+#include "tools/gradmonctl/ask/patient_ask.h"
 #include "tools/gradmonctl/show/printable.h"
 
 namespace gradmon {
@@ -25,9 +26,10 @@ tl::expected<AskJob, JobLookupError> connect(const JobSelector& selector) {
   if (!keys) return tl::make_unexpected(JobLookupError{kExitUsage, printable(keys.error())});
   try {
     const auto client = std::make_shared<CommandClient>(*endpoint, std::move(*keys));
-    return bounded_ask([client](const Command& command, std::chrono::milliseconds timeout) {
+    AskJob ask = [client](const Command& command, std::chrono::milliseconds timeout) {
       return client->ask(command, timeout);
-    });
+    };
+    return bounded_ask(patient_ask(std::move(ask), system_clock()));
   } catch (const std::runtime_error& error) {
     return tl::make_unexpected(JobLookupError{kExitUsage, error.what()});
   }
