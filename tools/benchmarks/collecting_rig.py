@@ -10,7 +10,7 @@ import torch
 
 import gradmon
 
-INTERVAL = 2  # collected steps alternate with others, so that noise hits both alike
+INTERVAL = 5  # a round of measure()
 OPS = ["norm", "min", "max", "mean", "nans", "zeros"]
 
 
@@ -21,8 +21,8 @@ def seconds_of(task: "Callable[[], object]") -> float:
 
 
 class CollectingRig:
-    """The time that collecting adds to a training step: every second step is collected,
-    and compared with the steps before and after it."""
+    """The time that collecting adds to a training step: every fifth step is collected. It and the one
+    before it, at whose end the hooks attach, are compared with the steps before and after these two."""
 
     def __init__(
         self, keys: "dict[str, Any]", model: torch.nn.Module, optimizer: Any, backward: "Callable[[], None]"
@@ -38,19 +38,21 @@ class CollectingRig:
         self.monitor.watch(model, optimizer)
         self._next = steps_until(self.monitor, "on")
         self._effective = self.monitor.status().effective_step
-        while self._next < self._effective + 4 or (self._next - self._effective) % INTERVAL == 0:
+        steps = 0
+        while steps < 4 or not self._last_but_one_was_collected():
             self._timed_step()
+            steps += 1
 
     def measure(self, rounds: int, read: "Callable[[], object]") -> "tuple[list[float], ...]":
-        """Three lists of seconds: each collected step minus the mean of its neighbours, each
-        neighbour, and each `read`, which runs once per round."""
+        """Three lists of seconds: each collected step and the one before it, minus the two steps beside
+        these; each step beside these; and each `read`, which runs once per round."""
         added, idle, reads = [], [], []
         for _ in range(rounds):
             reads.append(seconds_of(read))
-            before, collected, after = (self._timed_step() for _ in range(3))
-            self._timed_step()  # collected but not counted: a round begins with a step that is not collected
+            self._timed_step()  # not counted: `read` has filled the caches
+            before, attaching, collected, after = (self._timed_step() for _ in range(4))
             idle += [before, after]
-            added.append(collected - (before + after) / 2)
+            added.append(attaching + collected - before - after)
         return added, idle, reads
 
     def own_share(self) -> float:
@@ -71,6 +73,10 @@ class CollectingRig:
         if sum(len(path.read_text().splitlines()) - 1 for path in self.output.rglob("*.csv")) < rows:
             raise RuntimeError("too little was collected")
         self._scratch.cleanup()
+
+    def _last_but_one_was_collected(self) -> bool:
+        since = self._next - 2 - self._effective
+        return since >= 0 and since % INTERVAL == 0
 
     def _timed_step(self) -> float:
         self._next += 1
