@@ -30,9 +30,12 @@ struct Reading {
     gradmon::Row row;
     while (file.next(row)) {
       promise(row.line > last_line, "the lines of the rows ascend");
-      promise(row.place == rows, "the places of the rows are counted");
+      promise(row.place == (row.step == last_step ? last_place + 1 : 0),
+              "the places of the rows of a step are counted");
       promise(row.step >= 0, "a step is not negative");
       last_line = row.line;
+      last_step = row.step;
+      last_place = row.place;
       last_name = row.name;
       ++rows;
     }
@@ -41,6 +44,8 @@ struct Reading {
 
   std::uint64_t rows = 0;
   std::uint64_t last_line = 0;
+  std::int64_t last_step = -1;
+  std::uint64_t last_place = 0;
   std::uint64_t problem_count = 0;
   std::string last_name;
 };

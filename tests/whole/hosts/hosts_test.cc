@@ -3,6 +3,8 @@
 // by hand; switching while links go down; and which foreign peers get an answer.
 #include <signal.h>
 
+#include <algorithm>
+#include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <random>
@@ -43,17 +45,42 @@ bool skipped(int quick) {
 
 using Steps = std::map<std::int64_t, std::uint64_t>;  // revision by step
 
+Steps switches_in(const std::filesystem::path& directory) {
+  Steps switches;
+  std::ifstream in(directory / "switches.jsonl");
+  for (std::string line; std::getline(in, line);) {
+    const auto json = nlohmann::json::parse(line);
+    switches[json.at("step")] = json.at("revision");
+  }
+  return switches;
+}
+
+// Waits until every rank has noted the newest revision: it does so after the first rows.
+bool wait_until_noted(HostsJob& job, int world) {
+  const std::uint64_t newest = job.history().back().revision.value;
+  const auto has_noted = [&](int rank) {
+    const auto directories = run_directories(job.output_dir(rank));
+    return std::any_of(directories.begin(), directories.end(), [&](const auto& directory) {
+      if (directory.first != rank) return false;
+      const Steps switches = switches_in(directory.second);
+      return !switches.empty() && switches.rbegin()->second == newest;
+    });
+  };
+  return eventually(
+      [&] {
+        for (int rank = 0; rank < world; ++rank)
+          if (!has_noted(rank)) return false;
+        return true;
+      },
+      seconds(60));
+}
+
 // The steps of which a rank has rows, with the revision in force on the rank.
 Steps collected_by(const HostsJob& job, int rank) {
   Steps collected;
   for (const auto& [of, directory] : run_directories(job.output_dir(rank))) {
     if (of != rank) continue;
-    Steps switches;
-    std::ifstream in(directory / "switches.jsonl");
-    for (std::string line; std::getline(in, line);) {
-      const auto json = nlohmann::json::parse(line);
-      switches[json.at("step")] = json.at("revision");
-    }
+    const Steps switches = switches_in(directory);
     for (const auto& [step, rows] : rows_in_directory(directory, "grad_reduced")) {
       const auto after = switches.upper_bound(step);
       collected[step] = after == switches.begin() ? 0 : std::prev(after)->second;
@@ -62,7 +89,7 @@ Steps collected_by(const HostsJob& job, int rank) {
   return collected;
 }
 
-// A step that was collected under two revisions; "" if there is none.
+// A step that was collected under two revisions; "" if there is none. Call it after wait_until_noted().
 std::string revision_conflict(const HostsJob& job, int world) {
   Steps all;
   for (int rank = 0; rank < world; ++rank) {
@@ -289,6 +316,7 @@ TEST_CASE("the job agrees on changes again after the lead hub or another host's 
         job, "the job agrees on a change after the hub of host " + std::to_string(host) + " was killed",
         eventually([&] { return job.history().size() > changes && job.wait_until_agreed(); }, seconds(60)));
   }
+  require(job, "the ranks note the last change", wait_until_noted(job, 2));
   REQUIRE(revision_conflict(job, 2) == "");
 }
 
@@ -313,6 +341,7 @@ TEST_CASE("a rank whose link is down goes off by itself and rejoins when the lin
   network.bring_up(2);
   require(job, "all ranks agree again", job.wait_until_agreed());
   REQUIRE(job.history().back().cause == "resync");
+  require(job, "the ranks note the resync", wait_until_noted(job, 3));
   REQUIRE(revision_conflict(job, 3) == "");
 }
 
@@ -341,6 +370,7 @@ TEST_CASE("no step is collected under two revisions while links go down and up")
   require(job, "all ranks agree on the last change",
           eventually([&] { return job.history().size() > before && job.wait_until_agreed(); }, seconds(120)));
   require(job, "the last plan finishes", wait_until_finished(job));
+  require(job, "the ranks note the last plan", wait_until_noted(job, world));
   CAPTURE(job.logs());
   REQUIRE(revision_conflict(job, world) == "");
 }
