@@ -25,7 +25,7 @@ constexpr int kThreads = 2;
 constexpr const char* kActivations = R"("xy_distribution": true, "all_xy": true)";
 constexpr int kLinks = 24;
 
-// Where the chains' tensors lie. In the ordinary case glibc 2.36 puts each tensor of a collected step into
+// Where the chain's tensors lie. In the ordinary case glibc 2.36 puts each tensor of a collected step into
 // cold memory, because small objects that live on take the slivers beside its aligned pieces, and the step's
 // own computation takes twice as long: more than the readings do. In three places in turns, as with other
 // allocators, what collecting adds is its own work.

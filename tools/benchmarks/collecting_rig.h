@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The time that collecting adds to a training step: every fifth step is collected, and
-// compared with the steps before and after it.
+// The time that collecting adds to a training step: every fifth step is collected. It and the one before it,
+// at whose end the hooks attach, are compared with the steps before and after these two.
 #pragma once
 
 #include <gradmon/monitor.h>
