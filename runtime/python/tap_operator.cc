@@ -7,6 +7,7 @@
 
 #include <map>
 #include <mutex>
+#include <vector>
 
 #include "hooks/observe/forward_entry.h"
 
@@ -47,6 +48,16 @@ void tap(const at::Tensor& x, const at::Tensor& /*token*/, std::int64_t number) 
 
 void tap_nothing(const at::Tensor& /*x*/, const at::Tensor& /*token*/, std::int64_t /*number*/) {}
 
+// A compiler that makes CUDA graphs then calls it outside of them. Older versions of torch do not know it.
+template <typename Tag>
+auto tags_of_tap(int) -> decltype(std::vector<Tag>{Tag::cudagraph_unsafe}) {
+  return {Tag::cudagraph_unsafe};
+}
+template <typename Tag>
+std::vector<Tag> tags_of_tap(long) {
+  return {};
+}
+
 }  // namespace
 
 std::int64_t observation_number(const std::string& name, GradientMode gradients) {
@@ -64,7 +75,10 @@ void observe_now(const at::Tensor& x, const std::string& name) {
 
 }  // namespace gradmon
 
-TORCH_LIBRARY_FRAGMENT(gradmon, m) { m.def("tap(Tensor x, Tensor(a!) token, int number) -> ()"); }
+TORCH_LIBRARY_FRAGMENT(gradmon, m) {
+  const std::vector<at::Tag> tags = gradmon::tags_of_tap<at::Tag>(0);
+  m.def("tap(Tensor x, Tensor(a!) token, int number) -> ()", tags);
+}
 TORCH_LIBRARY_IMPL(gradmon, CompositeExplicitAutograd, m) { m.impl("tap", gradmon::tap); }
 TORCH_LIBRARY_IMPL(gradmon, Meta, m) { m.impl("tap", gradmon::tap_nothing); }
 TORCH_LIBRARY_IMPL(gradmon, Autograd, m) { m.impl("tap", torch::CppFunction::makeFallthrough()); }

@@ -265,6 +265,46 @@ def test_collective_calls_under_nccl(tmp_path: Path) -> None:
         assert near(row, gradients[step][lines.index(name.partition("@")[2])]), (name, step)
 
 
+class Observing(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.last = torch.nn.Linear(64, 128), torch.nn.Linear(128, 8)
+
+    def hidden(self, x: torch.Tensor) -> torch.Tensor:
+        return self.first(x).relu()
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.last(gradmon.observe(self.hidden(x), "hidden"))
+
+
+@pytest.mark.skipif(not hasattr(torch.Tag, "cudagraph_unsafe"), reason="this torch makes one graph or none")
+def test_a_tensor_within_a_forward_whose_graphs_the_compiler_makes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The forward stays a graph, as without observe(), and its replays have rows."""
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / "cache"))
+    torch._dynamo.utils.counters.clear()
+    torch.manual_seed(3)
+    model = Observing().cuda()
+    optimizer = sgd(model.parameters())
+    run = torch.compile(model, mode="reduce-overhead", fullgraph=True)
+    monitor = watched(tmp_path, run, optimizer, xy_distribution=True, all_xy=True)
+    hidden = []
+    for step in range(6):
+        optimizer.zero_grad()
+        hidden.append(model.hidden(batch(step)).detach())
+        with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profile:
+            run(batch(step)).pow(2).mean().backward()
+        optimizer.step()
+    monitor.stop()
+    counters = torch._dynamo.utils.counters["inductor"]
+    launches = sum(event.count for event in profile.key_averages() if "GraphLaunch" in event.key)
+    assert launches == 2 and counters["cudagraph_skips"] == 0, counters  # forward and backward
+    found = rows_of(tmp_path, "actv")
+    for step, tensor in enumerate(hidden):
+        assert near(found["hidden.output", step], tensor), step
+
+
 def test_graphed_callables(tmp_path: Path, warned: "Callable[[], int]") -> None:
     """The last one, because torch warns of what its own graphs hold; without activations, because torch
     refuses to graph a module that has hooks."""

@@ -106,6 +106,11 @@ def test_every_way_to_compile_is_seen(tmp_path: Path, how: str) -> None:
     assert len(rows_of(tmp_path, "actv")) == 10
 
 
+@pytest.mark.skipif(not hasattr(torch.Tag, "cudagraph_unsafe"), reason="this torch does not know the tag")
+def test_the_compiler_may_call_it_outside_of_cuda_graphs() -> None:
+    assert torch.Tag.cudagraph_unsafe in torch.ops.gradmon.tap.default.tags
+
+
 def test_it_returns_the_tensor_itself_and_needs_no_monitor() -> None:
     x = torch.ones(3)
     assert gradmon.observe(x, "x") is x

@@ -49,7 +49,8 @@ def observe(x: torch.Tensor, name: str) -> torch.Tensor:
     collected, it only looks at one flag. Raises nothing of its own; what is no tensor has no row. A name
     must not change from step to step: of more than 65,536, further ones have no rows. Any thread.
 
-    Within a CUDA graph (`mode="reduce-overhead"`) the operator runs at capture only.
+    With `mode="reduce-overhead"`, torch calls it outside of its CUDA graphs, so that replays have rows
+    (`torch._inductor.config.graph_partition`, torch 2.11); a torch that cannot makes no graph of the forward.
 
     Examples
     --------
