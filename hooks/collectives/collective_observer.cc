@@ -4,6 +4,7 @@
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 
 #include <algorithm>
+#include <atomic>
 #include <exception>
 #include <mutex>
 #include <utility>
@@ -32,6 +33,8 @@ Registry& registry() {
   return *only;
 }
 
+thread_local std::uint64_t coalescing = 0;  // the number of begin_coalescing(); 0: calls are sent at once
+
 struct CallScopes : at::ObserverContext {
   std::vector<std::shared_ptr<CollectiveListener>> listeners;  // must outlive their scopes
   std::vector<std::unique_ptr<CollectiveListener::CallScope>> scopes;
@@ -57,7 +60,8 @@ std::unique_ptr<at::ObserverContext> on_start(const at::RecordFunction& function
   auto context = std::make_unique<CallScopes>();
   context->listeners = registry().snapshot();
   guarded(*context, [&] {
-    const CollectiveCall call = collective_call(function.name(), function.inputs());
+    CollectiveCall call = collective_call(function.name(), function.inputs());
+    call.coalesced = coalescing;
     for (const auto& listener : context->listeners) {
       if (auto scope = listener->on_call(call)) context->scopes.push_back(std::move(scope));
     }
@@ -96,6 +100,21 @@ CollectiveObserver::CollectiveObserver(std::shared_ptr<CollectiveListener> liste
     registry().listeners.push_back(listener_);
   }
   callback().add_user();
+}
+
+std::uint64_t begin_coalescing() noexcept {
+  static std::atomic<std::uint64_t> last{0};
+  return coalescing = ++last;
+}
+
+std::uint64_t end_coalescing() noexcept { return std::exchange(coalescing, 0); }
+
+void coalesced_calls_are_over(std::uint64_t number) noexcept {
+  CallScopes context;
+  guarded(context, [&] {
+    context.listeners = registry().snapshot();
+    for (const auto& listener : context.listeners) listener->on_coalesced(number);
+  });
 }
 
 CollectiveObserver::~CollectiveObserver() {

@@ -3,6 +3,7 @@
 // DDP.
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <string_view>
 
@@ -27,6 +28,8 @@ class CollectiveListener {
   virtual ~CollectiveListener() = default;
   // Before the call. Null: the listener does not want to know when the call returns.
   virtual std::unique_ptr<CallScope> on_call(CollectiveCall call) = 0;
+  // The outputs of all calls with this number (CollectiveCall::coalesced) can be read on the current stream.
+  virtual void on_coalesced(std::uint64_t number) = 0;
   // The arguments of a call could not be read, or a listener threw. Some listeners may miss this call.
   virtual void on_failure(std::string_view cause) noexcept = 0;
 };
@@ -44,5 +47,12 @@ class CollectiveObserver {
  private:
   const std::shared_ptr<CollectiveListener> listener_;
 };
+
+// Around calls of this thread that are sent together (NCCL: ProcessGroup::startCoalescing()), of which c10d's
+// operators say nothing. The number that both return, never 0, is passed to coalesced_calls_are_over().
+std::uint64_t begin_coalescing() noexcept;
+std::uint64_t end_coalescing() noexcept;
+// Any thread, while the current stream follows those calls.
+void coalesced_calls_are_over(std::uint64_t number) noexcept;
 
 }  // namespace gradmon

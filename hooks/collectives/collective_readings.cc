@@ -95,11 +95,14 @@ void CollectiveReadings::open() {
 void CollectiveReadings::close() noexcept {
   fuse_.guard("a collective call", [&] { check_finished_calls(); });
   std::vector<std::shared_ptr<Outputs>> incomplete;  // released without the lock
+  decltype(coalesced_) not_over;
   std::unique_lock lock(mutex_);
   unread_.wait(lock, [&] { return reading_ == 0; });
   open_ = false;
   incomplete.swap(without_future_);
+  not_over.swap(coalesced_);
   collected_.late += incomplete.size();
+  for (const auto& [number, calls] : not_over) collected_.late += calls.size();
   lock.unlock();
 }
 
@@ -136,6 +139,7 @@ std::unique_ptr<CollectiveListener::CallScope> CollectiveReadings::begin(Collect
   outputs->place = site.place;
   outputs->vpp_stage = site.vpp_stage;
   outputs->synchronous = call.synchronous;
+  outputs->coalesced = call.coalesced;
   if (settings_.inputs) store(*outputs, "pre", read(call.inputs, call.op));
   if (call.outputs.empty()) return nullptr;
   outputs->tensors = std::move(call.outputs);
@@ -150,13 +154,8 @@ void CollectiveReadings::note_logged(const std::string& line) {
 
 void CollectiveReadings::launched(const std::shared_ptr<Outputs>& outputs,
                                   const c10::intrusive_ptr<c10d::Work>& work) {
-  if (!work && !outputs->synchronous) {
-    const std::lock_guard lock(mutex_);
-    ++collected_.without_work;
-    return;
-  }
   outputs->versions = versions_of(outputs->tensors);  // a backend without futures does not change them
-  if (!work) return completed(*outputs, Completion::done);
+  if (!work) return launched_without_work(outputs);
   const std::type_index sort(typeid(*work));
   {
     const std::lock_guard lock(mutex_);
@@ -174,6 +173,29 @@ void CollectiveReadings::launched(const std::shared_ptr<Outputs>& outputs,
   without_future_.push_back(outputs);
 }
 
+void CollectiveReadings::launched_without_work(const std::shared_ptr<Outputs>& outputs) {
+  if (outputs->coalesced == 0 && outputs->synchronous) return completed(*outputs, Completion::done);
+  const std::lock_guard lock(mutex_);
+  if (outputs->coalesced == 0) {
+    ++collected_.without_work;
+  } else if (!too_late(*outputs)) {
+    coalesced_[outputs->coalesced].push_back(outputs);
+  }
+}
+
+void CollectiveReadings::on_coalesced(std::uint64_t number) {
+  std::vector<std::shared_ptr<Outputs>> calls;
+  {
+    const std::lock_guard lock(mutex_);
+    const auto found = coalesced_.find(number);
+    if (found == coalesced_.end()) return;
+    calls = std::move(found->second);
+    coalesced_.erase(found);
+  }
+  for (const auto& outputs : calls)
+    fuse_.guard(outputs->op, [&] { over_on_current_stream(*outputs, Completion::done); });
+}
+
 void CollectiveReadings::count_failed() {
   const std::lock_guard lock(mutex_);
   ++collected_.failed;
@@ -188,14 +210,16 @@ bool CollectiveReadings::add_callback(const std::shared_ptr<Outputs>& outputs, c
   if (!future) return false;
   future->addCallback([self = shared_from_this(), outputs](c10::ivalue::Future& completed) {
     const auto completion = completed.hasError() ? Completion::failed : Completion::done;
-    self->fuse_.guard(outputs->op, [&] {
-      outputs->versions = versions_of(outputs->tensors);
-      keep_until_read(outputs->tensors);
-      self->completed(*outputs, completion);
-    });
+    self->fuse_.guard(outputs->op, [&] { self->over_on_current_stream(*outputs, completion); });
     outputs->tensors.clear();
   });
   return true;
+}
+
+void CollectiveReadings::over_on_current_stream(Outputs& outputs, Completion completion) {
+  outputs.versions = versions_of(outputs.tensors);
+  keep_until_read(outputs.tensors);
+  completed(outputs, completion);
 }
 
 void CollectiveReadings::completed(Outputs& outputs, Completion completion) {

@@ -40,17 +40,18 @@ struct CollectiveStep {
   std::vector<std::string> log;     // log_only: one line for each different call not logged before
   std::uint64_t late = 0;           // completed after the step, or never: no values
   std::uint64_t failed = 0;         // the call threw, or its work failed
-  std::uint64_t without_work = 0;   // sent together with others later, so that nothing tells when it is over
+  std::uint64_t without_work = 0;   // nothing tells when it is over
   std::uint64_t changed = 0;        // outputs were written before or while they were read: no values
 };
 
 // Any thread. Every work in progress keeps it alive, so that the work may complete after the hooks are
 // gone. Inputs are read before the call, on the calling thread. Outputs of a synchronous call without a work
-// (NCCL's, torch >= 2.8) are read when it returns, on the current stream. Others are read in a callback of
-// the work's future, on the thread that completes the work (with Gloo, the caller's wait() then includes the
-// reading). Work without a future (Gloo's send and recv) is polled when the next call is made and when the
-// step closes. Output tensors are held until the work completes; without a future at most until the end of
-// the step.
+// (NCCL's, torch >= 2.8) are read when it returns, on the current stream; those of coalesced calls without a
+// work when all of them are over, and are held until then, or until the step ends. Others are read in a
+// callback of the work's future, on the thread that completes the work (with Gloo, the caller's wait() then
+// includes the reading). Work without a future (Gloo's send and recv) is polled when the next call is made
+// and when the step closes. Output tensors are held until the work completes; without a future at most until
+// the end of the step.
 class CollectiveReadings : public CollectiveListener,
                            public std::enable_shared_from_this<CollectiveReadings> {
  public:
@@ -62,6 +63,7 @@ class CollectiveReadings : public CollectiveListener,
   ~CollectiveReadings() override;
 
   std::unique_ptr<CallScope> on_call(CollectiveCall call) override;
+  void on_coalesced(std::uint64_t number) override;
   void on_failure(std::string_view cause) noexcept override { fuse_.trip("a collective call", cause); }
 
   // Training thread. open(): calls from now on belong to a new step. close(): calls from now on belong to
@@ -82,7 +84,8 @@ class CollectiveReadings : public CollectiveListener,
     std::uint64_t step = 0;
     std::string op, place;
     int vpp_stage = 0;
-    bool synchronous = false;  // CollectiveCall::synchronous
+    bool synchronous = false;     // CollectiveCall::synchronous
+    std::uint64_t coalesced = 0;  // CollectiveCall::coalesced
     std::vector<at::Tensor> tensors;
     std::vector<std::uint32_t> versions;  // after the work completed; without a future, after the call
     c10::intrusive_ptr<c10d::Work> work;  // set only if it has no future
@@ -94,8 +97,10 @@ class CollectiveReadings : public CollectiveListener,
   std::unique_ptr<CallScope> begin(CollectiveCall call);
   void note_logged(const std::string& line);  // with mutex_ held
   void launched(const std::shared_ptr<Outputs>& outputs, const c10::intrusive_ptr<c10d::Work>& work);
+  void launched_without_work(const std::shared_ptr<Outputs>& outputs);
   void count_failed();
   bool add_callback(const std::shared_ptr<Outputs>& outputs, c10d::Work& work);
+  void over_on_current_stream(Outputs& outputs, Completion completion);
   void completed(Outputs& outputs, Completion completion);
   void read_outputs(const Outputs& outputs);
   void check_finished_calls();
@@ -121,6 +126,7 @@ class CollectiveReadings : public CollectiveListener,
   std::map<std::pair<int, std::string>, std::size_t> row_of_;  // chunk and name to index in collected_.rows
   std::set<std::string> logged_;
   std::vector<std::shared_ptr<Outputs>> without_future_;
+  std::map<std::uint64_t, std::vector<std::shared_ptr<Outputs>>> coalesced_;  // by Outputs::coalesced
   std::set<std::type_index> futureless_;  // types of work that have no future
 };
 

@@ -46,8 +46,6 @@ bool is_class(const c10::IValue& value, const char* name) {
   return qualified && qualified->name() == name;
 }
 
-bool is_coalesced(std::string_view op) { return op.find("coalesced") != std::string_view::npos; }
-
 void flatten(const c10::IValue& value, std::vector<at::Tensor>& into) {
   if (value.isTensor()) {
     into.push_back(value.toTensor());
@@ -98,8 +96,7 @@ CollectiveCall collective_call(const char* name, c10::ArrayRef<const c10::IValue
   std::optional<std::int64_t> first_number;
   for (const c10::IValue& argument : arguments) {
     if (carries_tensors(argument)) tensors.push_back(&argument);
-    // The one of this type is async_op. A coalesced call may be sent with others, later.
-    if (argument.isBool()) call.synchronous = !argument.toBool() && !is_coalesced(call.op);
+    if (argument.isBool()) call.synchronous = !argument.toBool();  // the one of this type is async_op
     if (argument.isInt() && !first_number) first_number = argument.toInt();
     if (is_class(argument, "ProcessGroup")) describe(*argument.toCustomClass<c10d::ProcessGroup>(), call);
   }

@@ -5,6 +5,7 @@
 #include <ATen/core/Tensor.h>
 #include <ATen/core/ivalue.h>
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -26,6 +27,8 @@ struct CollectiveCall {
   // The caller asks for no work: what comes next on the current stream finds the outputs written (torch
   // >= 2.8).
   bool synchronous = false;
+  // begin_coalescing()'s number, if the call is sent together with others, later; 0: it is sent at once.
+  std::uint64_t coalesced = 0;
 };
 
 // Whether an operator's name, such as "c10d::allreduce_", belongs to c10d.

@@ -189,4 +189,8 @@ WatchedModel described_model(const py::handle& model, const py::handle& listed, 
   return chunk;
 }
 
+bool is_split(const at::Tensor& parameter) {
+  return py::bool_(py::getattr(py::cast(parameter), "tensor_model_parallel", py::bool_(false)));
+}
+
 }  // namespace gradmon

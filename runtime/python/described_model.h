@@ -20,4 +20,7 @@ inline const void* identity_of(const pybind11::handle& module) { return module.p
 WatchedModel described_model(const pybind11::handle& model, const pybind11::handle& listed,
                              const pybind11::handle& plain_scope, UnreducedSource source);
 
+// Whether the parameter is split over the tensor parallel group: Megatron marks it so. With the GIL.
+bool is_split(const at::Tensor& parameter);
+
 }  // namespace gradmon

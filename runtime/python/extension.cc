@@ -19,6 +19,7 @@
 
 #include "control/log.h"
 #include "control/vocabulary.h"
+#include "hooks/collectives/collective_observer.h"
 #include "runtime/job/environment.h"
 #include "runtime/job/launch_id.h"
 #include "runtime/monitor_binding.h"
@@ -52,11 +53,6 @@ Kind tapped_kind(const std::string& name) {
     known += std::string(i == 0 ? "" : ", ") + kKindNames[i];
   }
   throw std::invalid_argument("kind \"" + name + "\", expected one of " + known);
-}
-
-// Whether the parameter is split over the tensor parallel group: Megatron marks it so. With the GIL.
-bool is_split(const at::Tensor& parameter) {
-  return py::bool_(py::getattr(py::cast(parameter), "tensor_model_parallel", py::bool_(false)));
 }
 
 // How the statistic of several parts follows from theirs; None: it does not. See gradmon/sharded/joining.py.
@@ -453,6 +449,9 @@ PYBIND11_MODULE(_gradmon, m) {
     return observation_number(name, GradientMode(gradients));
   });
   m.def("observe", &observe_now);
+  m.def("begin_coalescing", &begin_coalescing);
+  m.def("end_coalescing", &end_coalescing);
+  m.def("coalesced_calls_are_over", &coalesced_calls_are_over, py::call_guard<py::gil_scoped_release>());
   define_metric(m);
   define_alert(m);
   define_status(m);

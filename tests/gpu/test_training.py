@@ -265,6 +265,49 @@ def test_collective_calls_under_nccl(tmp_path: Path) -> None:
         assert near(row, gradients[step][lines.index(name.partition("@")[2])]), (name, step)
 
 
+def test_calls_that_nccl_sends_together(tmp_path: Path) -> None:
+    """What each has received is read once the program has waited for all of them."""
+    import torch.distributed as dist
+    from torch.distributed.distributed_c10d import _coalescing_manager
+
+    store = dist.FileStore(str(tmp_path / "store"), 1)
+    dist.init_process_group("nccl", store=store, rank=0, world_size=1)
+    device = torch.device("cuda", 0)
+    try:
+        model = make_model()
+        optimizer = sgd(model.parameters())
+        monitor = watched(tmp_path, model, optimizer, cc_distribution={"enable": True})
+        for step in range(3):
+            optimizer.zero_grad()
+            model(batch(step)).pow(2).mean().backward()
+            received = torch.zeros_like(batch(step))
+            torch.cuda._sleep(50_000_000)
+            sent = batch(step)
+            works = dist.batch_isend_irecv(
+                [dist.P2POp(dist.isend, sent, 0), dist.P2POp(dist.irecv, received, 0)]
+            )
+            for work in works:
+                work.wait()
+            with _coalescing_manager(None, device):
+                dist.broadcast(model[0].weight.grad, 0)
+                dist.broadcast(model[2].weight.grad, 0)
+            with _coalescing_manager(None, device, async_ops=True) as coalesced:
+                dist.all_to_all_single(received, sent, async_op=True)
+            coalesced.wait()
+            optimizer.step()
+        monitor.stop()
+        assert torch.equal(received, sent)
+    finally:
+        dist.destroy_process_group()
+    found = rows_of(tmp_path, "other")
+    calls = sorted({name.partition("@")[0] for name, _ in found})
+    assert calls == ["all_to_all_single.post_0", "broadcast.post_0", "recv.post_0"]
+    assert len(found) == 4 * 3, found.keys()
+    for (name, step), row in found.items():
+        if not name.startswith("broadcast"):
+            assert near(row, batch(step)), (name, step)
+
+
 class Observing(torch.nn.Module):
     def __init__(self) -> None:
         super().__init__()

@@ -13,6 +13,7 @@ from typing import Any, Callable, Iterator, Optional, Sequence
 import torch
 
 from gradmon import _gradmon
+from gradmon._coalesced_calls import CoalescedCalls
 from gradmon._idle_optimizers import IdleOptimizers
 from gradmon._launch_nonce import LaunchNonce
 from gradmon._model_parts import ModelParts
@@ -45,6 +46,7 @@ class TrainingSteps:
         "ended_by_optimizer",
         "_modules",
         "_units",
+        "_coalesced",
         "_models",
         "_optimizers",
         "_rounds",
@@ -86,6 +88,7 @@ class TrainingSteps:
         self.ended_by_optimizer = False  # an optimizer or the scaler has ended a step
         self._modules = ModuleHooks()
         self._units = UnitHooks(core)
+        self._coalesced = CoalescedCalls()
         self._models: list[ModelParts] = []
         self._optimizers: list[OptimizerSteps] = []
         self._rounds = OptimizerRounds()
@@ -173,6 +176,7 @@ class TrainingSteps:
         self._modules.watch(())
         self._units.set(False)
         self._units.watch(())
+        self._coalesced.set(False)
         self._models.clear()
         for optimizer in self._optimizers:
             optimizer.remove()
@@ -193,6 +197,7 @@ class TrainingSteps:
     def __del__(self) -> None:
         self._modules.set(False)
         self._units.set(False)
+        self._coalesced.set(False)
 
     def _stop_replaced(self, model: Any, optimizer: Any) -> None:
         """Stops an earlier TrainingSteps of the same rank that has the same output directory, model or
@@ -394,6 +399,7 @@ class TrainingSteps:
         self.step_flags = flags = flags & ~_gradmon.CHECK_MODELS
         self._modules.set(bool(flags & _gradmon.WATCHES_FORWARDS))
         self._units.set(bool(flags & _COLLECTS))
+        self._coalesced.set(bool(flags & _COLLECTS))
 
 
 _alive: "weakref.WeakSet[TrainingSteps]" = weakref.WeakSet()

@@ -7,6 +7,7 @@
 
 #include <chrono>
 #include <future>
+#include <thread>
 
 #include "control/debian_version.h"
 #include GRADMON_CATCH_HEADER
@@ -135,8 +136,51 @@ TEST_CASE("outputs of a synchronous call without a work are read when it returns
   CHECK(step.failed + step.late + step.changed == 0);
 }
 
-// As a call among others that are sent together later: nothing is there yet.
-TEST_CASE("a call without a work that is not synchronous has no row") {
+// As NCCL's between ProcessGroup::startCoalescing() and endCoalescing(): nothing is there yet.
+TEST_CASE("outputs of coalesced calls are read when all of them are over") {
+  ReadingsFixture fixture;
+  const at::Tensor one = at::ones({4}), other = at::ones({4});
+  for (const at::Tensor& tensor : {one, other})
+    fixture.readings->on_call({"broadcast", "nccl", 2, 0, {tensor}, {tensor}, true, 5})->on_return({});
+  fixture.readings->on_coalesced(4);
+  one.data_ptr<float>()[0] = 7;
+  fixture.readings->on_coalesced(5);
+  fixture.readings->on_coalesced(5);
+  CHECK(one.use_count() == 1);
+  const CollectiveStep step = fixture.end();
+  REQUIRE(step.rows.size() == 1);
+  REQUIRE(step.rows[0].readings.size() == 2);
+  CHECK(norm_of(step.rows[0].readings[0]) == std::sqrt(52.0));
+  CHECK(norm_of(step.rows[0].readings[1]) == 2);
+  CHECK(step.failed + step.late + step.changed + step.without_work == 0);
+}
+
+TEST_CASE("coalesced calls that are not over when their step ends are late, and keep no tensor") {
+  ReadingsFixture fixture;
+  const at::Tensor tensor = at::ones({4});
+  fixture.readings->on_call({"recv", "nccl", 2, 0, {}, {tensor}, false, 5})->on_return({});
+  CollectiveStep step = fixture.end();
+  CHECK(step.late == 1);
+  CHECK(tensor.use_count() == 1);
+  fixture.readings->open();
+  fixture.readings->on_coalesced(5);
+  CHECK(fixture.end().rows.empty());
+}
+
+TEST_CASE("calls of one thread between begin_coalescing and end_coalescing have its number") {
+  ReadingsFixture fixture;
+  const CollectiveObserver observer(fixture.readings);
+  const std::uint64_t first = begin_coalescing();
+  CHECK(end_coalescing() == first);
+  CHECK(end_coalescing() == 0);
+  CHECK(begin_coalescing() > first);
+  std::thread([] { CHECK(end_coalescing() == 0); }).join();
+  CHECK(end_coalescing() > first);
+  coalesced_calls_are_over(first);
+  CHECK(fixture.end().late == 0);
+}
+
+TEST_CASE("a call without a work that is neither synchronous nor coalesced has no row") {
   ReadingsFixture fixture;
   fixture.readings->on_call({"recv", "nccl", 2, 0, {}, {at::ones({4})}})->on_return({});
   const CollectiveStep step = fixture.end();
