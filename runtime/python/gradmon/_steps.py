@@ -13,7 +13,6 @@ from typing import Any, Callable, Iterator, Optional, Sequence
 import torch
 
 from gradmon import _gradmon
-from gradmon._coalesced_calls import CoalescedCalls
 from gradmon._idle_optimizers import IdleOptimizers
 from gradmon._launch_nonce import LaunchNonce
 from gradmon._model_parts import ModelParts
@@ -21,6 +20,7 @@ from gradmon._module_hooks import ModuleHooks
 from gradmon._optimizer_rounds import OptimizerRounds, has, parameters_of, with_parameter_groups
 from gradmon._optimizer_steps import OptimizerSteps
 from gradmon._scaler_updates import ScalerUpdates, left_out_by_scaler, remaining_scale
+from gradmon.communication.coalesced_calls import CoalescedCalls
 from gradmon.compiled.regions import sentences_of_unseen
 from gradmon.loops.optimizer_step_hooks import hooked_or_replaced
 from gradmon.sharded.listing import Listing, listing_of

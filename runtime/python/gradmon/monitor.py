@@ -11,9 +11,9 @@ import torch
 
 from gradmon import _gradmon
 from gradmon._launch_nonce import launch_nonce
-from gradmon._process_groups import ranks_of, replica_ranks, shards_its_state, with_process_group
 from gradmon._scaler_updates import is_captured
 from gradmon._steps import INVALID_ARGUMENT, TrainingSteps, after_signal, seconds_of
+from gradmon.communication.process_groups import ranks_of, replica_ranks, shards_its_state, with_process_group
 from gradmon.sharded.listing import Listing, listing_of
 from gradmon.taps.tapping import Tapping
 

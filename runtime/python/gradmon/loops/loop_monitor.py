@@ -5,7 +5,7 @@ import os
 from typing import Any, Optional, Sequence, Union
 
 from gradmon import _gradmon
-from gradmon._process_groups import replica_ranks
+from gradmon.communication.process_groups import replica_ranks
 from gradmon.loops.wrappers import inner_model, inner_optimizer, refusal, replicating
 from gradmon.monitor import Monitor
 
