@@ -33,7 +33,14 @@ Registry& registry() {
   return *only;
 }
 
+std::atomic<int> observers{0};
+std::atomic<std::uint64_t> last_coalescing{0};
 thread_local std::uint64_t coalescing = 0;  // the number of begin_coalescing(); 0: calls are sent at once
+
+bool is_on_cpu(const CollectiveCall& call) {
+  return std::any_of(call.outputs.begin(), call.outputs.end(),
+                     [](const at::Tensor& output) { return output.defined() && output.is_cpu(); });
+}
 
 struct CallScopes : at::ObserverContext {
   std::vector<std::shared_ptr<CollectiveListener>> listeners;  // must outlive their scopes
@@ -61,7 +68,7 @@ std::unique_ptr<at::ObserverContext> on_start(const at::RecordFunction& function
   context->listeners = registry().snapshot();
   guarded(*context, [&] {
     CollectiveCall call = collective_call(function.name(), function.inputs());
-    call.coalesced = coalescing;
+    if (!is_on_cpu(call)) call.coalesced = coalescing;
     for (const auto& listener : context->listeners) {
       if (auto scope = listener->on_call(call)) context->scopes.push_back(std::move(scope));
     }
@@ -100,24 +107,27 @@ CollectiveObserver::CollectiveObserver(std::shared_ptr<CollectiveListener> liste
     registry().listeners.push_back(listener_);
   }
   callback().add_user();
+  ++observers;
 }
 
-std::uint64_t begin_coalescing() noexcept {
-  static std::atomic<std::uint64_t> last{0};
-  return coalescing = ++last;
-}
+bool collectives_are_observed() noexcept { return observers > 0; }
+
+std::uint64_t begin_coalescing() noexcept { return coalescing = ++last_coalescing; }
 
 std::uint64_t end_coalescing() noexcept { return std::exchange(coalescing, 0); }
 
-void coalesced_calls_are_over(std::uint64_t number) noexcept {
+std::uint64_t coalescings() noexcept { return last_coalescing; }
+
+void coalesced_calls_are_over(std::uint64_t number, CoalescedWork work) noexcept {
   CallScopes context;
   guarded(context, [&] {
     context.listeners = registry().snapshot();
-    for (const auto& listener : context.listeners) listener->on_coalesced(number);
+    for (const auto& listener : context.listeners) listener->on_coalesced(number, work);
   });
 }
 
 CollectiveObserver::~CollectiveObserver() {
+  --observers;
   callback().remove_user();
   const std::lock_guard lock(registry().mutex);
   auto& listeners = registry().listeners;

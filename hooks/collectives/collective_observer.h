@@ -11,6 +11,10 @@
 
 namespace gradmon {
 
+// What tells that coalesced calls are over: a work of all of them, for which the program has waited. Or none:
+// the current stream runs those of them that are synchronous.
+enum class CoalescedWork : std::uint8_t { none, waited_for };
+
 // Called on the thread that makes the collective call, possibly on several threads at once. An exception
 // is passed to on_failure().
 class CollectiveListener {
@@ -28,8 +32,8 @@ class CollectiveListener {
   virtual ~CollectiveListener() = default;
   // Before the call. Null: the listener does not want to know when the call returns.
   virtual std::unique_ptr<CallScope> on_call(CollectiveCall call) = 0;
-  // The outputs of all calls with this number (CollectiveCall::coalesced) can be read on the current stream.
-  virtual void on_coalesced(std::uint64_t number) = 0;
+  // The calls with this number (CollectiveCall::coalesced) can be read on the current stream.
+  virtual void on_coalesced(std::uint64_t number, CoalescedWork work) = 0;
   // The arguments of a call could not be read, or a listener threw. Some listeners may miss this call.
   virtual void on_failure(std::string_view cause) noexcept = 0;
 };
@@ -48,11 +52,16 @@ class CollectiveObserver {
   const std::shared_ptr<CollectiveListener> listener_;
 };
 
-// Around calls of this thread that are sent together (NCCL: ProcessGroup::startCoalescing()), of which c10d's
-// operators say nothing. The number that both return, never 0, is passed to coalesced_calls_are_over().
+// Whether there is an observer. Any thread.
+bool collectives_are_observed() noexcept;
+
+// After ProcessGroup::startCoalescing() and before endCoalescing() (NCCL), of which c10d's operators say
+// nothing: what this thread calls in between, on other devices than the CPU, is sent at the end. Both return
+// the number of those calls; 0: nothing has begun. A beginning within another ends that one.
 std::uint64_t begin_coalescing() noexcept;
 std::uint64_t end_coalescing() noexcept;
+std::uint64_t coalescings() noexcept;  // the last number of the process
 // Any thread, while the current stream follows those calls.
-void coalesced_calls_are_over(std::uint64_t number) noexcept;
+void coalesced_calls_are_over(std::uint64_t number, CoalescedWork work) noexcept;
 
 }  // namespace gradmon

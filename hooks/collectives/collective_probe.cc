@@ -73,7 +73,7 @@ void CollectiveProbe::write_rows(RowWriter& rows) {
   }
   count(rows, step.late, "did not complete within its step");
   count(rows, step.failed, "failed");
-  count(rows, step.without_work, "has no work that tells when it is over");
+  count(rows, step.untold, "nothing has told within its step that it was over");
   count(rows, step.changed, "its outputs were overwritten before or while they were read");
 }
 

@@ -88,6 +88,7 @@ void CollectiveReadings::open() {
   const std::lock_guard lock(mutex_);
   open_ = true;
   ++step_;
+  first_coalesced_ = coalescings() + 1;
   collected_.rows.clear();
   row_of_.clear();
 }
@@ -102,7 +103,7 @@ void CollectiveReadings::close() noexcept {
   incomplete.swap(without_future_);
   not_over.swap(coalesced_);
   collected_.late += incomplete.size();
-  for (const auto& [number, calls] : not_over) collected_.late += calls.size();
+  for (const auto& [number, calls] : not_over) collected_.untold += calls.size();
   lock.unlock();
 }
 
@@ -154,8 +155,15 @@ void CollectiveReadings::note_logged(const std::string& line) {
 
 void CollectiveReadings::launched(const std::shared_ptr<Outputs>& outputs,
                                   const c10::intrusive_ptr<c10d::Work>& work) {
+  outputs->has_work = work.defined();
+  if (outputs->coalesced != 0) return launched_with_others(outputs);
+  if (!work && !outputs->synchronous) {
+    const std::lock_guard lock(mutex_);
+    ++collected_.untold;
+    return;
+  }
   outputs->versions = versions_of(outputs->tensors);  // a backend without futures does not change them
-  if (!work) return launched_without_work(outputs);
+  if (!work) return completed(*outputs, Completion::done);
   const std::type_index sort(typeid(*work));
   {
     const std::lock_guard lock(mutex_);
@@ -173,17 +181,22 @@ void CollectiveReadings::launched(const std::shared_ptr<Outputs>& outputs,
   without_future_.push_back(outputs);
 }
 
-void CollectiveReadings::launched_without_work(const std::shared_ptr<Outputs>& outputs) {
-  if (outputs->coalesced == 0 && outputs->synchronous) return completed(*outputs, Completion::done);
+void CollectiveReadings::launched_with_others(const std::shared_ptr<Outputs>& outputs) {
+  std::vector<std::shared_ptr<Outputs>> given_up;  // released without the lock
   const std::lock_guard lock(mutex_);
-  if (outputs->coalesced == 0) {
-    ++collected_.without_work;
-  } else if (!too_late(*outputs)) {
-    coalesced_[outputs->coalesced].push_back(outputs);
+  if (too_late(*outputs)) return;
+  if (outputs->coalesced < first_coalesced_) {  // What has begun before the step has ended by an exception.
+    ++collected_.untold;
+    return;
   }
+  coalesced_[outputs->coalesced].push_back(outputs);
+  if (coalesced_.size() <= kMostCoalesced) return;
+  given_up.swap(coalesced_.begin()->second);
+  coalesced_.erase(coalesced_.begin());
+  collected_.untold += given_up.size();
 }
 
-void CollectiveReadings::on_coalesced(std::uint64_t number) {
+void CollectiveReadings::on_coalesced(std::uint64_t number, CoalescedWork work) {
   std::vector<std::shared_ptr<Outputs>> calls;
   {
     const std::lock_guard lock(mutex_);
@@ -192,8 +205,14 @@ void CollectiveReadings::on_coalesced(std::uint64_t number) {
     calls = std::move(found->second);
     coalesced_.erase(found);
   }
-  for (const auto& outputs : calls)
-    fuse_.guard(outputs->op, [&] { over_on_current_stream(*outputs, Completion::done); });
+  for (const auto& outputs : calls) {
+    if (work == CoalescedWork::none && outputs->has_work) {  // on a stream of its own
+      const std::lock_guard lock(mutex_);
+      ++collected_.untold;
+    } else {
+      fuse_.guard(outputs->op, [&] { over_on_current_stream(*outputs, Completion::done); });
+    }
+  }
 }
 
 void CollectiveReadings::count_failed() {

@@ -40,7 +40,7 @@ struct CollectiveStep {
   std::vector<std::string> log;     // log_only: one line for each different call not logged before
   std::uint64_t late = 0;           // completed after the step, or never: no values
   std::uint64_t failed = 0;         // the call threw, or its work failed
-  std::uint64_t without_work = 0;   // nothing tells when it is over
+  std::uint64_t untold = 0;         // nothing has told within the step that it was over
   std::uint64_t changed = 0;        // outputs were written before or while they were read: no values
 };
 
@@ -63,7 +63,7 @@ class CollectiveReadings : public CollectiveListener,
   ~CollectiveReadings() override;
 
   std::unique_ptr<CallScope> on_call(CollectiveCall call) override;
-  void on_coalesced(std::uint64_t number) override;
+  void on_coalesced(std::uint64_t number, CoalescedWork work) override;
   void on_failure(std::string_view cause) noexcept override { fuse_.trip("a collective call", cause); }
 
   // Training thread. open(): calls from now on belong to a new step. close(): calls from now on belong to
@@ -86,18 +86,20 @@ class CollectiveReadings : public CollectiveListener,
     int vpp_stage = 0;
     bool synchronous = false;     // CollectiveCall::synchronous
     std::uint64_t coalesced = 0;  // CollectiveCall::coalesced
+    bool has_work = false;
     std::vector<at::Tensor> tensors;
     std::vector<std::uint32_t> versions;  // after the work completed; without a future, after the call
     c10::intrusive_ptr<c10d::Work> work;  // set only if it has no future
   };
   enum class Completion : std::uint8_t { done, failed };
 
-  static constexpr std::size_t kMostLogged = 4096;  // lines of a plan
+  static constexpr std::size_t kMostLogged = 4096;   // lines of a plan
+  static constexpr std::size_t kMostCoalesced = 64;  // of which a program may wait for none
 
   std::unique_ptr<CallScope> begin(CollectiveCall call);
   void note_logged(const std::string& line);  // with mutex_ held
   void launched(const std::shared_ptr<Outputs>& outputs, const c10::intrusive_ptr<c10d::Work>& work);
-  void launched_without_work(const std::shared_ptr<Outputs>& outputs);
+  void launched_with_others(const std::shared_ptr<Outputs>& outputs);
   void count_failed();
   bool add_callback(const std::shared_ptr<Outputs>& outputs, c10d::Work& work);
   void over_on_current_stream(Outputs& outputs, Completion completion);
@@ -120,8 +122,9 @@ class CollectiveReadings : public CollectiveListener,
   std::condition_variable unread_;
   // Guarded by mutex_.
   bool open_ = false;
-  std::uint64_t step_ = 0;  // number of open() calls
-  int reading_ = 0;         // number of readings of outputs in progress
+  std::uint64_t step_ = 0;             // number of open() calls
+  std::uint64_t first_coalesced_ = 0;  // CollectiveCall::coalesced of this step's calls is not less
+  int reading_ = 0;                    // number of readings of outputs in progress
   CollectiveStep collected_;
   std::map<std::pair<int, std::string>, std::size_t> row_of_;  // chunk and name to index in collected_.rows
   std::set<std::string> logged_;

@@ -27,7 +27,8 @@ struct CollectiveCall {
   // The caller asks for no work: what comes next on the current stream finds the outputs written (torch
   // >= 2.8).
   bool synchronous = false;
-  // begin_coalescing()'s number, if the call is sent together with others, later; 0: it is sent at once.
+  // begin_coalescing()'s number, if the call is sent together with others, later: whatever its work says, it
+  // is not over before them. 0: it is sent at once.
   std::uint64_t coalesced = 0;
 };
 

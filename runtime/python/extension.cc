@@ -19,10 +19,10 @@
 
 #include "control/log.h"
 #include "control/vocabulary.h"
-#include "hooks/collectives/collective_observer.h"
 #include "runtime/job/environment.h"
 #include "runtime/job/launch_id.h"
 #include "runtime/monitor_binding.h"
+#include "runtime/python/coalescing.h"
 #include "runtime/python/described_model.h"
 #include "runtime/python/first_hook.h"
 #include "runtime/python/guarded.h"
@@ -449,9 +449,7 @@ PYBIND11_MODULE(_gradmon, m) {
     return observation_number(name, GradientMode(gradients));
   });
   m.def("observe", &observe_now);
-  m.def("begin_coalescing", &begin_coalescing);
-  m.def("end_coalescing", &end_coalescing);
-  m.def("coalesced_calls_are_over", &coalesced_calls_are_over, py::call_guard<py::gil_scoped_release>());
+  define_coalescing(m);
   define_metric(m);
   define_alert(m);
   define_status(m);

@@ -59,12 +59,12 @@ std::vector<StackFrame> stack_outside(const std::vector<std::string>& libraries)
 }  // namespace
 
 // Finds the libraries here and not while a stack is read: an import may release the GIL and run other Python
-// code. typing_extensions: its @deprecated wraps functions of torch.
+// code. typing_extensions: its @deprecated wraps functions of torch. contextlib: torch's context managers
+// call at the end of a `with`.
 StackSource python_stacks() {
   const py::gil_scoped_acquire ours;
-  return [libraries = std::vector{folder_of("torch"), folder_of("gradmon"), file_of("typing_extensions")}] {
-    return stack_outside(libraries);
-  };
+  return [libraries = std::vector{folder_of("torch"), folder_of("gradmon"), file_of("typing_extensions"),
+                                  file_of("contextlib")}] { return stack_outside(libraries); };
 }
 
 }  // namespace gradmon

@@ -291,6 +291,8 @@ def test_calls_that_nccl_sends_together(tmp_path: Path) -> None:
             with _coalescing_manager(None, device):
                 dist.broadcast(model[0].weight.grad, 0)
                 dist.broadcast(model[2].weight.grad, 0)
+            received.zero_()
+            torch.cuda._sleep(50_000_000)
             with _coalescing_manager(None, device, async_ops=True) as coalesced:
                 dist.all_to_all_single(received, sent, async_op=True)
             coalesced.wait()

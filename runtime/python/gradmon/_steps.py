@@ -399,7 +399,7 @@ class TrainingSteps:
         self.step_flags = flags = flags & ~_gradmon.CHECK_MODELS
         self._modules.set(bool(flags & _gradmon.WATCHES_FORWARDS))
         self._units.set(bool(flags & _COLLECTS))
-        self._coalesced.set(bool(flags & _COLLECTS))
+        self._coalesced.set(bool(flags & _COLLECTS) and _gradmon.collectives_are_observed())
 
 
 _alive: "weakref.WeakSet[TrainingSteps]" = weakref.WeakSet()

@@ -136,48 +136,106 @@ TEST_CASE("outputs of a synchronous call without a work are read when it returns
   CHECK(step.failed + step.late + step.changed == 0);
 }
 
+struct Broadcast {
+  at::Tensor tensor = at::ones({4});
+  std::uint64_t number = 0;
+  c10::intrusive_ptr<ControlledWork> work = {};
+};
+
 // As NCCL's between ProcessGroup::startCoalescing() and endCoalescing(): nothing is there yet.
-TEST_CASE("outputs of coalesced calls are read when all of them are over") {
+void send_together(ReadingsFixture& fixture, const std::vector<Broadcast>& calls) {
+  for (const Broadcast& call : calls) {
+    if (call.work) call.work->complete();  // NCCL's says so at once
+    fixture.readings
+        ->on_call({"broadcast", "nccl", 2, 0, {call.tensor}, {call.tensor}, !call.work, call.number})
+        ->on_return(call.work);
+  }
+}
+
+c10::intrusive_ptr<ControlledWork> own_work() {
+  return c10::make_intrusive<ControlledWork>(WorkKind::future);
+}
+
+TEST_CASE("outputs of coalesced calls are read when all of them are over, whatever their own works say") {
   ReadingsFixture fixture;
-  const at::Tensor one = at::ones({4}), other = at::ones({4});
-  for (const at::Tensor& tensor : {one, other})
-    fixture.readings->on_call({"broadcast", "nccl", 2, 0, {tensor}, {tensor}, true, 5})->on_return({});
-  fixture.readings->on_coalesced(4);
-  one.data_ptr<float>()[0] = 7;
-  fixture.readings->on_coalesced(5);
-  fixture.readings->on_coalesced(5);
-  CHECK(one.use_count() == 1);
+  const std::uint64_t number = begin_coalescing();
+  CHECK(end_coalescing() == number);
+  const std::vector<Broadcast> calls = {{at::ones({4}), number}, {at::ones({4}), number, own_work()}};
+  send_together(fixture, calls);
+  for (const Broadcast& call : calls) call.tensor.data_ptr<float>()[0] = 7;
+  fixture.readings->on_coalesced(number + 1, CoalescedWork::waited_for);
+  fixture.readings->on_coalesced(number, CoalescedWork::waited_for);
+  fixture.readings->on_coalesced(number, CoalescedWork::waited_for);
+  for (const Broadcast& call : calls) CHECK(call.tensor.use_count() == 1);
   const CollectiveStep step = fixture.end();
   REQUIRE(step.rows.size() == 1);
   REQUIRE(step.rows[0].readings.size() == 2);
-  CHECK(norm_of(step.rows[0].readings[0]) == std::sqrt(52.0));
-  CHECK(norm_of(step.rows[0].readings[1]) == 2);
-  CHECK(step.failed + step.late + step.changed + step.without_work == 0);
+  for (const Reading& reading : step.rows[0].readings) CHECK(norm_of(reading) == std::sqrt(52.0));
+  CHECK(step.failed + step.late + step.changed + step.untold == 0);
 }
 
-TEST_CASE("coalesced calls that are not over when their step ends are late, and keep no tensor") {
+TEST_CASE(
+    "coalesced calls that have no work together are over at once, but for those with one of their own") {
   ReadingsFixture fixture;
-  const at::Tensor tensor = at::ones({4});
-  fixture.readings->on_call({"recv", "nccl", 2, 0, {}, {tensor}, false, 5})->on_return({});
-  CollectiveStep step = fixture.end();
-  CHECK(step.late == 1);
-  CHECK(tensor.use_count() == 1);
+  const std::uint64_t number = begin_coalescing();
+  end_coalescing();
+  send_together(fixture, {{at::ones({4}), number}, {at::ones({4}), number, own_work()}});
+  fixture.readings->on_coalesced(number, CoalescedWork::none);
+  const CollectiveStep step = fixture.end();
+  REQUIRE(step.rows.size() == 1);
+  CHECK(step.rows[0].readings.size() == 1);
+  CHECK(step.untold == 1);
+}
+
+TEST_CASE("coalesced calls of which nothing tells that they are over are counted, and keep no tensor") {
+  ReadingsFixture fixture;
+  Broadcast call;
+  SECTION("when the step ends") {
+    call.number = begin_coalescing();
+    send_together(fixture, {call});
+  }
+  SECTION("when they have begun before the step") {
+    call.number = coalescings();
+    send_together(fixture, {call});
+    CHECK(call.tensor.use_count() == 1);
+  }
+  SECTION("when there are many others") {
+    call.number = begin_coalescing();
+    send_together(fixture, {call});
+    for (int i = 0; i < 64; ++i) {
+      const std::uint64_t number = begin_coalescing();
+      send_together(fixture, {{at::ones({4}), number}});
+      if (i % 2 == 0) continue;
+      fixture.readings->on_coalesced(number, CoalescedWork::waited_for);
+    }
+    CHECK(call.tensor.use_count() == 2);
+    for (int i = 0; i < 32; ++i) send_together(fixture, {{at::ones({4}), begin_coalescing()}});
+    CHECK(call.tensor.use_count() == 1);
+  }
+  end_coalescing();
+  CHECK(fixture.end().untold > 0);
+  CHECK(call.tensor.use_count() == 1);
   fixture.readings->open();
-  fixture.readings->on_coalesced(5);
+  fixture.readings->on_coalesced(call.number, CoalescedWork::waited_for);
   CHECK(fixture.end().rows.empty());
 }
 
-TEST_CASE("calls of one thread between begin_coalescing and end_coalescing have its number") {
-  ReadingsFixture fixture;
-  const CollectiveObserver observer(fixture.readings);
+TEST_CASE("each thread coalesces its own calls") {
   const std::uint64_t first = begin_coalescing();
+  CHECK(first == coalescings());
+  std::thread([] { CHECK(end_coalescing() == 0); }).join();
   CHECK(end_coalescing() == first);
   CHECK(end_coalescing() == 0);
-  CHECK(begin_coalescing() > first);
-  std::thread([] { CHECK(end_coalescing() == 0); }).join();
-  CHECK(end_coalescing() > first);
-  coalesced_calls_are_over(first);
-  CHECK(fixture.end().late == 0);
+}
+
+TEST_CASE("it is known whether collectives are observed") {
+  CHECK_FALSE(collectives_are_observed());
+  {
+    const CollectiveObserver observer(
+        std::make_shared<CollectiveReadings>(CollectiveSettings{}, 1e-8, [] { return CallSite(); }));
+    CHECK(collectives_are_observed());
+  }
+  CHECK_FALSE(collectives_are_observed());
 }
 
 TEST_CASE("a call without a work that is neither synchronous nor coalesced has no row") {
@@ -185,7 +243,7 @@ TEST_CASE("a call without a work that is neither synchronous nor coalesced has n
   fixture.readings->on_call({"recv", "nccl", 2, 0, {}, {at::ones({4})}})->on_return({});
   const CollectiveStep step = fixture.end();
   CHECK(step.rows.empty());
-  CHECK(step.without_work == 1);
+  CHECK(step.untold == 1);
   CHECK(step.failed == 0);
 }
 

@@ -77,6 +77,26 @@ def test_a_call_is_not_named_by_a_decorator_that_torch_wraps_around_it(tmp_path:
     assert name.endswith(f"@{HERE}[{line_of(gather, 'all_gather')}]")
 
 
+def reduce_together(tensors: "list[torch.Tensor]") -> None:
+    with dist.distributed_c10d._coalescing_manager():
+        for tensor in tensors:
+            dist.all_reduce(tensor)
+
+
+@pytest.mark.skipif(torch.__version__ < "2", reason="another manager before torch 2")
+def test_a_call_at_the_end_of_a_with_is_named_by_its_line(tmp_path: Path, group: None) -> None:
+    model = jobs.make_net()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    config = jobs.write_config(tmp_path, cc_distribution={"enable": True})
+    out = tmp_path / "out"
+    with gradmon.Monitor(config, output_dir=out, dynamic=False, rank=0, world_size=1).watch(model, optimizer):
+        model(jobs.batch(0)).pow(2).mean().backward()
+        reduce_together([model.fc1.weight.grad, model.fc2.weight.grad])
+        optimizer.step()
+    place = f"{HERE}[{line_of(reduce_together, '_coalescing_manager')}]"
+    assert other_rows(out) == {f"all_reduce_coalesced.post_{i}@{place}" for i in range(2)}
+
+
 def test_code_lines_select_by_the_call_or_by_what_has_called_it(tmp_path: Path, group: None) -> None:
     line = line_of(train, "average(")
     names = other_rows(train(tmp_path, cc_codeline=[rf"{HERE}\[{line}\]"]))

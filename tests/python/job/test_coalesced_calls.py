@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The methods of torch.distributed around calls that are sent together. The calls themselves: tests/gpu."""
+import datetime
 from pathlib import Path
 from typing import Any, Iterator
 
@@ -11,7 +12,13 @@ import torch.distributed as dist
 from gradmon import _gradmon
 from torch.distributed.distributed_c10d import ProcessGroup, Work
 
-METHODS = [(ProcessGroup, "_start_coalescing"), (ProcessGroup, "_end_coalescing"), (Work, "wait")]
+WAITS = [name for name in ("wait", "synchronize", "block_current_stream") if name in vars(Work)]
+METHODS = [
+    (ProcessGroup, "_start_coalescing"),
+    (ProcessGroup, "_end_coalescing"),
+    *[(Work, w) for w in WAITS],
+]
+Over = "list[tuple[int, bool]]"
 
 
 @pytest.fixture
@@ -25,40 +32,128 @@ def methods() -> "list[Any]":
     return [vars(owner)[name] for owner, name in METHODS]
 
 
-def check_coalesced_calls(group: Any, over: "list[int]", work: Any) -> None:
+@pytest.fixture
+def over(group: Any, monkeypatch: pytest.MonkeyPatch) -> Over:
+    """The calls that are over: by their numbers, and whether the program has waited for them."""
+    monkeypatch.setattr(ProcessGroup, "_start_coalescing", lambda group, fails=False: 1 / (not fails))
+    monkeypatch.setattr(ProcessGroup, "_end_coalescing", lambda group, work: work)  # Gloo has neither
+    numbers: Over = []
+    monkeypatch.setattr(
+        _gradmon, "coalesced_calls_are_over", lambda number, waited_for: numbers.append((number, waited_for))
+    )
+    return numbers
+
+
+def watched(tmp_path: Path, **keys: Any) -> Any:
+    model = jobs.make_net()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    config = jobs.write_config(tmp_path, **keys)
+    monitor = gradmon.Monitor(config, output_dir=tmp_path / "out", dynamic=False, rank=0, world_size=1)
+    return model, optimizer, monitor.watch(model, optimizer)
+
+
+def collecting(tmp_path: Path) -> Any:
+    """The monitor of a step in which communication is collected."""
+    plain = methods()
+    monitor = watched(tmp_path, cc_distribution={"enable": True})[2]
+    assert all(one is not other for one, other in zip(methods(), plain))
+    return monitor
+
+
+def broadcast() -> Any:
+    return dist.broadcast(torch.ones(2), 0, async_op=True)
+
+
+def check_calls(group: Any, over: Over, wait: str) -> None:
     group._start_coalescing()
     assert group._end_coalescing(None) is None
-    assert len(over) == 1  # The current stream runs calls that have no work.
+    assert [waited_for for _, waited_for in over] == [False]
+    work = broadcast()
     group._start_coalescing()
     assert group._end_coalescing(work) is work
     assert len(over) == 1
     for _ in range(2):
-        work.wait()
-        assert len(over) == 2
-    assert 0 < over[0] < over[1]
+        try:
+            getattr(work, wait)()
+        except RuntimeError:  # Gloo's has no such method: the program has not waited.
+            return
+    assert [waited_for for _, waited_for in over] == [False, True]
+    assert 0 < over[0][0] < over[1][0]
 
 
+@pytest.mark.parametrize("wait", WAITS)
 def test_calls_are_over_once_the_program_has_waited_for_them(
-    tmp_path: Path, group: Any, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, group: Any, over: Over, wait: str
 ) -> None:
-    monkeypatch.setattr(ProcessGroup, "_start_coalescing", lambda group: None)  # Gloo has none
-    monkeypatch.setattr(ProcessGroup, "_end_coalescing", lambda group, work: work)
-    over: "list[int]" = []
-    monkeypatch.setattr(_gradmon, "coalesced_calls_are_over", over.append)
     plain = methods()
 
     def each(step: int) -> None:
         collects_now = step % 2 == 1
         assert all((one is not other) == collects_now for one, other in zip(methods(), plain))
         if collects_now:
-            check_coalesced_calls(group, over, dist.broadcast(torch.ones(2), 0, async_op=True))
+            dist.all_reduce(torch.ones(2))
+            check_calls(group, over, wait)
             over.clear()
 
-    model = jobs.make_net()
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    config = jobs.write_config(tmp_path, cc_distribution={"enable": True}, step_interval=2)
-    out = tmp_path / "out"
-    with gradmon.Monitor(config, output_dir=out, dynamic=False, rank=0, world_size=1).watch(model, optimizer):
+    model, optimizer, monitor = watched(tmp_path, cc_distribution={"enable": True}, step_interval=2)
+    with monitor:
         jobs.train(model, optimizer, 6, each)
     assert methods() == plain
-    assert {step for _, step, _ in jobs.rows(out, "other")} == {2, 4}  # step 6 has not ended
+    rows = jobs.rows(tmp_path / "out", "other")
+    assert {step for name, step, _ in rows if "all_reduce" in name} == {2, 4}  # step 6 has not ended
+
+
+def test_methods_stay_as_they_are_where_no_communication_is_collected(tmp_path: Path, over: Over) -> None:
+    plain = methods()
+    model, optimizer, monitor = watched(tmp_path, wg_distribution=True)
+    with monitor:
+        jobs.train(model, optimizer, 2, lambda step: methods() == plain or pytest.fail("replaced"))
+
+
+def test_what_has_not_started_does_not_count(tmp_path: Path, group: Any, over: Over) -> None:
+    with collecting(tmp_path):
+        with pytest.raises(ZeroDivisionError):
+            group._start_coalescing(True)
+        assert _gradmon.end_coalescing() == 0
+        group._end_coalescing(broadcast())
+    assert over == [(0, False)] or not over
+
+
+def test_code_that_has_wrapped_a_method_keeps_one_that_does_nothing(
+    tmp_path: Path, group: Any, over: Over, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for owner, name in METHODS:
+        monkeypatch.setattr(owner, name, vars(owner)[name])  # what is there again after the test
+    with collecting(tmp_path):
+        for owner, name in METHODS:
+            monkeypatch.setattr(owner, name, lambda *given, ours=vars(owner)[name]: ours(*given))
+    group._start_coalescing()
+    assert group._end_coalescing(None) is None
+    broadcast().wait()
+    assert over == [] and _gradmon.end_coalescing() == 0
+
+
+class Counting(Work):
+    """A work in Python, whose base's method asks for this one."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.calls = 0
+
+    def wait(self, *timeout: Any) -> bool:
+        self.calls += 1
+        if self.calls > 3:
+            raise AssertionError("called again and again")
+        return bool(super().wait(*timeout))
+
+
+def test_a_work_in_python_may_call_its_base(tmp_path: Path, over: Over) -> None:
+    def calls() -> int:
+        work = Counting()
+        with pytest.raises(Exception):  # The base completes nothing.
+            work.wait(datetime.timedelta(milliseconds=1))
+        return work.calls
+
+    expected = calls()
+    with collecting(tmp_path):
+        assert calls() == expected

@@ -51,6 +51,7 @@ def observe(x: torch.Tensor, name: str) -> torch.Tensor:
 
     With `mode="reduce-overhead"`, torch calls it outside of its CUDA graphs, so that replays have rows
     (`torch._inductor.config.graph_partition`, torch 2.11); a torch that cannot makes no graph of the forward.
+    In a graph that the program captures itself it runs at capture only: there are no rows.
 
     Examples
     --------
