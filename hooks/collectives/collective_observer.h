@@ -12,8 +12,9 @@
 namespace gradmon {
 
 // What tells that coalesced calls are over: a work of all of them, for which the program has waited. Or none:
-// the current stream runs those of them that are synchronous.
-enum class CoalescedWork : std::uint8_t { none, waited_for };
+// the current stream runs those of them that are synchronous. Or nothing will: the program has dropped the
+// work.
+enum class CoalescedWork : std::uint8_t { none, waited_for, dropped };
 
 // Called on the thread that makes the collective call, possibly on several threads at once. An exception
 // is passed to on_failure().
@@ -32,7 +33,7 @@ class CollectiveListener {
   virtual ~CollectiveListener() = default;
   // Before the call. Null: the listener does not want to know when the call returns.
   virtual std::unique_ptr<CallScope> on_call(CollectiveCall call) = 0;
-  // The calls with this number (CollectiveCall::coalesced) can be read on the current stream.
+  // The calls with this number (CollectiveCall::coalesced) can be read on the current stream, or never.
   virtual void on_coalesced(std::uint64_t number, CoalescedWork work) = 0;
   // The arguments of a call could not be read, or a listener threw. Some listeners may miss this call.
   virtual void on_failure(std::string_view cause) noexcept = 0;
@@ -57,11 +58,11 @@ bool collectives_are_observed() noexcept;
 
 // After ProcessGroup::startCoalescing() and before endCoalescing() (NCCL), of which c10d's operators say
 // nothing: what this thread calls in between, on other devices than the CPU, is sent at the end. Both return
-// the number of those calls; 0: nothing has begun. A beginning within another ends that one.
+// the number of those calls; 0: nothing has begun. Not nested: a second beginning ends the first.
 std::uint64_t begin_coalescing() noexcept;
 std::uint64_t end_coalescing() noexcept;
 std::uint64_t coalescings() noexcept;  // the last number of the process
-// Any thread, while the current stream follows those calls.
+// Any thread. Unless the work is dropped, the current stream follows those calls.
 void coalesced_calls_are_over(std::uint64_t number, CoalescedWork work) noexcept;
 
 }  // namespace gradmon

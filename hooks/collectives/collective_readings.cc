@@ -155,14 +155,13 @@ void CollectiveReadings::note_logged(const std::string& line) {
 
 void CollectiveReadings::launched(const std::shared_ptr<Outputs>& outputs,
                                   const c10::intrusive_ptr<c10d::Work>& work) {
-  outputs->has_work = work.defined();
+  outputs->versions = versions_of(outputs->tensors);  // a backend without futures does not change them
   if (outputs->coalesced != 0) return launched_with_others(outputs);
   if (!work && !outputs->synchronous) {
     const std::lock_guard lock(mutex_);
     ++collected_.untold;
     return;
   }
-  outputs->versions = versions_of(outputs->tensors);  // a backend without futures does not change them
   if (!work) return completed(*outputs, Completion::done);
   const std::type_index sort(typeid(*work));
   {
@@ -182,18 +181,13 @@ void CollectiveReadings::launched(const std::shared_ptr<Outputs>& outputs,
 }
 
 void CollectiveReadings::launched_with_others(const std::shared_ptr<Outputs>& outputs) {
-  std::vector<std::shared_ptr<Outputs>> given_up;  // released without the lock
   const std::lock_guard lock(mutex_);
   if (too_late(*outputs)) return;
-  if (outputs->coalesced < first_coalesced_) {  // What has begun before the step has ended by an exception.
+  if (outputs->coalesced < first_coalesced_) {  // An end that nobody has seen, or another rank's thread.
     ++collected_.untold;
-    return;
+  } else {
+    coalesced_[outputs->coalesced].push_back(outputs);
   }
-  coalesced_[outputs->coalesced].push_back(outputs);
-  if (coalesced_.size() <= kMostCoalesced) return;
-  given_up.swap(coalesced_.begin()->second);
-  coalesced_.erase(coalesced_.begin());
-  collected_.untold += given_up.size();
 }
 
 void CollectiveReadings::on_coalesced(std::uint64_t number, CoalescedWork work) {
@@ -206,11 +200,14 @@ void CollectiveReadings::on_coalesced(std::uint64_t number, CoalescedWork work) 
     coalesced_.erase(found);
   }
   for (const auto& outputs : calls) {
-    if (work == CoalescedWork::none && outputs->has_work) {  // on a stream of its own
+    if (work == CoalescedWork::waited_for || (work == CoalescedWork::none && outputs->synchronous)) {
+      fuse_.guard(outputs->op, [&] {
+        keep_until_read(outputs->tensors);
+        completed(*outputs, Completion::done);
+      });
+    } else {
       const std::lock_guard lock(mutex_);
       ++collected_.untold;
-    } else {
-      fuse_.guard(outputs->op, [&] { over_on_current_stream(*outputs, Completion::done); });
     }
   }
 }
@@ -229,16 +226,14 @@ bool CollectiveReadings::add_callback(const std::shared_ptr<Outputs>& outputs, c
   if (!future) return false;
   future->addCallback([self = shared_from_this(), outputs](c10::ivalue::Future& completed) {
     const auto completion = completed.hasError() ? Completion::failed : Completion::done;
-    self->fuse_.guard(outputs->op, [&] { self->over_on_current_stream(*outputs, completion); });
+    self->fuse_.guard(outputs->op, [&] {
+      outputs->versions = versions_of(outputs->tensors);
+      keep_until_read(outputs->tensors);
+      self->completed(*outputs, completion);
+    });
     outputs->tensors.clear();
   });
   return true;
-}
-
-void CollectiveReadings::over_on_current_stream(Outputs& outputs, Completion completion) {
-  outputs.versions = versions_of(outputs.tensors);
-  keep_until_read(outputs.tensors);
-  completed(outputs, completion);
 }
 
 void CollectiveReadings::completed(Outputs& outputs, Completion completion) {

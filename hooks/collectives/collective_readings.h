@@ -46,12 +46,11 @@ struct CollectiveStep {
 
 // Any thread. Every work in progress keeps it alive, so that the work may complete after the hooks are
 // gone. Inputs are read before the call, on the calling thread. Outputs of a synchronous call without a work
-// (NCCL's, torch >= 2.8) are read when it returns, on the current stream; those of coalesced calls without a
-// work when all of them are over, and are held until then, or until the step ends. Others are read in a
-// callback of the work's future, on the thread that completes the work (with Gloo, the caller's wait() then
-// includes the reading). Work without a future (Gloo's send and recv) is polled when the next call is made
-// and when the step closes. Output tensors are held until the work completes; without a future at most until
-// the end of the step.
+// (NCCL's, torch >= 2.8) are read when it returns, on the current stream; those of coalesced calls where the
+// program waits for all of them. Others are read in a callback of the work's future, on the thread that
+// completes the work (with Gloo, the caller's wait() then includes the reading). Work without a future
+// (Gloo's send and recv) is polled when the next call is made and when the step closes. Output tensors are
+// held until the work completes; without a future, and of coalesced calls, at most until the end of the step.
 class CollectiveReadings : public CollectiveListener,
                            public std::enable_shared_from_this<CollectiveReadings> {
  public:
@@ -86,15 +85,13 @@ class CollectiveReadings : public CollectiveListener,
     int vpp_stage = 0;
     bool synchronous = false;     // CollectiveCall::synchronous
     std::uint64_t coalesced = 0;  // CollectiveCall::coalesced
-    bool has_work = false;
     std::vector<at::Tensor> tensors;
     std::vector<std::uint32_t> versions;  // after the work completed; without a future, after the call
     c10::intrusive_ptr<c10d::Work> work;  // set only if it has no future
   };
   enum class Completion : std::uint8_t { done, failed };
 
-  static constexpr std::size_t kMostLogged = 4096;   // lines of a plan
-  static constexpr std::size_t kMostCoalesced = 64;  // of which a program may wait for none
+  static constexpr std::size_t kMostLogged = 4096;  // lines of a plan
 
   std::unique_ptr<CallScope> begin(CollectiveCall call);
   void note_logged(const std::string& line);  // with mutex_ held
@@ -102,7 +99,6 @@ class CollectiveReadings : public CollectiveListener,
   void launched_with_others(const std::shared_ptr<Outputs>& outputs);
   void count_failed();
   bool add_callback(const std::shared_ptr<Outputs>& outputs, c10d::Work& work);
-  void over_on_current_stream(Outputs& outputs, Completion completion);
   void completed(Outputs& outputs, Completion completion);
   void read_outputs(const Outputs& outputs);
   void check_finished_calls();

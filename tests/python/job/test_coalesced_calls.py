@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The methods of torch.distributed around calls that are sent together. The calls themselves: tests/gpu."""
 import datetime
+import gc
 from pathlib import Path
 from typing import Any, Iterator
 
@@ -18,7 +19,7 @@ METHODS = [
     (ProcessGroup, "_end_coalescing"),
     *[(Work, w) for w in WAITS],
 ]
-Over = "list[tuple[int, bool]]"
+Over = "list[tuple[str, int]]"
 
 
 @pytest.fixture
@@ -34,14 +35,18 @@ def methods() -> "list[Any]":
 
 @pytest.fixture
 def over(group: Any, monkeypatch: pytest.MonkeyPatch) -> Over:
-    """The calls that are over: by their numbers, and whether the program has waited for them."""
+    """What gradmon is told of coalesced calls: "over", "waited_for" or "dropped", and their number."""
+    # Gloo has none of these.
     monkeypatch.setattr(ProcessGroup, "_start_coalescing", lambda group, fails=False: 1 / (not fails))
-    monkeypatch.setattr(ProcessGroup, "_end_coalescing", lambda group, work: work)  # Gloo has neither
-    numbers: Over = []
-    monkeypatch.setattr(
-        _gradmon, "coalesced_calls_are_over", lambda number, waited_for: numbers.append((number, waited_for))
-    )
-    return numbers
+    monkeypatch.setattr(ProcessGroup, "_end_coalescing", lambda group, work: work)
+    if "block_current_stream" in WAITS:
+        monkeypatch.setattr(Work, "block_current_stream", lambda work: None)
+    told: Over = []
+    for what in ("over", "waited_for", "dropped"):
+        monkeypatch.setattr(
+            _gradmon, f"coalesced_calls_are_{what}", lambda number, what=what: told.append((what, number))
+        )
+    return told
 
 
 def watched(tmp_path: Path, **keys: Any) -> Any:
@@ -67,18 +72,19 @@ def broadcast() -> Any:
 def check_calls(group: Any, over: Over, wait: str) -> None:
     group._start_coalescing()
     assert group._end_coalescing(None) is None
-    assert [waited_for for _, waited_for in over] == [False]
-    work = broadcast()
-    group._start_coalescing()
-    assert group._end_coalescing(work) is work
+    assert [what for what, _ in over] == ["over"]
+    work, other = broadcast(), broadcast()
+    for each in (work, other):
+        group._start_coalescing()
+        assert group._end_coalescing(each) is each
     assert len(over) == 1
     for _ in range(2):
-        try:
-            getattr(work, wait)()
-        except RuntimeError:  # Gloo's has no such method: the program has not waited.
-            return
-    assert [waited_for for _, waited_for in over] == [False, True]
-    assert 0 < over[0][0] < over[1][0]
+        getattr(work, wait)()
+    del work, other, each
+    gc.collect()
+    assert [what for what, _ in over] == ["over", "waited_for", "dropped"]
+    numbers = [number for _, number in over]
+    assert numbers == list(range(numbers[0], numbers[0] + 3)) and numbers[0] > 0
 
 
 @pytest.mark.parametrize("wait", WAITS)
@@ -115,8 +121,11 @@ def test_what_has_not_started_does_not_count(tmp_path: Path, group: Any, over: O
         with pytest.raises(ZeroDivisionError):
             group._start_coalescing(True)
         assert _gradmon.end_coalescing() == 0
-        group._end_coalescing(broadcast())
-    assert over == [(0, False)] or not over
+        work = broadcast()
+        group._end_coalescing(work)
+        group._end_coalescing(None)
+        work.wait()
+    assert over == []
 
 
 def test_code_that_has_wrapped_a_method_keeps_one_that_does_nothing(

@@ -2,10 +2,9 @@
 """Tells gradmon when communication that a program sends as one is over.
 
 What NCCL is called for in torch.distributed.batch_isend_irecv() and _coalescing_manager(device=...) is sent
-at the end, and has one work, for which the program waits.
+at the end, and has one work, for which the program waits; since torch 2.8 none if all of it is synchronous.
 """
 import threading
-import types
 import weakref
 from typing import Any, Callable
 
@@ -14,27 +13,34 @@ import torch.distributed as dist
 from gradmon import _gradmon
 
 _Method = Callable[..., Any]
-_number_of: "weakref.WeakKeyDictionary[Any, int]" = (
-    weakref.WeakKeyDictionary()
-)  # by work, until it is waited for
+# By work, until the program has waited for it.
+_unwaited: "weakref.WeakKeyDictionary[Any, weakref.finalize]" = weakref.WeakKeyDictionary()
 
 
-def _started(_group: Any, _result: Any) -> None:
+def _nothing() -> int:
+    return 0
+
+
+def _started(_group: Any, _result: Any, _number: int) -> None:
     _gradmon.begin_coalescing()
 
 
-def _ended(_group: Any, work: Any) -> None:
-    number = _gradmon.end_coalescing()
+def _ended(_group: Any, work: Any, number: int) -> None:
+    if number == 0:
+        return
     if work is None:
-        _gradmon.coalesced_calls_are_over(number, False)
-    elif number != 0:
-        _number_of[work] = number
+        return _gradmon.coalesced_calls_are_over(number)
+    dropped = weakref.finalize(work, _gradmon.coalesced_calls_are_dropped, number)
+    dropped.atexit = False
+    _unwaited[work] = dropped
 
 
-def _waited(work: Any, _result: Any) -> None:
-    number = _number_of.pop(work, None) if _number_of else None
-    if number is not None:
-        _gradmon.coalesced_calls_are_over(number, True)
+def _waited(work: Any, _result: Any, _number: int) -> None:
+    dropped = _unwaited.pop(work, None) if _unwaited else None
+    detached = dropped.detach() if dropped is not None else None
+    if detached is not None:
+        _, _, arguments, _ = detached
+        _gradmon.coalesced_calls_are_waited_for(*arguments)
 
 
 class CoalescedCalls:
@@ -62,29 +68,32 @@ class CoalescedCalls:
     @classmethod
     def _replace_all(cls) -> None:
         group, work = dist.distributed_c10d.ProcessGroup, dist.distributed_c10d.Work
-        cls._replace(group, "_start_coalescing", _started)
-        cls._replace(group, "_end_coalescing", _ended)
+        cls._replace(group, "_start_coalescing", _nothing, _started)
+        cls._replace(group, "_end_coalescing", _gradmon.end_coalescing, _ended)
         for name in ("wait", "synchronize", "block_current_stream"):
-            cls._replace(work, name, _waited)
+            cls._replace(work, name, _nothing, _waited)
 
     @classmethod
-    def _replace(cls, owner: Any, name: str, after: "Callable[[Any, Any], None]") -> None:
+    def _replace(
+        cls, owner: Any, name: str, before: "Callable[[], int]", after: "Callable[[Any, Any, int], None]"
+    ) -> None:
+        """The method then calls after(self, its result, what before() has returned)."""
         original = vars(owner).get(name)
         if original is None:  # another torch
             return
 
         def method(self: Any, *arguments: Any, **keywords: Any) -> Any:
+            if not cls._users:  # Other code that has wrapped ours has kept it.
+                return original(self, *arguments, **keywords)
+            number = before()
             result = original(self, *arguments, **keywords)
-            if cls._users:  # Other code that has wrapped ours may keep it.
-                after(self, result)
+            after(self, result, number)
             return result
 
         # pybind11 knows by this name that a method of a class in Python calls the one of its base.
-        ours = types.FunctionType(
-            method.__code__.replace(co_name=name), method.__globals__, name, None, method.__closure__
-        )
-        setattr(owner, name, ours)
-        cls._replaced.append((owner, name, original, ours))
+        method.__code__ = method.__code__.replace(co_name=name)
+        setattr(owner, name, method)
+        cls._replaced.append((owner, name, original, method))
 
     @classmethod
     def _restore_all(cls) -> None:
