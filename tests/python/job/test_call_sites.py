@@ -4,7 +4,7 @@ import csv
 import inspect
 import threading
 from pathlib import Path
-from typing import Any, Iterator
+from typing import Any, Callable, Iterator
 
 import gradmon
 import jobs
@@ -59,42 +59,41 @@ def test_a_call_is_named_by_the_line_that_makes_it(tmp_path: Path, group: None) 
     }
 
 
-def gather(tensor: torch.Tensor) -> None:
-    dist.all_gather_into_tensor(torch.empty_like(tensor), tensor)
+def rows_of_one_step(tmp_path: Path, calls: Callable[[Any], None]) -> "set[str]":
+    """Makes the calls, given the model, after its backward."""
+    model = jobs.make_net()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    config = jobs.write_config(tmp_path, cc_distribution={"enable": True})
+    out = tmp_path / "out"
+    with gradmon.Monitor(config, output_dir=out, dynamic=False, rank=0, world_size=1).watch(model, optimizer):
+        model(jobs.batch(0)).pow(2).mean().backward()
+        calls(model)
+        optimizer.step()
+    return other_rows(out)
+
+
+def gather(model: Any) -> None:
+    dist.all_gather_into_tensor(torch.empty_like(model.fc1.weight), model.fc1.weight.grad)
 
 
 @pytest.mark.skipif(torch.__version__ < "2", reason="Gloo has no all_gather_into_tensor before torch 2")
 def test_a_call_is_not_named_by_a_decorator_that_torch_wraps_around_it(tmp_path: Path, group: None) -> None:
-    model = jobs.make_net()
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    config = jobs.write_config(tmp_path, cc_distribution={"enable": True})
-    out = tmp_path / "out"
-    with gradmon.Monitor(config, output_dir=out, dynamic=False, rank=0, world_size=1).watch(model, optimizer):
-        model(jobs.batch(0)).pow(2).mean().backward()
-        gather(model.fc1.weight.grad)
-        optimizer.step()
-    (name,) = other_rows(out)
+    (name,) = rows_of_one_step(tmp_path, gather)
     assert name.endswith(f"@{HERE}[{line_of(gather, 'all_gather')}]")
 
 
-def reduce_together(tensors: "list[torch.Tensor]") -> None:
+def reduce_together(model: Any) -> None:
     with dist.distributed_c10d._coalescing_manager():
-        for tensor in tensors:
-            dist.all_reduce(tensor)
+        for layer in (model.fc1, model.fc2):
+            dist.all_reduce(layer.weight.grad)
 
 
 @pytest.mark.skipif(torch.__version__ < "2", reason="another manager before torch 2")
 def test_a_call_at_the_end_of_a_with_is_named_by_its_line(tmp_path: Path, group: None) -> None:
-    model = jobs.make_net()
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    config = jobs.write_config(tmp_path, cc_distribution={"enable": True})
-    out = tmp_path / "out"
-    with gradmon.Monitor(config, output_dir=out, dynamic=False, rank=0, world_size=1).watch(model, optimizer):
-        model(jobs.batch(0)).pow(2).mean().backward()
-        reduce_together([model.fc1.weight.grad, model.fc2.weight.grad])
-        optimizer.step()
     place = f"{HERE}[{line_of(reduce_together, '_coalescing_manager')}]"
-    assert other_rows(out) == {f"all_reduce_coalesced.post_{i}@{place}" for i in range(2)}
+    assert rows_of_one_step(tmp_path, reduce_together) == {
+        f"all_reduce_coalesced.post_{i}@{place}" for i in range(2)
+    }
 
 
 def test_code_lines_select_by_the_call_or_by_what_has_called_it(tmp_path: Path, group: None) -> None:
@@ -103,18 +102,15 @@ def test_code_lines_select_by_the_call_or_by_what_has_called_it(tmp_path: Path, 
     assert {name.split(".")[0] for name in names} == {"all_reduce"}
 
 
+def reduce_in_another_thread(model: Any) -> None:
+    other = threading.Thread(target=average, args=(model.fc1.weight.grad,))
+    other.start()
+    other.join()
+
+
 def test_calls_of_a_thread_that_python_has_started_are_named_too(tmp_path: Path, group: None) -> None:
-    model = jobs.make_net()
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    config = jobs.write_config(tmp_path, cc_distribution={"enable": True})
-    out = tmp_path / "out"
-    with gradmon.Monitor(config, output_dir=out, dynamic=False, rank=0, world_size=1).watch(model, optimizer):
-        model(jobs.batch(0)).pow(2).mean().backward()
-        other = threading.Thread(target=average, args=(model.fc1.weight.grad,))
-        other.start()
-        other.join()
-        optimizer.step()
-    assert other_rows(out) == {f"all_reduce.post_0@{HERE}[{line_of(average, 'all_reduce')}]"}
+    names = rows_of_one_step(tmp_path, reduce_in_another_thread)
+    assert names == {f"all_reduce.post_0@{HERE}[{line_of(average, 'all_reduce')}]"}
 
 
 def test_the_stack_of_a_module_leads_from_its_caller_to_the_program(tmp_path: Path) -> None:
