@@ -7,7 +7,7 @@
 find_package(Catch2 REQUIRED)
 include(Catch)
 if(Catch2_VERSION VERSION_LESS 3)
-  set(GRADMON_CATCH_ARGS EXTRA_ARGS --warn NoTests)  # Catch2 3 fails by itself where no test ran
+  set(GRADMON_CATCH_ARGS --warn NoTests)  # Catch2 3 fails by itself where no test ran
 endif()
 
 # Catch2's main takes most of a minute to compile with optimisation or
@@ -29,12 +29,12 @@ function(gradmon_test name)
   target_link_libraries(${name} PRIVATE gradmon_options Catch2::Catch2 ${ARG_LINK})
   set_property(GLOBAL APPEND PROPERTY GRADMON_TEST_BINARIES ${name})
   if(ARG_TOGETHER)
-    add_test(NAME "${name}: all cases" COMMAND ${name} --warn NoTests)
+    add_test(NAME "${name}: all cases" COMMAND ${name} ${GRADMON_CATCH_ARGS})
     set_tests_properties("${name}: all cases" PROPERTIES LABELS "${name};${ARG_LABELS}" TIMEOUT ${ARG_TIMEOUT}
       DISABLED "${ARG_DISABLED}")
     return()
   endif()
-  catch_discover_tests(${name} TEST_PREFIX "${name}: " ${GRADMON_CATCH_ARGS}
+  catch_discover_tests(${name} TEST_PREFIX "${name}: " EXTRA_ARGS ${GRADMON_CATCH_ARGS}
     TEST_LIST ${name}_cases
     PROPERTIES TIMEOUT ${ARG_TIMEOUT} ${lock} DISABLED "${ARG_DISABLED}"
     DISCOVERY_MODE PRE_TEST)

@@ -13,8 +13,8 @@ import torch.distributed as dist
 from gradmon import _gradmon
 
 _Method = Callable[..., Any]
-# By work, until the program has waited for it.
-_unwaited: "weakref.WeakKeyDictionary[Any, weakref.finalize]" = weakref.WeakKeyDictionary()
+# weakref.finalize by work, until the program has waited for it.
+_unwaited: "weakref.WeakKeyDictionary[Any, Any]" = weakref.WeakKeyDictionary()
 
 
 def _nothing() -> int:
