@@ -33,7 +33,6 @@ Registry& registry() {
   return *only;
 }
 
-std::atomic<int> observers{0};
 std::atomic<std::uint64_t> last_coalescing{0};
 thread_local std::uint64_t coalescing = 0;  // the number of begin_coalescing(); 0: calls are sent at once
 
@@ -107,10 +106,20 @@ CollectiveObserver::CollectiveObserver(std::shared_ptr<CollectiveListener> liste
     registry().listeners.push_back(listener_);
   }
   callback().add_user();
-  ++observers;
 }
 
-bool collectives_are_observed() noexcept { return observers > 0; }
+CollectiveObserver::~CollectiveObserver() {
+  callback().remove_user();
+  const std::lock_guard lock(registry().mutex);
+  auto& listeners = registry().listeners;
+  const auto own = std::find(listeners.begin(), listeners.end(), listener_);
+  if (own != listeners.end()) listeners.erase(own);
+}
+
+bool collectives_are_observed() noexcept {
+  const std::lock_guard lock(registry().mutex);
+  return !registry().listeners.empty();
+}
 
 std::uint64_t begin_coalescing() noexcept { return coalescing = ++last_coalescing; }
 
@@ -124,15 +133,6 @@ void coalesced_calls_are_over(std::uint64_t number, CoalescedWork work) noexcept
     context.listeners = registry().snapshot();
     for (const auto& listener : context.listeners) listener->on_coalesced(number, work);
   });
-}
-
-CollectiveObserver::~CollectiveObserver() {
-  --observers;
-  callback().remove_user();
-  const std::lock_guard lock(registry().mutex);
-  auto& listeners = registry().listeners;
-  const auto own = std::find(listeners.begin(), listeners.end(), listener_);
-  if (own != listeners.end()) listeners.erase(own);
 }
 
 }  // namespace gradmon

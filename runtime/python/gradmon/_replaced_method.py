@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Replaces a method of one object temporarily."""
+"""Replaces attributes and methods of objects temporarily."""
 import types
 from typing import Any, Callable
 
@@ -8,29 +8,39 @@ def nothing(*_: Any) -> None:
     """Takes anything and does nothing: for a callback that is no longer wanted."""
 
 
-class ReplacedMethod:
+class ReplacedAttribute:
+    """Replaces the owner's attribute of that name, until remove(). The owner may be a class."""
+
+    def __init__(self, owner: Any, name: str, ours: Any) -> None:
+        self._owner = owner
+        self._name = name
+        self._was_own = vars(owner).get(name)
+        self._ours = ours
+        setattr(owner, name, ours)
+
+    def remove(self) -> None:
+        """Restores the original, unless other code has replaced or wrapped ours."""
+        if vars(self._owner).get(self._name) is not self._ours:
+            return
+        if self._was_own is None:
+            delattr(self._owner, self._name)
+        else:
+            setattr(self._owner, self._name, self._was_own)
+
+
+class ReplacedMethod(ReplacedAttribute):
     """Replaces the owner's method of that name by `method(owner, ...)`, until remove()."""
 
     def __init__(
         self, owner: Any, name: str, method: Callable[..., Any], removed: Callable[[], None] = nothing
     ) -> None:
         """removed: called by remove()."""
-        self._owner = owner
-        self._name = name
-        self._was_own = vars(owner).get(name)
-        self._method = types.MethodType(method, owner)
+        super().__init__(owner, name, types.MethodType(method, owner))
         self._removed = removed
-        setattr(owner, name, self._method)
 
     def remove(self) -> None:
-        """Restores the original method, unless other code has replaced or wrapped ours."""
         self._removed()
-        if vars(self._owner).get(self._name) is not self._method:
-            return
-        if self._was_own is None:
-            delattr(self._owner, self._name)
-        else:
-            setattr(self._owner, self._name, self._was_own)
+        super().remove()
 
 
 def replaced_around(owner: Any, name: str, around: Callable[..., Any]) -> ReplacedMethod:

@@ -11,8 +11,8 @@ from typing import Any, Callable
 import torch.distributed as dist
 
 from gradmon import _gradmon
+from gradmon._replaced_method import ReplacedAttribute
 
-_Method = Callable[..., Any]
 # weakref.finalize by work, until the program has waited for it.
 _unwaited: "weakref.WeakKeyDictionary[Any, Any]" = weakref.WeakKeyDictionary()
 
@@ -49,7 +49,7 @@ class CoalescedCalls:
 
     _lock = threading.RLock()  # A collection of garbage may call set() within set().
     _users = 0  # guarded by _lock, as is _replaced
-    _replaced: "list[tuple[Any, str, _Method, _Method]]" = []  # class, name, original, ours
+    _replaced: "list[ReplacedAttribute]" = []
 
     def __init__(self) -> None:
         self._wanted = False
@@ -63,7 +63,9 @@ class CoalescedCalls:
             if CoalescedCalls._users == 1 and wanted:
                 self._replace_all()
             elif CoalescedCalls._users == 0:
-                self._restore_all()
+                for replaced in CoalescedCalls._replaced:
+                    replaced.remove()
+                CoalescedCalls._replaced.clear()
 
     @classmethod
     def _replace_all(cls) -> None:
@@ -92,12 +94,4 @@ class CoalescedCalls:
 
         # pybind11 knows by this name that a method of a class in Python calls the one of its base.
         method.__code__ = method.__code__.replace(co_name=name)
-        setattr(owner, name, method)
-        cls._replaced.append((owner, name, original, method))
-
-    @classmethod
-    def _restore_all(cls) -> None:
-        for owner, name, original, ours in cls._replaced:
-            if vars(owner).get(name) is ours:
-                setattr(owner, name, original)
-        cls._replaced.clear()
+        cls._replaced.append(ReplacedAttribute(owner, name, method))
