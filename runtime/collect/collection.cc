@@ -30,7 +30,9 @@ QueueOptions queue_options(std::int64_t capacity) {
   return options;
 }
 
-constexpr std::chrono::seconds kWaitForRows{1};  // longest wait of last_rows()
+// Longest waits of last_rows(): the writer thread itself waits for the job's identity.
+constexpr std::chrono::milliseconds kWaitForRows{1000};
+constexpr std::chrono::milliseconds kWaitForFirstRows = kWaitForRows + RunDirectory::kIdentityWithin;
 constexpr std::chrono::milliseconds kPollPause{1};
 constexpr const char* kNoRules = "keep_last has no effect without alert rules (alert.rules)";
 constexpr const char* kNoReplicas =
@@ -181,12 +183,12 @@ std::vector<std::unique_ptr<Sink>> Collection::make_sinks() const {
                       settings_.directory->appends() ? Resume::yes : Resume::no,
                       scopes_.table()};
   std::vector<std::unique_ptr<Sink>> sinks;
-  for (const Config::Format format : config_->format) {
-    if (auto sink = make_sink(name_of(format), context)) sinks.push_back(std::move(sink));
-  }
-  if (keeps_last_step_ && !writes_format(*config_, Config::Format::api)) {
-    context.implied = true;
+  if (keeps_last_step_) {  // First: last_rows() does not wait for the disk.
+    context.implied = !writes_format(*config_, Config::Format::api);
     sinks.push_back(make_sink(name_of(Config::Format::api), context));
+  }
+  for (const Config::Format format : config_->format) {
+    if (format != Config::Format::api) sinks.push_back(make_sink(name_of(format), context));
   }
   return sinks;
 }
@@ -356,7 +358,9 @@ void Collection::end_scalars(std::int64_t samples) noexcept {
 
 std::vector<Metric> Collection::last_rows() const {
   if (!keeps_last_step_ || last_ended_ < Step{0}) return {};
-  const auto deadline = std::chrono::steady_clock::now() + kWaitForRows;
+  const bool hub_has_answered = !settings_.directory->epoch().empty();
+  const auto deadline =
+      std::chrono::steady_clock::now() + (hub_has_answered ? kWaitForRows : kWaitForFirstRows);
   LastStep::Content last = last_->content();
   while (last.step < last_ended_ && std::chrono::steady_clock::now() < deadline) {
     std::this_thread::sleep_for(kPollPause);

@@ -114,7 +114,7 @@ class Collection {
   CollectingReport report() const;
   TargetList targets() const { return ledger_.list(); }
 
-  // Rows of the last collected step, as Monitor::metrics(). Waits up to 1 s for the writer thread.
+  // Rows of the last collected step, as Monitor::metrics().
   std::vector<Metric> last_rows() const;
   // Any thread. As Monitor::alerts().
   std::vector<Alert> recent_alerts() const { return alerts_.recent(); }

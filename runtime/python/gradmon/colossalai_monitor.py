@@ -101,7 +101,10 @@ class ColossalAIMonitor:
             return
         self._core.before_update(_Update(model))
         self._core.step()
-        metrics = [metric for metric in self._core.metrics() if metric.step == self._step]
+        found = self._core.metrics()
+        metrics = [metric for metric in found if metric.step == self._step]
+        if found and not metrics:
+            _gradmon.warn_once("rows of ColossalAIMonitor are lost: they were not ready within 1 s")
         try:
             if self._front:
                 self._append("grad_stats_local.csv", [m for m in metrics if m.kind == "grad_unreduced"])

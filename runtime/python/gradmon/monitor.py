@@ -430,7 +430,8 @@ class Monitor(Tapping):
 
         Notes
         -----
-        Waits for the writer thread, for 1 s at most.
+        Waits until the writer thread has them, for 1 s at most, or 6 s while the job's hub has not
+        answered yet; then those of an earlier step are returned.
         """
         return [] if self._steps is None else self._steps.core.metrics()
 

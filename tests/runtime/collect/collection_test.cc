@@ -7,6 +7,9 @@
 #include <torch/optim/sgd.h>
 
 #include <algorithm>
+#include <atomic>
+#include <functional>
+#include <optional>
 
 #include "control/config/config_parser.h"
 #include "control/debian_version.h"
@@ -51,10 +54,12 @@ constexpr MakeOptimizer kAdam = make<torch::optim::Adam, torch::optim::AdamOptio
 // One rank's Collection, run step by step.
 class CollectionFixture {
  public:
+  using Change = std::function<void(Collection::Settings&)>;
+
   explicit CollectionFixture(const std::string& config, std::int64_t queue_capacity = 65'536,
-                             MakeOptimizer make_optimizer = kSgd)
+                             MakeOptimizer make_optimizer = kSgd, const Change& change = {})
       : optimizer_(make_optimizer(network_.parameters())),
-        collection_(settings(scratch_ / "out", queue_capacity), [](Revision, Step) {}) {
+        collection_(settings(scratch_ / "out", queue_capacity, change), [](Revision, Step) {}) {
     collection_.add_model(watched(network_));
     begin_plan(config);
   }
@@ -118,15 +123,18 @@ class CollectionFixture {
   CollectingReport report() const { return collection_.report(); }
   void stop() { collection_.stop(); }
   std::vector<Alert> alerts() const { return collection_.recent_alerts(); }
+  std::vector<Metric> last_rows() const { return collection_.last_rows(); }
   std::filesystem::path out() const { return scratch_ / "out"; }
 
  private:
-  static Collection::Settings settings(const std::filesystem::path& out, std::int64_t queue_capacity) {
+  static Collection::Settings settings(const std::filesystem::path& out, std::int64_t queue_capacity,
+                                       const Change& change) {
     Collection::Settings made;
     made.queue_capacity = queue_capacity;
     made.pipeline = {3, 0};
     made.directory =
         std::make_shared<RunDirectory>(out, Rank{0}, "flat", [] { return std::optional(JobIdentity{}); });
+    if (change) change(made);
     return made;
   }
 
@@ -138,6 +146,27 @@ class CollectionFixture {
   TargetList list_;
   Collection collection_;
 };
+
+TEST_CASE("the rows of a first step can be read though the hub answers late, and before they are on disk") {
+  constexpr int kLookups = 75;  // one every 20 ms: more than the 1 s of a later step
+  for (const bool writes_run_file : {true, false}) {
+    const auto asked = std::make_shared<std::atomic<int>>(0);
+    CollectionFixture fixture(R"({"wg_distribution": true, "targets": {"fc1.bias": {}}})", 65'536, kSgd,
+                              [&](Collection::Settings& settings) {
+                                settings.keep_last_step = true;
+                                settings.directory->set_job_source([asked]() -> std::optional<JobIdentity> {
+                                  if (++*asked < kLookups) return {};
+                                  return JobIdentity{"epoch", "run", 1};
+                                });
+                                if (writes_run_file)
+                                  settings.ranks = [] { return std::vector<RankStatus>(); };
+                              });
+    fixture.step();
+    const std::vector<Metric> rows = fixture.last_rows();
+    CHECK(rows.size() == 2);
+    CHECK((*asked >= kLookups) == writes_run_file);
+  }
+}
 
 TEST_CASE("alerts of the plan's rules are kept, and dumped with the rank's place in the pipeline") {
   CollectionFixture fixture(R"({"wg_distribution": true, "targets": {"fc1.bias": {}}})");
