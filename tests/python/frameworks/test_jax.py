@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 import torch
 import twice
+from ranks import free_port
 
 
 def parameters() -> "dict[str, Any]":
@@ -223,11 +224,3 @@ def test_of_an_array_on_two_processes_each_writes_its_part(tmp_path: Path) -> No
         assert {name for name, _, _ in found} == {box, "same"}
         jobs.check(found[box, 0, 0], whole[4 * rank : 4 * rank + 4])
         jobs.check(found["same", 0, 0], whole)
-
-
-def free_port() -> int:
-    import socket
-
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        return int(one.getsockname()[1])

@@ -30,6 +30,8 @@ def training(noted, monitor, context, persistent):
     model = jobs.make_net()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     monitor.watch(model, optimizer)
+    if isinstance(monitor, gradmon.Monitor):
+        jobs.reach_the_hub(monitor)
     loader = torch.utils.data.DataLoader(
         Batches(model), batch_size=None, num_workers=2,
         multiprocessing_context=context, persistent_workers=persistent)

@@ -22,7 +22,7 @@ optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
 if config:
     import gradmon
     monitor = gradmon.Monitor(config, output_dir=out, dynamic=True, rank=0, world_size=1)
-    monitor.watch(model, optimizer)
+    jobs.reach_the_hub(monitor.watch(model, optimizer))
 jobs.train(model, optimizer, 5)
 if end == "exception":
     raise RuntimeError("the loss is not finite")
@@ -84,7 +84,7 @@ end, config, out, steps = sys.argv[1:5]
 model = jobs.make_net()
 optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
 monitor = gradmon.Monitor(config, output_dir=out, dynamic=False, rank=0, world_size=1)
-monitor.watch(model, optimizer)
+jobs.reach_the_hub(monitor.watch(model, optimizer))
 jobs.train(model, optimizer, int(steps))
 if end == "interrupt":
     raise KeyboardInterrupt

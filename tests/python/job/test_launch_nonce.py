@@ -31,13 +31,15 @@ if "store" in how:
     place = how.pop("store")
     how["store"] = dist.TCPStore("127.0.0.1", place, 2, rank == 0, timedelta(seconds=30), **options["store"])
 dist.init_process_group("gloo", rank=rank, world_size=2, **how)
-if rank == 0:
-    time.sleep(options["late"])
+if rank == 0 and options["late"]:
+    dist.barrier()
 said = []
 for monitor in range(2):
     nonce = module.launch_nonce()
     found = nonce.wait()
     at_first = found is not None
+    if rank == 1 and options["late"] and monitor == 0:
+        dist.barrier()
     while found is None:
         found = nonce.poll()
         time.sleep(0.05)
@@ -55,7 +57,7 @@ def load() -> Any:
     return module
 
 
-def launch(how: "dict[str, Any]", late: float = 0.0) -> "list[list[Any]]":
+def launch(how: "dict[str, Any]", late: bool = False) -> "list[list[Any]]":
     env = {key: value for key, value in os.environ.items() if not key.startswith("MASTER_")}
     env.update(USE_LIBUV="0", OMP_NUM_THREADS="1")
     options = json.dumps({"how": how, "late": late, "source": str(SOURCE), "store": STORE_OPTIONS})
@@ -86,7 +88,7 @@ def test_all_ranks_have_the_same_and_two_launches_and_monitors_differ(kind: str,
 
 @pytest.mark.parametrize("kind", ["tcp", "file"])
 def test_a_rank_0_that_comes_late_is_heard_later(kind: str, tmp_path: Path) -> None:
-    said = launch(how_by(kind, tmp_path), late=4.0)
+    said = launch(how_by(kind, tmp_path), late=True)
     ids(said)
     assert said[1][0][1] is False
     assert said[0][0][1] is True

@@ -41,7 +41,15 @@ class Training:
     def ask(self, command: str) -> Any:
         program = Path(os.environ["GRADMON_BIN"]) / "gradmonctl"
         asked = [str(program), command, "--json", "--output-dir", str(self.out)]
-        return json.loads(subprocess.run(asked, check=True, capture_output=True, timeout=60).stdout)
+        answers: "list[bytes]" = []
+
+        def answered() -> bool:  # The hub may not answer within gradmonctl's 3 s.
+            done = subprocess.run(asked, capture_output=True, timeout=60)
+            answers.extend([done.stdout] * (done.returncode == 0))
+            return bool(answers)
+
+        assert jobs.eventually(answered)
+        return json.loads(answers[0])
 
     def spike(self) -> None:
         """Multiplies the loss of a collected step."""

@@ -28,11 +28,12 @@ def test_ranks_that_are_started_again_after_a_kill_are_a_new_launch(tmp_path: Pa
     with Job(tmp_path, *options) as job:
         job.until(job.trains_with(2))
         before = job.collects(2)
-        status = job.status()
+        job.until(lambda: bool(job.status()))
+        status = job.last_status
         os.kill(status["ranks"][1]["pid"], signal.SIGKILL)
         job.until(lambda: job.status().get("launch_id", status["launch_id"]) != status["launch_id"])
         job.until(job.trains_with(2))
-        assert job.status()["epoch"] != status["epoch"]
+        job.until(lambda: job.status().get("epoch", status["epoch"]) != status["epoch"])
         after = job.collects(2)
         runs = list(job.out.glob("*-rank*"))
         assert len(runs) == 4 and len(before) == len(after)

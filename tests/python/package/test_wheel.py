@@ -116,7 +116,8 @@ optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 directory = Path("/tmp/job")
 directory.mkdir()
 config = jobs.write_config(directory, wg_distribution=True, dynamic_on=True, collect_times=2)
-with gradmon.Monitor(config, output_dir=directory, dynamic=True).watch(model, optimizer):
+with gradmon.Monitor(config, output_dir=directory, dynamic=True).watch(model, optimizer) as monitor:
+    jobs.reach_the_hub(monitor)
     jobs.train(model, optimizer, 5)
 print(jobs.steps_of(jobs.rows(directory, "grad_reduced"))["fc1.weight"])
 """

@@ -278,8 +278,8 @@ def test_an_optimizer_that_stops_stepping_is_named_until_it_steps(tmp_path: Path
         assert not idle_in(monitor)
         for _ in range(4):
             iterate(monitor, going_on)
-        assert jobs.eventually(lambda: len(idle_in(monitor)) == 1)
-        assert idle_in(monitor)[0].startswith("the watched optimizer SGD no longer steps: ")
+        said = "the watched optimizer SGD no longer steps: "
+        assert jobs.eventually(lambda: [one.startswith(said) for one in idle_in(monitor)] == [True])
         for _ in range(4):
             iterate(monitor, stopping, going_on)
         assert jobs.eventually(lambda: not idle_in(monitor))
@@ -373,10 +373,13 @@ def test_status_and_metrics_print_their_fields(tmp_path: Path) -> None:
         model, optimizer
     ) as monitor:
         jobs.train(model, optimizer, 2)
-        assert jobs.eventually(lambda: monitor.status().state == "on")
-        said = repr(monitor.status())
-        assert said.startswith("Status(mode='static', state='on', ")
-        assert "ranks=[RankStatus(rank=0, host=" in said
+
+        def prints_its_fields() -> bool:
+            said = repr(monitor.status())
+            began = said.startswith("Status(mode='static', state='on', ")
+            return began and "ranks=[RankStatus(rank=0, host=" in said
+
+        assert jobs.eventually(prints_its_fields), monitor.status()
         metric = repr(monitor.metrics()[0])
     assert metric.startswith("Metric(kind='grad_") and "'norm': " in metric
 

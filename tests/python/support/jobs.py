@@ -125,3 +125,8 @@ def eventually(condition: Callable[[], bool]) -> bool:
             return False
         time.sleep(0.02)
     return True
+
+
+def reach_the_hub(monitor: Any) -> None:
+    """Call it after watch() and before the first step, whose wait for the hub is limited."""
+    assert eventually(lambda: bool(monitor.status().epoch))

@@ -2,6 +2,7 @@
 """Runs a script in two or more ranks with gloo."""
 import json
 import os
+import random
 import select
 import signal
 import socket
@@ -23,9 +24,15 @@ _servers: "dict[str, subprocess.Popen[str]]" = (
 
 
 def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    """A port that the system gives to nobody who asks for any port, as gloo does."""
+    while True:
+        port = random.SystemRandom().randrange(10_000, 32_000)
+        with socket.socket() as probe:
+            try:
+                probe.bind(("127.0.0.1", port))
+                return port
+            except OSError:
+                pass
 
 
 def run_each(script: str, argument: str, environments: "list[dict[str, str]]") -> "list[str]":

@@ -36,6 +36,7 @@ class Job:
             # and torch fails or hangs, with gradmon and without.
             "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1",
         }
+        self.last_status: "dict[str, Any]" = {}
         self.log = (directory / "log").open("w+")
         command = [
             *TORCHRUN,
@@ -82,10 +83,11 @@ class Job:
         return done.stdout
 
     def status(self) -> "dict[str, Any]":
-        """Empty while no hub answers."""
+        """Empty while no hub answers. Kept as last_status."""
         command = [str(BIN / "gradmonctl"), "status", "--json"]
         done = subprocess.run(command, env=self.env, capture_output=True, text=True, timeout=WITHIN)
-        return dict(json.loads(done.stdout)) if done.returncode == 0 else {}
+        self.last_status = dict(json.loads(done.stdout)) if done.returncode == 0 else {}
+        return self.last_status
 
     def printed(self) -> str:
         return (self.directory / "log").read_text()[-4000:]
