@@ -19,7 +19,7 @@ constexpr int kMostFromRelaysInATurn = 1000;
 constexpr std::chrono::seconds kEntryEvery{2};
 constexpr milliseconds kEntryEveryAtFirst{250};  // while ranks of other hosts are missing
 constexpr std::chrono::seconds kDiscoveryPhase{60};
-constexpr milliseconds kDrainWithin{300};
+constexpr milliseconds kDrainWithin{2000};  // else the job's entry stays
 // A job whose entry is older has ended. Longer than a hang of a disk.
 constexpr std::chrono::hours kRunningWithin{24};
 constexpr char kRemote = 'b';  // the first character of `peer` for a client of another host

@@ -7,6 +7,7 @@
 #include <torch/optim/sgd.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <fstream>
 #include <functional>
@@ -48,6 +49,12 @@ MonitorOptions options(const TemporaryDirectory& directory, bool dynamic) {
 std::filesystem::path write_config(const TemporaryDirectory& directory, const std::string& text) {
   write_text(directory / "config.json", text);
   return directory / "config.json";
+}
+
+bool warns(const Monitor& monitor, const std::string& text) {
+  const std::vector<std::string> warnings = monitor.status().warnings;
+  return std::any_of(warnings.begin(), warnings.end(),
+                     [&](const std::string& line) { return line.find(text) != line.npos; });
 }
 
 int csv_files(const TemporaryDirectory& directory) {
@@ -161,8 +168,7 @@ TEST_CASE("a step without an update has no rows of the update and the status war
     training.backward();
     training.optimizer.step();
     monitor.step();
-    REQUIRE(eventually([&] { return !monitor.status().warnings.empty(); }));
-    REQUIRE(monitor.status().warnings.front().find("without an optimizer's update") != std::string::npos);
+    REQUIRE(eventually([&] { return warns(monitor, "without an optimizer's update"); }));
   }
   REQUIRE_FALSE(csv(directory, "grad_unreduced_0-0.csv").empty());
   REQUIRE(csv(directory, "grad_reduced_0-0.csv").empty());
@@ -277,8 +283,7 @@ TEST_CASE("targets restrict the rows and a target without a match is reported wi
   monitor.watch(*training.model, training.optimizer);
   training.step(monitor);
   training.step(monitor);
-  REQUIRE(eventually([&] { return !monitor.status().warnings.empty(); }));
-  REQUIRE(monitor.status().warnings.front() == "\"biass\" matches nothing (nearest: bias)");
+  REQUIRE(eventually([&] { return warns(monitor, "\"biass\" matches nothing (nearest: bias)"); }));
   monitor.stop();
   const std::string rows = csv(directory, "grad_reduced_0-0.csv");
   REQUIRE(rows.find("0,weight,0,") != std::string::npos);

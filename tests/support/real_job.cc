@@ -121,11 +121,13 @@ bool RealJob::wait_for_changes(std::size_t count, std::chrono::milliseconds at_m
       [&] {
         const auto entries = history();
         Revision newest;
+        std::size_t decided = 0;
         for (const HistoryEntry& entry : entries) {
           if (entry.verdict.empty()) return false;
+          decided += entry.final ? 1 : 0;  // else it was tried again
           if (entry.verdict == "commit") newest = std::max(newest, entry.revision, std::less<>());
         }
-        if (entries.size() < count || !entries.back().final) return false;
+        if (decided < count || !entries.back().final) return false;
         const auto ranks = status().ranks;
         return std::none_of(ranks.begin(), ranks.end(),
                             [&](const auto& rank) { return rank.revision < newest; });

@@ -5,6 +5,7 @@
 #include <sys/xattr.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <random>
 #include <thread>
@@ -289,8 +290,22 @@ TEST_CASE("a file that cannot be replaced is unchanged and the error says why", 
 
 namespace {
 
+// How long an edit takes that nothing disturbs.
+std::chrono::microseconds time_of_edit(const fs::path& place) {
+  ScratchDirectory directory(place);
+  const auto path = directory / "c.json";
+  save_in_place(path, text_of(0));
+  make_old(path);
+  ConfigFile file(path);
+  const auto seen = first_content(file);
+  const auto begun = std::chrono::steady_clock::now();
+  REQUIRE(file.edit(kOff, seen.identity));
+  return std::chrono::duration_cast<std::chrono::microseconds>(std::chrono::steady_clock::now() - begun);
+}
+
 // Lets one save race with one edit, `races` times. After each race the save must be in place.
 void race(const fs::path& place, int races) {
+  const auto longest_delay = std::max(std::chrono::microseconds(10'000), 4 * time_of_edit(place));
   ScratchDirectory directory(place);
   const auto path = directory / "c.json";
   save_in_place(path, text_of(0));
@@ -300,7 +315,7 @@ void race(const fs::path& place, int races) {
   std::mt19937 random(3);
   int edited = 0;
   for (int n = 1; n <= races; ++n) {
-    const auto user_delay = std::chrono::microseconds(random() % 10'000);
+    const auto user_delay = std::chrono::microseconds(random() % longest_delay.count());
     const auto own_delay = std::chrono::microseconds(random() % 1000);
     std::atomic<bool> go{false};
     std::thread user([&] {

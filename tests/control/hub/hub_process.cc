@@ -22,8 +22,6 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
-constexpr std::chrono::seconds kAnswerTime{10};
-
 JobBases bases_in(const std::filesystem::path& runtime) { return {runtime / "gradmon", runtime / "shared"}; }
 
 // Runs a hub. First writes to `result_pipe` whether it runs ('r'), is taken ('t') or cannot start ('c').
@@ -127,8 +125,8 @@ void HubPeer::send_bytes(std::string_view bytes) {
   if (!stream_ || !stream_->send(bytes)) open_ = false;
 }
 
-void HubPeer::wait(const std::function<bool(const Frame&)>& done) {
-  const auto end = Clock::now() + kAnswerTime;
+void HubPeer::wait(const std::function<bool(const Frame&)>& done, std::chrono::milliseconds at_most) {
+  const auto end = Clock::now() + at_most;
   for (;;) {
     for (auto at = waiting_.begin(); at != waiting_.end(); ++at) {
       if (!done(*at)) continue;
@@ -203,9 +201,9 @@ Welcome HubPeer::join(const JobPlace& place, const Introduction& said) {
   const int rank = said.rank.value;
   send(said);
   // Repeats Hello, as a rank does, because a relay may not have found the lead hub yet.
-  for (int tries = 0; tries < 20; ++tries) {
+  for (int tries = 0; tries < 200; ++tries) {
     send(Bundles{{"", {{rank, 0}}, hello_of(place, said.world_size, process_id)}});
-    if (auto welcome = hear<Welcome>()) return *welcome;
+    if (auto welcome = hear<Welcome>(std::chrono::seconds(1))) return *welcome;
     if (!open_) break;
   }
   throw std::runtime_error("no welcome");

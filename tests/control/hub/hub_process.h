@@ -72,6 +72,7 @@ class HubPeer {
 
   void send(const Frame& frame);
   void send_bytes(std::string_view bytes);
+  static constexpr std::chrono::milliseconds kAnswerTime{10'000};
   // The next frame of this kind that `wanted` accepts; other frames are dropped. None
   // if it does not come within ten seconds or the hub closes the stream.
   template <class Kind>
@@ -87,20 +88,22 @@ class HubPeer {
   }
   // The next message of this kind in a bundle. Keeps its epoch and incarnation for say().
   template <class Kind>
-  std::optional<Kind> hear() {
+  std::optional<Kind> hear(std::chrono::milliseconds at_most = kAnswerTime) {
     std::optional<Kind> found;
-    wait([&](const Frame& frame) {
-      const auto* bundles = std::get_if<Bundles>(&frame);
-      if (bundles == nullptr) return false;
-      for (const Bundle& bundle : *bundles) {
-        if (const auto* kind = std::get_if<Kind>(&bundle.message); kind && !found) {
-          found = *kind;
-          epoch = bundle.epoch;
-          if (!bundle.to.empty()) incarnation = bundle.to.front().second;
-        }
-      }
-      return found.has_value();
-    });
+    wait(
+        [&](const Frame& frame) {
+          const auto* bundles = std::get_if<Bundles>(&frame);
+          if (bundles == nullptr) return false;
+          for (const Bundle& bundle : *bundles) {
+            if (const auto* kind = std::get_if<Kind>(&bundle.message); kind && !found) {
+              found = *kind;
+              epoch = bundle.epoch;
+              if (!bundle.to.empty()) incarnation = bundle.to.front().second;
+            }
+          }
+          return found.has_value();
+        },
+        at_most);
     return found;
   }
   CommandReply ask(CommandVerb verb);
@@ -121,7 +124,7 @@ class HubPeer {
   std::uint64_t incarnation = 0;
 
  private:
-  void wait(const std::function<bool(const Frame&)>& done);
+  void wait(const std::function<bool(const Frame&)>& done, std::chrono::milliseconds at_most = kAnswerTime);
 
   std::unique_ptr<FrameStream> stream_;
   std::vector<Frame> waiting_;  // received, not yet returned

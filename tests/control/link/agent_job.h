@@ -34,6 +34,7 @@ class AgentRank {
   std::int64_t step() const { return step_; }
   // The longest time between two steps.
   std::chrono::milliseconds longest_pause() const { return std::chrono::milliseconds(longest_pause_); }
+  void forget_pauses() { longest_pause_ = 0; }
 
   // Collected steps that count, with the revision that collected them. Read it after
   // stop() only.

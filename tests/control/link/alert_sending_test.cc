@@ -14,6 +14,7 @@
 #include "control/link/agent.h"
 #include "control/link/alert_outbox.h"
 #include "tests/control/link/agent_job.h"
+#include "tests/support/commits.h"
 #include GRADMON_CATCH_HEADER
 
 namespace gradmon {
@@ -142,8 +143,9 @@ TEST_CASE("an alert of one rank is listed, and starts a program and a capture on
   report.alerts[0].rule = "AnomalyNan";
   report.left_out = 2;
   job.rank(1).agent().alert_outbox()->put(report);
+  std::vector<HistoryEntry> history;
   REQUIRE(eventually([&] {
-    const auto history = job.history();
+    history = commits_of(job.history());
     return history.size() == 3 && history[2].applied.size() == 2;
   }));
   CHECK(job.ask(CommandVerb::alerts).alerts.size() == 1);
@@ -151,7 +153,7 @@ TEST_CASE("an alert of one rank is listed, and starts a program and a capture on
   CHECK(eventually([&] { return std::filesystem::exists(told); }));
   CHECK(read_text(told).find("\"rule\":\"AnomalyNan\"") != std::string::npos);
   CHECK(job.divergence() == "");
-  for (const int rank : {0, 1}) CHECK(collected_under(job.rank(rank), 2) == 4);
+  for (const int rank : {0, 1}) CHECK(collected_under(job.rank(rank), history[1].revision.value) == 4);
 }
 
 TEST_CASE("after the hub has died the next one lists new alerts with higher numbers") {

@@ -12,6 +12,7 @@
 
 #include "control/debian_version.h"
 #include "tests/runtime/output/scoped_variable.h"
+#include "tests/support/commits.h"
 #include "tests/support/real_job.h"
 #include "tests/support/temporary_directory.h"
 #include "tools/demo_report/outcome.h"
@@ -126,7 +127,8 @@ TEST_CASE("the run file has the job's revisions and ranks and the scopes of rank
   const std::string off = R"({"dynamic_on": false})";
   write_text(job.config_path, off);
   REQUIRE(job.wait_for_changes(2));
-  const auto history = job.history();
+  const auto history = commits_of(job.history());
+  REQUIRE(history.size() == 2);
   nlohmann::json run;
   REQUIRE(eventually([&] {
     run = run_file_in(job.output_dir);

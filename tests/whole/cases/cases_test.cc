@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "control/debian_version.h"
+#include "tests/support/commits.h"
 #include "tests/support/real_job.h"
 #include "tools/demo_report/outcome.h"
 #include GRADMON_CATCH_HEADER
@@ -49,21 +50,12 @@ std::string config(const std::string& dynamic_on, int times, const std::string& 
          ", \"collect_times\": " + std::to_string(times) + more + "}";
 }
 
-// The committed changes. Aborted attempts are left out: a rank may fail to answer in time.
-std::vector<HistoryEntry> commits(RealJob& job) {
-  std::vector<HistoryEntry> found;
-  for (HistoryEntry& entry : job.history()) {
-    if (entry.verdict == "commit") found.push_back(std::move(entry));
-  }
-  return found;
-}
-
 // Waits until exactly `changes` changes are committed, the last one has finished, and the
 // config file has the content `file`.
 bool wait_until_finished(RealJob& job, std::size_t changes, const std::string& file) {
   return eventually(
       [&] {
-        const auto made = commits(job);
+        const auto made = commits_of(job.history());
         const Status now = job.status();
         return job.config_text() == file && now.reason == "finished" && made.size() == changes &&
                now.revision == made.back().revision;
@@ -106,7 +98,7 @@ TEST_CASE("case 4 a job turned on in mid run collects from the agreed step") {
   REQUIRE(eventually([&] { return job.status().ranks.size() == 2 && job.status().ranks[1].step > 10; }));
   write_text(job.config_path, config("true", 4));
   REQUIRE(wait_until_finished(job, 1, config("false", 4)));
-  const auto history = commits(job);
+  const auto history = commits_of(job.history());
   REQUIRE(history.size() == 1);
   REQUIRE(history[0].effective_step > 10);
   REQUIRE(steps_of(job, 2) == step_list(history[0].effective_step, 4));
@@ -117,7 +109,7 @@ TEST_CASE("case 5 an edit while collecting restarts the count at the agreed step
   REQUIRE(eventually([&] { return job.status().collected > 5; }));
   write_text(job.config_path, config("true", 3, ", \"step_interval\": 2"));
   REQUIRE(wait_until_finished(job, 2, config("false", 3, ", \"step_interval\": 2")));
-  const auto history = commits(job);
+  const auto history = commits_of(job.history());
   REQUIRE(history.size() == 2);
   StepList expected = step_list(1, history[1].effective_step - 1);
   for (const std::int64_t step : step_list(history[1].effective_step, 3, 2)) expected.push_back(step);
@@ -129,7 +121,7 @@ TEST_CASE("case 5 collect_times 0 stops at the agreed step and the file says fal
   REQUIRE(eventually([&] { return job.status().collected > 5; }));
   write_text(job.config_path, config("true", 0));
   REQUIRE(wait_until_finished(job, 2, config("false", 0)));
-  REQUIRE(steps_of(job, 2) == step_list(1, commits(job)[1].effective_step - 1));
+  REQUIRE(steps_of(job, 2) == step_list(1, commits_of(job.history())[1].effective_step - 1));
 }
 
 TEST_CASE("case 5 dynamic_on false stops at the agreed step") {
@@ -138,7 +130,7 @@ TEST_CASE("case 5 dynamic_on false stops at the agreed step") {
   write_text(job.config_path, config("false", 1000000));
   REQUIRE(eventually([&] { return job.status().state == "off"; }));
   REQUIRE(job.wait_for_changes(2));
-  const auto stopped = commits(job)[1].effective_step;
+  const auto stopped = commits_of(job.history())[1].effective_step;
   REQUIRE(eventually([&] { return on_disk(job, 2, stopped - 1); }));  // end() also kills the writers.
   job.end();
   REQUIRE(steps_of(job, 2) == step_list(1, stopped - 1));
@@ -151,7 +143,8 @@ TEST_CASE("case 6 saving the finished plan again with true collects it again") {
   write_text(job.config_path, config("true", 2));
   REQUIRE(wait_until_finished(job, 2, config("false", 2)));
   StepList expected = step_list(1, 2);
-  for (const std::int64_t step : step_list(commits(job)[1].effective_step, 2)) expected.push_back(step);
+  for (const std::int64_t step : step_list(commits_of(job.history())[1].effective_step, 2))
+    expected.push_back(step);
   REQUIRE(steps_of(job, 2) == expected);
 }
 
@@ -188,7 +181,8 @@ TEST_CASE("an edit made in the last collected step takes effect") {
   write_text(job.config_path, config("true", 3));
   REQUIRE(wait_until_finished(job, 2, config("false", 3)));
   StepList expected = step_list(1, 5);
-  for (const std::int64_t step : step_list(commits(job)[1].effective_step, 3)) expected.push_back(step);
+  for (const std::int64_t step : step_list(commits_of(job.history())[1].effective_step, 3))
+    expected.push_back(step);
   REQUIRE(steps_of(job, 2) == expected);
 }
 

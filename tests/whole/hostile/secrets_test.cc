@@ -110,11 +110,14 @@ TEST_CASE("a key with the role read may ask but neither command nor act as a ran
 
 TEST_CASE("a client whose key is not listed is refused and training goes on") {
   KeyedJob job(1);
-  // The job has already read its list of clients.
-  REQUIRE(add_client(job.keys(), {"late", Role::control}));
-  const CommandReply late = job.ask(command_of(CommandVerb::status), job.keys_of("late"));
-  CHECK(late.outcome == CommandOutcome::not_allowed);
-  CHECK(late.message == job.endpoint() + ": the job's clients.allow does not list this key");
+  const TemporaryDirectory scratch;
+  const std::filesystem::path foreign = scratch / "keys";
+  REQUIRE(make_key_directory(foreign));
+  std::filesystem::copy_file(job.keys() / "server.public", foreign / "server.public",
+                             std::filesystem::copy_options::overwrite_existing);
+  const CommandReply reply = job.ask(command_of(CommandVerb::status), foreign);
+  CHECK(reply.outcome == CommandOutcome::not_allowed);
+  CHECK(reply.message == job.endpoint() + ": the job's clients.allow does not list this key");
   const std::int64_t before = job.step();
   CHECK(eventually([&] { return job.step() > before; }));
 }

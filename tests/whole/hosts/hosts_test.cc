@@ -379,7 +379,9 @@ TEST_CASE("if a rank cannot find the lead hub the job stays off and names the ra
   HostsJob job({2, config(true), Rendezvous::none}, nullptr);
   require(job, "the status names the missing rank",
           eventually([&] { return reason_of(job) == "waiting for rank 1 of 2 to create its Monitor"; }));
-  REQUIRE(job.ask(CommandVerb::status, 1).message == "the lead hub is not found yet");
+  require(job, "the hub of rank 1 says why", eventually([&] {
+            return job.ask(CommandVerb::status, 1).message == "the lead hub is not found yet";
+          }));
   require(job, "rank 1 goes off",
           eventually([&] { return job.log(1).find("rank 1: off") != std::string::npos; }));
   require(job, "rank 0 trains on", eventually([&] { return job.status().ranks.at(0).step > 2; }));

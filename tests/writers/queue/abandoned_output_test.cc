@@ -40,7 +40,7 @@ TEST_CASE("stop waits for a slow file as long as its write reports progress") {
       });
       begun.get_future().wait();
       bool released = false;  // by stop(), after 2 s
-      CHECK(writer.stop({500ms, 60s, [&] {
+      CHECK(writer.stop({1200ms, 60s, [&] {
                            released = true;
                            release.set_value();
                          }}) == reports);

@@ -27,7 +27,7 @@ TEST_CASE("a disk that does not answer is in the status and its begin and end ar
     const std::string silent = place + ": no answer from the disk";
     {
       const ServedJob::BlockedDisk blocked(of_config ? job.config_disk : job.run_disk);
-      REQUIRE(job.until([&] { return warns(job, silent + " for 3 s"); }));
+      REQUIRE(job.until([&] { return warns(job, silent + " for "); }));
       CHECK(times_logged(job, silent) == 1);
     }
     CHECK(job.until([&] { return !warns(job, silent); }));

@@ -46,7 +46,8 @@ struct Program {
   Json exec() const { return {path.string(), scratch.path().string(), "a b"}; }
   // The input of the next run, once there is one.
   Json input(ServedJob& job) const {
-    REQUIRE(job.until([&] { return std::filesystem::exists(scratch / "input"); }));
+    job.turn();
+    REQUIRE(eventually([&] { return std::filesystem::exists(scratch / "input"); }));
     const std::string text = read_text(scratch / "input");
     std::filesystem::remove(scratch / "input");
     return Json::parse(text);
