@@ -3,9 +3,11 @@
 
 #include <fcntl.h>
 #include <signal.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <atomic>
+#include <fstream>
 #include <memory>
 #include <thread>
 
@@ -103,7 +105,7 @@ TEST_CASE("a program that does not read its input does not hold up its daemon") 
   auto process = LimitedProcess::start(command);
   REQUIRE(process);
   CHECK_FALSE(process->poll());
-  write_text(fifo, "the program may end\n");
+  std::ofstream(fifo) << "the program may end\n";
   CHECK(eventually([&] { return process->poll().has_value(); }));
 }
 
