@@ -142,6 +142,20 @@ def test_code_that_has_wrapped_a_method_keeps_one_that_does_nothing(
     assert over == [] and _gradmon.end_coalescing() == 0
 
 
+class Unhashable(Work):
+    def __eq__(self, other: object) -> bool:
+        return self is other
+
+
+def test_a_work_need_not_be_hashable(tmp_path: Path, group: Any, over: Over) -> None:
+    with collecting(tmp_path):
+        for work in (Unhashable(), broadcast()):
+            group._start_coalescing()
+            assert group._end_coalescing(work) is work
+        work.wait()
+        assert [what for what, _ in over] == ["dropped", "waited_for"]
+
+
 class Counting(Work):
     """A work in Python, whose base's method asks for this one."""
 

@@ -13,8 +13,9 @@ import torch.distributed as dist
 from gradmon import _gradmon
 from gradmon._replaced_method import ReplacedAttribute
 
-# weakref.finalize by work, until the program has waited for it.
-_unwaited: "weakref.WeakKeyDictionary[Any, Any]" = weakref.WeakKeyDictionary()
+# weakref.finalize by id() of the work, which may be unhashable, until the program has waited for it or
+# dropped it.
+_unwaited: "dict[int, Any]" = {}
 
 
 def _nothing() -> int:
@@ -30,17 +31,22 @@ def _ended(_group: Any, work: Any, number: int) -> None:
         return
     if work is None:
         return _gradmon.coalesced_calls_are_over(number)
-    dropped = weakref.finalize(work, _gradmon.coalesced_calls_are_dropped, number)
+    dropped = weakref.finalize(work, _dropped, id(work), number)
     dropped.atexit = False
-    _unwaited[work] = dropped
+    _unwaited[id(work)] = dropped
 
 
 def _waited(work: Any, _result: Any, _number: int) -> None:
-    dropped = _unwaited.pop(work, None) if _unwaited else None
+    dropped = _unwaited.pop(id(work), None)
     detached = dropped.detach() if dropped is not None else None
     if detached is not None:
-        _, _, arguments, _ = detached
-        _gradmon.coalesced_calls_are_waited_for(*arguments)
+        _, _, (_, number), _ = detached
+        _gradmon.coalesced_calls_are_waited_for(number)
+
+
+def _dropped(work_id: int, number: int) -> None:
+    _unwaited.pop(work_id, None)
+    _gradmon.coalesced_calls_are_dropped(number)
 
 
 class CoalescedCalls:
