@@ -46,6 +46,17 @@ void keep_until_read(const std::vector<at::Tensor>& tensors) {
   }
 }
 
+bool any_on_device(const std::vector<at::Tensor>& tensors) {
+  return std::any_of(tensors.begin(), tensors.end(),
+                     [](const at::Tensor& tensor) { return tensor.defined() && !tensor.is_cpu(); });
+}
+
+// A future's callback runs on streams that wait for the tensors of its value alone. NCCL's of calls with
+// unequal sizes has none, and is complete before anything is sent.
+bool has_no_tensor(const c10::IValue& value) {
+  return value.isNone() || (value.isTensorList() && value.toTensorList().empty());
+}
+
 // A row with a reading that is not applicable is not applicable as a whole.
 void add_to_row(std::vector<Reading>& row, Reading reading) {
   if (row.size() < CollectiveReadings::kMostCalls) return row.push_back(std::move(reading));
@@ -157,27 +168,27 @@ void CollectiveReadings::launched(const std::shared_ptr<Outputs>& outputs,
                                   const c10::intrusive_ptr<c10d::Work>& work) {
   outputs->versions = versions_of(outputs->tensors);  // a backend without futures does not change them
   if (outputs->coalesced != 0) return launched_with_others(outputs);
-  if (!work && !outputs->synchronous) {
-    const std::lock_guard lock(mutex_);
-    ++collected_.untold;
-    return;
-  }
-  if (!work) return completed(*outputs, Completion::done);
+  if (!work) return outputs->synchronous ? completed(*outputs, Completion::done) : count_untold();
   const std::type_index sort(typeid(*work));
   {
     const std::lock_guard lock(mutex_);
     if (too_late(*outputs)) return;
-    if (futureless_.count(sort) != 0) {
-      outputs->work = work;
-      without_future_.push_back(outputs);
-      return;
-    }
+    if (futureless_.count(sort) != 0) return poll(outputs, work);
   }
   if (add_callback(outputs, *work)) return;
   const std::lock_guard lock(mutex_);
   futureless_.insert(sort);
-  outputs->work = work;
-  without_future_.push_back(outputs);
+  poll(outputs, work);
+}
+
+void CollectiveReadings::poll(const std::shared_ptr<Outputs>& outputs,
+                              const c10::intrusive_ptr<c10d::Work>& work) {
+  if (any_on_device(outputs->tensors)) {
+    ++collected_.untold;
+  } else {
+    outputs->work = work;
+    without_future_.push_back(outputs);
+  }
 }
 
 void CollectiveReadings::launched_with_others(const std::shared_ptr<Outputs>& outputs) {
@@ -206,10 +217,14 @@ void CollectiveReadings::on_coalesced(std::uint64_t number, CoalescedWork work) 
         completed(*outputs, Completion::done);
       });
     } else {
-      const std::lock_guard lock(mutex_);
-      ++collected_.untold;
+      count_untold();
     }
   }
+}
+
+void CollectiveReadings::count_untold() {
+  const std::lock_guard lock(mutex_);
+  ++collected_.untold;
 }
 
 void CollectiveReadings::count_failed() {
@@ -227,6 +242,9 @@ bool CollectiveReadings::add_callback(const std::shared_ptr<Outputs>& outputs, c
   future->addCallback([self = shared_from_this(), outputs](c10::ivalue::Future& completed) {
     const auto completion = completed.hasError() ? Completion::failed : Completion::done;
     self->fuse_.guard(outputs->op, [&] {
+      if (completion == Completion::done && any_on_device(outputs->tensors) &&
+          has_no_tensor(completed.constValue()))
+        return self->count_untold();
       outputs->versions = versions_of(outputs->tensors);
       keep_until_read(outputs->tensors);
       self->completed(*outputs, completion);
@@ -264,7 +282,7 @@ void CollectiveReadings::check_finished_calls() {
   const auto complete = std::stable_partition(
       looked_at.begin(), looked_at.end(), [](const auto& outputs) { return !outputs->work->isCompleted(); });
   for (auto outputs = complete; outputs != looked_at.end(); ++outputs)
-    completed(**outputs, (*outputs)->work->isSuccess() ? Completion::done : Completion::failed);
+    completed(**outputs, (*outputs)->work->exception() ? Completion::failed : Completion::done);
   const std::lock_guard lock(mutex_);
   for (auto outputs = looked_at.begin(); outputs != complete; ++outputs) {
     if (!too_late(**outputs)) without_future_.push_back(std::move(*outputs));

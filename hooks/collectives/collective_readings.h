@@ -49,8 +49,9 @@ struct CollectiveStep {
 // (NCCL's, torch >= 2.8) are read when it returns, on the current stream; those of coalesced calls where the
 // program waits for all of them. Others are read in a callback of the work's future, on the thread that
 // completes the work (with Gloo, the caller's wait() then includes the reading). Work without a future
-// (Gloo's send and recv) is polled when the next call is made and when the step closes. Output tensors are
-// held until the work completes; without a future, and of coalesced calls, at most until the end of the step.
+// (Gloo's send and recv) is polled when the next call is made and when the step closes, unless it has outputs
+// on a device. Output tensors are held until the work completes; without a future, and of coalesced calls, at
+// most until the end of the step.
 class CollectiveReadings : public CollectiveListener,
                            public std::enable_shared_from_this<CollectiveReadings> {
  public:
@@ -96,7 +97,10 @@ class CollectiveReadings : public CollectiveListener,
   std::unique_ptr<CallScope> begin(CollectiveCall call);
   void note_logged(const std::string& line);  // with mutex_ held
   void launched(const std::shared_ptr<Outputs>& outputs, const c10::intrusive_ptr<c10d::Work>& work);
+  // Of a work without a future; with mutex_ held.
+  void poll(const std::shared_ptr<Outputs>& outputs, const c10::intrusive_ptr<c10d::Work>& work);
   void launched_with_others(const std::shared_ptr<Outputs>& outputs);
+  void count_untold();
   void count_failed();
   bool add_callback(const std::shared_ptr<Outputs>& outputs, c10d::Work& work);
   void completed(Outputs& outputs, Completion completion);

@@ -2,7 +2,9 @@
 #include "hooks/gradients/sign_agreement_probe.h"
 
 #include <algorithm>
+#include <exception>
 
+#include "hooks/rows/hook_fuse.h"
 #include "hooks/rows/optimizer_state.h"
 
 namespace gradmon {
@@ -22,14 +24,18 @@ SignAgreementProbe::Agreement SignAgreementProbe::agreement_of(std::size_t index
   const at::Tensor gradient = update.gradient_of(parameter);
   if (!gradient.defined()) return {};
   const auto momentum = update.state ? update.state->of(parameter).first_moment : std::nullopt;
-  if (!momentum) return {Outcome::keeps_none, {}, 0};
+  if (!momentum) return {Outcome::keeps_none, {}, 0, {}};
   if (!momentum->defined() || gradient.numel() == 0) return {};
   const at::Tensor part = watched_[index].part_of(gradient);
   if (part.defined() && part.numel() == 0) return {};  // another rank holds all of it
   const std::int64_t read_at = reading_time();
-  const auto share = sign_agreement(part, watched_[index].part_of(*momentum));
-  if (!share) return {Outcome::not_comparable, {}, 0};
-  return {Outcome::measured, *share, read_at};
+  try {
+    const auto share = sign_agreement(part, watched_[index].part_of(*momentum));
+    if (!share) return {Outcome::not_comparable, {}, 0, {}};
+    return {Outcome::measured, *share, read_at, {}};
+  } catch (const std::exception& error) {
+    return {Outcome::failed, {}, 0, first_line(error.what())};
+  }
 }
 
 void SignAgreementProbe::write_rows(RowWriter& rows) {
@@ -50,6 +56,9 @@ void SignAgreementProbe::write_rows(RowWriter& rows) {
         rows.count_not_applicable(
             Kind::other, parameter.name,
             "gradient and momentum differ in size, or are complex, sparse, freed or captured");
+        break;
+      case Outcome::failed:
+        rows.count_not_applicable(Kind::other, parameter.name, agreements_[i].why);
         break;
     }
   }

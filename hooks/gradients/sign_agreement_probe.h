@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "hooks/gradients/gradient_hooks.h"
@@ -26,11 +27,12 @@ class SignAgreementProbe : public Probe {
   void write_rows(RowWriter& rows) override;
 
  private:
-  enum class Outcome : std::uint8_t { none, measured, keeps_none, not_comparable };
+  enum class Outcome : std::uint8_t { none, measured, keeps_none, not_comparable, failed };
   struct Agreement {
     Outcome outcome = Outcome::none;
     SignAgreement share;
     std::int64_t read_at = 0;
+    std::string why;  // failed: no memory on the device, for one
   };
 
   Agreement agreement_of(std::size_t index, const Update& update);

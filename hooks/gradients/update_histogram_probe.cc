@@ -3,10 +3,12 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <exception>
 #include <optional>
 #include <utility>
 
 #include "hooks/device/device_batch.h"
+#include "hooks/rows/hook_fuse.h"
 #include "hooks/rows/optimizer_state.h"
 
 namespace gradmon {
@@ -47,12 +49,16 @@ void UpdateHistogramProbe::read(const ParameterState& state, Taken& taken) {
   const bool to_come = !state.first_moment->defined() || !state.second_moment->defined();
   if (to_come || state.first_moment->numel() == 0) return;
   if (!state.adam->device_steps.defined() && state.adam->steps < 1) return;
-  auto histograms = adam_histograms(*state.first_moment, *state.second_moment, *state.adam);
-  taken.counted = histograms.has_value();
-  if (histograms) {
-    taken.histograms = std::move(*histograms);
-  } else {
-    taken.why_absent = std::move(histograms.error());
+  try {
+    auto histograms = adam_histograms(*state.first_moment, *state.second_moment, *state.adam);
+    taken.counted = histograms.has_value();
+    if (histograms) {
+      taken.histograms = std::move(*histograms);
+    } else {
+      taken.why_absent = std::move(histograms.error());
+    }
+  } catch (const std::exception& error) {  // No memory on the device, for one.
+    taken.why_absent = first_line(error.what());
   }
 }
 

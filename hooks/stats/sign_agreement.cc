@@ -4,6 +4,7 @@
 #include <ATen/TensorOperators.h>
 #include <c10/core/GradMode.h>
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <limits>
@@ -38,11 +39,19 @@ std::optional<DeviceScalars::Values> share_alone(const double* sum, double eleme
   return DeviceScalars::Values{share_of(*sum, elements)};
 }
 
+constexpr std::int64_t kSignsAtATime = std::int64_t{1} << 22;  // elements that torch's ops copy at a time
+
 // An exact integer; its double is exact for fewer than 2⁵³ elements.
 at::Tensor sum_by_torch(const at::Tensor& gradient, const at::Tensor& momentum) {
-  const at::Tensor beside =
-      momentum.device() == gradient.device() ? momentum : momentum.to(gradient.device());
-  return (gradient.sign() * beside.sign()).sum(at::kLong);
+  const at::Tensor flat = gradient.reshape({-1}), beside = momentum.to(gradient.device()).reshape({-1});
+  at::Tensor sum;
+  for (std::int64_t begin = 0; begin < flat.numel(); begin += kSignsAtATime) {
+    const std::int64_t size = std::min(kSignsAtATime, flat.numel() - begin);
+    const at::Tensor part =
+        (flat.narrow(0, begin, size).sign() * beside.narrow(0, begin, size).sign()).sum(at::kLong);
+    sum = sum.defined() ? sum + part : part;
+  }
+  return sum;
 }
 
 }  // namespace

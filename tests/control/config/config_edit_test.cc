@@ -315,7 +315,8 @@ void race(const fs::path& place, int races) {
   std::mt19937 random(3);
   int edited = 0;
   for (int n = 1; n <= races; ++n) {
-    const auto user_delay = std::chrono::microseconds(random() % longest_delay.count());
+    const auto user_delay =
+        std::chrono::microseconds(static_cast<std::int64_t>(random()) % longest_delay.count());
     const auto own_delay = std::chrono::microseconds(random() % 1000);
     std::atomic<bool> go{false};
     std::thread user([&] {

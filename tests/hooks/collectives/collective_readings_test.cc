@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "hooks/collectives/collective_readings.h"
 
+#include <ATen/ops/empty.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/ones.h>
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
@@ -258,6 +259,38 @@ class UnusableWork : public c10d::Work {
  public:
   c10::intrusive_ptr<c10::ivalue::Future> getFuture() override { throw 1; }
 };
+
+// NCCL's of an all_gather of unequal sizes: its future is complete at once, and knows no tensor whose stream
+// would be waited for.
+TEST_CASE("outputs on a device have no row if nothing tells when they are there") {
+  for (const WorkKind kind : {WorkKind::future, WorkKind::no_future}) {
+    ReadingsFixture fixture;
+    const auto work = fixture.call(at::empty({4}, at::kMeta), kind);
+    work->complete();
+    const CollectiveStep step = fixture.end();
+    CHECK(step.rows.empty());
+    CHECK(step.untold == 1);
+    fixture.readings->open();
+    fixture.call(at::ones({4}), kind)->complete();
+    CHECK(fixture.end().rows.size() == 1);
+  }
+}
+
+// NCCL's isSuccess() throws whatever has happened.
+class UnaskableWork : public c10d::Work {
+ public:
+  bool isSuccess() const override { throw std::runtime_error("not supported"); }
+  void complete() { finish(); }
+};
+
+TEST_CASE("a completed work is not asked for its success but for its exception") {
+  ReadingsFixture fixture;
+  const auto work = c10::make_intrusive<UnaskableWork>();
+  fixture.readings->on_call({"all_reduce", "gloo", 2, 0, {}, {at::ones({4})}})->on_return(work);
+  work->complete();
+  CHECK(fixture.end().rows.size() == 1);
+  CHECK_FALSE(fixture.readings->failure());
+}
 
 TEST_CASE("a failure after a call has returned names the operator of the call") {
   ReadingsFixture fixture;

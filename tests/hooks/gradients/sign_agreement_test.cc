@@ -56,15 +56,17 @@ TEST_CASE("the share of agreeing signs is what the formula gives") {
 }
 
 TEST_CASE("the device path gives the same share") {
-  const at::Tensor m = mixture(1000, 4, at::kFloat);
-  at::Tensor g = mixture(1000, 0, at::kBFloat16);
-  const double share = expected(g, m);
-  const PendingScalars pending = pending_sign_agreement(g, m);
-  g.zero_();
-  CHECK(g.use_count() == 1);
-  DeviceBatch batch;
-  batch.add(pending);
-  CHECK(batch.resolve().front().value()[0] == share);
+  for (const std::int64_t count : {1000, (1 << 22) + 7}) {
+    const at::Tensor m = mixture(count, 4, at::kFloat);
+    at::Tensor g = mixture(count, 0, at::kBFloat16);
+    const double share = expected(g, m);
+    const PendingScalars pending = pending_sign_agreement(g, m);
+    g.zero_();
+    CHECK(g.use_count() == 1);
+    DeviceBatch batch;
+    batch.add(pending);
+    CHECK(batch.resolve().front().value()[0] == share);
+  }
 }
 
 TEST_CASE("large tensors are counted exactly whatever the number of threads") {
@@ -132,6 +134,17 @@ double mg_direction_of_step(HookSet& hooks, TinyModel& model, torch::optim::Opti
   return std::nan("");
 }
 
+// Too large, the gradient has 2⁵¹ elements in 8 bytes, which reshape() would copy.
+struct LargeState : OptimizerState {
+  bool too_large = false;
+  at::Tensor gradient_of(const at::Tensor& parameter) const override {
+    return too_large ? at::ones({1, 2}).expand({std::int64_t{1} << 50, 2}) : parameter.grad();
+  }
+  ParameterState of(const at::Tensor& parameter) const override {
+    return {gradient_of(parameter).to(at::kFloat), {}, {}};
+  }
+};
+
 TEST_CASE("mg_direction compares a step's gradient with the momentum before the step") {
   TinyModel model;
   FakeStream stream;
@@ -162,6 +175,27 @@ TEST_CASE("an optimizer without momentum is counted as not applicable and traini
   for (std::int64_t step = 1; step <= 2; ++step)
     CHECK(std::isnan(mg_direction_of_step(hooks, model, optimizer, stream, step, 1)));
   CHECK(hooks.not_applicable() == 8);
+  CHECK_FALSE(hooks.failure());
+}
+
+TEST_CASE(
+    "without memory for the comparison a row is counted as not applicable, and the next step has rows") {
+  TinyModel model;
+  FakeStream stream;
+  HookSettings settings;
+  settings.momentum_agreement = true;
+  HookSet hooks(settings, {model.parameters, {}}, stream);
+  LargeState state;
+  for (const bool too_large : {true, false}) {
+    state.too_large = too_large;
+    hooks.begin_step({1}, HookSet::Collect::yes);
+    model.drop_grad();
+    model.backward();
+    hooks.before_update({}, &state);
+    hooks.end_step();
+    CHECK(hooks.not_applicable() == 4);
+    CHECK(stream.records.size() == (too_large ? 0 : 4));
+  }
   CHECK_FALSE(hooks.failure());
 }
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <ATen/ops/histc.h>
+#include <ATen/ops/ones.h>
 #include <torch/optim/adam.h>
 #include <torch/optim/adamw.h>
 #include <torch/optim/rmsprop.h>
@@ -121,6 +122,30 @@ TEST_CASE("an optimizer without moments of Adam has no histograms and is counted
   CHECK(rmsprop.stream.histograms.empty());
   CHECK(rmsprop.hooks.not_applicable() == 12);
   CHECK_FALSE(sgd.hooks.failure());
+}
+
+// Moments of 2⁵⁰ elements in 4 bytes.
+struct LargeState : OptimizerState {
+  ParameterState of(const at::Tensor&) const override {
+    const at::Tensor large = at::ones({1}).expand({std::int64_t{1} << 50});
+    return {large, large, AdamStep{kBeta1, kBeta2, kEps, 1, {}}};
+  }
+};
+
+TEST_CASE(
+    "without memory for the histograms they are counted as not applicable, and the next step has them") {
+  Training<torch::optim::Adam> training(adam_options<torch::optim::AdamOptions>());
+  training.step(1);
+  const LargeState state;
+  training.hooks.begin_step({2}, HookSet::Collect::yes);
+  training.model.drop_grad();
+  training.model.backward();
+  training.hooks.before_update({}, &state);
+  training.hooks.end_step();
+  CHECK(training.hooks.not_applicable() == 4);
+  training.step(3);
+  CHECK(training.stream.histograms.size() == 8);
+  CHECK_FALSE(training.hooks.failure());
 }
 
 }  // namespace
