@@ -143,6 +143,7 @@ std::function<void()> hook_first(const py::object& parameter, const std::functio
 }
 
 void add_parameter(WatchedModel& chunk, const std::string& name, const py::object& parameter) {
+  if (!THPVariable_Check(parameter.ptr())) return;  // A program may put anything into a module.
   const auto object = shared(parameter);
   chunk.parameters.push_back({name, 0, HeldTensor(object, THPVariable_Unpack(parameter.ptr()))});
   chunk.parameters.back().replicated = is_replicated(parameter);

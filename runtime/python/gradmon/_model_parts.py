@@ -4,6 +4,7 @@ from typing import Any
 
 import torch
 
+from gradmon._attributes import attribute_of
 from gradmon.sharded.listing import has_units, parameters_of
 
 
@@ -39,4 +40,5 @@ class ModelParts:
             parts += [tensor for _, tensor in parameters_of(self.model)]
         # torch.utils.swap_tensors() leaves the object and changes what is in it.
         inside = [part._cdata for part in parts if isinstance(part, torch.Tensor)]
-        return [id(part) for part in parts] + inside + [id(p) for p in parts if hasattr(p, "main_grad")]
+        main_grads = [id(p) for p in parts if attribute_of(p, "main_grad", self) is not self]
+        return [id(part) for part in parts] + inside + main_grads

@@ -7,6 +7,7 @@ from typing import Any, Iterable
 import torch
 
 from gradmon import _gradmon
+from gradmon._attributes import is_training
 from gradmon.compiled.around import AroundCompiled
 from gradmon.compiled.regions import compiled_in_place, is_compiling, unseen
 from gradmon.loops.shape_inference import infers_shapes
@@ -34,7 +35,7 @@ class _Entered(WatchingHook):
             return _gradmon.warn_once(
                 "activations within nn.DataParallel have no rows; use DistributedDataParallel"
             )
-        _gradmon.entered(module, module.training, inputs, keywords)
+        _gradmon.entered(module, is_training(module), inputs, keywords)
 
 
 class _Left(WatchingHook):
@@ -45,6 +46,8 @@ class _Left(WatchingHook):
 
 class _Copied(WatchingHook):
     def __call__(self, module: torch.nn.Module, *_: Any) -> None:
+        if is_compiling():
+            return
         for hooks in (module._forward_pre_hooks, module._forward_hooks):
             for number in [number for number, known in hooks.items() if known is self]:
                 del hooks[number]
@@ -90,7 +93,10 @@ class ModuleHooks:
             return self._handles.append(AroundCompiled(module, compiled))
         keywords = {"with_kwargs": True} if HAS_KEYWORD_INPUTS else {}
         try:
-            self._handles.append(module.register_forward_pre_hook(_entered, **keywords))
-            self._handles.append(module.register_forward_hook(_left))
+            for handle in (
+                module.register_forward_pre_hook(_entered, **keywords),
+                module.register_forward_hook(_left),
+            ):
+                self._handles += [handle] if hasattr(handle, "remove") else []  # a class of the program's own
         except Exception as error:  # a ScriptModule accepts no hooks
             _gradmon.warn_once(f"{type(module).__name__} modules cannot be watched: {error}")

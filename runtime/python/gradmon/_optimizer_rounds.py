@@ -3,6 +3,7 @@
 from typing import Any, Sequence
 
 from gradmon import _gradmon
+from gradmon._attributes import OBJECT_ERRORS, attribute_of
 
 _MOST_WRAPPERS = 8  # around one another
 
@@ -11,7 +12,7 @@ def parameters_of(optimizer: Any) -> "set[int]":
     """Ids of the optimizer's parameters; empty if they cannot be read."""
     try:
         return {id(parameter) for parameter in _gradmon.parameters_of(optimizer)}
-    except (AttributeError, KeyError, TypeError, RuntimeError):
+    except OBJECT_ERRORS:
         return set()
 
 
@@ -19,10 +20,10 @@ def with_parameter_groups(optimizer: Any) -> Any:
     """The optimizer or, if it has no `param_groups`, the one that it wraps, if that has them."""
     found = optimizer
     for _ in range(_MOST_WRAPPERS):
-        if found is None or hasattr(found, "param_groups"):
+        if found is None or attribute_of(found, "param_groups") is not None:
             return found
-        inner = getattr(found, "optimizer", None)
-        found = getattr(found, "optim", None) if inner is None else inner
+        inner = attribute_of(found, "optimizer")
+        found = attribute_of(found, "optim") if inner is None else inner
     return optimizer
 
 

@@ -1,12 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """Callbacks around an optimizer's step, for any torch version and any optimizer class."""
+import functools
 import inspect
+import types
 from typing import Any, Callable, Optional
 
-from gradmon._replaced_method import ReplacedMethod, nothing
+import torch
+
+from gradmon._attributes import ReplacedMethod, nothing
 
 Before = Callable[[Any], None]  # argument: the scaler that step() was given (torch 1.13), or None
 After = Callable[[], None]
+_FUNCTIONS = (types.FunctionType, types.MethodType, types.BuiltinFunctionType, functools.partial)
 Arguments = tuple[tuple[Any, ...], dict[str, Any]]  # of a call: positional, keyword
 
 
@@ -24,6 +29,7 @@ class OptimizerSteps:
         self._before = before
         self._after = after
         self.calls = 0
+        self._takes_closure = _first_parameter(optimizer.step) in (None, "closure")
         self._replaced = self._replace()
 
     def remove(self) -> None:
@@ -61,9 +67,11 @@ class OptimizerSteps:
     def _with_closure(self, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> Optional[Arguments]:
         """The arguments, with a closure that also calls `before`; None if there is no closure."""
         closure = arguments[0] if arguments else keywords.get("closure")
-        if not callable(closure):
+        named = self._takes_closure or not arguments
+        if not isinstance(closure, _FUNCTIONS) and not (named and _may_be_closure(closure)):
             return None
 
+        @functools.wraps(closure)
         def told(*of_closure: Any, **by_name: Any) -> Any:
             loss = closure(*of_closure, **by_name)
             self._before(None)
@@ -72,6 +80,20 @@ class OptimizerSteps:
         if arguments:
             return (told, *arguments[1:]), keywords
         return arguments, {**keywords, "closure": told}
+
+
+def _may_be_closure(given: Any) -> bool:
+    """Whether an object that is no function may be a closure."""
+    return callable(given) and not isinstance(given, (type, torch.nn.Module))
+
+
+def _first_parameter(bound: Callable[..., Any]) -> Optional[str]:
+    """The name of a function's first parameter; None if it is unknown."""
+    try:
+        first = next(iter(inspect.signature(bound).parameters.values()), None)
+    except (TypeError, ValueError):
+        return None
+    return None if first is None or first.kind is inspect.Parameter.VAR_POSITIONAL else first.name
 
 
 def _with_self(bound: Callable[..., Any]) -> Optional[inspect.Signature]:

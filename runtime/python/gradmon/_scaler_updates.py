@@ -5,7 +5,7 @@ from typing import Any, Callable
 import torch
 
 from gradmon import _gradmon
-from gradmon._replaced_method import nothing, replaced_around
+from gradmon._attributes import attribute_of, nothing, replaced_around
 
 
 class ScalerUpdates:
@@ -76,7 +76,7 @@ def remaining_scale(optimizer: Any, scaler: Any) -> float:
 def left_out_by_scaler(optimizer: Any) -> bool:
     """Whether a fused optimizer's step, which has just run, has left its parameters as they were, because a
     scaler has found an infinity or a NaN. Waits for the device if the scaler has said so on one."""
-    found = getattr(optimizer, "found_inf", None)  # the scaler sets and removes it around the step
+    found = attribute_of(optimizer, "found_inf")  # the scaler sets and removes it around the step
     if type(found) is not torch.Tensor or found.numel() != 1:
         return False
     try:

@@ -13,6 +13,7 @@ from typing import Any, Callable, Iterator, Optional, Sequence
 import torch
 
 from gradmon import _gradmon
+from gradmon._attributes import OBJECT_ERRORS
 from gradmon._idle_optimizers import IdleOptimizers
 from gradmon._launch_nonce import LaunchNonce
 from gradmon._model_parts import ModelParts
@@ -30,8 +31,6 @@ from gradmon.sharded.unit_hooks import UnitHooks
 _COLLECTS = _gradmon.COLLECTS
 _LOOK_EVERY_S = 5.0
 _AFTER_SIGNAL_S = 2.0  # a user who has pressed Ctrl-C waits
-
-INVALID_ARGUMENT = (TypeError, ValueError, RuntimeError, OverflowError)  # what an invalid argument raises
 
 
 class TrainingSteps:
@@ -195,9 +194,10 @@ class TrainingSteps:
         self.step_flags &= _gradmon.MAY_END
 
     def __del__(self) -> None:
-        self._modules.set(False)
-        self._units.set(False)
-        self._coalesced.set(False)
+        for name in ("_modules", "_units", "_coalesced"):
+            attached = getattr(self, name, None)  # None: the constructor has raised
+            if attached is not None:
+                attached.set(False)
 
     def _stop_replaced(self, model: Any, optimizer: Any) -> None:
         """Stops an earlier TrainingSteps of the same rank that has the same output directory, model or
@@ -321,6 +321,12 @@ class TrainingSteps:
 
     def _look_at_models(self) -> None:
         self._look_at = time.monotonic() + _LOOK_EVERY_S
+        try:
+            self._look()
+        except OBJECT_ERRORS as error:  # of the program's modules, parameters or optimizers
+            _gradmon.warn_once(f"changes of the model are not seen: {type(error).__name__}: {error}")
+
+    def _look(self) -> None:
         for number, parts in enumerate(self._models):
             if parts.changed():
                 self._watch_modules()
@@ -385,7 +391,7 @@ class TrainingSteps:
         for number, scaler in enumerate(self._scalers):
             try:
                 scale = scaler.scale()
-            except (AttributeError, TypeError, ValueError, RuntimeError) as error:  # the program's own scaler
+            except OBJECT_ERRORS as error:  # the program's own scaler
                 _gradmon.warn_once(f"the scale of the gradients is unknown: {error!r}")
                 continue
             if number == 0:  # also of chunks that have no scaler
@@ -441,10 +447,17 @@ def seconds_of(timeout: Optional[float]) -> Optional[float]:
     """The timeout in seconds. A value that is not a number is logged and becomes None."""
     try:
         seconds = None if timeout is None else float(timeout)
-    except INVALID_ARGUMENT as error:
+    except OBJECT_ERRORS as error:
         _gradmon.warn_once(f"stop(timeout={timeout!r}): {error}")
         return None
     if seconds is None or not math.isnan(seconds):
         return seconds
     _gradmon.warn_once(f"stop(timeout={timeout!r}): not a number")
     return None
+
+
+def whole_steps(grad_acc_steps: Optional[float]) -> int:
+    whole = 1 if grad_acc_steps is None else int(grad_acc_steps)
+    if grad_acc_steps is not None and whole != grad_acc_steps:
+        raise ValueError(f"grad_acc_steps: {grad_acc_steps} must be a whole number")
+    return whole

@@ -10,10 +10,12 @@ from typing import Any, Callable, Optional, Sequence, Type, Union
 import torch
 
 from gradmon import _gradmon
+from gradmon._attributes import OBJECT_ERRORS
 from gradmon._launch_nonce import launch_nonce
 from gradmon._scaler_updates import is_captured
-from gradmon._steps import INVALID_ARGUMENT, TrainingSteps, after_signal, seconds_of
+from gradmon._steps import TrainingSteps, after_signal, seconds_of, whole_steps
 from gradmon.communication.process_groups import ranks_of, replica_ranks, shards_its_state, with_process_group
+from gradmon.compiled.regions import in_whole_graph
 from gradmon.sharded.listing import Listing, listing_of
 from gradmon.taps.tapping import Tapping
 
@@ -46,6 +48,9 @@ class Monitor(Tapping):
     gradmon raises no errors of its own into the training loop: an error is logged once and shown in
     status(). An exception that a signal handler raises while a step waits for other ranks passes
     through and ends the monitoring.
+
+    Within torch.compile with fullgraph=True only observe() works: tap(), scalar(), samples(), expert_load()
+    and attention() do nothing there.
 
     A second Monitor of the same rank takes the first one's place if it has the same output
     directory, model or optimizer (a notebook cell that is run again).
@@ -87,6 +92,10 @@ class Monitor(Tapping):
         }
         self._options["output_dir"] = None if output_dir is None else os.fsencode(output_dir)
         self._steps: Optional[TrainingSteps] = None
+
+    def __getstate__(self) -> "dict[str, Any]":
+        """A copy, as within that of a module that holds the Monitor, watches nothing."""
+        return {"_config": self._config, "_options": self._options, "_steps": None}
 
     def watch(
         self,
@@ -175,7 +184,7 @@ class Monitor(Tapping):
             core = _gradmon.Core(
                 os.fsencode(self._config),
                 start_iteration=start_iteration,
-                grad_acc_steps=_whole_steps(grad_acc_steps),
+                grad_acc_steps=whole_steps(grad_acc_steps),
                 data_ranks=ranks_of(dp_group),
                 tensor_ranks=ranks_of(tp_group),
                 pipeline_ranks=ranks_of(pp_group),
@@ -255,13 +264,13 @@ class Monitor(Tapping):
         >>> monitor.scalar("loss", loss)
         """
         steps = self._steps
-        if steps is None or not steps.step_flags & _gradmon.COLLECTS:
+        if steps is None or not steps.step_flags & _gradmon.COLLECTS or in_whole_graph():
             return
-        if is_captured(value):
-            return _gradmon.warn_once(f"scalar {name!r}: not read while it is captured into a CUDA graph")
         try:
-            steps.core.scalar(name, float(value))
-        except INVALID_ARGUMENT as error:
+            if is_captured(value):
+                return _gradmon.warn_once(f"scalar {name!r}: not read while it is captured into a CUDA graph")
+            steps.core.scalar(name, float(value.detach() if isinstance(value, torch.Tensor) else value))
+        except OBJECT_ERRORS as error:
             _gradmon.warn_once(f"scalar {name!r}: {error}")
 
     def samples(self, count: int) -> None:
@@ -276,11 +285,11 @@ class Monitor(Tapping):
         -----
         Raises nothing: a count that is not an integer is logged once.
         """
-        if self._steps is None:
+        if self._steps is None or in_whole_graph():
             return
         try:
             self._steps.core.samples(operator.index(count))
-        except INVALID_ARGUMENT as error:
+        except OBJECT_ERRORS as error:
             _gradmon.warn_once(f"samples: {error}")
 
     def expert_load(self, layer: str, tokens: Union[Sequence[int], torch.Tensor]) -> None:
@@ -306,14 +315,14 @@ class Monitor(Tapping):
         >>> monitor.expert_load("layers.3.mlp", torch.bincount(chosen, minlength=experts))
         """
         steps = self._steps
-        if steps is None or not steps.step_flags & _gradmon.COLLECTS:
+        if steps is None or not steps.step_flags & _gradmon.COLLECTS or in_whole_graph():
             return
-        if is_captured(tokens):
-            return _gradmon.warn_once(f"expert_load {layer!r}: not read while captured into a CUDA graph")
         try:
+            if is_captured(tokens):
+                return _gradmon.warn_once(f"expert_load {layer!r}: not read while captured into a CUDA graph")
             counts = tokens.tolist() if isinstance(tokens, torch.Tensor) else tokens
             steps.core.expert_load(layer, [operator.index(count) for count in counts])
-        except INVALID_ARGUMENT as error:
+        except OBJECT_ERRORS as error:
             _gradmon.warn_once(f"expert_load {layer!r}: {error}")
 
     def attention(self, name: str, q: torch.Tensor, k: torch.Tensor, causal: bool = True) -> None:
@@ -335,11 +344,11 @@ class Monitor(Tapping):
         Raises nothing: tensors that do not fit are logged once. METRICS.md has the formulas.
         """
         steps = self._steps
-        if steps is None or not steps.step_flags & _gradmon.WATCHES_FORWARDS:
+        if steps is None or not steps.step_flags & _gradmon.WATCHES_FORWARDS or in_whole_graph():
             return
         try:
             steps.core.attention(name, q, k, causal)
-        except INVALID_ARGUMENT as error:
+        except OBJECT_ERRORS as error:
             _gradmon.warn_once(f"attention {name!r}: {error}")
 
     def status(self) -> Optional[_gradmon.Status]:
@@ -379,7 +388,7 @@ class Monitor(Tapping):
             return _gradmon.warn_once("on() before watch() does nothing")
         try:
             self._steps.core.on(collect_times, step_interval)
-        except INVALID_ARGUMENT as error:
+        except OBJECT_ERRORS as error:
             _gradmon.warn_once(f"on(): {error}")
 
     def off(self) -> None:
@@ -416,7 +425,7 @@ class Monitor(Tapping):
             return _gradmon.warn_once("set() before watch() does nothing")
         try:
             self._steps.core.set(key, json.dumps(value))
-        except INVALID_ARGUMENT as error:
+        except OBJECT_ERRORS as error:
             _gradmon.warn_once(f"set({key!r}): {error}")
 
     def metrics(self) -> list[_gradmon.Metric]:
@@ -487,10 +496,3 @@ class Monitor(Tapping):
         traceback: Optional[TracebackType],
     ) -> None:
         self.stop(after_signal(kind))
-
-
-def _whole_steps(grad_acc_steps: Optional[float]) -> int:
-    whole = 1 if grad_acc_steps is None else int(grad_acc_steps)
-    if grad_acc_steps is not None and whole != grad_acc_steps:
-        raise ValueError(f"grad_acc_steps: {grad_acc_steps} must be a whole number")
-    return whole

@@ -13,7 +13,7 @@ import jobs
 import pytest
 import torch
 import twice
-from gradmon._replaced_method import replaced_around
+from gradmon._attributes import replaced_around
 
 
 Watched = "tuple[torch.nn.Module, torch.optim.Optimizer, gradmon.Monitor]"

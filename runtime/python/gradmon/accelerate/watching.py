@@ -4,7 +4,7 @@ import os
 from typing import Any, Union
 
 from gradmon._optimizer_rounds import OptimizerRounds
-from gradmon._replaced_method import replaced_around
+from gradmon._attributes import replaced_around
 from gradmon.loops.loop_monitor import LoopMonitor
 from gradmon.monitor import Monitor
 

@@ -11,7 +11,7 @@ from typing import Any, Callable
 import torch.distributed as dist
 
 from gradmon import _gradmon
-from gradmon._replaced_method import ReplacedAttribute
+from gradmon._attributes import ReplacedAttribute
 
 # weakref.finalize by id() of the work, which may be unhashable, until the program has waited for it or
 # dropped it.

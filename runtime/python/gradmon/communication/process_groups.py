@@ -4,6 +4,7 @@ from typing import Any
 
 import torch.distributed as dist
 
+from gradmon._attributes import attribute_of
 from gradmon.sharded.sharding import class_names, is_kind
 
 
@@ -42,7 +43,7 @@ _REDUCES_TO_PARTS = {
 
 def reduces_to_parts(optimizer: Any) -> bool:
     """Whether a rank has the reduced gradients of its own part of the parameters only."""
-    inner = list(getattr(optimizer, "chained_optimizers", [])) or [getattr(optimizer, "optimizer", None)]
+    inner = attribute_of(optimizer, "chained_optimizers") or [attribute_of(optimizer, "optimizer")]
     return any(
         (kind.__module__.split(".")[0], kind.__name__) in _REDUCES_TO_PARTS
         for each in [optimizer, *inner]

@@ -6,6 +6,7 @@ from typing import Any, Callable
 import torch
 
 from gradmon import _gradmon
+from gradmon._attributes import is_training
 from gradmon.compiled.regions import compiled_in_place, is_compiling
 from gradmon.loops.shape_inference import infers_shapes
 
@@ -28,7 +29,7 @@ def _around(module: torch.nn.Module, compiled: Any) -> Callable[..., Any]:
     def called(*inputs: Any, **keywords: Any) -> Any:
         if is_compiling() or infers_shapes():  # the caller is compiled, too
             return compiled(*inputs, **keywords)
-        _gradmon.entered(module, module.training, inputs, keywords)
+        _gradmon.entered(module, is_training(module), inputs, keywords)
         output = compiled(*inputs, **keywords)
         _gradmon.left(module, output)
         return output

@@ -4,7 +4,7 @@ import os
 from typing import Any, Iterable, Optional, Union
 
 from gradmon import _gradmon
-from gradmon._replaced_method import replaced_around
+from gradmon._attributes import replaced_around
 from gradmon.deepspeed.fragments import pieces_of, shape_of
 from gradmon.engines.collecting_hooks import Attachment, CollectingHooks
 from gradmon.engines.engine_monitor import EngineMonitor

@@ -2,7 +2,7 @@
 """gradmon.lightning.FabricCallback."""
 import os
 from typing import Any, Callable, Optional, Union
-from weakref import WeakSet
+from weakref import ref
 
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
@@ -54,7 +54,7 @@ class FabricCallback:
         self._grad_acc_steps = grad_acc_steps
         self._start_iteration = start_iteration
         self._models: "list[Any]" = []
-        self._seen: "WeakSet[Any]" = WeakSet()  # optimizers that have stepped
+        self._seen: "dict[int, Any]" = {}  # weak references to optimizers that have stepped, by their id()
         self._stopped = False
         self._steps = 0  # steps of optimizers in this iteration
 
@@ -123,9 +123,10 @@ class FabricCallback:
 
     def _steps_first(self, optimizer: Any, *_: Any) -> None:
         """Before each step of any optimizer. Torch calls the optimizer's own hooks after this one."""
-        if optimizer in self._seen:
+        seen = self._seen.get(id(optimizer))
+        if seen is not None and seen() is optimizer:
             return
-        self._seen.add(optimizer)
+        self._seen[id(optimizer)] = ref(optimizer)
         held = parameters_of(optimizer)
         for module in self._models:
             if any(id(parameter) in held for parameter in module.parameters()):

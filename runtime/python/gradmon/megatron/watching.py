@@ -4,7 +4,7 @@ import os
 from typing import Any, Iterable, Optional, Sequence, Union
 
 from gradmon import _gradmon
-from gradmon._replaced_method import replaced_around
+from gradmon._attributes import OBJECT_ERRORS, replaced_around
 from gradmon.engines.collecting_hooks import Attachment, CollectingHooks
 from gradmon.engines.engine_monitor import EngineMonitor
 from gradmon.engines.labels import KINDS_OF_UPDATE, Labels
@@ -144,14 +144,20 @@ def _chunks(model_chunks: Any) -> "Sequence[Any]":
 def _starting(monitor: EngineMonitor, group: Any) -> Any:
     """Around the bucket group's start_grad_sync(): first passes the gradients that it will reduce."""
 
+    def deliver() -> None:
+        for bucket in group.buckets:
+            for parameter in bucket.params_list:
+                event = getattr(parameter, "_cudagraph_wgrad_ready_event", None)
+                if event is not None:
+                    event.wait()
+                monitor.deliver(parameter, parameter.main_grad)
+
     def start_grad_sync(original: Any, *arguments: Any, **keywords: Any) -> Any:
-        if group.grad_reduce_handle is None:  # else it has begun already, in the first batch
-            for bucket in group.buckets:
-                for parameter in bucket.params_list:
-                    event = getattr(parameter, "_cudagraph_wgrad_ready_event", None)
-                    if event is not None:
-                        event.wait()
-                    monitor.deliver(parameter, parameter.main_grad)
+        try:
+            if group.grad_reduce_handle is None:  # else it has begun already, in the first batch
+                deliver()
+        except OBJECT_ERRORS as error:  # Megatron has renamed what it relies on
+            _gradmon.warn_once(f"no rows in grad_unreduced: {type(error).__name__}: {error}")
         return original(*arguments, **keywords)
 
     return start_grad_sync

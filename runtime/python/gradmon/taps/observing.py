@@ -1,23 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """gradmon.observe."""
-from typing import Any, Callable, TypeVar
-
 import torch
 
 from gradmon import _gradmon
-from gradmon._steps import INVALID_ARGUMENT
-from gradmon.compiled.regions import is_compiling
-
-_Function = TypeVar("_Function", bound=Callable[..., Any])
-_constant: Callable[[_Function], _Function] = getattr(
-    getattr(torch, "compiler", None), "assume_constant_result", lambda f: f
-)
+from gradmon._attributes import OBJECT_ERRORS
+from gradmon.compiled.regions import constant, is_compiling
 
 # The operator says that it writes to it, so that no compiler removes or reorders the call.
 _token = torch.zeros(1, device="cpu")
 
 
-@_constant
+@constant
 def _number(name: str, gradients: bool) -> int:
     """Of the name, fixed when a graph is traced."""
     return _gradmon.observation_number(name, gradients)
@@ -61,11 +54,12 @@ def observe(x: torch.Tensor, name: str) -> torch.Tensor:
     ...     return scores.softmax(-1) @ x
     """
     if is_compiling():
-        if isinstance(x, torch.Tensor):
+        # Others, as a DTensor, know no rule for the operator.
+        if type(x) in (torch.Tensor, torch.nn.Parameter) and isinstance(name, str):
             torch.ops.gradmon.tap(x, _token, _number(name, torch.is_grad_enabled()))
         return x
     try:
         _gradmon.observe(x, name)
-    except INVALID_ARGUMENT as error:
+    except OBJECT_ERRORS as error:
         _gradmon.warn_once(f"observe({name!r}): {error}")
     return x

@@ -3,7 +3,9 @@
 from typing import Any, Mapping, Optional, Union
 
 from gradmon import _gradmon
-from gradmon._steps import INVALID_ARGUMENT, TrainingSteps
+from gradmon._attributes import OBJECT_ERRORS
+from gradmon._steps import TrainingSteps
+from gradmon.compiled.regions import in_whole_graph
 from gradmon.sharded.scopes import checked
 
 
@@ -91,10 +93,10 @@ class Tapping:
         >>> monitor.step()
         """
         steps = self._steps
-        if steps is None or not steps.step_flags & _gradmon.COLLECTS:
+        if steps is None or not steps.step_flags & _gradmon.COLLECTS or in_whole_graph():
             return
         try:
             text = None if scope is None else checked(scope)
             steps.core.tap(kind, name, array, 0 if micro_step is None else micro_step, text)
-        except INVALID_ARGUMENT as error:
+        except OBJECT_ERRORS as error:
             _gradmon.warn_once(f"tap({kind!r}, {name!r}): {error}")

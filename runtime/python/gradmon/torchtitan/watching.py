@@ -4,7 +4,7 @@ import os
 from typing import Any, Optional, Union
 
 from gradmon import _gradmon
-from gradmon._replaced_method import ReplacedMethod, replaced_around
+from gradmon._attributes import ReplacedMethod, replaced_around
 from gradmon.loops.loop_monitor import LoopMonitor
 from gradmon.monitor import Monitor
 

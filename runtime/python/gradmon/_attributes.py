@@ -1,7 +1,37 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Replaces attributes and methods of objects temporarily."""
+"""Reads attributes of a program's objects, and replaces attributes and methods of them temporarily."""
 import types
 from typing import Any, Callable
+
+# What the code of a program's objects raises, if anything: attributes, conversions, arithmetic. It does not
+# cover what handlers of signals raise meanwhile, which must get through: OSError (TimeoutError), and classes
+# of the program's own.
+OBJECT_ERRORS = (
+    ArithmeticError,
+    AssertionError,
+    AttributeError,
+    LookupError,
+    RuntimeError,
+    TypeError,
+    ValueError,
+    Warning,
+)
+
+
+def attribute_of(owner: Any, name: str, default: Any = None) -> Any:
+    """As getattr(), for classes whose attributes may raise more than AttributeError."""
+    try:
+        return getattr(owner, name, default)
+    except OBJECT_ERRORS:
+        return default
+
+
+def is_training(module: Any) -> bool:
+    """module.training, which may be anything that the program has put there."""
+    try:
+        return bool(module.training)
+    except OBJECT_ERRORS:
+        return True
 
 
 def nothing(*_: Any) -> None:
