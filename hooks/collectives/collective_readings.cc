@@ -168,7 +168,7 @@ void CollectiveReadings::launched(const std::shared_ptr<Outputs>& outputs,
                                   const c10::intrusive_ptr<c10d::Work>& work) {
   outputs->versions = versions_of(outputs->tensors);  // a backend without futures does not change them
   if (outputs->coalesced != 0) return launched_with_others(outputs);
-  if (!work) return outputs->synchronous ? completed(*outputs, Completion::done) : count_untold();
+  if (!work) return outputs->synchronous ? completed(*outputs, Completion::done) : count_untold(*outputs);
   const std::type_index sort(typeid(*work));
   {
     const std::lock_guard lock(mutex_);
@@ -217,14 +217,14 @@ void CollectiveReadings::on_coalesced(std::uint64_t number, CoalescedWork work) 
         completed(*outputs, Completion::done);
       });
     } else {
-      count_untold();
+      count_untold(*outputs);
     }
   }
 }
 
-void CollectiveReadings::count_untold() {
+void CollectiveReadings::count_untold(const Outputs& call) {
   const std::lock_guard lock(mutex_);
-  ++collected_.untold;
+  if (!too_late(call)) ++collected_.untold;
 }
 
 void CollectiveReadings::count_failed() {
@@ -244,7 +244,7 @@ bool CollectiveReadings::add_callback(const std::shared_ptr<Outputs>& outputs, c
     self->fuse_.guard(outputs->op, [&] {
       if (completion == Completion::done && any_on_device(outputs->tensors) &&
           has_no_tensor(completed.constValue()))
-        return self->count_untold();
+        return self->count_untold(*outputs);
       outputs->versions = versions_of(outputs->tensors);
       keep_until_read(outputs->tensors);
       self->completed(*outputs, completion);

@@ -100,7 +100,7 @@ class CollectiveReadings : public CollectiveListener,
   // Of a work without a future; with mutex_ held.
   void poll(const std::shared_ptr<Outputs>& outputs, const c10::intrusive_ptr<c10d::Work>& work);
   void launched_with_others(const std::shared_ptr<Outputs>& outputs);
-  void count_untold();
+  void count_untold(const Outputs& call);
   void count_failed();
   bool add_callback(const std::shared_ptr<Outputs>& outputs, c10d::Work& work);
   void completed(Outputs& outputs, Completion completion);

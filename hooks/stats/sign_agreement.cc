@@ -39,7 +39,7 @@ std::optional<DeviceScalars::Values> share_alone(const double* sum, double eleme
   return DeviceScalars::Values{share_of(*sum, elements)};
 }
 
-constexpr std::int64_t kSignsAtATime = std::int64_t{1} << 22;  // elements that torch's ops copy at a time
+constexpr std::int64_t kSignsAtATime = std::int64_t{1} << 24;  // elements that torch's ops make at a time
 
 // An exact integer; its double is exact for fewer than 2⁵³ elements.
 at::Tensor sum_by_torch(const at::Tensor& gradient, const at::Tensor& momentum) {

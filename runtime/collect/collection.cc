@@ -358,9 +358,9 @@ void Collection::end_scalars(std::int64_t samples) noexcept {
 
 std::vector<Metric> Collection::last_rows() const {
   if (!keeps_last_step_ || last_ended_ < Step{0}) return {};
-  const bool hub_has_answered = !settings_.directory->epoch().empty();
+  const bool may_wait_for_hub = settings_.directory->epoch().empty() && last_->content().step < Step{0};
   const auto deadline =
-      std::chrono::steady_clock::now() + (hub_has_answered ? kWaitForRows : kWaitForFirstRows);
+      std::chrono::steady_clock::now() + (may_wait_for_hub ? kWaitForFirstRows : kWaitForRows);
   LastStep::Content last = last_->content();
   while (last.step < last_ended_ && std::chrono::steady_clock::now() < deadline) {
     std::this_thread::sleep_for(kPollPause);

@@ -142,8 +142,9 @@ std::function<void()> hook_first(const py::object& parameter, const std::functio
   };
 }
 
-void add_parameter(WatchedModel& chunk, const std::string& name, const py::object& parameter) {
-  if (!THPVariable_Check(parameter.ptr())) return;  // A program may put anything into a module.
+// False: it is no tensor. A program may put anything into a module.
+bool add_parameter(WatchedModel& chunk, const std::string& name, const py::object& parameter) {
+  if (!THPVariable_Check(parameter.ptr())) return false;
   const auto object = shared(parameter);
   chunk.parameters.push_back({name, 0, HeldTensor(object, THPVariable_Unpack(parameter.ptr()))});
   chunk.parameters.back().replicated = is_replicated(parameter);
@@ -153,6 +154,7 @@ void add_parameter(WatchedModel& chunk, const std::string& name, const py::objec
     };
   if (py::hasattr(parameter, "main_grad"))
     chunk.parameters.back().main_gradient = [object] { return main_gradient_of(*object); };
+  return true;
 }
 
 }  // namespace
@@ -168,8 +170,7 @@ WatchedModel described_model(const py::handle& model, const py::handle& listed, 
   } else {
     for (const py::handle& item : listed) {
       const auto [name, parameter, sharding] = item.cast<std::tuple<std::string, py::object, py::object>>();
-      add_parameter(chunk, name, parameter);
-      if (sharding.is_none()) continue;
+      if (!add_parameter(chunk, name, parameter) || sharding.is_none()) continue;
       chunk.parameters.back().sharding = sharding_of(sharding);
       if (chunk.parameters.back().sharding->unit != nullptr) chunk.parameters.back().replicated = false;
     }

@@ -157,8 +157,8 @@ class Monitor {
 
   // Rows of the step that was collected last, from memory, in the order of the files. Needs
   // `keep_last_step` or the config's format "api"; empty without them, before the first collected
-  // step, and if that step had no rows. Waits until the writer thread has them, for 1 s at most, or 6 s while
-  // the job's hub has not answered yet; then those of an earlier step are returned.
+  // step, and if that step had no rows. Waits until the writer thread has them, for 1 s at most, in the
+  // first step 6 s: the job's hub may not have answered yet. Then those of an earlier step are returned.
   std::vector<Metric> metrics() const;
 
   // The last 256 alerts of this rank, oldest first. Those of a step are there once the writer thread has

@@ -3,14 +3,17 @@
 import types
 from typing import Any, Callable
 
-# What the code of a program's objects raises, if anything: attributes, conversions, arithmetic. It does not
-# cover what handlers of signals raise meanwhile, which must get through: OSError (TimeoutError), and classes
+# What the code of a program's objects raises, if anything: attributes, conversions, arithmetic. Left out is
+# what handlers of signals raise meanwhile, which must get through: OSError (TimeoutError), and classes
 # of the program's own.
 OBJECT_ERRORS = (
     ArithmeticError,
     AssertionError,
     AttributeError,
+    ImportError,
     LookupError,
+    MemoryError,
+    NameError,
     RuntimeError,
     TypeError,
     ValueError,

@@ -93,10 +93,11 @@ class ModuleHooks:
             return self._handles.append(AroundCompiled(module, compiled))
         keywords = {"with_kwargs": True} if HAS_KEYWORD_INPUTS else {}
         try:
-            for handle in (
-                module.register_forward_pre_hook(_entered, **keywords),
-                module.register_forward_hook(_left),
-            ):
-                self._handles += [handle] if hasattr(handle, "remove") else []  # a class of the program's own
+            self._keep(module.register_forward_pre_hook(_entered, **keywords))
+            self._keep(module.register_forward_hook(_left))
         except Exception as error:  # a ScriptModule accepts no hooks
             _gradmon.warn_once(f"{type(module).__name__} modules cannot be watched: {error}")
+
+    def _keep(self, handle: Any) -> None:
+        if hasattr(handle, "remove"):  # else a class of the program's own hooks in another way
+            self._handles.append(handle)

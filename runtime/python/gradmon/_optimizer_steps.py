@@ -71,15 +71,26 @@ class OptimizerSteps:
         if not isinstance(closure, _FUNCTIONS) and not (named and _may_be_closure(closure)):
             return None
 
-        @functools.wraps(closure)
-        def told(*of_closure: Any, **by_name: Any) -> Any:
-            loss = closure(*of_closure, **by_name)
-            self._before(None)
-            return loss
-
+        told = _Told(closure, lambda: self._before(None))
         if arguments:
             return (told, *arguments[1:]), keywords
         return arguments, {**keywords, "closure": told}
+
+
+class _Told:
+    """A closure that also calls `then`. It has the attributes of the program's own."""
+
+    def __init__(self, closure: Any, then: Callable[[], None]) -> None:
+        self.__closure = closure
+        self.__then = then
+
+    def __call__(self, *arguments: Any, **keywords: Any) -> Any:
+        result = self.__closure(*arguments, **keywords)
+        self.__then()
+        return result
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.__closure, name)
 
 
 def _may_be_closure(given: Any) -> bool:
@@ -90,10 +101,13 @@ def _may_be_closure(given: Any) -> bool:
 def _first_parameter(bound: Callable[..., Any]) -> Optional[str]:
     """The name of a function's first parameter; None if it is unknown."""
     try:
-        first = next(iter(inspect.signature(bound).parameters.values()), None)
+        parameters = list(inspect.signature(bound).parameters.values())
     except (TypeError, ValueError):
         return None
-    return None if first is None or first.kind is inspect.Parameter.VAR_POSITIONAL else first.name
+    if parameters and parameters[0].name in ("self", "_self"):  # a scheduler's function around step()
+        del parameters[0]
+    unknown = not parameters or parameters[0].kind is inspect.Parameter.VAR_POSITIONAL
+    return None if unknown else parameters[0].name
 
 
 def _with_self(bound: Callable[..., Any]) -> Optional[inspect.Signature]:

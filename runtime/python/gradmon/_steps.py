@@ -371,7 +371,8 @@ class TrainingSteps:
         for known in self._optimizers:
             held |= parameters_of(known.optimizer)
         for parts in self._models:
-            unheld = [n for n, p in parameters_in(parts.model) if p.requires_grad and id(p) not in held]
+            trained = [(n, p) for n, p in parameters_in(parts.model) if getattr(p, "requires_grad", False)]
+            unheld = [name for name, parameter in trained if id(parameter) not in held]
             if unheld:
                 more = f" and {len(unheld) - 3} more" if len(unheld) > 3 else ""
                 yield (

@@ -104,7 +104,7 @@ class ColossalAIMonitor:
         found = self._core.metrics()
         metrics = [metric for metric in found if metric.step == self._step]
         if found and not metrics:
-            _gradmon.warn_once("rows of ColossalAIMonitor are lost: they were not ready within 1 s")
+            _gradmon.warn_once("rows of ColossalAIMonitor are lost: the writer is late")
         try:
             if self._front:
                 self._append("grad_stats_local.csv", [m for m in metrics if m.kind == "grad_unreduced"])

@@ -95,7 +95,7 @@ class Monitor(Tapping):
 
     def __getstate__(self) -> "dict[str, Any]":
         """A copy, as within that of a module that holds the Monitor, watches nothing."""
-        return {"_config": self._config, "_options": self._options, "_steps": None}
+        return {**vars(self), "_steps": None}
 
     def watch(
         self,
@@ -264,7 +264,7 @@ class Monitor(Tapping):
         >>> monitor.scalar("loss", loss)
         """
         steps = self._steps
-        if steps is None or not steps.step_flags & _gradmon.COLLECTS or in_whole_graph():
+        if steps is None or in_whole_graph() or not steps.step_flags & _gradmon.COLLECTS:
             return
         try:
             if is_captured(value):
@@ -315,7 +315,7 @@ class Monitor(Tapping):
         >>> monitor.expert_load("layers.3.mlp", torch.bincount(chosen, minlength=experts))
         """
         steps = self._steps
-        if steps is None or not steps.step_flags & _gradmon.COLLECTS or in_whole_graph():
+        if steps is None or in_whole_graph() or not steps.step_flags & _gradmon.COLLECTS:
             return
         try:
             if is_captured(tokens):
@@ -344,7 +344,7 @@ class Monitor(Tapping):
         Raises nothing: tensors that do not fit are logged once. METRICS.md has the formulas.
         """
         steps = self._steps
-        if steps is None or not steps.step_flags & _gradmon.WATCHES_FORWARDS or in_whole_graph():
+        if steps is None or in_whole_graph() or not steps.step_flags & _gradmon.WATCHES_FORWARDS:
             return
         try:
             steps.core.attention(name, q, k, causal)
@@ -439,8 +439,8 @@ class Monitor(Tapping):
 
         Notes
         -----
-        Waits until the writer thread has them, for 1 s at most, or 6 s while the job's hub has not
-        answered yet; then those of an earlier step are returned.
+        Waits until the writer thread has them, for 1 s at most, in the first step 6 s, in which the
+        job's hub may not have answered yet; then those of an earlier step are returned.
         """
         return [] if self._steps is None else self._steps.core.metrics()
 

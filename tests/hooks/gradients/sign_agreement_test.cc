@@ -56,7 +56,7 @@ TEST_CASE("the share of agreeing signs is what the formula gives") {
 }
 
 TEST_CASE("the device path gives the same share") {
-  for (const std::int64_t count : {1000, (1 << 22) + 7}) {
+  for (const std::int64_t count : {1000, (1 << 24) + 7}) {
     const at::Tensor m = mixture(count, 4, at::kFloat);
     at::Tensor g = mixture(count, 0, at::kBFloat16);
     const double share = expected(g, m);

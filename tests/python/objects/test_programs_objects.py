@@ -133,7 +133,7 @@ def test_a_model_that_lists_its_parameters_in_its_own_way_later(
     assert "changes of the model are not seen: ValueError" in capfd.readouterr().err
 
 
-def test_a_parameter_that_is_no_tensor(tmp_path: Path) -> None:
+def test_a_parameter_that_is_no_tensor(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     model = jobs.make_net()
     optimizer = sgd(model)
     with watching(tmp_path, model, optimizer):
@@ -141,6 +141,7 @@ def test_a_parameter_that_is_no_tensor(tmp_path: Path) -> None:
         model.fc1._parameters["factor"] = 1.0
         jobs.train(model, optimizer, 2)
     assert rows(tmp_path) >= {("fc1.weight", 0), ("fc1.weight", 2)}
+    assert "not seen" not in capfd.readouterr().err
 
 
 @pytest.mark.parametrize("training", ["train", torch.tensor([True, False]), {}])
@@ -165,6 +166,20 @@ def test_a_module_that_gives_no_handle_of_a_hook(tmp_path: Path) -> None:
     with watching(tmp_path, model, optimizer, step_interval=2):
         jobs.train(model, optimizer, 4)
     assert ("fc2.output", 2) in rows(tmp_path, "actv")
+
+
+class TakesNoSecondHook(torch.nn.Linear):
+    def register_forward_hook(self, *given: Any, **keywords: Any) -> Any:
+        raise RuntimeError("no more hooks")
+
+
+def test_a_module_that_takes_no_second_hook_is_left_without_any(tmp_path: Path) -> None:
+    model = jobs.make_net()
+    model.fc1 = TakesNoSecondHook(model.fc1.in_features, model.fc1.out_features)
+    optimizer = sgd(model)
+    with watching(tmp_path, model, optimizer, step_interval=2):
+        jobs.train(model, optimizer, 4)
+    assert jobs.hooks_of(model) == 0
 
 
 class HoldsMonitor(torch.nn.Module):
@@ -280,23 +295,38 @@ class Closure:
         loss.backward()
         return loss
 
+    def __getattr__(self, name: str) -> Any:
+        return {"of_the_program": 1}[name]
+
 
 class AsksItsClosure(torch.optim.SGD):
     def step(self, closure: Any = None) -> None:  # type: ignore[override]
-        assert closure.calls >= 0
+        before = closure.calls
         closure()
+        assert closure.calls == before + 1
         super().step()
 
 
-def test_a_closure_that_is_an_object_keeps_its_attributes(tmp_path: Path) -> None:
-    model = jobs.make_net()
-    optimizer = AsksItsClosure(model.parameters(), lr=0.1)
-    with watching(tmp_path, model, optimizer):
-        closure = Closure(model, optimizer)
-        optimizer.step(closure)
-        optimizer.step(closure)
-    assert closure.calls == 2
-    assert rows(tmp_path) >= {("fc1.weight", 0), ("fc1.weight", 1)}
+@pytest.mark.parametrize("scheduled", [False, True])
+def test_a_closure_that_is_an_object_keeps_its_attributes(tmp_path: Path, scheduled: bool) -> None:
+    model, plain = jobs.make_net(), jobs.make_net()
+    gradients = []
+    for each in (plain, model):
+        optimizer = AsksItsClosure(each.parameters(), lr=0.1)
+        if scheduled:  # it replaces step() by a function of its own
+            torch.optim.lr_scheduler.StepLR(optimizer, 10)
+        closure = Closure(each, optimizer)
+        if each is plain:
+            for _ in range(2):
+                optimizer.step(closure)
+                gradients.append(each.fc1.weight.grad.norm().item())
+        else:
+            with watching(tmp_path, each, optimizer):
+                for _ in range(2):
+                    optimizer.step(closure)
+        assert closure.calls == 2
+    found = jobs.rows(tmp_path / "out", "grad_reduced")
+    assert [found["fc1.weight", step, 0]["norm"] for step in range(2)] == pytest.approx(gradients)
 
 
 class Delegates:
@@ -391,4 +421,4 @@ def test_gradients_that_megatron_has_renamed_do_not_end_its_reduction(
     chunk.bucket_groups[0].start_grad_sync()
     monitor.stop()
     assert chunk.bucket_groups[0].reduced == 1
-    assert "no rows in grad_unreduced: AttributeError" in capfd.readouterr().err
+    assert "gradients without rows in grad_unreduced: AttributeError" in capfd.readouterr().err

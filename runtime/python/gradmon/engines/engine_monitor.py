@@ -21,6 +21,10 @@ class EngineMonitor(LoopMonitor):
     _hooks: "Optional[CollectingHooks]" = None
     _updates_pieces = False  # this rank may have none, as a stage of a pipeline whose parameters are frozen
 
+    def __getstate__(self) -> "dict[str, Any]":
+        of_engine = {"_hooks", "_scale", "_listing_of"}
+        return {name: value for name, value in super().__getstate__().items() if name not in of_engine}
+
     def watch_engine(
         self,
         models: Sequence[Any],

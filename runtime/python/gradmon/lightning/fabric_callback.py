@@ -126,6 +126,7 @@ class FabricCallback:
         seen = self._seen.get(id(optimizer))
         if seen is not None and seen() is optimizer:
             return
+        self._seen = {number: known for number, known in self._seen.items() if known() is not None}
         self._seen[id(optimizer)] = ref(optimizer)
         held = parameters_of(optimizer)
         for module in self._models:

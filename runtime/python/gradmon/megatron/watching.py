@@ -156,8 +156,8 @@ def _starting(monitor: EngineMonitor, group: Any) -> Any:
         try:
             if group.grad_reduce_handle is None:  # else it has begun already, in the first batch
                 deliver()
-        except OBJECT_ERRORS as error:  # Megatron has renamed what it relies on
-            _gradmon.warn_once(f"no rows in grad_unreduced: {type(error).__name__}: {error}")
+        except OBJECT_ERRORS as error:  # Megatron has renamed what this relies on, for one
+            _gradmon.warn_once(f"gradients without rows in grad_unreduced: {type(error).__name__}: {error}")
         return original(*arguments, **keywords)
 
     return start_grad_sync

@@ -39,8 +39,9 @@ def observe(x: torch.Tensor, name: str) -> torch.Tensor:
     -----
     Rows are collected with `xy_distribution`, for names that the config's targets select. Within a graph
     there are no rows of `actv_grad`, unless the backend leaves autograd as it is ("eager"). While nothing is
-    collected, it only looks at one flag. Raises nothing of its own; what is no tensor has no row. A name
-    must not change from step to step: of more than 65,536, further ones have no rows. Any thread.
+    collected, it only looks at one flag. Raises nothing of its own; what is no tensor has no row, nor has a
+    tensor of another class (a DTensor) within a graph. A name must not change from step to step: of more
+    than 65,536, further ones have no rows. Any thread.
 
     With `mode="reduce-overhead"`, torch calls it outside of its CUDA graphs, so that replays have rows
     (`torch._inductor.config.graph_partition`, torch 2.11); a torch that cannot makes no graph of the forward.

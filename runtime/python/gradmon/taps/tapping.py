@@ -93,7 +93,7 @@ class Tapping:
         >>> monitor.step()
         """
         steps = self._steps
-        if steps is None or not steps.step_flags & _gradmon.COLLECTS or in_whole_graph():
+        if steps is None or in_whole_graph() or not steps.step_flags & _gradmon.COLLECTS:
             return
         try:
             text = None if scope is None else checked(scope)
