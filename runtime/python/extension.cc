@@ -19,6 +19,7 @@
 
 #include "control/log.h"
 #include "control/vocabulary.h"
+#include "hooks/rows/hook_fuse.h"
 #include "runtime/job/environment.h"
 #include "runtime/job/launch_id.h"
 #include "runtime/monitor_binding.h"
@@ -441,7 +442,7 @@ PYBIND11_MODULE(_gradmon, m) {
   m.def("parameters_of", &parameters_of);
   py::class_<FirstHook>(m, "FirstHook").def(py::init(&put_first)).def("remove", &FirstHook::take_off);
   m.def("fold_of", &fold_of);
-  m.def("warn_once", [](const std::string& text) { warn_once(text, text); });
+  m.def("warn_once", [](const std::string& text) { warn_once(first_line(text), text); });
   m.def("environment_names_launch", &names_launch);
   m.def("entered", &entered);
   m.def("left", &left);

@@ -63,6 +63,16 @@ def test_a_value_that_raises_is_logged(
         assert what in said
 
 
+def test_a_call_that_does_not_fit_is_logged_once(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """Whatever numbers the tensors hold, which pybind11 prints."""
+    model = jobs.make_net()
+    with watching(tmp_path, model, sgd(model)) as monitor:
+        for number in range(3):
+            values = torch.full((2,), float(number))
+            monitor.tap("grad_reduced", "w", values, micro_step="x")  # type: ignore[arg-type]
+    assert capfd.readouterr().err.count("incompatible function arguments") == 1
+
+
 class Preempted(Exception):
     pass
 
