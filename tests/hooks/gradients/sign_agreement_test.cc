@@ -22,6 +22,13 @@
 #include "tests/hooks/tiny_model.h"
 #include GRADMON_CATCH_HEADER
 
+#ifdef __SANITIZE_ADDRESS__
+// An allocation that is too large then fails, as it does without the sanitizer. Of all tests in this program.
+extern "C" __attribute__((visibility("default"))) const char* __asan_default_options() {
+  return "allocator_may_return_null=1";
+}
+#endif
+
 namespace gradmon {
 namespace {
 
