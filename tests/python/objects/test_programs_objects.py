@@ -87,11 +87,10 @@ def test_what_a_handler_of_a_signal_raises_meanwhile_gets_through(tmp_path: Path
 
 def test_a_loss_with_its_graph_makes_no_warning(tmp_path: Path) -> None:
     model = jobs.make_net()
-    with watching(
-        tmp_path, model, sgd(model), scalars={"loss": "records"}
-    ) as monitor, warnings.catch_warnings():
-        warnings.simplefilter("error")
-        monitor.scalar("loss", model(jobs.batch(0)).sum())
+    with watching(tmp_path, model, sgd(model), scalars={"loss": "records"}) as monitor:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            monitor.scalar("loss", model(jobs.batch(0)).sum())
 
 
 # --- models ---
