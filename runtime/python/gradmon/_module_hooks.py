@@ -9,7 +9,8 @@ import torch
 from gradmon import _gradmon
 from gradmon._attributes import is_training
 from gradmon.compiled.around import AroundCompiled
-from gradmon.compiled.regions import compiled_in_place, is_compiling, unseen
+from gradmon.compiled.regions import compiled_in_place, unseen
+from gradmon.compiled.tracing import is_compiling
 from gradmon.loops.shape_inference import infers_shapes
 
 # Torch 2.x: hooks get the keyword arguments of a module, too.

@@ -15,7 +15,7 @@ from gradmon._launch_nonce import launch_nonce
 from gradmon._scaler_updates import is_captured
 from gradmon._steps import TrainingSteps, after_signal, seconds_of, whole_steps
 from gradmon.communication.process_groups import ranks_of, replica_ranks, shards_its_state, with_process_group
-from gradmon.compiled.regions import in_whole_graph
+from gradmon.compiled.tracing import in_whole_graph
 from gradmon.sharded.listing import Listing, listing_of
 from gradmon.taps.tapping import Tapping
 

@@ -55,7 +55,7 @@ struct PublishingJob {
   const JobPlace place;
   const HubProcess hub{place, GRADMON_HUB_PROGRAM};
   HubPeer rank{place}, client{place};
-  std::int64_t raised = 0;
+  std::int64_t raised = 0;  // the step of the newest alerts, which no others have
 
   explicit PublishingJob(const std::string& config = kWithRules) {
     Introduction rank_0 = introduction_of(place, 0, 1);
@@ -63,8 +63,7 @@ struct PublishingJob {
     rank.join(place, rank_0);
   }
 
-  // Returns the alerts' step, which no other alert has.
-  std::int64_t raise(const std::string& rule, std::size_t alerts = 1) {
+  void raise(const std::string& rule, std::size_t alerts = 1) {
     AlertReport report;
     report.alerts.resize(alerts);
     ++raised;
@@ -75,7 +74,6 @@ struct PublishingJob {
       alert.message = std::string(900, 'm') + "\"\n\xff";
     }
     rank.say(0, report);
-    return raised;
   }
   // A subscription takes a moment: raises alerts until one arrives. More of them may follow it.
   bool reaches(Subscriber& subscriber, const std::string& rule) {

@@ -28,6 +28,12 @@ def sgd(model: torch.nn.Module) -> torch.optim.SGD:
     return torch.optim.SGD(model.parameters(), lr=0.1)
 
 
+def train(tmp_path: Path, model: torch.nn.Module, steps: int, **keys: Any) -> None:
+    optimizer = sgd(model)
+    with watching(tmp_path, model, optimizer, **keys):
+        jobs.train(model, optimizer, steps)
+
+
 def rows(tmp_path: Path, kind: str = "grad_reduced") -> "set[tuple[str, int]]":
     return {(name, step) for name, step, _ in jobs.rows(tmp_path / "out", kind)}
 
@@ -157,9 +163,7 @@ def test_a_parameter_that_is_no_tensor(tmp_path: Path, capfd: pytest.CaptureFixt
 def test_training_that_is_no_bool(tmp_path: Path, training: Any) -> None:
     model = jobs.make_net()
     model.fc1.training = training
-    optimizer = sgd(model)
-    with watching(tmp_path, model, optimizer):
-        jobs.train(model, optimizer, 1)
+    train(tmp_path, model, 1)
     assert ("fc2.output", 0) in rows(tmp_path, "actv")
 
 
@@ -171,9 +175,7 @@ class GivesNoHandle(torch.nn.Linear):
 def test_a_module_that_gives_no_handle_of_a_hook(tmp_path: Path) -> None:
     model = jobs.make_net()
     model.fc1 = GivesNoHandle(model.fc1.in_features, model.fc1.out_features)
-    optimizer = sgd(model)
-    with watching(tmp_path, model, optimizer, step_interval=2):
-        jobs.train(model, optimizer, 4)
+    train(tmp_path, model, 4, step_interval=2)
     assert ("fc2.output", 2) in rows(tmp_path, "actv")
 
 
@@ -185,9 +187,7 @@ class TakesNoSecondHook(torch.nn.Linear):
 def test_a_module_that_takes_no_second_hook_is_left_without_any(tmp_path: Path) -> None:
     model = jobs.make_net()
     model.fc1 = TakesNoSecondHook(model.fc1.in_features, model.fc1.out_features)
-    optimizer = sgd(model)
-    with watching(tmp_path, model, optimizer, step_interval=2):
-        jobs.train(model, optimizer, 4)
+    train(tmp_path, model, 4, step_interval=2)
     assert jobs.hooks_of(model) == 0
 
 

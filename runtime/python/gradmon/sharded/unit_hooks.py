@@ -6,7 +6,7 @@ import torch
 
 from gradmon import _gradmon
 from gradmon._module_hooks import WatchingHook
-from gradmon.compiled.regions import is_compiling
+from gradmon.compiled.tracing import is_compiling
 from gradmon.sharded import fsdp1, fsdp2
 
 

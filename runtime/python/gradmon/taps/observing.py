@@ -4,7 +4,7 @@ import torch
 
 from gradmon import _gradmon
 from gradmon._attributes import OBJECT_ERRORS
-from gradmon.compiled.regions import constant, is_compiling
+from gradmon.compiled.tracing import constant, is_compiling
 
 # The operator says that it writes to it, so that no compiler removes or reorders the call.
 _token = torch.zeros(1, device="cpu")

@@ -5,7 +5,7 @@ from typing import Any, Mapping, Optional, Union
 from gradmon import _gradmon
 from gradmon._attributes import OBJECT_ERRORS
 from gradmon._steps import TrainingSteps
-from gradmon.compiled.regions import in_whole_graph
+from gradmon.compiled.tracing import in_whole_graph
 from gradmon.sharded.scopes import checked
 
 

@@ -1,0 +1,31 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Whether torch.compile is tracing the caller, and what it may do there."""
+from typing import Any, Callable, TypeVar
+
+import torch
+
+_Function = TypeVar("_Function", bound=Callable[..., Any])
+
+# Whether torch.compile is tracing the caller. Torch 1.13 has no compiler.
+is_compiling: Callable[[], bool] = getattr(getattr(torch, "compiler", None), "is_compiling", lambda: False)
+# A function whose result is fixed when a graph is traced.
+constant: "Callable[[_Function], _Function]" = getattr(
+    getattr(torch, "compiler", None), "assume_constant_result", lambda function: function
+)
+
+
+def in_whole_graph() -> bool:
+    """Whether torch.compile is tracing the caller and must not break the graph (fullgraph=True): what it
+    cannot trace would end the program."""
+    return is_compiling() and _must_not_break()
+
+
+@constant
+def _must_not_break() -> bool:
+    try:
+        from torch._dynamo.symbolic_convert import InstructionTranslator
+
+        tracing = InstructionTranslator.current_tx()
+        return bool(tracing.one_graph or getattr(tracing, "error_on_graph_break", False))
+    except (AttributeError, ImportError):  # another torch
+        return False
