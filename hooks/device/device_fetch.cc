@@ -4,14 +4,17 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/stack.h>
 #include <c10/core/DeviceGuard.h>
+#include <c10/core/StreamGuard.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 
 #include <algorithm>
 #include <chrono>
+#include <mutex>
 #include <thread>
 #include <utility>
 
 #include "hooks/device/cuda_driver.h"
+#include "hooks/device/own_stream.h"
 
 namespace gradmon {
 namespace {
@@ -38,27 +41,53 @@ std::vector<DeviceShare> by_device(const std::vector<QueuedNumbers>& queued) {
   return shares;
 }
 
-void await_others(const c10::Stream& current, std::vector<c10::Stream> others) {
-  std::vector<c10::Stream> seen{current};
+// A stream for copies alone. The same in each step, because torch keeps memory for each stream. Empty: the
+// device has no streams for us.
+std::optional<c10::Stream> copying_stream(const c10::Device& device) {
+  static std::mutex mutex;
+  static auto* const streams = new std::vector<c10::Stream>;  // one for each device
+  const std::lock_guard lock(mutex);
+  const auto known = std::find_if(streams->begin(), streams->end(),
+                                  [&](const c10::Stream& stream) { return stream.device() == device; });
+  if (known != streams->end()) return *known;
+  const auto stream = own_stream(device);
+  if (stream) streams->push_back(*stream);
+  return stream;
+}
+
+void await_others(const c10::Stream& waiting, const std::vector<c10::Stream>& others) {
   for (const c10::Stream& other : others) {
-    if (std::find(seen.begin(), seen.end(), other) != seen.end()) continue;
-    seen.push_back(other);
     c10::Event event(other.device_type());
     event.record(other);
-    event.block(current);
+    event.block(waiting);
   }
+}
+
+void add_once(std::vector<c10::Stream>& streams, const c10::Stream& stream) {
+  if (std::find(streams.begin(), streams.end(), stream) == streams.end()) streams.push_back(stream);
+}
+
+// That copies what these streams make. Not the program's own, unless it makes all of it: others may be far
+// behind, with an asynchronous communication that they wait for.
+c10::Stream stream_after(const std::vector<c10::Stream>& makers, const c10::Device& device) {
+  const c10::Stream current = c10::impl::VirtualGuardImpl(device.type()).getStream(device);
+  if (makers == std::vector{current}) return current;
+  const c10::Stream own = copying_stream(device).value_or(current);
+  await_others(own, makers);
+  return own;
 }
 
 void start_copy(DeviceShare& share, const std::vector<QueuedNumbers>& queued) {
   std::vector<at::Tensor> rows;
-  std::vector<c10::Stream> streams;
+  std::vector<c10::Stream> makers;
   for (const std::size_t i : share.places) {
     rows.push_back(queued[i].numbers);
-    if (queued[i].stream) streams.push_back(*queued[i].stream);
+    if (queued[i].stream) add_once(makers, *queued[i].stream);
   }
-  if (!streams.empty()) {
-    share.stream = c10::impl::VirtualGuardImpl(share.device.type()).getStream(share.device);
-    await_others(*share.stream, std::move(streams));
+  c10::OptionalStreamGuard guard;
+  if (!makers.empty()) {
+    share.stream = stream_after(makers, share.device);
+    guard.reset_stream(*share.stream);
   }
   const at::Tensor packed = at::stack(rows);
   if (!packed.is_cuda()) {
@@ -103,13 +132,9 @@ HostNumbers fetch_numbers(const std::vector<QueuedNumbers>& queued) {
   HostNumbers fetched;
   fetched.places_.resize(queued.size());
   std::vector<c10::Stream> streams;
-  const auto note_stream = [&](const std::optional<c10::Stream>& stream) {
-    if (stream && std::find(streams.begin(), streams.end(), *stream) == streams.end())
-      streams.push_back(*stream);
-  };
   for (DeviceShare& share : by_device(queued)) {
     start_copy(share, queued);
-    note_stream(share.stream);
+    if (share.stream) add_once(streams, *share.stream);
     const double* own = share.on_host.data_ptr<double>();
     for (const std::size_t i : share.places) {
       fetched.places_[i] = own;
@@ -121,7 +146,7 @@ HostNumbers fetch_numbers(const std::vector<QueuedNumbers>& queued) {
     if (!queued[i].on_host) continue;
     fetched.places_[i] = queued[i].on_host.get();
     fetched.written_.push_back(queued[i].on_host);
-    note_stream(queued[i].stream);
+    if (queued[i].stream) add_once(streams, *queued[i].stream);
   }
   for (const c10::Stream& stream : streams) fetched.events_.record(stream);
   return fetched;

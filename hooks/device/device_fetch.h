@@ -57,9 +57,9 @@ class HostNumbers {
 };
 
 // Starts to fetch the numbers. Those of one device that are no `on_host` must have equal sizes. For each
-// device: its current stream waits for the streams that such numbers are queued on; then one packed tensor
-// and one copy (CUDA: asynchronous, into pinned memory; other devices: the call waits for it). Call it with
-// gradient mode off. Throws what torch throws.
+// device: one packed tensor and one copy (CUDA: asynchronous, into pinned memory; other devices: the call
+// waits for it), on the current stream if all of them are queued there, otherwise on one that waits for their
+// streams. Call it with gradient mode off. Throws what torch throws.
 HostNumbers fetch_numbers(const std::vector<QueuedNumbers>& queued);
 
 }  // namespace gradmon
