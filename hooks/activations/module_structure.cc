@@ -228,7 +228,7 @@ void ModuleStructure::after_forward(const ForwardVisit& visit, const ForwardTens
 }
 
 std::vector<StackFrame> ModuleStructure::stack_here() const {
-  std::vector<StackFrame> frames = stack_ ? stack_() : std::vector<StackFrame>();
+  std::vector<StackFrame> frames = stack_ ? stack_().frames : std::vector<StackFrame>();
   if (!frames.empty()) return frames;
   const std::vector<std::size_t> around = modules_around(indices_);
   for (std::size_t i = 1; i < around.size(); ++i) {

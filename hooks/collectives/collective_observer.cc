@@ -36,6 +36,8 @@ Registry& registry() {
 std::atomic<std::uint64_t> last_coalescing{0};
 thread_local std::uint64_t coalescing = 0;  // the number of begin_coalescing(); 0: calls are sent at once
 
+thread_local int functional_operators = 0;  // that run
+
 bool is_on_cpu(const CollectiveCall& call) {
   return std::any_of(call.outputs.begin(), call.outputs.end(),
                      [](const at::Tensor& output) { return output.defined() && output.is_cpu(); });
@@ -61,13 +63,32 @@ void guarded(const CallScopes& context, Body&& body) noexcept {
   }
 }
 
+template <typename Tell>
+void tell_all(Tell&& tell) noexcept {
+  CallScopes context;
+  guarded(context, [&] {
+    context.listeners = registry().snapshot();
+    for (const auto& listener : context.listeners) tell(*listener);
+  });
+}
+
+void waited(const std::vector<c10::IValue>& results) noexcept {
+  if (results.empty() || !results.front().isTensor()) return;
+  tell_all([&](CollectiveListener& listener) { listener.on_waited(results.front().toTensor()); });
+}
+
 std::unique_ptr<at::ObserverContext> on_start(const at::RecordFunction& function) {
+  if (is_functional(function.name())) {
+    ++functional_operators;
+    return std::make_unique<CallScopes>();
+  }
   if (!is_collective(function.name())) return nullptr;
   auto context = std::make_unique<CallScopes>();
   context->listeners = registry().snapshot();
   guarded(*context, [&] {
     CollectiveCall call = collective_call(function.name(), function.inputs());
     if (!is_on_cpu(call)) call.coalesced = coalescing;
+    call.functional = functional_operators > 0;
     for (const auto& listener : context->listeners) {
       if (auto scope = listener->on_call(call)) context->scopes.push_back(std::move(scope));
     }
@@ -78,6 +99,11 @@ std::unique_ptr<at::ObserverContext> on_start(const at::RecordFunction& function
 
 void on_end(const at::RecordFunction& function, at::ObserverContext* context) noexcept {
   if (context == nullptr) return;
+  if (is_functional(function.name())) {
+    --functional_operators;
+    if (is_functional_wait(function.name())) waited(function.outputs());
+    return;
+  }
   const auto& scopes = *static_cast<CallScopes*>(context);
   guarded(scopes, [&] {
     if (function.outputs().empty()) {
@@ -128,11 +154,22 @@ std::uint64_t end_coalescing() noexcept { return std::exchange(coalescing, 0); }
 std::uint64_t coalescings() noexcept { return last_coalescing; }
 
 void coalesced_calls_are_over(std::uint64_t number, CoalescedWork work) noexcept {
-  CallScopes context;
-  guarded(context, [&] {
-    context.listeners = registry().snapshot();
-    for (const auto& listener : context.listeners) listener->on_coalesced(number, work);
-  });
+  tell_all([&](CollectiveListener& listener) { listener.on_coalesced(number, work); });
+}
+
+bool calls_are_unwaited() noexcept {
+  const std::lock_guard lock(registry().mutex);
+  const auto& listeners = registry().listeners;
+  return std::any_of(listeners.begin(), listeners.end(),
+                     [](const auto& listener) { return listener->has_unwaited_calls(); });
+}
+
+void call_is_waited_for(const c10::ivalue::Future& future) noexcept {
+  tell_all([&](CollectiveListener& listener) { listener.on_waited(future); });
+}
+
+void future_is_taken(const c10::ivalue::Future& future) noexcept {
+  tell_all([&](CollectiveListener& listener) { listener.on_future_taken(future); });
 }
 
 }  // namespace gradmon

@@ -35,6 +35,14 @@ class CollectiveListener {
   virtual std::unique_ptr<CallScope> on_call(CollectiveCall call) = 0;
   // The calls with this number (CollectiveCall::coalesced) can be read on the current stream, or never.
   virtual void on_coalesced(std::uint64_t number, CoalescedWork work) = 0;
+  // Of asynchronous calls on a device.
+  virtual bool has_unwaited_calls() const = 0;
+  // The program has waited for the call with this future, or for the functional ones whose outputs have this
+  // storage: the current stream follows them.
+  virtual void on_waited(const c10::ivalue::Future& future) = 0;
+  virtual void on_waited(const at::Tensor& output) = 0;
+  // The program has the future of a call, and may add callbacks.
+  virtual void on_future_taken(const c10::ivalue::Future& future) = 0;
   // The arguments of a call could not be read, or a listener threw. Some listeners may miss this call.
   virtual void on_failure(std::string_view cause) noexcept = 0;
 };
@@ -64,5 +72,10 @@ std::uint64_t end_coalescing() noexcept;
 std::uint64_t coalescings() noexcept;  // the last number of the process
 // Any thread. Unless the work is dropped, the current stream follows those calls.
 void coalesced_calls_are_over(std::uint64_t number, CoalescedWork work) noexcept;
+
+// CollectiveListener::has_unwaited_calls() of any listener; the others of all. Any thread.
+bool calls_are_unwaited() noexcept;
+void call_is_waited_for(const c10::ivalue::Future& future) noexcept;
+void future_is_taken(const c10::ivalue::Future& future) noexcept;
 
 }  // namespace gradmon

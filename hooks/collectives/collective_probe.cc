@@ -20,7 +20,9 @@ std::string place_of(const StackFrame& frame) {
 
 CallSite call_site_here(const StackSource& stack, const NativeCallSites& native) {
   CallSite site = native.here();
-  const std::vector<StackFrame> frames = stack ? stack() : std::vector<StackFrame>();
+  if (!stack) return site;
+  const auto [frames, wait_is_told] = stack();
+  site.wait_is_told = wait_is_told;
   if (frames.empty()) return site;
   site.place = place_of(frames.front());
   site.frames.clear();
@@ -73,7 +75,7 @@ void CollectiveProbe::write_rows(RowWriter& rows) {
   }
   count(rows, step.late, "did not complete within its step");
   count(rows, step.failed, "failed");
-  count(rows, step.untold, "nothing has told within its step that it was over");
+  count(rows, step.untold, "nothing told within its step that it could be read");
   count(rows, step.changed, "its outputs were overwritten before or while they were read");
 }
 

@@ -2,15 +2,21 @@
 #include "hooks/collectives/collective_readings.h"
 
 #include <ATen/core/ivalue_inl.h>
+#include <c10/core/StreamGuard.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 
 #include <algorithm>
+#include <cstdlib>
 #include <exception>
 #include <optional>
+#include <string_view>
+#include <thread>
 #include <typeinfo>
 #include <utility>
 
+#include "hooks/collectives/reading_streams.h"
+#include "hooks/device/cuda_totals.h"
 #include "hooks/device/device_scalars.h"
 #include "hooks/rows/row_writer.h"
 #include "hooks/stats/readable.h"
@@ -46,15 +52,27 @@ void keep_until_read(const std::vector<at::Tensor>& tensors) {
   }
 }
 
-bool any_on_device(const std::vector<at::Tensor>& tensors) {
-  return std::any_of(tensors.begin(), tensors.end(),
-                     [](const at::Tensor& tensor) { return tensor.defined() && !tensor.is_cpu(); });
+// Other than the CPU.
+std::vector<c10::Device> devices_of(const std::vector<at::Tensor>& tensors) {
+  std::vector<c10::Device> devices;
+  for (const at::Tensor& tensor : tensors) {
+    if (!tensor.defined() || tensor.is_cpu()) continue;
+    if (std::find(devices.begin(), devices.end(), tensor.device()) == devices.end())
+      devices.push_back(tensor.device());
+  }
+  return devices;
 }
 
-// A future's callback runs on streams that wait for the tensors of its value alone. NCCL's of calls with
+// Streams that wait for a future wait for the tensors of its value alone. NCCL's of calls with
 // unequal sizes has none, and is complete before anything is sent.
 bool has_no_tensor(const c10::IValue& value) {
   return value.isNone() || (value.isTensorList() && value.toTensorList().empty());
+}
+
+bool is_captured(const std::vector<at::Tensor>& tensors) {
+  return std::any_of(tensors.begin(), tensors.end(), [](const at::Tensor& tensor) {
+    return tensor.defined() && !why_captured(tensor.device()).empty();
+  });
 }
 
 // A row with a reading that is not applicable is not applicable as a whole.
@@ -62,6 +80,32 @@ void add_to_row(std::vector<Reading>& row, Reading reading) {
   if (row.size() < CollectiveReadings::kMostCalls) return row.push_back(std::move(reading));
   row.front().mark_not_applicable("one step has more than " + std::to_string(CollectiveReadings::kMostCalls) +
                                   " calls from this line");
+}
+
+c10::intrusive_ptr<c10::ivalue::Future> future_of(c10d::Work& work) {
+  try {
+    return work.getFuture();
+  } catch (const std::exception&) {  // not every type of work has a future
+    return {};
+  }
+}
+
+// Whether CUDA runs the work of all streams in the order in which it is queued: all of it behind a stream
+// that waits.
+bool has_one_queue() {
+  static const char* const queues = std::getenv("CUDA_DEVICE_MAX_CONNECTIONS");
+  return queues != nullptr && std::string_view(queues) == "1";
+}
+
+// Torch > 1.13 can be told not to take streams for the callback.
+template <typename Future, typename Callback>
+auto call_back(Future& future, const Callback& callback, int)
+    -> decltype(future.addCallback(callback, /*uses_future=*/false)) {
+  future.addCallback(callback, /*uses_future=*/false);
+}
+template <typename Future, typename Callback>
+void call_back(Future& future, const Callback& callback, long) {
+  future.addCallback(callback);
 }
 
 std::string log_line(const CollectiveCall& call, const CallSite& site) {
@@ -105,15 +149,23 @@ void CollectiveReadings::open() {
 }
 
 void CollectiveReadings::close() noexcept {
-  fuse_.guard("a collective call", [&] { check_finished_calls(); });
+  fuse_.guard("a collective call", [&] {
+    check_finished_calls();
+    std::unique_lock lock(mutex_);
+    const auto unwaited = std::exchange(unwaited_, {});
+    lock.unlock();
+    for (const auto& outputs : unwaited) read_unwaited(outputs);
+  });
+  std::vector<std::shared_ptr<Outputs>> unwaited;    // of another thread, meanwhile
   std::vector<std::shared_ptr<Outputs>> incomplete;  // released without the lock
   decltype(coalesced_) not_over;
   std::unique_lock lock(mutex_);
   unread_.wait(lock, [&] { return reading_ == 0; });
   open_ = false;
+  unwaited.swap(unwaited_);
   incomplete.swap(without_future_);
   not_over.swap(coalesced_);
-  collected_.late += incomplete.size();
+  collected_.late += incomplete.size() + unwaited.size();
   for (const auto& [number, calls] : not_over) collected_.untold += calls.size();
   lock.unlock();
 }
@@ -135,7 +187,10 @@ std::unique_ptr<CollectiveListener::CallScope> CollectiveReadings::on_call(Colle
 std::unique_ptr<CollectiveListener::CallScope> CollectiveReadings::begin(CollectiveCall call) {
   check_finished_calls();
   const CallSite site = call_site_();
-  if (!call_sites_.select(site)) return nullptr;
+  if (!call_sites_.select(site)) {
+    count_overwritten(memory_of(call.outputs));
+    return nullptr;
+  }
   auto outputs = std::make_shared<Outputs>();
   {
     const std::lock_guard lock(mutex_);
@@ -152,6 +207,9 @@ std::unique_ptr<CollectiveListener::CallScope> CollectiveReadings::begin(Collect
   outputs->vpp_stage = site.vpp_stage;
   outputs->synchronous = call.synchronous;
   outputs->coalesced = call.coalesced;
+  outputs->group = call.group_id;
+  outputs->functional = call.functional;
+  outputs->wait_is_told = call.functional || site.wait_is_told;
   if (settings_.inputs) store(*outputs, "pre", read(call.inputs, call.op));
   if (call.outputs.empty()) return nullptr;
   outputs->tensors = std::move(call.outputs);
@@ -167,15 +225,20 @@ void CollectiveReadings::note_logged(const std::string& line) {
 void CollectiveReadings::launched(const std::shared_ptr<Outputs>& outputs,
                                   const c10::intrusive_ptr<c10d::Work>& work) {
   outputs->versions = versions_of(outputs->tensors);  // a backend without futures does not change them
+  outputs->memory = memory_of(outputs->tensors);
+  count_overwritten(outputs->memory);
   if (outputs->coalesced != 0) return launched_with_others(outputs);
   if (!work) return outputs->synchronous ? completed(*outputs, Completion::done) : count_untold(*outputs);
+  // Not applicable. A stream that waited for the work would become a part of the graph.
+  if (is_captured(outputs->tensors)) return completed(*outputs, Completion::done);
+  if (!devices_of(outputs->tensors).empty()) return launched_on_device(outputs, *work);
   const std::type_index sort(typeid(*work));
   {
     const std::lock_guard lock(mutex_);
     if (too_late(*outputs)) return;
     if (futureless_.count(sort) != 0) return poll(outputs, work);
   }
-  if (add_callback(outputs, *work)) return;
+  if (const auto future = future_of(*work)) return read_when_complete(outputs, *future);
   const std::lock_guard lock(mutex_);
   futureless_.insert(sort);
   poll(outputs, work);
@@ -183,12 +246,102 @@ void CollectiveReadings::launched(const std::shared_ptr<Outputs>& outputs,
 
 void CollectiveReadings::poll(const std::shared_ptr<Outputs>& outputs,
                               const c10::intrusive_ptr<c10d::Work>& work) {
-  if (any_on_device(outputs->tensors)) {
-    ++collected_.untold;
-  } else {
-    outputs->work = work;
-    without_future_.push_back(outputs);
+  outputs->work = work;
+  without_future_.push_back(outputs);
+}
+
+void CollectiveReadings::launched_on_device(const std::shared_ptr<Outputs>& outputs, c10d::Work& work) {
+  outputs->future = future_of(work);
+  if (!outputs->future) return count_untold(*outputs);
+  if (!outputs->wait_is_told) return read_unwaited(outputs);
+  const std::lock_guard lock(mutex_);
+  if (!too_late(*outputs)) unwaited_.push_back(outputs);
+}
+
+bool CollectiveReadings::has_unwaited_calls() const {
+  const std::lock_guard lock(mutex_);
+  return !unwaited_.empty();
+}
+
+template <typename IsWanted>
+std::shared_ptr<CollectiveReadings::Outputs> CollectiveReadings::take_unwaited(IsWanted&& is_wanted) {
+  const std::lock_guard lock(mutex_);
+  const auto found = std::find_if(unwaited_.begin(), unwaited_.end(),
+                                  [&](const auto& outputs) { return is_wanted(*outputs); });
+  if (found == unwaited_.end()) return nullptr;
+  auto taken = std::move(*found);
+  unwaited_.erase(found);
+  return taken;
+}
+
+// As if the tensors were contiguous, as libraries of communication ask for.
+std::vector<CollectiveReadings::Memory> CollectiveReadings::memory_of(
+    const std::vector<at::Tensor>& tensors) {
+  std::vector<Memory> memory;
+  for (const at::Tensor& tensor : tensors) {
+    if (!tensor.defined() || !tensor.has_storage()) continue;
+    if (tensor.unsafeGetTensorImpl()->has_symbolic_sizes_strides()) continue;  // of the compiler's
+    const auto size = static_cast<std::int64_t>(tensor.element_size());
+    const std::int64_t begin = tensor.storage_offset() * size;
+    memory.push_back({tensor.storage().unsafeGetStorageImpl(), begin, begin + tensor.numel() * size});
   }
+  return memory;
+}
+
+// NCCL tells the tensors' versions nothing of what it writes.
+void CollectiveReadings::count_overwritten(const std::vector<Memory>& memory) {
+  const auto overlap = [](const Memory& one, const Memory& other) {
+    return one.storage == other.storage && one.begin < other.end && other.begin < one.end;
+  };
+  const auto is_overwritten = [&](const Outputs& each) {
+    return std::any_of(each.memory.begin(), each.memory.end(), [&](const Memory& one) {
+      return std::any_of(memory.begin(), memory.end(),
+                         [&](const Memory& other) { return overlap(one, other); });
+    });
+  };
+  while (take_unwaited(is_overwritten)) {
+    const std::lock_guard lock(mutex_);
+    ++collected_.changed;
+  }
+}
+
+void CollectiveReadings::on_waited(const c10::ivalue::Future& future) {
+  // Gloo's synchronize() does not wait for a work that has only begun.
+  if (future.devices().empty() && !future.completed()) return;
+  const auto outputs = take_unwaited([&](const Outputs& each) { return each.future.get() == &future; });
+  if (outputs) fuse_.guard(outputs->op, [&] { read_waited(*outputs); });
+}
+
+// torch looks for the calls by the storage, too, and waits for all of them.
+void CollectiveReadings::on_waited(const at::Tensor& output) {
+  if (!output.defined() || !output.has_storage()) return;
+  const void* const storage = output.storage().unsafeGetStorageImpl();
+  const auto writes_it = [&](const Outputs& each) {
+    return each.functional && std::any_of(each.memory.begin(), each.memory.end(),
+                                          [&](const Memory& one) { return one.storage == storage; });
+  };
+  while (const auto outputs = take_unwaited(writes_it))
+    fuse_.guard(outputs->op, [&] { read_waited(*outputs); });
+}
+
+void CollectiveReadings::on_future_taken(const c10::ivalue::Future& future) {
+  const auto outputs = take_unwaited([&](const Outputs& each) { return each.future.get() == &future; });
+  if (outputs) fuse_.guard(outputs->op, [&] { read_unwaited(outputs); });
+}
+
+void CollectiveReadings::read_waited(Outputs& outputs) {
+  if (outputs.future->hasError()) return count_failed();
+  // They have changed with the others of a buffer that they are views of, and Gloo changes them.
+  outputs.versions = versions_of(outputs.tensors);
+  keep_until_read(outputs.tensors);
+  completed(outputs, Completion::done);
+}
+
+void CollectiveReadings::read_unwaited(const std::shared_ptr<Outputs>& outputs) {
+  const auto future = std::exchange(outputs->future, {});
+  // What this rank receives may depend on what it does next.
+  if (outputs->op == "recv" || has_one_queue()) return count_untold(*outputs);
+  read_when_complete(outputs, *future);
 }
 
 void CollectiveReadings::launched_with_others(const std::shared_ptr<Outputs>& outputs) {
@@ -232,26 +385,40 @@ void CollectiveReadings::count_failed() {
   ++collected_.failed;
 }
 
-bool CollectiveReadings::add_callback(const std::shared_ptr<Outputs>& outputs, c10d::Work& work) {
-  c10::intrusive_ptr<c10::ivalue::Future> future;
-  try {
-    future = work.getFuture();
-  } catch (const std::exception&) {  // not every type of work has a future
-  }
-  if (!future) return false;
-  future->addCallback([self = shared_from_this(), outputs](c10::ivalue::Future& completed) {
-    const auto completion = completed.hasError() ? Completion::failed : Completion::done;
-    self->fuse_.guard(outputs->op, [&] {
-      if (completion == Completion::done && any_on_device(outputs->tensors) &&
-          has_no_tensor(completed.constValue()))
-        return self->count_untold(*outputs);
-      outputs->versions = versions_of(outputs->tensors);
-      keep_until_read(outputs->tensors);
-      self->completed(*outputs, completion);
-    });
+void CollectiveReadings::read_when_complete(const std::shared_ptr<Outputs>& outputs,
+                                            c10::ivalue::Future& future) {
+  const auto callback = [self = shared_from_this(), outputs,
+                         here = std::this_thread::get_id()](c10::ivalue::Future& completed) {
+    const bool at_once = std::this_thread::get_id() == here;
+    self->fuse_.guard(outputs->op, [&] { self->future_completed(*outputs, completed, at_once); });
     outputs->tensors.clear();
-  });
-  return true;
+  };
+  call_back(future, callback, 0);
+}
+
+void CollectiveReadings::future_completed(Outputs& outputs, c10::ivalue::Future& future, bool at_once) {
+  if (future.hasError()) return completed(outputs, Completion::failed);
+  const bool on_device = !devices_of(outputs.tensors).empty();
+  if (on_device && !future.devices().empty()) return read_on_own_streams(outputs, future);
+  // Gloo's of tensors on a device: only streams of the thread that completes it wait for the copies.
+  if (on_device && at_once) return count_untold(outputs);
+  outputs.versions = versions_of(outputs.tensors);
+  keep_until_read(outputs.tensors);
+  completed(outputs, Completion::done);
+}
+
+void CollectiveReadings::read_on_own_streams(Outputs& outputs, c10::ivalue::Future& future) {
+  if (has_no_tensor(future.constValue())) return count_untold(outputs);
+  std::vector<c10::Stream> streams;
+  for (const c10::Device& device : devices_of(outputs.tensors)) {
+    const auto stream = ReadingStreams::instance().of(outputs.group, device);
+    if (!stream) return count_untold(outputs);
+    streams.push_back(*stream);
+  }
+  const c10::MultiStreamGuard guard(streams);
+  future.wait();  // These streams wait; this thread does not, because the future is complete.
+  keep_until_read(outputs.tensors);
+  completed(outputs, Completion::done);
 }
 
 void CollectiveReadings::completed(Outputs& outputs, Completion completion) {

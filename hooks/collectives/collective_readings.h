@@ -40,18 +40,22 @@ struct CollectiveStep {
   std::vector<std::string> log;     // log_only: one line for each different call not logged before
   std::uint64_t late = 0;           // completed after the step, or never: no values
   std::uint64_t failed = 0;         // the call threw, or its work failed
-  std::uint64_t untold = 0;         // nothing has told within the step that it was over
+  std::uint64_t untold = 0;         // nothing told within the step that it could be read
   std::uint64_t changed = 0;        // outputs were written before or while they were read: no values
 };
 
 // Any thread. Every work in progress keeps it alive, so that the work may complete after the hooks are
-// gone. Inputs are read before the call, on the calling thread. Outputs of a synchronous call without a work
-// (NCCL's, torch >= 2.8) are read when it returns, on the current stream; those of coalesced calls where the
-// program waits for all of them. Others are read in a callback of the work's future, on the thread that
-// completes the work (with Gloo, the caller's wait() then includes the reading). Work without a future
-// (Gloo's send and recv) is polled when the next call is made and when the step closes, unless it has outputs
-// on a device. Output tensors are held until the work completes; without a future, and of coalesced calls, at
-// most until the end of the step.
+// gone. Inputs are read before the call, on the calling thread. When outputs are read:
+// - of a synchronous call without a work (NCCL's, torch >= 2.8): when it returns, on the current stream;
+// - of coalesced calls, and of a call on a device whose wait is told: where the program waits for it;
+// - of other calls on a device, of which the program takes the future, and for which it does not wait in the
+//   step: on one of ReadingStreams, once the work's future is complete; NCCL's is at once, and its stream is
+//   waited for there;
+// - on the CPU: in a callback of the work's future, on the thread that completes the work (with Gloo, the
+//   caller's wait() then includes the reading). Work without a future (Gloo's send and recv) is polled when
+//   the next call is made and when the step closes.
+// A call that is captured into a CUDA graph is not applicable. Output tensors are held until they are read,
+// at most until the end of the step or of the work.
 class CollectiveReadings : public CollectiveListener,
                            public std::enable_shared_from_this<CollectiveReadings> {
  public:
@@ -64,6 +68,10 @@ class CollectiveReadings : public CollectiveListener,
 
   std::unique_ptr<CallScope> on_call(CollectiveCall call) override;
   void on_coalesced(std::uint64_t number, CoalescedWork work) override;
+  bool has_unwaited_calls() const override;
+  void on_waited(const c10::ivalue::Future& future) override;
+  void on_waited(const at::Tensor& output) override;
+  void on_future_taken(const c10::ivalue::Future& future) override;
   void on_failure(std::string_view cause) noexcept override { fuse_.trip("a collective call", cause); }
 
   // Training thread. open(): calls from now on belong to a new step. close(): calls from now on belong to
@@ -79,6 +87,11 @@ class CollectiveReadings : public CollectiveListener,
 
  private:
   class Launch;
+  // Bytes of a storage.
+  struct Memory {
+    const void* storage;
+    std::int64_t begin, end;
+  };
   // The outputs of a call whose work has not completed.
   struct Outputs {
     std::uint64_t step = 0;
@@ -86,9 +99,14 @@ class CollectiveReadings : public CollectiveListener,
     int vpp_stage = 0;
     bool synchronous = false;     // CollectiveCall::synchronous
     std::uint64_t coalesced = 0;  // CollectiveCall::coalesced
+    const void* group = nullptr;  // CollectiveCall::group_id
+    bool wait_is_told = false;    // by on_waited(), if the program waits
+    bool functional = false;      // CollectiveCall::functional
+    std::vector<Memory> memory;   // of the tensors
     std::vector<at::Tensor> tensors;
-    std::vector<std::uint32_t> versions;  // after the work completed; without a future, after the call
-    c10::intrusive_ptr<c10d::Work> work;  // set only if it has no future
+    std::vector<std::uint32_t> versions;             // from when on they must not change
+    c10::intrusive_ptr<c10d::Work> work;             // set only if it has no future
+    c10::intrusive_ptr<c10::ivalue::Future> future;  // set while the program has not waited
   };
   enum class Completion : std::uint8_t { done, failed };
 
@@ -102,7 +120,16 @@ class CollectiveReadings : public CollectiveListener,
   void launched_with_others(const std::shared_ptr<Outputs>& outputs);
   void count_untold(const Outputs& call);
   void count_failed();
-  bool add_callback(const std::shared_ptr<Outputs>& outputs, c10d::Work& work);
+  void launched_on_device(const std::shared_ptr<Outputs>& outputs, c10d::Work& work);
+  template <typename IsWanted>
+  std::shared_ptr<Outputs> take_unwaited(IsWanted&& is_wanted);
+  static std::vector<Memory> memory_of(const std::vector<at::Tensor>& tensors);
+  void count_overwritten(const std::vector<Memory>& memory);
+  void read_waited(Outputs& outputs);
+  void read_unwaited(const std::shared_ptr<Outputs>& outputs);
+  void read_when_complete(const std::shared_ptr<Outputs>& outputs, c10::ivalue::Future& future);
+  void future_completed(Outputs& outputs, c10::ivalue::Future& future, bool at_once);
+  void read_on_own_streams(Outputs& outputs, c10::ivalue::Future& future);
   void completed(Outputs& outputs, Completion completion);
   void read_outputs(const Outputs& outputs);
   void check_finished_calls();
@@ -129,8 +156,9 @@ class CollectiveReadings : public CollectiveListener,
   std::map<std::pair<int, std::string>, std::size_t> row_of_;  // chunk and name to index in collected_.rows
   std::set<std::string> logged_;
   std::vector<std::shared_ptr<Outputs>> without_future_;
+  std::vector<std::shared_ptr<Outputs>> unwaited_;                            // on a device
   std::map<std::uint64_t, std::vector<std::shared_ptr<Outputs>>> coalesced_;  // by Outputs::coalesced
-  std::set<std::type_index> futureless_;  // types of work that have no future
+  std::set<std::type_index> futureless_;  // types of work on the CPU that have no future
 };
 
 }  // namespace gradmon

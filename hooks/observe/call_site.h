@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <functional>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace gradmon {
@@ -13,6 +14,7 @@ struct CallSite {
   std::string place;                // "train.py[23]"; without source lines "native[layers.0]" or "native"
   std::vector<std::string> frames;  // innermost first, as "file.py[line] function"; may be empty
   int vpp_stage = 0;
+  bool wait_is_told = false;  // CallStack::wait_is_told
 };
 
 struct StackFrame {
@@ -22,9 +24,18 @@ struct StackFrame {
   std::string code;  // the source line; "": not given, read it from the file
 };
 
-// Returns the caller's stack, innermost frame first; empty if no source lines are known.
-// Any thread. An exception trips the fuse of the calling hooks.
-using StackSource = std::function<std::vector<StackFrame>()>;
+struct CallStack {
+  std::vector<StackFrame> frames;  // of the program, innermost first; empty if no source lines are known
+  // Of a communication call: a line of the program or of torch has made it, not C++, and gradmon is told of
+  // its waits for the work.
+  bool wait_is_told = false;
+
+  CallStack(std::vector<StackFrame> frames_, bool wait_is_told_ = false)
+      : frames(std::move(frames_)), wait_is_told(wait_is_told_) {}
+};
+
+// Returns the caller's stack. Any thread. An exception trips the fuse of the calling hooks.
+using StackSource = std::function<CallStack()>;
 
 // Returns the site of the observed call that runs on this thread. Any thread. An exception trips the
 // fuse of the calling hooks.

@@ -17,6 +17,7 @@ namespace gradmon {
 namespace {
 
 constexpr const char* kPrefix = "c10d::";
+constexpr const char* kFunctional = "_c10d_functional::";
 constexpr std::array<std::pair<std::string_view, std::string_view>, 10> kPythonNames = {{
     {"allreduce", "all_reduce"},
     {"allreduce_coalesced", "all_reduce_coalesced"},
@@ -73,6 +74,7 @@ std::string name_of_group(const Group&, long) {
 }
 
 void describe(const c10d::ProcessGroup& group, CollectiveCall& call) {
+  call.group_id = &group;
   call.group_size = group.getSize();
   call.group_rank = group.getRank();
   try {
@@ -87,6 +89,14 @@ void describe(const c10d::ProcessGroup& group, CollectiveCall& call) {
 
 bool is_collective(const char* name) noexcept {
   return name != nullptr && std::strncmp(name, kPrefix, std::strlen(kPrefix)) == 0;
+}
+
+bool is_functional(const char* name) noexcept {
+  return name != nullptr && std::strncmp(name, kFunctional, std::strlen(kFunctional)) == 0;
+}
+
+bool is_functional_wait(const char* name) noexcept {
+  return is_functional(name) && std::strcmp(name + std::strlen(kFunctional), "wait_tensor") == 0;
 }
 
 CollectiveCall collective_call(const char* name, c10::ArrayRef<const c10::IValue> arguments) {

@@ -30,10 +30,17 @@ struct CollectiveCall {
   // begin_coalescing()'s number, if the call is sent together with others, later: whatever its work says, it
   // is not over before them. 0: it is sent at once.
   std::uint64_t coalesced = 0;
+  const void* group_id = nullptr;  // the group's address
+  bool functional = false;         // a functional operator makes it
 };
 
 // Whether an operator's name, such as "c10d::allreduce_", belongs to c10d.
 bool is_collective(const char* name) noexcept;
+
+// Whether it is one of torch's functional operators, which make such calls; or wait for one, and return its
+// output.
+bool is_functional(const char* name) noexcept;
+bool is_functional_wait(const char* name) noexcept;
 
 // Finds the arguments by their types, because torch 1.13 gives them no names and 2.x has more of them.
 // Where two arguments hold tensors, the outputs come first in both versions.

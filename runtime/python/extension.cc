@@ -23,7 +23,7 @@
 #include "runtime/job/environment.h"
 #include "runtime/job/launch_id.h"
 #include "runtime/monitor_binding.h"
-#include "runtime/python/coalescing.h"
+#include "runtime/python/communication.h"
 #include "runtime/python/described_model.h"
 #include "runtime/python/first_hook.h"
 #include "runtime/python/guarded.h"
@@ -450,7 +450,7 @@ PYBIND11_MODULE(_gradmon, m) {
     return observation_number(name, GradientMode(gradients));
   });
   m.def("observe", &observe_now);
-  define_coalescing(m);
+  define_communication(m);
   define_metric(m);
   define_alert(m);
   define_status(m);

@@ -4,6 +4,7 @@
 #include <pybind11/pybind11.h>
 
 #include <algorithm>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -42,18 +43,28 @@ py::object caller_of(const py::object& frame) {
       reinterpret_cast<PyObject*>(PyFrame_GetBack(reinterpret_cast<PyFrameObject*>(frame.ptr()))));
 }
 
-std::vector<StackFrame> stack_outside(const std::vector<std::string>& libraries) {
+// Whether the file makes communication calls and waits for them in Python (gradmon/communication/waits.py).
+// Other files of torch call C++ that waits for its own calls, or functional operators, whose waits are told
+// anyway.
+bool waits_in_python(const std::string& path, const std::vector<std::string>& libraries) {
+  return !is_in(libraries, path) || path == libraries.front() + "distributed/distributed_c10d.py";
+}
+
+// The first library is torch.
+CallStack stack_outside(const std::vector<std::string>& libraries) {
   std::vector<StackFrame> frames;
+  std::optional<bool> wait_is_told;
   const py::gil_scoped_acquire ours;
   auto frame = py::reinterpret_borrow<py::object>(reinterpret_cast<PyObject*>(PyEval_GetFrame()));
   for (; frame; frame = caller_of(frame)) {
     auto* raw = reinterpret_cast<PyFrameObject*>(frame.ptr());
     const auto code = py::reinterpret_steal<py::object>(reinterpret_cast<PyObject*>(PyFrame_GetCode(raw)));
     std::string path = bytes_of(code.attr("co_filename"));
+    if (!wait_is_told) wait_is_told = waits_in_python(path, libraries);
     if (frames.empty() && is_in(libraries, path)) continue;
     frames.push_back({std::move(path), PyFrame_GetLineNumber(raw), bytes_of(code.attr("co_name")), ""});
   }
-  return frames;
+  return {std::move(frames), wait_is_told.value_or(false)};
 }
 
 }  // namespace

@@ -1,28 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """Training on the device under the whole monitor: where gradmon can be imported."""
-import csv
-import json
-import math
 import warnings
 from pathlib import Path
-from typing import Any, Callable, Dict, Iterator, List
+from typing import Any, Callable, Iterator, List
 
 import pytest
 import torch
+from watching import batch, gradmon, make_model, near, rows_of, sgd, watched
 
-gradmon = pytest.importorskip("gradmon", reason="gradmon cannot be imported here")
-
-EVERYTHING = {
-    "wg_distribution": True,
-    "param_distribution": True,
-    "mv_distribution": True,
-    "xy_distribution": True,
-    "all_xy": True,
-}
 ANY_STREAM = "AccumulateGrad node's stream does not match"
-
-Model = torch.nn.Sequential
-Rows = Dict[Any, Dict[str, float]]
 
 
 @pytest.fixture(autouse=True)
@@ -33,39 +19,6 @@ def warned(request: Any) -> "Iterator[Callable[[], int]]":
         yield lambda: sum(ANY_STREAM in str(one.message) for one in caught)
     if request.function is not test_graphed_callables:
         assert not [one for one in caught if ANY_STREAM in str(one.message)]
-
-
-def make_model() -> Model:
-    torch.manual_seed(3)
-    layers = [torch.nn.Linear(64, 128), torch.nn.ReLU(), torch.nn.Linear(128, 8)]
-    return torch.nn.Sequential(*layers).cuda()
-
-
-def batch(step: int) -> torch.Tensor:
-    return torch.sin(torch.arange(32.0 * 64, device="cuda") * 0.7 + step).reshape(32, 64)
-
-
-def watched(directory: Path, model: Any, optimizer: Any, scaler: Any = None, **keys: Any) -> Any:
-    config = directory / "config.json"
-    common = {"ops": ["norm", "min", "max", "mean", "nans"], "ndigits": 9, "step_count_per_record": 1000}
-    config.write_text(json.dumps({**common, **(keys or EVERYTHING)}))
-    monitor = gradmon.Monitor(config, output_dir=directory / "out", dynamic=False, rank=0, world_size=1)
-    return monitor.watch(model, optimizer, scaler=scaler)
-
-
-def rows_of(directory: Path, kind: str) -> Rows:
-    found: Rows = {}
-    for path in (directory / "out").glob(f"*-rank0-*/{kind}_[0-9]*.csv"):
-        with path.open(newline="") as file:
-            for row in csv.DictReader(file):
-                found[row["name"], int(row["step"])] = {
-                    op: float(row[op]) for op in ("norm", "min", "max") if row[op]
-                }
-    return found
-
-
-def near(row: "dict[str, float]", tensor: torch.Tensor) -> bool:
-    return math.isclose(row["norm"], float(tensor.double().norm()), rel_tol=1e-5)
 
 
 class Warm:
@@ -93,12 +46,7 @@ class Warm:
     def stop(self) -> "list[torch.Tensor]":
         if self.monitor is not None:
             self.monitor.stop()
-            assert not any("hook failed" in text for text in map(str, [self.monitor.status()]))
         return [parameter.detach().clone() for parameter in self.model.parameters()]
-
-
-def sgd(parameters: Any) -> Any:
-    return torch.optim.SGD(parameters, lr=0.1, momentum=0.9)
 
 
 def adam(parameters: Any) -> Any:
@@ -235,79 +183,6 @@ def test_a_model_that_moves_between_steps(tmp_path: Path) -> None:
         torch.__future__.set_swap_module_params_on_conversion(False)
     assert {step for _, step in rows_of(tmp_path, "grad_reduced")} == {0, 1, 2, 3}
     assert {step for _, step in rows_of(tmp_path, "grad_unreduced")} >= {0, 1, 3}
-
-
-def test_collective_calls_under_nccl(tmp_path: Path) -> None:
-    import torch.distributed as dist
-
-    store = dist.FileStore(str(tmp_path / "store"), 1)
-    dist.init_process_group("nccl", store=store, rank=0, world_size=1)
-    try:
-        model = make_model()
-        optimizer = sgd(model.parameters())
-        monitor = watched(tmp_path, model, optimizer, cc_distribution={"enable": True, "cc_pre_hook": True})
-        gradients = []
-        for step in range(3):
-            optimizer.zero_grad()
-            model(batch(step)).pow(2).mean().backward()
-            gradients.append([model[layer].weight.grad.clone() for layer in (0, 2)])
-            dist.all_reduce(model[0].weight.grad)
-            work = dist.all_reduce(model[2].weight.grad, async_op=True)
-            work.wait()
-            optimizer.step()
-        monitor.stop()
-    finally:
-        dist.destroy_process_group()
-    found = rows_of(tmp_path, "other")
-    lines = sorted({name.partition("@")[2] for name, _ in found})
-    assert len(lines) == 2 and len(found) == 3 * 2 * 2, found.keys()
-    for (name, step), row in found.items():
-        assert near(row, gradients[step][lines.index(name.partition("@")[2])]), (name, step)
-
-
-def test_calls_that_nccl_sends_together(tmp_path: Path) -> None:
-    """What each has received is read once the program has waited for all of them."""
-    import torch.distributed as dist
-    from torch.distributed.distributed_c10d import _coalescing_manager
-
-    store = dist.FileStore(str(tmp_path / "store"), 1)
-    dist.init_process_group("nccl", store=store, rank=0, world_size=1)
-    device = torch.device("cuda", 0)
-    try:
-        model = make_model()
-        optimizer = sgd(model.parameters())
-        monitor = watched(tmp_path, model, optimizer, cc_distribution={"enable": True})
-        for step in range(3):
-            optimizer.zero_grad()
-            model(batch(step)).pow(2).mean().backward()
-            received = torch.zeros_like(batch(step))
-            torch.cuda._sleep(50_000_000)
-            sent = batch(step)
-            works = dist.batch_isend_irecv(
-                [dist.P2POp(dist.isend, sent, 0), dist.P2POp(dist.irecv, received, 0)]
-            )
-            for work in works:
-                work.wait()
-            with _coalescing_manager(None, device):
-                dist.broadcast(model[0].weight.grad, 0)
-                dist.broadcast(model[2].weight.grad, 0)
-            received.zero_()
-            torch.cuda._sleep(50_000_000)
-            with _coalescing_manager(None, device, async_ops=True) as coalesced:
-                dist.all_to_all_single(received, sent, async_op=True)
-            coalesced.wait()
-            optimizer.step()
-        monitor.stop()
-        assert torch.equal(received, sent)
-    finally:
-        dist.destroy_process_group()
-    found = rows_of(tmp_path, "other")
-    calls = sorted({name.partition("@")[0] for name, _ in found})
-    assert calls == ["all_to_all_single.post_0", "broadcast.post_0", "recv.post_0"]
-    assert len(found) == 4 * 3, found.keys()
-    for (name, step), row in found.items():
-        if not name.startswith("broadcast"):
-            assert near(row, batch(step)), (name, step)
 
 
 class Observing(torch.nn.Module):

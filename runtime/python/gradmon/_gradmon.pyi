@@ -30,6 +30,13 @@ def coalesced_calls_are_over(number: int) -> None: ...  # they have no work: the
 def coalesced_calls_are_waited_for(number: int) -> None: ...  # the current stream follows them
 def coalesced_calls_are_dropped(number: int) -> None: ...  # nobody can wait for them
 
+# Asynchronous calls on a device, whose outputs are read once one of these tells that they may be.
+def calls_are_unwaited() -> bool: ...
+def call_is_waited_for(
+    future: torch._C.Future,
+) -> None: ...  # the current stream follows the call with this future
+def future_is_taken(future: torch._C.Future) -> None: ...  # the program may wait for it, and add callbacks
+
 class Metric:
     """One row, with the values that the files have."""
 

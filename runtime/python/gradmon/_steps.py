@@ -21,7 +21,7 @@ from gradmon._module_hooks import ModuleHooks
 from gradmon._optimizer_rounds import OptimizerRounds, has, parameters_of, with_parameter_groups
 from gradmon._optimizer_steps import OptimizerSteps
 from gradmon._scaler_updates import ScalerUpdates, left_out_by_scaler, remaining_scale
-from gradmon.communication.coalesced_calls import CoalescedCalls
+from gradmon.communication.waits import Waits
 from gradmon.compiled.regions import sentences_of_unseen
 from gradmon.loops.optimizer_step_hooks import hooked_or_replaced
 from gradmon.sharded.listing import Listing, listing_of
@@ -45,7 +45,7 @@ class TrainingSteps:
         "ended_by_optimizer",
         "_modules",
         "_units",
-        "_coalesced",
+        "_waits",
         "_models",
         "_optimizers",
         "_rounds",
@@ -87,7 +87,7 @@ class TrainingSteps:
         self.ended_by_optimizer = False  # an optimizer or the scaler has ended a step
         self._modules = ModuleHooks()
         self._units = UnitHooks(core)
-        self._coalesced = CoalescedCalls()
+        self._waits = Waits()
         self._models: list[ModelParts] = []
         self._optimizers: list[OptimizerSteps] = []
         self._rounds = OptimizerRounds()
@@ -175,7 +175,7 @@ class TrainingSteps:
         self._modules.watch(())
         self._units.set(False)
         self._units.watch(())
-        self._coalesced.set(False)
+        self._waits.set(False)
         self._models.clear()
         for optimizer in self._optimizers:
             optimizer.remove()
@@ -194,7 +194,7 @@ class TrainingSteps:
         self.step_flags &= _gradmon.MAY_END
 
     def __del__(self) -> None:
-        for name in ("_modules", "_units", "_coalesced"):
+        for name in ("_modules", "_units", "_waits"):
             attached = getattr(self, name, None)  # None: the constructor has raised
             if attached is not None:
                 attached.set(False)
@@ -406,7 +406,7 @@ class TrainingSteps:
         self.step_flags = flags = flags & ~_gradmon.CHECK_MODELS
         self._modules.set(bool(flags & _gradmon.WATCHES_FORWARDS))
         self._units.set(bool(flags & _COLLECTS))
-        self._coalesced.set(bool(flags & _COLLECTS) and _gradmon.collectives_are_observed())
+        self._waits.set(bool(flags & _COLLECTS) and _gradmon.collectives_are_observed())
 
 
 _alive: "weakref.WeakSet[TrainingSteps]" = weakref.WeakSet()

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "hooks/collectives/collective_probe.h"
 
+#include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/ops/equal.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/linspace.h>
@@ -10,6 +11,9 @@
 #include <array>
 #include <atomic>
 #include <future>
+#include <memory>
+#include <mutex>
+#include <set>
 
 #include "control/debian_version.h"
 #include "hooks/hook_set.h"
@@ -99,6 +103,54 @@ TEST_CASE("each kind of collective call gives rows of its inputs and outputs nam
   CHECK(near(row_norm(stream, "send.pre", 0), norm_of(rank_input(2))));
   CHECK(near(row_norm(stream, "recv.post", 1), norm_of(rank_input(2))));
   CHECK(stream.records.size() == 20);  // the above and rank 0's first input of scatter; barrier has none
+}
+
+// Notes the groups of the calls, and the outputs that torch's operator waits for.
+struct Notes : CollectiveListener {
+  std::mutex mutex;
+  std::multiset<const void*> groups;   // guarded by mutex
+  std::vector<at::Tensor> waited_for;  // guarded by mutex
+  std::unique_ptr<CallScope> on_call(CollectiveCall call) override {
+    const std::lock_guard lock(mutex);
+    groups.insert(call.group_id);
+    return nullptr;
+  }
+  void on_coalesced(std::uint64_t, CoalescedWork) override {}
+  bool has_unwaited_calls() const override { return false; }
+  void on_waited(const c10::ivalue::Future&) override {}
+  void on_waited(const at::Tensor& output) override {
+    const std::lock_guard lock(mutex);
+    waited_for.push_back(output);
+  }
+  void on_future_taken(const c10::ivalue::Future&) override {}
+  void on_failure(std::string_view) noexcept override { CHECK(false); }
+};
+
+TEST_CASE("the calls of a process group are known by its address") {
+  const auto notes = std::make_shared<Notes>();
+  {
+    const CollectiveObserver observer(notes);
+    run_collectives_on_two_ranks();
+  }
+  const std::set<const void*> groups(notes->groups.begin(), notes->groups.end());
+  CHECK(groups.size() == 2);
+  for (const void* group : groups) {
+    CHECK(group != nullptr);
+    CHECK(notes->groups.count(group) == 6);
+  }
+}
+
+TEST_CASE("torch's operator that waits for a functional call tells its output") {
+  const auto operation = c10::Dispatcher::singleton().findSchema({"_c10d_functional::wait_tensor", ""});
+  if (!operation) return;  // torch 1.13
+  const at::Tensor tensor = at::zeros({2});
+  const auto notes = std::make_shared<Notes>();
+  {
+    const CollectiveObserver observer(notes);
+    operation->typed<at::Tensor(const at::Tensor&)>().call(tensor);
+  }
+  REQUIRE(notes->waited_for.size() == 1);
+  CHECK(notes->waited_for[0].is_same(tensor));
 }
 
 TEST_CASE("collective calls give the same bits whether they are observed or not") {

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tells gradmon when communication that a program sends as one is over.
+"""Tells gradmon when the program has waited for communication.
+
+What an asynchronous call writes is read then, before the program changes it.
 
 What NCCL is called for in torch.distributed.batch_isend_irecv() and _coalescing_manager(device=...) is sent
 at the end, and has one work, for which the program waits; since torch 2.8 none if all of it is synchronous.
@@ -8,10 +10,11 @@ import threading
 import weakref
 from typing import Any, Callable
 
+import torch
 import torch.distributed as dist
 
 from gradmon import _gradmon
-from gradmon._attributes import ReplacedAttribute
+from gradmon._attributes import OBJECT_ERRORS, ReplacedAttribute
 
 # weakref.finalize by id() of the work, which may be unhashable, until the program has waited for it or
 # dropped it.
@@ -42,6 +45,19 @@ def _waited(work: Any, _result: Any, _number: int) -> None:
     if detached is not None:
         _, _, (_, number), _ = detached
         _gradmon.coalesced_calls_are_waited_for(number)
+    if not _gradmon.calls_are_unwaited():
+        return
+    try:
+        future = Waits.get_future(work)
+    except OBJECT_ERRORS:  # not every type of work has one
+        return
+    if isinstance(future, torch._C.Future):
+        _gradmon.call_is_waited_for(future)
+
+
+def _took_future(_work: Any, future: Any, _number: int) -> None:
+    if _gradmon.calls_are_unwaited() and isinstance(future, torch._C.Future):
+        _gradmon.future_is_taken(future)
 
 
 def _dropped(work_id: int, number: int) -> None:
@@ -49,13 +65,14 @@ def _dropped(work_id: int, number: int) -> None:
     _gradmon.coalesced_calls_are_dropped(number)
 
 
-class CoalescedCalls:
+class Waits:
     """While set, methods of torch.distributed's classes are replaced. One for each rank of the process. Any
     thread."""
 
     _lock = threading.RLock()  # A collection of garbage may call set() within set().
     _users = 0  # guarded by _lock, as is _replaced
     _replaced: "list[ReplacedAttribute]" = []
+    get_future: Any = None  # the original method of Work
 
     def __init__(self) -> None:
         self._wanted = False
@@ -64,14 +81,14 @@ class CoalescedCalls:
         if wanted == self._wanted or not dist.is_available():
             return
         self._wanted = wanted
-        with CoalescedCalls._lock:
-            CoalescedCalls._users += 1 if wanted else -1
-            if CoalescedCalls._users == 1 and wanted:
+        with Waits._lock:
+            Waits._users += 1 if wanted else -1
+            if Waits._users == 1 and wanted:
                 self._replace_all()
-            elif CoalescedCalls._users == 0:
-                for replaced in CoalescedCalls._replaced:
+            elif Waits._users == 0:
+                for replaced in Waits._replaced:
                     replaced.remove()
-                CoalescedCalls._replaced.clear()
+                Waits._replaced.clear()
 
     @classmethod
     def _replace_all(cls) -> None:
@@ -80,6 +97,9 @@ class CoalescedCalls:
         cls._replace(group, "_end_coalescing", _gradmon.end_coalescing, _ended)
         for name in ("wait", "synchronize", "block_current_stream"):
             cls._replace(work, name, _nothing, _waited)
+        if cls.get_future is None:  # Later, it may be one of ours that other code has wrapped.
+            cls.get_future = staticmethod(work.get_future)
+        cls._replace(work, "get_future", _nothing, _took_future)
 
     @classmethod
     def _replace(

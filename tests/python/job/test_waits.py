@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The methods of torch.distributed around calls that are sent together. The calls themselves: tests/gpu."""
+"""The methods of torch.distributed by which a program waits. What is read then: tests/gpu."""
 import datetime
 import gc
 from pathlib import Path
@@ -18,8 +18,12 @@ METHODS = [
     (ProcessGroup, "_start_coalescing"),
     (ProcessGroup, "_end_coalescing"),
     *[(Work, w) for w in WAITS],
+    (Work, "get_future"),
 ]
 Over = "list[tuple[str, int]]"
+# Its Python object outlives Gloo's works: torch 2.6 waits for their thread as a group ends, and that one for
+# the GIL if it has to free such an object.
+SENT = torch.ones(2)
 
 
 @pytest.fixture
@@ -66,7 +70,7 @@ def collecting(tmp_path: Path) -> Any:
 
 
 def broadcast() -> Any:
-    return dist.broadcast(torch.ones(2), 0, async_op=True)
+    return dist.broadcast(SENT, 0, async_op=True)
 
 
 def check_calls(group: Any, over: Over, wait: str) -> None:
@@ -97,7 +101,7 @@ def test_calls_are_over_once_the_program_has_waited_for_them(
         collects_now = step % 2 == 1
         assert all((one is not other) == collects_now for one, other in zip(methods(), plain))
         if collects_now:
-            dist.all_reduce(torch.ones(2))
+            dist.all_reduce(SENT)
             check_calls(group, over, wait)
             over.clear()
 
@@ -180,3 +184,119 @@ def test_a_work_in_python_may_call_its_base(tmp_path: Path, over: Over) -> None:
     expected = calls()
     with collecting(tmp_path):
         assert calls() == expected
+
+
+@pytest.fixture
+def told(monkeypatch: pytest.MonkeyPatch) -> "list[tuple[str, Any]]":
+    """What gradmon is told of futures, as if calls on a device were not waited for."""
+    told: "list[tuple[str, Any]]" = []
+    monkeypatch.setattr(_gradmon, "calls_are_unwaited", lambda: True)
+    for what in ("call_is_waited_for", "future_is_taken"):
+        monkeypatch.setattr(_gradmon, what, lambda future, what=what: told.append((what, future)))
+    return told
+
+
+@pytest.mark.parametrize("wait", WAITS)
+def test_the_future_of_a_call_is_told_once_it_is_waited_for(
+    tmp_path: Path, group: Any, told: Any, wait: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if wait == "block_current_stream":
+        monkeypatch.setattr(Work, wait, lambda work: None)  # Gloo has none.
+    work = dist.all_reduce(SENT, async_op=True)
+    work.wait()
+    assert told == []
+    with collecting(tmp_path):
+        getattr(work, wait)()
+        ((what, future),) = told
+        assert what == "call_is_waited_for"
+        assert future.value()[0].data_ptr() == SENT.data_ptr()
+    getattr(work, wait)()
+    work.get_future()
+    assert len(told) == 1
+
+
+def test_a_future_is_told_once_the_program_has_it(tmp_path: Path, group: Any, told: Any) -> None:
+    with collecting(tmp_path):
+        future = broadcast().get_future()
+        assert told == [("future_is_taken", future)]
+        future.then(lambda done: done.value()).wait()
+    assert len(told) == 1
+
+
+class Without(Work):
+    """A work in Python that has no future."""
+
+    def get_future(self) -> Any:
+        raise LookupError("none")
+
+    def wait(self, *timeout: Any) -> bool:
+        return True
+
+
+class WithAnother(Without):
+    def get_future(self) -> Any:
+        return "soon"
+
+
+@pytest.mark.parametrize("kind", [Without, WithAnother])
+def test_what_has_no_future_may_be_waited_for(
+    tmp_path: Path, group: Any, told: Any, kind: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Work, "synchronize", lambda work: None)
+    with collecting(tmp_path):
+        kind().synchronize()
+    assert told == []
+
+
+def test_any_future_may_be_told(tmp_path: Path, group: Any) -> None:
+    done: "torch.futures.Future[Any]" = torch.futures.Future()
+    done.set_result("of another library")
+    failed: "torch.futures.Future[Any]" = torch.futures.Future()
+    failed.set_exception(RuntimeError("of another library"))
+    with collecting(tmp_path):
+        work = broadcast()
+        work.wait()
+        for future in (work.get_future(), torch.futures.Future(), done, failed):
+            _gradmon.call_is_waited_for(future)
+            _gradmon.future_is_taken(future)
+        assert not _gradmon.calls_are_unwaited()  # those on the CPU do not count
+
+
+@pytest.mark.skipif(
+    tuple(map(int, torch.__version__.split(".")[:2])) < (2, 11),
+    reason="a group that only pretends takes no meta tensors before torch 2.11",
+)
+def test_calls_of_python_are_read_at_their_waits_and_those_of_torchs_c_are_not(tmp_path: Path) -> None:
+    from torch.distributed.utils import _sync_params_and_buffers
+    from torch.testing._internal.distributed.fake_pg import FakeStore
+
+    dist.init_process_group("fake", store=FakeStore(), rank=0, world_size=2)
+    try:
+        world: Any = dist.group.WORLD
+        tensor = torch.ones(2, device="meta")
+        with collecting(tmp_path):
+            _sync_params_and_buffers(world, [tensor], 1 << 20, 0)
+            assert not _gradmon.calls_are_unwaited()
+            dist.all_reduce(tensor, async_op=True)
+            assert _gradmon.calls_are_unwaited()
+        assert not _gradmon.calls_are_unwaited()
+    finally:
+        dist.destroy_process_group()
+
+
+@pytest.mark.skipif(torch.__version__ < "2", reason="no functional calls before torch 2")
+def test_tensors_of_the_compiler_may_be_waited_for(
+    tmp_path: Path, group: Any, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """They may have sizes that are not known yet."""
+    from torch._subclasses import FakeTensorMode
+    from torch.fx.experimental.symbolic_shapes import ShapeEnv
+
+    with collecting(tmp_path):
+        torch._dynamo.mark_dynamic(tensor := torch.ones(5, 3), 0)
+        with FakeTensorMode(shape_env=ShapeEnv()) as mode:
+            fake = mode.from_tensor(tensor)
+            assert isinstance(fake.shape[0], torch.SymInt)
+            torch.ops._c10d_functional.wait_tensor(fake)
+            torch.ops._c10d_functional.all_reduce(fake, "sum", group.group_name)
+    assert "hook failed" not in capfd.readouterr().err
