@@ -32,9 +32,7 @@ def coalesced_calls_are_dropped(number: int) -> None: ...  # nobody can wait for
 
 # Asynchronous calls on a device, whose outputs are read once one of these tells that they may be.
 def calls_are_unwaited() -> bool: ...
-def call_is_waited_for(
-    future: torch._C.Future,
-) -> None: ...  # the current stream follows the call with this future
+def call_is_waited_for(future: torch._C.Future) -> None: ...  # the current stream follows it
 def future_is_taken(future: torch._C.Future) -> None: ...  # the program may wait for it, and add callbacks
 
 class Metric:

@@ -105,14 +105,17 @@ TEST_CASE("each kind of collective call gives rows of its inputs and outputs nam
   CHECK(stream.records.size() == 20);  // the above and rank 0's first input of scatter; barrier has none
 }
 
-// Notes the groups of the calls, and the outputs that torch's operator waits for.
+// Notes the calls' groups, those that functional operators make, and the outputs that torch's operator waits
+// for.
 struct Notes : CollectiveListener {
   std::mutex mutex;
-  std::multiset<const void*> groups;   // guarded by mutex
-  std::vector<at::Tensor> waited_for;  // guarded by mutex
+  std::multiset<const void*> groups;    // guarded by mutex
+  std::vector<std::string> functional;  // guarded by mutex
+  std::vector<at::Tensor> waited_for;   // guarded by mutex
   std::unique_ptr<CallScope> on_call(CollectiveCall call) override {
     const std::lock_guard lock(mutex);
     groups.insert(call.group_id);
+    if (call.functional) functional.push_back(call.op);
     return nullptr;
   }
   void on_coalesced(std::uint64_t, CoalescedWork) override {}
@@ -138,6 +141,23 @@ TEST_CASE("the calls of a process group are known by its address") {
     CHECK(group != nullptr);
     CHECK(notes->groups.count(group) == 6);
   }
+}
+
+TEST_CASE("a call is known to be made by a functional operator") {
+  const auto notes = std::make_shared<Notes>();
+  {
+    const CollectiveObserver observer(notes);
+    run_ranks(2, [](GlooGroup& group) {
+      const at::Tensor tensor = at::zeros({2});
+      {
+        RECORD_FUNCTION("_c10d_functional::all_reduce_", std::vector<c10::IValue>());
+        group.all_reduce({tensor})->wait();
+      }
+      group.broadcast({tensor})->wait();
+    });
+  }
+  CHECK(notes->functional == Names{"all_reduce", "all_reduce"});
+  CHECK(notes->groups.size() == 4);
 }
 
 TEST_CASE("torch's operator that waits for a functional call tells its output") {
