@@ -1,12 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """A small model, its training, and the rows that gradmon has written."""
+import contextlib
 import csv
 import json
 import math
+import os
 import time
 from collections import defaultdict
 from pathlib import Path
-from typing import Any, Callable, Optional
+from typing import Any, Callable, Iterator, Optional
 
 import torch
 
@@ -125,6 +127,22 @@ def eventually(condition: Callable[[], bool]) -> bool:
             return False
         time.sleep(0.02)
     return True
+
+
+@contextlib.contextmanager
+def stderr_to(file: Path) -> "Iterator[None]":
+    """What this process writes to stderr goes to the end of the file, to be read while its threads write.
+
+    pytest's capfd.readouterr() loses what a thread writes between its read and its truncation.
+    """
+    before = os.dup(2)
+    with file.open("ab") as end:
+        os.dup2(end.fileno(), 2)
+    try:
+        yield
+    finally:
+        os.dup2(before, 2)
+        os.close(before)
 
 
 def reach_the_hub(monitor: Any) -> None:
