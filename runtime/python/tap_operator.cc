@@ -9,6 +9,7 @@
 #include <mutex>
 #include <vector>
 
+#include "control/log.h"
 #include "hooks/observe/forward_entry.h"
 
 namespace gradmon {
@@ -48,6 +49,22 @@ void tap(const at::Tensor& x, const at::Tensor& /*token*/, std::int64_t number) 
 
 void tap_nothing(const at::Tensor& /*x*/, const at::Tensor& /*token*/, std::int64_t /*number*/) {}
 
+// Whether torch.vmap or torch.func transforms what computes x: x then stands for another tensor.
+bool is_transformed(const at::Tensor& x) {
+  return x.key_set().has_any(
+      c10::DispatchKeySet({c10::DispatchKey::FuncTorchBatched, c10::DispatchKey::FuncTorchGradWrapper}));
+}
+
+void tell_of_transforms() {
+  static std::once_flag told;
+  std::call_once(told, [] { log_warn("observe(): no rows within torch.vmap and transforms of torch.func"); });
+}
+
+// Without it, a graph with the operator within torch.vmap would fail.
+void tap_batch(const at::Tensor& /*x*/, const at::Tensor& /*token*/, std::int64_t /*number*/) {
+  tell_of_transforms();
+}
+
 // A compiler that makes CUDA graphs then calls it outside of them. Older versions of torch do not know it.
 template <typename Tag>
 auto tags_of_tap(int) -> decltype(std::vector<Tag>{Tag::cudagraph_unsafe}) {
@@ -69,6 +86,7 @@ std::int64_t observation_number(const std::string& name, GradientMode gradients)
 
 void observe_now(const at::Tensor& x, const std::string& name) {
   if (!forward_entry::open()) return;
+  if (is_transformed(x)) return tell_of_transforms();
   const pybind11::gil_scoped_release others_run;
   forward_entry::tapped(name, x);
 }
@@ -81,4 +99,5 @@ TORCH_LIBRARY_FRAGMENT(gradmon, m) {
 }
 TORCH_LIBRARY_IMPL(gradmon, CompositeExplicitAutograd, m) { m.impl("tap", gradmon::tap); }
 TORCH_LIBRARY_IMPL(gradmon, Meta, m) { m.impl("tap", gradmon::tap_nothing); }
+TORCH_LIBRARY_IMPL(gradmon, FuncTorchBatched, m) { m.impl("tap", gradmon::tap_batch); }
 TORCH_LIBRARY_IMPL(gradmon, Autograd, m) { m.impl("tap", torch::CppFunction::makeFallthrough()); }

@@ -29,3 +29,22 @@ def _must_not_break() -> bool:
         return bool(tracing.one_graph or getattr(tracing, "error_on_graph_break", False))
     except (AttributeError, ImportError):  # another torch
         return False
+
+
+# Regions that torch.compile traces apart and that keep an operator which says that it writes to an argument.
+_KEEPING = ("tag_activation_checkpoint", "wrap_activation_checkpoint", "autograd.Function")
+
+
+def region_that_refuses_writes() -> str:
+    """While a graph is traced: the region around the caller, as "cond", that fails if an operator in it says
+    that it writes to an argument; "" if there is none."""
+    try:
+        from torch._dynamo.symbolic_convert import InstructionTranslator
+
+        around = [
+            str(region)
+            for _, region in InstructionTranslator.current_tx().output.current_tracer.source_fn_stack
+        ]
+    except (AttributeError, ImportError):  # another torch, or another tracer than torch.compile's
+        return ""
+    return next((region for region in around if region not in _KEEPING), "")

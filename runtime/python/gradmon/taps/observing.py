@@ -4,7 +4,7 @@ import torch
 
 from gradmon import _gradmon
 from gradmon._attributes import OBJECT_ERRORS
-from gradmon.compiled.tracing import constant, is_compiling
+from gradmon.compiled.tracing import constant, is_compiling, region_that_refuses_writes
 
 # The operator says that it writes to it, so that no compiler removes or reorders the call.
 _token = torch.zeros(1, device="cpu")
@@ -12,7 +12,11 @@ _token = torch.zeros(1, device="cpu")
 
 @constant
 def _number(name: str, gradients: bool) -> int:
-    """Of the name, fixed when a graph is traced."""
+    """Of the name, fixed when a graph is traced. 0: the operator cannot be there."""
+    region = region_that_refuses_writes()
+    if region:
+        _gradmon.warn_once(f"observe({name!r}): no row within torch's {region} in a graph")
+        return 0
     return _gradmon.observation_number(name, gradients)
 
 
@@ -43,6 +47,10 @@ def observe(x: torch.Tensor, name: str) -> torch.Tensor:
     tensor of another class (a DTensor) within a graph. A name must not change from step to step: of more
     than 65,536, further ones have no rows. Any thread.
 
+    There are no rows of what `torch.vmap` maps, nor in a graph within what torch traces apart (`torch.cond`,
+    flex_attention, `torch.compiler.nested_compile_region`), nor in eager code of what `torch.func`
+    transforms. The log says so.
+
     With `mode="reduce-overhead"`, torch calls it outside of its CUDA graphs, so that replays have rows
     (`torch._inductor.config.graph_partition`, torch 2.11); a torch that cannot makes no graph of the forward.
     In a graph that the program captures itself it runs at capture only: there are no rows.
@@ -57,7 +65,9 @@ def observe(x: torch.Tensor, name: str) -> torch.Tensor:
     if is_compiling():
         # Others, as a DTensor, know no rule for the operator.
         if type(x) in (torch.Tensor, torch.nn.Parameter) and isinstance(name, str):
-            torch.ops.gradmon.tap(x, _token, _number(name, torch.is_grad_enabled()))
+            number = _number(name, torch.is_grad_enabled())
+            if number:
+                torch.ops.gradmon.tap(x, _token, number)
         return x
     try:
         _gradmon.observe(x, name)
