@@ -78,6 +78,7 @@ Collection::Collection(Settings settings, WriterThread::OnFinished on_finished)
                              : nullptr),
       stream_(std::make_unique<Stream>(*names_, *queue_, ledger_, scopes_, settings_, writer_)) {
   alerts_.flight()->report_progress(writer_.progress());
+  settings_.directory->report_progress(writer_.progress());
 }
 
 Collection::~Collection() = default;

@@ -83,6 +83,7 @@ JobIdentity RunDirectory::identity(std::chrono::milliseconds at_most) const {
   auto job = known_job();
   while (!job && Clock::now() < deadline) {
     std::this_thread::sleep_for(kSlice);
+    if (progress_) progress_();
     if (!shortened && wait_shortened_) {
       shortened = true;
       deadline = std::min(deadline, Clock::now() + kShortenedWait);

@@ -36,6 +36,10 @@ class RunDirectory {
   // Sets `job`. Call it before any other thread uses this object.
   void set_job_source(std::function<std::optional<JobIdentity>()> job) { job_ = std::move(job); }
 
+  // Sets what identity() calls while it waits, as WriterThread::progress(): the wait is limited by itself.
+  // Call it before any thread calls identity() or create().
+  void report_progress(std::function<bool()> progress) { progress_ = std::move(progress); }
+
   // Lets create() choose the directory of an earlier job, begun in that span, if there is one; else it logs a
   // warning and makes one (find_earlier_directory() tells under which name). Does nothing once the name is
   // fixed.
@@ -71,6 +75,7 @@ class RunDirectory {
   const Rank rank_;
   const std::string launch_id_;
   std::function<std::optional<JobIdentity>()> job_;
+  std::function<bool()> progress_;
   const WallTime own_start_;
 
   std::atomic<bool> wait_shortened_{false};

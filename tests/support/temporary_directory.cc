@@ -25,6 +25,13 @@ void keep_jobs_in(const TemporaryDirectory& directory) {
   setenv("XDG_RUNTIME_DIR", directory.path().c_str(), 1);
 }
 
+void remove_whole(const std::filesystem::path& directory) {
+  std::filesystem::path aside = directory;
+  aside += ".removed";
+  std::filesystem::rename(directory, aside);
+  std::filesystem::remove_all(aside);
+}
+
 std::string read_text(const std::filesystem::path& path) {
   std::ifstream in(path, std::ios::binary);
   std::ostringstream text;

@@ -28,12 +28,15 @@ class TemporaryDirectory {
 // there, not among the user's own jobs. Call it before other threads run.
 void keep_jobs_in(const TemporaryDirectory& directory);
 
+// Although another process makes files in it meanwhile.
+void remove_whole(const std::filesystem::path& directory);
+
 // Empty if the file cannot be read.
 std::string read_text(const std::filesystem::path& path);
 void write_text(const std::filesystem::path& path, const std::string& text);
 
 // Checks the condition every 2 ms until it is true; false if it stays false for `at_most`.
 bool eventually(const std::function<bool()>& condition,
-                std::chrono::milliseconds at_most = std::chrono::seconds(20));
+                std::chrono::milliseconds at_most = std::chrono::seconds(60));
 
 }  // namespace gradmon

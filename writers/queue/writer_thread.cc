@@ -441,14 +441,18 @@ bool WriterThread::wait_for_end(const StopTimeout& timeout) noexcept {
   constexpr std::chrono::milliseconds look{50};
   constexpr std::chrono::seconds slow_after{2};
   const auto begun = Time::now();
-  auto last_progress = begun;
+  auto last_look = begun;
+  Time::duration without_progress{0};
   bool said = timeout.slow == nullptr;
   std::unique_lock lock(state_->mutex);
   for (std::uint64_t seen = state_->progress; !state_->ended;) {
     const auto now = Time::now();
-    if (seen != state_->progress) last_progress = now;
+    // A whole process that was stopped, or waits for a CPU, is not a writer that stalls.
+    without_progress += std::min<Time::duration>(now - last_look, 2 * look);
+    last_look = now;
+    if (seen != state_->progress) without_progress = {};
     seen = state_->progress;
-    if (now - last_progress >= timeout.stalled || now - begun >= timeout.in_all) break;
+    if (without_progress >= timeout.stalled || now - begun >= timeout.in_all) break;
     if (!said && now - begun >= slow_after) {
       said = true;
       lock.unlock();

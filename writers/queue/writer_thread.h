@@ -63,7 +63,8 @@ class WriterThread {
   std::function<bool()> progress() const;
 
   // How long stop() waits: until `stalled` after the thread's last progress (a file written, or the
-  // rows of one kind), but no longer than `in_all`. `slow` is called once after 2 s.
+  // rows of one kind), without the time for which the whole process was stopped, but no longer than
+  // `in_all`. `slow` is called once after 2 s.
   struct StopTimeout {
     std::chrono::milliseconds stalled{2000};
     std::chrono::milliseconds in_all{30'000};

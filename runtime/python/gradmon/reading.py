@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Reads the rows of a job into one table."""
+import contextlib
 import operator
 import os
 import re
+import stat
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Collection, Optional, Union
 
@@ -211,9 +213,13 @@ def _named(column: "pandas.Series[str]", names: Names) -> Any:
 def _last_written(directory: Path) -> float:
     """When one of its files was written. The directory's own time changes when a database is read: SQLite
     makes and removes empty files beside it."""
-    files = [*directory.iterdir(), *(directory / event_files.DIRECTORY).glob("*")]
-    times = (file.stat() for file in files if file.is_file() and not file.name.endswith("-shm"))
-    return max((time.st_mtime for time in times if time.st_size > 0), default=0.0)
+    last = 0.0
+    for file in (*directory.iterdir(), *(directory / event_files.DIRECTORY).glob("*")):
+        with contextlib.suppress(OSError):  # as if the job has renamed it meanwhile
+            found = file.stat()
+            if stat.S_ISREG(found.st_mode) and found.st_size > 0 and not file.name.endswith("-shm"):
+                last = max(last, found.st_mtime)
+    return last
 
 
 def _ranks(path: Path, run: Optional[str]) -> "list[RankDirectory]":

@@ -162,15 +162,13 @@ CommandReply HubPeer::ask(CommandVerb verb) {
 Status HubPeer::status() { return ask(CommandVerb::status).status.value_or(Status{}); }
 
 bool HubPeer::is_closed() {
-  return eventually(
-      [&] {
-        if (stream_) {
-          const auto read = stream_->read([](std::string&&) {});
-          if (read.state != FrameStream::Read::State::open) stream_.reset();
-        }
-        return stream_ == nullptr;
-      },
-      std::chrono::seconds(5));
+  return eventually([&] {
+    if (stream_) {
+      const auto read = stream_->read([](std::string&&) {});
+      if (read.state != FrameStream::Read::State::open) stream_.reset();
+    }
+    return stream_ == nullptr;
+  });
 }
 
 Introduction introduction_of(const JobPlace& place, int rank, int world, const std::string& endpoint) {

@@ -72,9 +72,9 @@ class HubPeer {
 
   void send(const Frame& frame);
   void send_bytes(std::string_view bytes);
-  static constexpr std::chrono::milliseconds kAnswerTime{10'000};
+  static constexpr std::chrono::milliseconds kAnswerTime{60'000};
   // The next frame of this kind that `wanted` accepts; other frames are dropped. None
-  // if it does not come within ten seconds or the hub closes the stream.
+  // if it does not come within kAnswerTime or the hub closes the stream.
   template <class Kind>
   std::optional<Kind> next(const std::function<bool(const Kind&)>& wanted = nullptr) {
     std::optional<Kind> found;

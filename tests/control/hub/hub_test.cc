@@ -312,7 +312,7 @@ TEST_CASE("a removed directory is made again and the ranks stay connected") {
   HubPeer rank(place);
   rank.join(place, 0, 1);
   for (int i = 0; i < 2; ++i) {
-    fs::remove_all(place.directory.path.parent_path());
+    remove_whole(place.directory.path.parent_path());
     REQUIRE(eventually([&] { return is_listening(place.directory.socket()); }));
     HubPeer client(place);
     CHECK(client.status().epoch == rank.epoch);

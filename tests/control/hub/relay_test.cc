@@ -130,7 +130,7 @@ TEST_CASE("a lead hub restarted after a kill has the same key and is found by th
   const auto before = hosts.entry();
   REQUIRE(before);
   hosts.lead->kill(SIGKILL);
-  REQUIRE(hosts.lead->ended_within(seconds(5)));
+  REQUIRE(hosts.lead->ended_within(seconds(60)));
   hosts.lead = std::make_unique<HubProcess>(hosts.here);
   rank0 = std::make_unique<HubPeer>(hosts.here);
   rank0->join(hosts.here, hosts.rank(0));
@@ -155,7 +155,7 @@ TEST_CASE("a lead hub restarted without its directory has a new key and is found
   const auto before = hosts.entry();
   REQUIRE(before);
   hosts.lead->kill(SIGKILL);
-  REQUIRE(hosts.lead->ended_within(seconds(5)));
+  REQUIRE(hosts.lead->ended_within(seconds(60)));
   // Only now: a hub that runs would make the directory again, with its old keys.
   std::filesystem::remove_all(hosts.here.directory.path);
   REQUIRE(hosts.here.directory.ensure());
@@ -205,9 +205,10 @@ TEST_CASE("a rank of another host that disconnects before its Welcome is dropped
   HubPeer later(hosts.there);
   later.send_bytes("nonsense");
   REQUIRE(later.is_closed());
+  const auto begun = std::chrono::steady_clock::now();
   hosts.lead->kill(SIGCONT);
-  // Within ten seconds; a rank that is only silent is dropped after 15 s.
   CHECK(rank0.next<Status>([](const Status& status) { return status.ranks.at(1).state == "dropped"; }));
+  CHECK(std::chrono::steady_clock::now() - begun < seconds(12));  // A rank that is only silent: after 15 s.
 }
 
 TEST_CASE("if rank 0 moves to another host its former hub ends and the next hub there is a relay") {

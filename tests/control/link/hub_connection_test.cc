@@ -61,7 +61,7 @@ struct HubFixture {
   }
   FrameStream accept() const {
     pollfd incoming{listener.get(), POLLIN, 0};
-    REQUIRE(::poll(&incoming, 1, 5'000) == 1);
+    REQUIRE(::poll(&incoming, 1, 60'000) == 1);
     const int fd = ::accept4(listener.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC);
     REQUIRE(fd >= 0);
     return FrameStream(fd, {kMaxFrameBytes, kMaxFrameBytes});

@@ -331,19 +331,21 @@ def test_lying_capsules_end_nothing(tmp_path: Path) -> None:
 
 
 OF_TWO_RANKS = """
-import json, sys, torch, torch.distributed as dist, gradmon
+import json, sys, torch, torch.distributed as dist, gradmon, jobs
 given = json.loads(sys.argv[1])
 dist.init_process_group("gloo")
 rank = dist.get_rank()
 weight = torch.arange(8.0).reshape(4, 2)
 box = {"scope": "shard", "shape": [4, 2], "offset": [2 * rank, 0], "size": [2, 2]}
 with gradmon.Monitor(given["config"], output_dir=given["out"], dynamic=False).watch() as monitor:
+    jobs.reach_the_hub(monitor)  # both directories are of one run
     for _ in range(2):
         monitor.tap("grad_reduced", "w", weight[2 * rank :][:2].numpy(), scope=box)
         monitor.tap("param_origin", "w", weight.numpy(), scope="replica")
         monitor.tap("actv", "part", weight, scope="local")
         monitor.tap("exp_avg", "unknown", weight)
         monitor.step()
+dist.barrier()
 """
 
 

@@ -107,9 +107,8 @@ def test_a_static_job_refuses_to_be_switched_and_says_so(tmp_path: Path) -> None
     model = jobs.make_net()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     said = tmp_path / "stderr"
-    with jobs.stderr_to(said), gradmon.Monitor(config, output_dir=tmp_path / "out", dynamic=False).watch(
-        model, optimizer
-    ) as monitor:
+    monitor = gradmon.Monitor(config, output_dir=tmp_path / "out", dynamic=False)
+    with jobs.stderr_to(said), monitor.watch(model, optimizer):
         monitor.off()
         end = time.monotonic() + 30
         while "off was refused: static mode" not in said.read_text():

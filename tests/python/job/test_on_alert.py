@@ -36,7 +36,8 @@ class Training:
         end = time.monotonic() + 30
         while not condition():
             assert time.monotonic() < end
-            self.step()
+            for _ in range(20):  # a change takes effect some steps later
+                self.step()
 
     def ask(self, command: str) -> Any:
         program = Path(os.environ["GRADMON_BIN"]) / "gradmonctl"
@@ -51,6 +52,10 @@ class Training:
         assert jobs.eventually(answered)
         return json.loads(answers[0])
 
+    def changes(self) -> "list[dict[str, Any]]":
+        """What was agreed on, without tries that a busy machine made too slow."""
+        return [entry for entry in self.ask("history")["revisions"] if entry["verdict"] == "commit"]
+
     def spike(self) -> None:
         """Multiplies the loss of a collected step."""
         self.until(lambda: bool(jobs.rows(self.out, "grad_reduced")))
@@ -61,13 +66,13 @@ def test_an_alert_is_listed_and_starts_a_capture(tmp_path: Path) -> None:
     capture = {"collect": {"xy_distribution": True, "all_xy": True}, "times": 3, "cooldown": 600}
     training = Training(tmp_path, dynamic=True, on_alert=capture)
     training.spike()
-    training.until(lambda: len(training.ask("history")["revisions"]) == 3)
-    training.until(lambda: bool(training.ask("history")["revisions"][2]["applied"]))
+    training.until(lambda: len(training.changes()) == 3)
+    training.until(lambda: bool(training.changes()[2]["applied"]))
     for _ in range(20):
         training.step()
     listed = training.ask("alerts")
     first = listed["alerts"][0]
-    history = training.ask("history")["revisions"]
+    history = training.changes()
     status = training.ask("status")
     training.monitor.stop()
     assert {alert["rule"] for alert in listed["alerts"]} == {"AnomalyNan"}

@@ -40,6 +40,7 @@ model = jobs.make_net()
 optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
 monitor = gradmon.Monitor(options["config"], output_dir=options["out"], dynamic=False)
 with monitor.watch(model, optimizer, start_iteration=options["first"]):
+    jobs.reach_the_hub(monitor)  # both directories are of one run
     jobs.train(model, optimizer, 4)
     monitor.stop()
 dist.barrier()
@@ -77,9 +78,9 @@ def train_and_be_killed(config: Path, output: Path, form: str, tmp_path: Path) -
     script = tmp_path / "training.py"
     script.write_text(TRAINING.replace("PATHS", ", ".join(repr(path) for path in sys.path)))
     with subprocess.Popen([sys.executable, "-B", str(script), str(config), str(output)]) as process:
-        assert jobs.eventually(lambda: any(step >= 12 for _, _, step in rows_in(output, form)))
+        trained = jobs.eventually(lambda: any(step >= 12 for _, _, step in rows_in(output, form)))
         process.send_signal(signal.SIGKILL)
-    assert process.returncode == -signal.SIGKILL
+    assert trained and process.returncode == -signal.SIGKILL
 
 
 @pytest.mark.parametrize("form, steps_a_file", [("csv", 1), ("csv", 1000), ("sqlite", 1)])

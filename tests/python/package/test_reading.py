@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 import torch
 from gradmon.forms.event_files import _masked_crc32c
+from gradmon.reading import _last_written
 
 
 def write_run(out: Path, name: str, **files: str) -> Path:
@@ -52,6 +53,27 @@ def test_a_training_is_read_back_whole(tmp_path: Path) -> None:
         assert found == pytest.approx(wanted, nan_ok=True)
         assert part["micro_step"].isna().all() == (kind != "actv")
     assert table["step"].is_monotonic_increasing
+
+
+@pytest.mark.parametrize("looks", [0, 1])
+def test_a_file_that_the_job_renames_meanwhile_is_passed_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, looks: int
+) -> None:
+    run = write_run(tmp_path, "Nov27_00-00-00-rank0-00000001", **{"grad_reduced_0-0": "x"})
+    (run / "scopes.json.new").write_text("{}")
+    real = Path.stat
+    seen = []
+
+    def stat(path: Path, **options: bool) -> os.stat_result:
+        if path.name == "scopes.json.new":
+            seen.append(path)
+            if len(seen) > looks:
+                raise FileNotFoundError(path)
+        return real(path, **options)
+
+    monkeypatch.setattr(Path, "stat", stat)
+    assert _last_written(run) >= real(run / "grad_reduced_0-0.csv").st_mtime
+    assert seen
 
 
 def test_ranks_and_odd_names_and_values(tmp_path: Path) -> None:

@@ -119,9 +119,9 @@ def check_values(
         assert abs(found[op] - value) <= tolerance * scale, (what, op, found[op], value)
 
 
-def eventually(condition: Callable[[], bool]) -> bool:
-    """Waits up to a minute for the condition; returns whether it came true."""
-    until = time.monotonic() + 60
+def eventually(condition: Callable[[], bool], seconds: float = 60) -> bool:
+    """Waits so long for the condition; returns whether it came true."""
+    until = time.monotonic() + seconds
     while not condition():
         if time.monotonic() > until:
             return False
@@ -147,4 +147,9 @@ def stderr_to(file: Path) -> "Iterator[None]":
 
 def reach_the_hub(monitor: Any) -> None:
     """Call it after watch() and before the first step, whose wait for the hub is limited."""
-    assert eventually(lambda: bool(monitor.status().epoch))
+
+    def joined() -> bool:
+        status = monitor.status()  # without an epoch it is the rank's own
+        return bool(status.epoch) and any(rank.state != "absent" for rank in status.ranks)
+
+    assert eventually(joined)

@@ -7,6 +7,7 @@ from typing import Any, Callable, Iterator, Optional
 
 import fsdp2_on_cpu
 import gradmon
+import jobs
 import torch
 import torch.distributed as dist
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -230,7 +231,8 @@ def compare(
     def watched() -> None:
         with gradmon.Monitor(options["config"], output_dir=options["out"], dynamic=False).watch(
             model, optimizer, grad_acc_steps=micros
-        ):
+        ) as monitor:
+            jobs.reach_the_hub(monitor)  # all directories are of one run
             train(model, optimizer, micros, sync, recorder)
         after.extend(attached(model, optimizer))
 

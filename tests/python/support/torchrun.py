@@ -93,7 +93,7 @@ class Job:
         return (self.directory / "log").read_text()[-4000:]
 
     def until(self, condition: Callable[[], bool]) -> None:
-        assert jobs.eventually(condition), f"{self.status()}\n{self.printed()}"
+        assert jobs.eventually(condition, 180), f"{self.status()}\n{self.printed()}"
 
     def trains_with(self, ranks: int) -> Callable[[], bool]:
         def all_step() -> bool:

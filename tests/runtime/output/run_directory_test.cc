@@ -43,5 +43,14 @@ TEST_CASE("without an answer from rank 0 the directory is named after the launch
   REQUIRE(name.substr(name.size() - 15) == "-rank1-abfc412c");
 }
 
+TEST_CASE("the wait for rank 0 counts as progress") {
+  const TemporaryDirectory directory;
+  RunDirectory run(directory.path(), Rank{1}, "launch", [] { return std::optional<JobIdentity>{}; });
+  int reports = 0;
+  run.report_progress([&] { return ++reports > 0; });
+  run.identity(std::chrono::milliseconds{100});
+  CHECK(reports > 0);
+}
+
 }  // namespace
 }  // namespace gradmon

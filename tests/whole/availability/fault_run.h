@@ -62,7 +62,7 @@ struct Outcome {
 };
 // Runs a job of real processes through the fault. The promises: stalls() keeps StallBounds,
 // `off` is decided within 5 s, `status` shows Fault::status, `on` and `off` work again
-// within 5 s after the fault, ranks do not disagree on a step, and training ends as
+// within 12 s after the fault, ranks do not disagree on a step, and training ends as
 // without gradmon.
 Outcome run_fault(const Fault& fault, Phase phase, unsigned seed);
 

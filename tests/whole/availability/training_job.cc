@@ -148,7 +148,7 @@ bool TrainingJob::wait_until_running() {
         return std::all_of(ranks.begin(), ranks.end(),
                            [](const auto& rank) { return rank.at("state") != "absent"; });
       },
-      seconds(40));
+      seconds(120));
 }
 
 void TrainingJob::stop_rank(int rank) {
@@ -165,7 +165,7 @@ void TrainingJob::continue_rank(int rank) {
 
 void TrainingJob::kill_rank(int rank) {
   rank_process(rank).process->signal(SIGKILL);
-  rank_process(rank).process->wait(seconds(10));
+  rank_process(rank).process->wait(seconds(60));
   barrier_->leave(rank);
 }
 
@@ -225,13 +225,13 @@ ProcessResult TrainingJob::run_gradmonctl(std::vector<std::string> words, millis
 }
 
 nlohmann::json TrainingJob::status() const {
-  const ProcessResult answer = run_gradmonctl({"status", "--json"}, seconds(5));
+  const ProcessResult answer = run_gradmonctl({"status", "--json"}, seconds(20));
   if (answer.code != 0) return nullptr;
   return nlohmann::json::parse(answer.out, nullptr, false);
 }
 
 bool TrainingJob::store_history() {
-  const ProcessResult answer = run_gradmonctl({"history", "--json"}, seconds(5));
+  const ProcessResult answer = run_gradmonctl({"history", "--json"}, seconds(20));
   const auto history = nlohmann::json::parse(answer.out, nullptr, false);
   if (answer.code != 0 || !history.is_object()) return false;
   for (const auto& entry : history.at("revisions")) {

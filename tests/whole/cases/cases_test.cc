@@ -63,6 +63,12 @@ bool wait_until_finished(RealJob& job, std::size_t changes, const std::string& f
       std::chrono::seconds(60));
 }
 
+// The steps from the first change, which is on a slow machine not at step 1, to the second.
+StepList steps_of_first(const std::vector<HistoryEntry>& changes) {
+  const std::int64_t first = changes.at(0).effective_step;
+  return step_list(first, changes.at(1).effective_step - first);
+}
+
 const std::vector<std::string> kEndless = {"--steps", "100000000", "--step-ms", "5"};
 
 TEST_CASE("case 1 static mode ignores dynamic_on and follows start_step and step_interval") {
@@ -90,7 +96,8 @@ TEST_CASE("case 3 starting on collects from step 1 and writes false back") {
   RealJob job({2, config("true", 3), {"--steps", "400", "--step-ms", "4"}, "", true});
   REQUIRE(job.wait() == 0);
   REQUIRE(steps_of(job, 2) == step_list(1, 3));
-  REQUIRE(job.config_text() == config("false", 3));
+  REQUIRE(
+      eventually([&] { return job.config_text() == config("false", 3); }));  // by the hub, which still runs
 }
 
 TEST_CASE("case 4 a job turned on in mid run collects from the agreed step") {
@@ -111,7 +118,7 @@ TEST_CASE("case 5 an edit while collecting restarts the count at the agreed step
   REQUIRE(wait_until_finished(job, 2, config("false", 3, ", \"step_interval\": 2")));
   const auto history = commits_of(job.history());
   REQUIRE(history.size() == 2);
-  StepList expected = step_list(1, history[1].effective_step - 1);
+  StepList expected = steps_of_first(history);
   for (const std::int64_t step : step_list(history[1].effective_step, 3, 2)) expected.push_back(step);
   REQUIRE(steps_of(job, 2) == expected);
 }
@@ -121,7 +128,7 @@ TEST_CASE("case 5 collect_times 0 stops at the agreed step and the file says fal
   REQUIRE(eventually([&] { return job.status().collected > 5; }));
   write_text(job.config_path, config("true", 0));
   REQUIRE(wait_until_finished(job, 2, config("false", 0)));
-  REQUIRE(steps_of(job, 2) == step_list(1, commits_of(job.history())[1].effective_step - 1));
+  REQUIRE(steps_of(job, 2) == steps_of_first(commits_of(job.history())));
 }
 
 TEST_CASE("case 5 dynamic_on false stops at the agreed step") {
@@ -130,10 +137,11 @@ TEST_CASE("case 5 dynamic_on false stops at the agreed step") {
   write_text(job.config_path, config("false", 1000000));
   REQUIRE(eventually([&] { return job.status().state == "off"; }));
   REQUIRE(job.wait_for_changes(2));
-  const auto stopped = commits_of(job.history())[1].effective_step;
-  REQUIRE(eventually([&] { return on_disk(job, 2, stopped - 1); }));  // end() also kills the writers.
+  const auto history = commits_of(job.history());
+  REQUIRE(eventually(
+      [&] { return on_disk(job, 2, history[1].effective_step - 1); }));  // end() kills the writers.
   job.end();
-  REQUIRE(steps_of(job, 2) == step_list(1, stopped - 1));
+  REQUIRE(steps_of(job, 2) == steps_of_first(history));
   REQUIRE(job.config_text() == config("false", 1000000));
 }
 
@@ -142,9 +150,9 @@ TEST_CASE("case 6 saving the finished plan again with true collects it again") {
   REQUIRE(eventually([&] { return job.config_text() == config("false", 2); }));
   write_text(job.config_path, config("true", 2));
   REQUIRE(wait_until_finished(job, 2, config("false", 2)));
-  StepList expected = step_list(1, 2);
-  for (const std::int64_t step : step_list(commits_of(job.history())[1].effective_step, 2))
-    expected.push_back(step);
+  const auto history = commits_of(job.history());
+  StepList expected = step_list(history[0].effective_step, 2);
+  for (const std::int64_t step : step_list(history[1].effective_step, 2)) expected.push_back(step);
   REQUIRE(steps_of(job, 2) == expected);
 }
 
@@ -158,7 +166,7 @@ TEST_CASE("if a rank joins 5 s late all ranks begin to collect at the same later
   const StepList steps = steps_of(job, 3);
   REQUIRE(steps.front() > 1);
   REQUIRE(steps == step_list(steps.front(), 3));
-  REQUIRE(job.config_text() == config("false", 3));
+  REQUIRE(eventually([&] { return job.config_text() == config("false", 3); }));
 }
 
 TEST_CASE("with start_iteration 100 both modes count steps from 100") {
@@ -180,9 +188,9 @@ TEST_CASE("an edit made in the last collected step takes effect") {
   REQUIRE(eventually([&] { return job.status().collected == 5; }));
   write_text(job.config_path, config("true", 3));
   REQUIRE(wait_until_finished(job, 2, config("false", 3)));
-  StepList expected = step_list(1, 5);
-  for (const std::int64_t step : step_list(commits_of(job.history())[1].effective_step, 3))
-    expected.push_back(step);
+  const auto history = commits_of(job.history());
+  StepList expected = step_list(history[0].effective_step, 5);
+  for (const std::int64_t step : step_list(history[1].effective_step, 3)) expected.push_back(step);
   REQUIRE(steps_of(job, 2) == expected);
 }
 

@@ -18,7 +18,7 @@ pid_t start(const FailpointRun& run) {
   const pid_t child = fork();
   if (child != 0) return child;
   prctl(PR_SET_PDEATHSIG, SIGKILL);
-  alarm(60);  // Survives exec, so that a program that hangs ends.
+  alarm(240);  // Survives exec, so that a program that hangs ends.
   const int out = open(run.output.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
   dup2(out, STDOUT_FILENO);
   dup2(out, STDERR_FILENO);

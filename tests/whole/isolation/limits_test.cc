@@ -54,7 +54,7 @@ void train_with_limit(const std::string& limit) {
     jobs.emplace_back(std::piecewise_construct, std::forward_as_tuple(left),
                       std::forward_as_tuple(limit, left));
   for (auto& [left, limited] : jobs) {
-    const auto code = limited.job.rank_process(0).process->wait(seconds(60));
+    const auto code = limited.job.rank_process(0).process->wait(seconds(240));
     const std::map<int, std::optional<int>> codes{{0, code}};
     const auto different = different_ends(limited.job, codes);
     const auto steps = limited.job.steps().at(0).lines.size();

@@ -9,7 +9,7 @@ namespace gradmon {
 // Runs a bash script that launches a job, and returns the lines that it printed: one for
 // each rank, in any order. `$PRINT` in the script is print-launch-id, `$HERE` a temporary
 // directory. Fails the test if the script fails; ends the script after `seconds`.
-std::vector<std::string> run_launch(const std::string& script, int seconds = 60);
+std::vector<std::string> run_launch(const std::string& script, int seconds = 240);
 
 // The line that every rank printed. Fails the test if the lines differ, are not `ranks`
 // lines, or name no launch id.

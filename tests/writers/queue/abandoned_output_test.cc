@@ -2,7 +2,9 @@
 #include "writers/queue/abandoned_output.h"
 
 #include <atomic>
+#include <cstdlib>
 #include <future>
+#include <thread>
 
 #include "control/debian_version.h"
 #include "writers/queue/writer_thread.h"
@@ -48,4 +50,24 @@ TEST_CASE("stop waits for a slow file as long as its write reports progress") {
     }
     if (reports) CHECK(*written);
   }
+}
+
+TEST_CASE("a writer is not given up because the whole process was stopped") {
+  std::promise<void> release, begun;
+  WriterThread writer(std::make_shared<RecordQueue>(QueueOptions{16, Overflow::block, 60s}), nullptr);
+  writer.write_file([&begun, released = release.get_future().share()]() -> tl::expected<void, std::string> {
+    begun.set_value();
+    released.wait();
+    return {};
+  });
+  begun.get_future().wait();
+  int code = -1;
+  std::thread pause([&] {
+    code = std::system("kill -STOP $PPID && sleep 1.5; kill -CONT $PPID");
+    release.set_value();
+  });
+  const bool ended = writer.stop({1000ms, 60s, nullptr});
+  pause.join();
+  REQUIRE(code == 0);
+  CHECK(ended);
 }

@@ -27,8 +27,8 @@ TEST_CASE("a disk that does not answer is in the status and its begin and end ar
     const std::string silent = place + ": no answer from the disk";
     {
       const ServedJob::BlockedDisk blocked(of_config ? job.config_disk : job.run_disk);
-      REQUIRE(job.until([&] { return warns(job, silent + " for "); }));
-      CHECK(times_logged(job, silent) == 1);
+      REQUIRE(job.until([&] { return times_logged(job, silent) == 1; }));
+      CHECK(warns(job, silent + " for "));
     }
     CHECK(job.until([&] { return !warns(job, silent); }));
     CHECK(job.until([&] { return times_logged(job, "resolved: " + silent) == 1; }));

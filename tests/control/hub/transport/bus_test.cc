@@ -13,7 +13,7 @@ namespace gradmon {
 namespace {
 
 using std::chrono::milliseconds;
-constexpr milliseconds kSoon{5000};
+constexpr milliseconds kSoon{60'000};
 
 struct ConnectedBuses {
   std::unique_ptr<Bus> listener = *Bus::make_server("tcp://127.0.0.1:*", InsecureLoopback::allowed, {1000});

@@ -10,7 +10,7 @@ namespace gradmon {
 namespace {
 
 using std::chrono::milliseconds;
-constexpr milliseconds kSoon{5000};
+constexpr milliseconds kSoon{60'000};
 const std::string kAnywhere = "tcp://127.0.0.1:*";
 
 struct KeyedJob {
