@@ -8,19 +8,28 @@
 
 #include <cerrno>
 #include <cstring>
+#include <fstream>
 #include <map>
+#include <optional>
+#include <random>
 
 namespace gradmon {
+namespace {
 
-tl::expected<int, std::string> free_port() {
-  const auto failed = [](const char* what) {
-    return tl::make_unexpected(std::string("cannot find a free port on 127.0.0.1: ") + what + ": " +
-                               std::strerror(errno));
-  };
+// Of those that the system gives to whoever asks for any port: 32768 unless the host is set up otherwise.
+int lowest_given_port() {
+  std::ifstream range("/proc/sys/net/ipv4/ip_local_port_range");
+  int lowest = 0;
+  return range >> lowest ? lowest : 32768;
+}
+
+// Binds `port`, 0: any, on 127.0.0.1 for a moment. The port bound; if there is none, errno tells why.
+std::optional<int> bound_port(int port) {
   const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  if (fd < 0) return failed("socket");
+  if (fd < 0) return std::nullopt;
   sockaddr_in address{};
   address.sin_family = AF_INET;
+  address.sin_port = htons(static_cast<std::uint16_t>(port));
   address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
   socklen_t size = sizeof address;
   const bool bound = bind(fd, reinterpret_cast<sockaddr*>(&address), size) == 0 &&
@@ -28,8 +37,22 @@ tl::expected<int, std::string> free_port() {
   const int cause = errno;
   close(fd);
   errno = cause;
-  if (!bound) return failed("bind");
-  return ntohs(address.sin_port);
+  return bound ? std::optional<int>(ntohs(address.sin_port)) : std::nullopt;
+}
+
+}  // namespace
+
+tl::expected<int, std::string> free_port() {
+  constexpr int first = 10'000;
+  constexpr int tries = 100;
+  const int end = lowest_given_port();
+  std::random_device random;
+  for (int i = 0; i < tries && first < end; ++i) {
+    if (const auto port = bound_port(std::uniform_int_distribution<int>(first, end - 1)(random)))
+      return *port;
+  }
+  if (const auto port = bound_port(0)) return *port;
+  return tl::make_unexpected(std::string("cannot find a free port on 127.0.0.1: ") + std::strerror(errno));
 }
 
 std::vector<std::string> rank_environment(const std::vector<std::string>& inherited, int rank,
