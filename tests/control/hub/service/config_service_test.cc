@@ -216,7 +216,7 @@ TEST_CASE("the disk thread releases the file when it ends and not the destructor
     for (const auto& job : mailbox->take()) job();
     return edited;
   }));
-  REQUIRE(files() == 3);  // the config, the displaced file and the job registry
+  REQUIRE(files() >= 2);  // the config, the job registry and for 2 s the displaced file
   disk.reset();
   CHECK(eventually([&] { return files() == 1; }));
 }

@@ -178,7 +178,7 @@ struct ServedJob {
   }
   // Waits for at most 20 s of real time, because the files are real.
   bool until(const std::function<bool()>& condition) {
-    const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+    const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(60);
     while (!condition()) {
       if (std::chrono::steady_clock::now() > end) return false;
       turn();
