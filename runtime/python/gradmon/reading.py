@@ -215,7 +215,7 @@ def _last_written(directory: Path) -> float:
     makes and removes empty files beside it."""
     last = 0.0
     for file in (*directory.iterdir(), *(directory / event_files.DIRECTORY).glob("*")):
-        with contextlib.suppress(OSError):  # as if the job has renamed it meanwhile
+        with contextlib.suppress(OSError):  # The job may have renamed it meanwhile.
             found = file.stat()
             if stat.S_ISREG(found.st_mode) and found.st_size > 0 and not file.name.endswith("-shm"):
                 last = max(last, found.st_mtime)

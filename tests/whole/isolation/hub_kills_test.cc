@@ -55,12 +55,11 @@ TEST_CASE("a hub that is killed again and again is back soon and training comput
           const pid_t now = job.hub();
           return connection.valid() && now > 0 && now != dead;
         },
-        seconds(60));
+        seconds(10));
     const auto took = std::chrono::duration_cast<milliseconds>(std::chrono::steady_clock::now() - killed);
     slowest = std::max(slowest, took);
     CAPTURE(seed, i, job.output());
     CHECK(back);
-    CHECK(took <= seconds(10));
     if (pick(0, 1) == 0) ::poll(nullptr, 0, pick(0, 1'500));  // Else some ranks may not be back.
   }
   const ProcessResult on = job.run_gradmonctl({"on", "--wait", "--timeout", "5"});
