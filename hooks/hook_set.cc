@@ -135,7 +135,7 @@ class HookSet::Attached {
     if (settings.module_structure || settings.call_stacks)
       add<ModuleStructure>(settings, model_, stream, fuse, std::move(stack));
     taps_ = &add<TapProbe>(settings, stream, fuse);
-    listen(settings.grad_acc_steps, fuse);
+    listen(settings, fuse);
   }
 
   ~Attached() { finish_preparing_cuda_totals(); }
@@ -176,8 +176,12 @@ class HookSet::Attached {
 
   void before_update(const std::vector<at::Tensor>& optimizer_parameters, const OptimizerState* state) {
     const Update update = parameter_indices_.update_of(optimizer_parameters, state);
+    const UpdateReads reads = update.reads();
+    const bool by_all = reads == UpdateReads::all || reads == UpdateReads::all_left_out;
     LaunchGroup group;
-    for (const auto& probe : probes_) probe->before_update(update);
+    for (const auto& probe : probes_) {
+      if (by_all || probe->reads(reads)) probe->before_update(update);
+    }
     group.launch();
   }
 
@@ -213,6 +217,7 @@ class HookSet::Attached {
     GradientHookSettings reading;
     reading.eps = settings.eps;
     reading.scales = settings.gradient_scales;
+    reading.passes = settings.passes;
     reading.micro_batches = settings.short_steps ? 1 : settings.grad_acc_steps;
     if (settings.per_micro_batch) reading.reads = GradientReads::each_micro_batch;
     if (!settings.gradients) reading.reads = GradientReads::nothing;
@@ -225,13 +230,14 @@ class HookSet::Attached {
     if (settings.update_histograms) add<UpdateHistogramProbe>(watched_, hooks);
   }
 
-  void listen(int grad_acc_steps, HookFuse& fuse) {
+  void listen(const HookSettings& settings, HookFuse& fuse) {
     std::vector<ForwardListener*> listeners;
     for (const auto& probe : probes_) {
       if (ForwardListener* listener = probe->forward_listener()) listeners.push_back(listener);
     }
     if (listeners.empty()) return;
-    tracker_ = std::make_unique<ForwardTracker>(model_.modules, grad_acc_steps, std::move(listeners), fuse);
+    tracker_ = std::make_unique<ForwardTracker>(model_.modules, settings.grad_acc_steps, std::move(listeners),
+                                                fuse, settings.passes);
   }
 
   // Constant after construction.

@@ -97,6 +97,7 @@ Monitor::Session::Session(std::filesystem::path config, Step start, Environment 
       static_plan_(environment_.dynamic ? std::nullopt
                                         : std::optional(static_commitment(config_, start_, configs_))),
       current_(start_),
+      unended_(Rank{environment_.rank}, environment_.grad_acc_steps),
       agent_(agent_options(environment_, config_, start_, launch, std::move(exchange_notes), static_plan_),
              gate_, agent_calls()) {
   directory_->set_job_source(agent_.job_lookup());
@@ -264,8 +265,11 @@ void Monitor::Session::update(torch::optim::Optimizer& optimizer, const Closure&
     optimizer.step(closure);
     return;
   }
-  const LibtorchOptimizerState state(optimizer);
+  LibtorchOptimizerState state(optimizer);
   if (closure) {
+    state.set_reads(UpdateReads::weights);
+    before_update(parameters, state);
+    state.set_reads(UpdateReads::all);
     optimizer.step([&] {
       at::Tensor loss = closure();
       before_update(parameters, state);
@@ -382,8 +386,10 @@ TargetList Monitor::Session::list_targets(const Plan* plan) const {
   if (plan == nullptr) {
     const auto [collection, attached] = [this] {
       const std::lock_guard lock(mutex_);
+      std::vector<std::string> lines = attached_;
+      if (!unended_step_.empty()) lines.push_back(unended_step_);
       // Never replaced once set; outlives the agent.
-      return std::pair<const Collection*, std::vector<std::string>>(collection_.get(), attached_);
+      return std::pair<const Collection*, std::vector<std::string>>(collection_.get(), std::move(lines));
     }();
     TargetList list = collection ? collection->targets() : TargetList{};
     list.attached = attached;
@@ -403,12 +409,35 @@ void Monitor::Session::raise(const AlertReport& report) {
   if (collection) collection->raise(report);
 }
 
-CollectingReport Monitor::Session::report() const {
+Status Monitor::Session::status() const {
+  Status status = agent_.status();
+  if (status.reason.empty() && gate_.current() <= start_)
+    status.reason = "no step has ended yet: a step ends by the optimizer's step() or by monitor.step()";
+  return status;
+}
+
+void Monitor::Session::look_for_unended_step() {
+  UnendedStep::Seen seen;
+  seen.current = gate_.current();
+  seen.switch_pending = gate_.commitment_ahead();
+  seen.collecting = gate_.needs_lease();
+  if (collection_) {
+    seen.passes = collection_->passes().training();
+    seen.evaluations = collection_->passes().evaluations();
+  }
+  const std::string& found = unended_.look(seen, std::chrono::steady_clock::now());
+  if (!found.empty() && unended_step_.empty()) log_warn(found);
+  unended_step_ = found;
+}
+
+CollectingReport Monitor::Session::report() {
   const std::lock_guard lock(mutex_);
+  look_for_unended_step();
   CollectingReport report = collection_ ? collection_->report() : CollectingReport{};
   if (!fatal_error_.empty()) report.error = fatal_error_;
   report.skipped = skipped_;
   report.warnings.insert(report.warnings.begin(), program_warnings_.begin(), program_warnings_.end());
+  if (!unended_step_.empty()) report.warnings.push_back(unended_step_);
   if (const std::uint64_t dropped = agent_.replica_outbox()->dropped(); dropped > 0)
     report.warnings.push_back("AnomalyRankDivergence: " + std::to_string(dropped) +
                               " digests dropped, because the hub is behind");

@@ -15,6 +15,7 @@
 #include "hooks/names/target_match.h"
 #include "runtime/collect/collection.h"
 #include "runtime/collect/plan_configs.h"
+#include "runtime/collect/unended_step.h"
 #include "runtime/job/environment.h"
 #include "runtime/job/fork_guard.h"
 #include "runtime/job/launch_id.h"
@@ -89,6 +90,11 @@ class Monitor::Session {
     const std::lock_guard lock(mutex_);
     program_warnings_ = std::move(warnings);
   }
+  // What holds the steps, where it is known: UnendedStep::set_holder().
+  void note_step_holder(std::string name) noexcept {
+    const std::lock_guard lock(mutex_);
+    unended_.set_holder(std::move(name));
+  }
   void note_attached(std::vector<std::string> lines) noexcept {
     const std::lock_guard lock(mutex_);
     attached_ = std::move(lines);
@@ -104,7 +110,7 @@ class Monitor::Session {
   // Verb on, off or set. Assigns the request id.
   void send_command(Command command) noexcept;
   void stop(std::optional<std::chrono::milliseconds> at_most = {}) noexcept;
-  Status status() const { return agent_.status(); }  // Any thread.
+  Status status() const;  // Any thread.
 
   // True in a forked child: all members do nothing, and no thread may be joined.
   bool forked() const noexcept { return forked_; }
@@ -124,7 +130,8 @@ class Monitor::Session {
   // Agent thread.
   tl::expected<std::int64_t, std::string> can_carry_out(const Plan& plan);
   tl::expected<void, std::string> prepare(std::int64_t capacity);
-  CollectingReport report() const;
+  CollectingReport report();
+  void look_for_unended_step();  // Requires mutex_.
   void raise(const AlertReport& report);
   TargetList list_targets(const Plan* plan) const;
   std::shared_ptr<const std::vector<TargetName>> names() const;
@@ -178,6 +185,8 @@ class Monitor::Session {
   std::vector<std::string> program_warnings_;  // about the program's use of the monitor
   std::vector<std::string> attached_;          // as TargetList::attached
   std::string fatal_error_;                    // why collection has failed; "": it has not
+  UnendedStep unended_;
+  std::string unended_step_;  // what it has found; "": steps end
 
   // Keep last: its thread calls this object, so it must end first.
   Agent agent_;

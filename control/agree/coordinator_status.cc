@@ -9,6 +9,7 @@ namespace gradmon {
 namespace {
 
 constexpr Ticks kStalled{5'000};
+constexpr Ticks kUnended{60'000};
 
 const char* state_of(const Membership::Member& member) {
   if (member.phase == Membership::Phase::absent) return "absent";
@@ -81,10 +82,14 @@ std::optional<Pending> Coordinator::pending() const {
     const RankMember& member = members_.of(rank);
     if (member.phase == Membership::Phase::absent || member.has_applied(newest.verdict.revision)) continue;
     const Ticks stalled = clock_ - member.last_moved;
-    const std::string why = stalled >= kStalled
-                                ? "rank " + std::to_string(rank) + " has not stepped for " +
-                                      std::to_string(stalled.count() / 1000) + " s"
-                                : "takes effect at step " + std::to_string(newest.verdict.effective.value);
+    const std::string seconds = std::to_string(stalled.count() / 1000) + " s";
+    const std::string name = "rank " + std::to_string(rank);
+    const std::string why =
+        stalled >= kUnended ? name + ": no step has ended for " + seconds +
+                                  "; if training runs, its step is captured: call monitor.step()"
+        : stalled >= kStalled
+            ? name + " has not stepped for " + seconds
+            : "takes effect at step " + std::to_string(newest.verdict.effective.value);
     return Pending{newest.verdict.revision, why, 0};
   }
   return {};

@@ -220,6 +220,11 @@ std::optional<Commitment> StepGate::in_force() const {
   return in_force_;
 }
 
+bool StepGate::commitment_ahead() const {
+  const std::lock_guard lock(mutex_);
+  return !ahead_.empty();
+}
+
 bool StepGate::needs_lease() const {
   const std::lock_guard lock(mutex_);
   return must_wait();

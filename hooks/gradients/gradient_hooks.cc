@@ -134,6 +134,7 @@ class GradientHooks::Slot {
     hooks_.any_arrived_.store(true, std::memory_order_relaxed);
     hooks_.fuse_.guard(watched_.name, [&] {
       run_if_armed([&] {
+        hooks_.count_pass(*this);
         if (hooks_.settings_.reads == GradientReads::nothing) {
           delivered_ = delivered_ || watched_.gradient_source == UnreducedSource::delivered;
           return;
@@ -192,6 +193,7 @@ class GradientHooks::Slot {
       const auto on_arrival = [this](auto&& body) {
         run_if_armed([&] {
           fired_ = true;
+          hooks_.count_pass(*this);
           body();
         });
       };
@@ -403,6 +405,7 @@ void GradientHooks::begin_step(Step) {
     slot->refresh();
     slot->begin_step();
   }
+  leader_.store(nullptr, std::memory_order_relaxed);
   arrivals_.store(0, std::memory_order_relaxed);
   any_arrived_.store(false, std::memory_order_relaxed);
   for (auto& [vpp_stage, passes] : micro_batches_) passes.begin_step();
@@ -413,6 +416,13 @@ void GradientHooks::gathered(const void* unit) {
   for (const auto& slot : slots_) {
     if (slot->is_of(unit)) slot->gathered();
   }
+}
+
+void GradientHooks::count_pass(const Slot& delivered) noexcept {
+  const Slot* leader = nullptr;
+  if (!settings_.passes) return;
+  if (leader_.compare_exchange_strong(leader, &delivered) || leader == &delivered)
+    settings_.passes->backward();
 }
 
 void GradientHooks::begin_last_micro_batch(const Slot& delivered) {

@@ -33,6 +33,7 @@ struct GradientHookSettings {
   int micro_batches = 1;
   double eps = 1e-8;
   std::shared_ptr<const GradientScales> scales = {};  // null: 1
+  std::shared_ptr<TrainingPasses> passes = {};        // null: not counted
 };
 
 // Training thread, at step boundaries. Hook bodies run on any thread that runs a backward, including
@@ -81,6 +82,7 @@ class GradientHooks : public Probe {
   // Removes all hooks.
   ~GradientHooks() override;
 
+  bool reads(UpdateReads reads) const override { return reads == UpdateReads::gradients; }
   // Attaches the missing hooks, also if an accumulator was replaced (`.double()`).
   void begin_step(Step step) override;
   // Releases the accumulators, except those of frozen parameters.
@@ -108,6 +110,7 @@ class GradientHooks : public Probe {
   bool skips(int micro_step) const { return micro_step + 1 < settings_.micro_batches; }
   double scale(int vpp_stage) const { return settings_.scales ? settings_.scales->of(vpp_stage) : 1; }
   void begin_last_micro_batch(const Slot& delivered);
+  void count_pass(const Slot& delivered) noexcept;
   std::vector<const GradientDelivery*> deliveries() const;  // in this step, ordered by arrival
   void count_unread(RowWriter& rows);
 
@@ -122,6 +125,7 @@ class GradientHooks : public Probe {
   // (the replay of a CUDA graph, `grad.data`), which leave no mark.
   std::atomic<bool> any_arrived_{false};
   std::atomic<std::uint64_t> arrivals_{0};
+  std::atomic<const Slot*> leader_{nullptr};  // whose parameter got a gradient first in this step
   std::atomic<bool> repeated_{false};  // a parameter received several gradients in one micro batch
   StepLimit limit_;                    // of the deliveries of one parameter
   // Training thread only.

@@ -15,6 +15,7 @@ class GradientProbe : public Probe {
   // `watched`, `hooks` and `fuse` must outlive this.
   GradientProbe(const std::vector<WatchedTensor>& watched, GradientHooks& hooks, double eps, HookFuse& fuse);
 
+  bool reads(UpdateReads reads) const override { return reads == UpdateReads::gradients; }
   void begin_step(Step step) override;
   void before_update(const Update& update) override;
   void write_rows(RowWriter& rows) override;

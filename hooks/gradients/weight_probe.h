@@ -15,6 +15,7 @@ class WeightProbe : public Probe {
   // `watched` and `fuse` must outlive this.
   WeightProbe(const std::vector<WatchedTensor>& watched, double eps, HookFuse& fuse);
 
+  bool reads(UpdateReads reads) const override { return reads == UpdateReads::weights; }
   void begin_step(Step step) override;
   void before_update(const Update& update) override;
   void after_update(const Update& update) override;

@@ -58,11 +58,12 @@ bool in_backward() { return torch::autograd::get_current_graph_task_nodes_in_gra
 class ForwardTracker::Observer : public ForwardObserver {
  public:
   Observer(const std::vector<WatchedModule>& modules, int grad_acc_steps,
-           std::vector<ForwardListener*> listeners, HookFuse& fuse)
+           std::vector<ForwardListener*> listeners, HookFuse& fuse, std::shared_ptr<TrainingPasses> passes)
       : modules_(modules),
         module_indices_(module_indices(modules)),
         listeners_(std::move(listeners)),
         fuse_(fuse),
+        passes_(std::move(passes)),
         counter_(modules, grad_acc_steps) {}
 
   void begin_step() {
@@ -83,6 +84,7 @@ class ForwardTracker::Observer : public ForwardObserver {
       if (modules_[place].name.empty()) {
         retract(pop(module), step);
         if (forward) drop_of_model(modules_[place].vpp_stage);
+        if (forward) count_pass(modules_[place], mode);
       }
       const Frame frame = frame_of(place, mode, step);
       frames.push_back(frame);
@@ -134,6 +136,12 @@ class ForwardTracker::Observer : public ForwardObserver {
   }
 
  private:
+  void count_pass(const WatchedModule& root, ModuleMode mode) noexcept {
+    if (!passes_ || root.vpp_stage != 0) return;
+    const bool training = mode == ModuleMode::training && c10::GradMode::is_enabled();
+    passes_->forward(training ? TrainingPasses::Forward::training : TrainingPasses::Forward::evaluation);
+  }
+
   // Frames of modules that were called by themselves, and threw: a model does not run within its own modules.
   void drop_of_model(int vpp_stage) {
     drop(0, [&](const Frame& f) { return f.tracker == number_ && f.visit.vpp_stage == vpp_stage; });
@@ -221,6 +229,7 @@ class ForwardTracker::Observer : public ForwardObserver {
   const ModuleIndices module_indices_;
   const std::vector<ForwardListener*> listeners_;
   HookFuse& fuse_;  // valid within the gate; may be destroyed otherwise
+  const std::shared_ptr<TrainingPasses> passes_;  // may be null
 
   HookGate gate_;  // own synchronisation
 
@@ -230,8 +239,10 @@ class ForwardTracker::Observer : public ForwardObserver {
 };
 
 ForwardTracker::ForwardTracker(const std::vector<WatchedModule>& modules, int grad_acc_steps,
-                               std::vector<ForwardListener*> listeners, HookFuse& fuse)
-    : observer_(std::make_shared<Observer>(modules, grad_acc_steps, std::move(listeners), fuse)) {}
+                               std::vector<ForwardListener*> listeners, HookFuse& fuse,
+                               std::shared_ptr<TrainingPasses> passes)
+    : observer_(std::make_shared<Observer>(modules, grad_acc_steps, std::move(listeners), fuse,
+                                           std::move(passes))) {}
 
 ForwardTracker::~ForwardTracker() { disarm(); }
 

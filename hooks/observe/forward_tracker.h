@@ -10,6 +10,7 @@
 #include "hooks/names/watched_model.h"
 #include "hooks/observe/forward_listener.h"
 #include "hooks/rows/hook_fuse.h"
+#include "hooks/rows/training_passes.h"
 
 namespace gradmon {
 
@@ -23,9 +24,11 @@ namespace gradmon {
 // earlier one counts as ended by an exception that was not reported.
 class ForwardTracker {
  public:
-  // The listeners and `fuse` must outlive this.
+  // The listeners and `fuse` must outlive this. `passes` counts the forwards of the first chunk's root; null:
+  // nothing does.
   ForwardTracker(const std::vector<WatchedModule>& modules, int grad_acc_steps,
-                 std::vector<ForwardListener*> listeners, HookFuse& fuse);
+                 std::vector<ForwardListener*> listeners, HookFuse& fuse,
+                 std::shared_ptr<TrainingPasses> passes = {});
   // Calls disarm().
   ~ForwardTracker();
   ForwardTracker(const ForwardTracker&) = delete;

@@ -12,6 +12,7 @@
 #include "control/vocabulary.h"
 #include "hooks/names/target_match.h"
 #include "hooks/rows/gradient_scales.h"
+#include "hooks/rows/training_passes.h"
 
 namespace gradmon {
 
@@ -72,6 +73,7 @@ struct HookSettings {
   int grad_acc_steps = 1;                                      // micro batches per step
   bool short_steps = false;                                    // some steps have fewer micro batches
   std::shared_ptr<const GradientScales> gradient_scales = {};  // null: 1
+  std::shared_ptr<TrainingPasses> passes = {};                 // counts them there; null: nowhere
 };
 
 }  // namespace gradmon

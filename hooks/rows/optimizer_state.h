@@ -4,6 +4,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <cstdint>
 #include <optional>
 
 #include "hooks/stats/adam_histograms.h"
@@ -17,6 +18,10 @@ struct ParameterState {
   std::optional<at::Tensor> second_moment;  // exp_avg_sq, or the mean of squares
   std::optional<AdamStep> adam;             // set if the optimizer corrects both moments as Adam does
 };
+
+// What is read before an update. `weights`: param_origin only, because the optimizer calls its closure later.
+// `gradients`: those only, because the update has been made unseen. `all_left_out`: all, and no update follows.
+enum class UpdateReads : std::uint8_t { all, weights, gradients, all_left_out };
 
 // Training thread. Valid during one update only.
 class OptimizerState {
@@ -34,6 +39,11 @@ class OptimizerState {
   // The factor that the gradients still contain and the optimizer itself will divide out (a fused optimizer
   // with a GradScaler); > 0.
   virtual double gradient_scale() const { return 1; }
+  UpdateReads reads() const { return reads_; }
+  void set_reads(UpdateReads reads) { reads_ = reads; }
+
+ private:
+  UpdateReads reads_ = UpdateReads::all;
 };
 
 }  // namespace gradmon

@@ -20,6 +20,7 @@ struct Update {
   std::vector<std::size_t> unreduced_only;     // WatchedTensor::before_reduction_only
   const OptimizerState* state = nullptr;
 
+  UpdateReads reads() const { return state ? state->reads() : UpdateReads::all; }
   at::Tensor gradient_of(const at::Tensor& parameter) const {
     return state ? state->gradient_of(parameter) : parameter.grad();
   }
@@ -46,6 +47,8 @@ class Probe {
   virtual void release_hooks() noexcept {}
   // See HookSet::gathered().
   virtual void gathered(const void* /* unit */) {}
+  // Whether before_update() is also called for UpdateReads::weights, or for gradients.
+  virtual bool reads(UpdateReads) const { return false; }
   // Before and after the optimizer's step; any number of times per step.
   virtual void before_update(const Update&) {}
   virtual void after_update(const Update&) {}

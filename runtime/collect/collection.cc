@@ -220,6 +220,7 @@ void Collection::attach() {
   settings.grad_acc_steps = settings_.grad_acc_steps;
   settings.short_steps = settings_.short_steps;
   settings.gradient_scales = scales_;
+  settings.passes = passes_;
   hooks_ = std::make_unique<HookSet>(settings, model_, *stream_, settings_.stack);
   if (scalars_) scalars_->attach(settings, model_);
   if (flight_) flight_->attach(settings, model_);
@@ -272,6 +273,7 @@ void Collection::begin_step(Step step, HookSet::Collect collect, std::int64_t sa
   collecting_ = collect == HookSet::Collect::yes;
   step_ = step;
   updated_ = false;
+  passes_->begin();
   if (!collecting_ && !was_armed && !flight_) return;
   if (collecting_) measure_overhead(step);
   const OwnTime own_time(*this);
@@ -405,6 +407,7 @@ void Collection::before_update(const std::vector<at::Tensor>& parameters,
                                const OptimizerState* state) noexcept {
   const OwnTime own_time(*this);
   updated_ = true;
+  passes_->begin();
   if (hooks_) hooks_->before_update(parameters, state);
   if (scalars_) scalars_->before_update(parameters, state);
   if (flight_) flight_->before_update(parameters, state);

@@ -90,6 +90,8 @@ class Collection {
   void gathered(const void* unit) noexcept;
   void before_update(const std::vector<at::Tensor>& parameters, const OptimizerState* state) noexcept;
   void after_update(const std::vector<at::Tensor>& parameters, const OptimizerState* state) noexcept;
+  // What shows that training goes on within the current step. Any thread.
+  const TrainingPasses& passes() const { return *passes_; }
   // As HookSet::deliver_gradient().
   void deliver_gradient(const at::Tensor& parameter, const at::Tensor& gradient) noexcept;
 
@@ -152,6 +154,7 @@ class Collection {
   const std::shared_ptr<LastStep> last_;      // own synchronisation
   AlertStages alerts_;                        // own synchronisation where it says "any thread"
   const std::shared_ptr<GradientScales> scales_ = std::make_shared<GradientScales>();
+  const std::shared_ptr<TrainingPasses> passes_ = std::make_shared<TrainingPasses>();
 
   ScopeNotes scopes_;
   WatchedModel model_;

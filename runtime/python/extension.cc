@@ -65,6 +65,15 @@ py::object fold_of(const std::string& name) {
   return py::none();
 }
 
+// The sum of the versions of the optimizer's parameters: another sum means that they have been written. Torch
+// counts no version of an inference tensor.
+std::uint64_t versions_of(const py::handle& optimizer) {
+  std::uint64_t sum = 0;
+  for (const at::Tensor& parameter : parameters_of(optimizer))
+    sum += parameter.is_inference() ? 0 : parameter._version();
+  return sum;
+}
+
 class Core {
  public:
   // `nonce`: null if there is no process group, or the environment identifies the launch.
@@ -141,10 +150,12 @@ class Core {
     binding_.note_warnings(std::move(warnings));
   }
   void note_attached(std::vector<std::string> lines) noexcept { binding_.note_attached(std::move(lines)); }
+  void note_step_holder(std::string name) noexcept { binding_.note_step_holder(std::move(name)); }
 
-  void before_update(const py::handle& optimizer, double gradient_scale) {
+  void before_update(const py::handle& optimizer, double gradient_scale, int reads) {
     guarded("the optimizer", [&] {
-      const PythonOptimizerState state(optimizer, gradient_scale);
+      PythonOptimizerState state(optimizer, gradient_scale);
+      state.set_reads(static_cast<UpdateReads>(reads));
       const AloneWithoutGil alone(updating_);
       binding_.before_update(state.parameters(), state);
     });
@@ -439,6 +450,10 @@ PYBIND11_MODULE(_gradmon, m) {
   m.attr("CHECK_MODELS") = static_cast<int>(kCheckModels);
   m.attr("MAY_END") = static_cast<int>(kMayEnd);
   m.attr("STOP_WANTED") = static_cast<int>(kStopWanted);
+  m.attr("READS_WEIGHTS") = static_cast<int>(UpdateReads::weights);
+  m.attr("READS_GRADIENTS") = static_cast<int>(UpdateReads::gradients);
+  m.attr("READS_ALL_LEFT_OUT") = static_cast<int>(UpdateReads::all_left_out);
+  m.def("versions_of", &versions_of);
   m.def("parameters_of", &parameters_of);
   py::class_<FirstHook>(m, "FirstHook").def(py::init(&put_first)).def("remove", &FirstHook::take_off);
   m.def("fold_of", &fold_of);
@@ -475,7 +490,9 @@ PYBIND11_MODULE(_gradmon, m) {
       .def("skipped", &Core::skipped)
       .def("note_warnings", &Core::note_warnings)
       .def("note_attached", &Core::note_attached)
-      .def("before_update", &Core::before_update, py::arg("optimizer"), py::arg("gradient_scale") = 1.0)
+      .def("note_step_holder", &Core::note_step_holder)
+      .def("before_update", &Core::before_update, py::arg("optimizer"), py::arg("gradient_scale") = 1.0,
+           py::arg("reads") = static_cast<int>(UpdateReads::all))
       .def("after_update", &Core::after_update)
       .def("gradient_source", &Core::gradient_source)
       .def("before_update_of_pieces", &Core::before_update_of_pieces)

@@ -27,6 +27,21 @@ def with_parameter_groups(optimizer: Any) -> Any:
     return optimizer
 
 
+def optimizers_in(given: Any) -> "list[Any]":
+    """The optimizers that watch() is given: one, or those of a list, a tuple or a dict; [None] for none. Raises
+    TypeError for anything else."""
+    some = (
+        given.values() if isinstance(given, dict) else given if isinstance(given, (list, tuple)) else [given]
+    )
+    for one in some:
+        if one is not None and not callable(attribute_of(one, "step")):
+            raise TypeError(
+                "optimizer: expected an optimizer, with step() and param_groups, or a list, tuple or dict of "
+                f"optimizers; got {type(one).__name__}"
+            )
+    return list(some) or [None]
+
+
 def has(some: "Sequence[Any]", one: Any) -> bool:
     """Whether the list contains the object, by identity."""
     return any(one is known for known in some)

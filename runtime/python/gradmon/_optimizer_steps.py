@@ -2,6 +2,7 @@
 """Callbacks around an optimizer's step, for any torch version and any optimizer class."""
 import functools
 import inspect
+import sys
 import types
 from typing import Any, Callable, Optional
 
@@ -12,31 +13,80 @@ from gradmon._attributes import ReplacedMethod, nothing
 Before = Callable[[Any], None]  # argument: the scaler that step() was given (torch 1.13), or None
 After = Callable[[], None]
 _FUNCTIONS = (types.FunctionType, types.MethodType, types.BuiltinFunctionType, functools.partial)
+# Functions of torch.distributed, and how far they are from the step that they call (wrappers lie between).
+_STATE_INITIALIZERS = ("_init_optim_state", "init_state")
+_MOST_FRAMES = 12
 Arguments = tuple[tuple[Any, ...], dict[str, Any]]  # of a call: positional, keyword
 
 
 class OptimizerSteps:
     """Calls `before` and `after` around each step of one optimizer, until remove().
 
-    Replaces `step` of the instance. This works for any class. If an optimizer's step calls another
-    optimizer's step, only the outer one is seen. (torch 2.x's step hooks see both, and do not see an
-    optimizer that only wraps another.) If the optimizer calls a closure (LBFGS), `before` is called
-    after each call of the closure: the update uses the gradients of the last call.
+    Replaces `step` of the instance, which works for any class, and registers torch's own step hooks where the
+    optimizer has them: they also run for a `step` that the program bound or compiled before. If an
+    optimizer's step calls another optimizer's step, only the outer one is seen.
+
+    If the optimizer calls a closure (LBFGS), `before_closure` is called first, and `before` after each call of
+    the closure: the update uses the gradients of the last call.
+
+    A step by which torch initializes the state of a fresh optimizer, for a checkpoint, is none of training's.
     """
 
-    def __init__(self, optimizer: Any, before: Before, after: After) -> None:
+    def __init__(
+        self, optimizer: Any, before: Before, after: After, before_closure: Callable[[], None] = nothing
+    ) -> None:
         self.optimizer = optimizer
         self._before = before
         self._after = after
+        self._before_closure = before_closure
         self.calls = 0
         self._takes_closure = _first_parameter(optimizer.step) in (None, "closure")
-        self._replaced = self._replace()
+        self._replaced_runs = False  # the hooks leave the step to the replaced method
+        self._depth = 0  # of the hooks: torch calls them for a class and for the parent whose step it calls
+        self._hooked_classes = sum(
+            hasattr(vars(one).get("step"), "hooked") for one in type(optimizer).__mro__
+        )
+        self._attached = self._attach()
 
     def remove(self) -> None:
         """Restores the optimizer's own step. If a scheduler has wrapped our step, ours stays in place
         and only passes calls through."""
-        self._before = self._after = nothing
-        self._replaced.remove()
+        self._before = self._after = self._before_closure = nothing
+        for attached in self._attached:
+            attached.remove()
+
+    def _attach(self) -> "list[Any]":
+        return [self._replace(), *self._hook()]
+
+    def _hook(self) -> "list[Any]":
+        if not has_step_hooks(self.optimizer):
+            return []
+        return [
+            self.optimizer.register_step_pre_hook(self._entered),
+            self.optimizer.register_step_post_hook(self._left),
+        ]
+
+    # `arguments` begins with the optimizer.
+    def _entered(self, _optimizer: Any, arguments: "tuple[Any, ...]", keywords: "dict[str, Any]") -> Any:
+        if self._replaced_runs or _initializes_state(keywords):
+            return None
+        self._depth = self._depth + 1 if self._hooked_classes > 1 else 1
+        if self._depth > 1:
+            return None
+        changed = self._with_closure(arguments[1:], keywords)
+        if changed is None:
+            self._before(keywords.get("grad_scaler"))
+            return None
+        self._before_closure()
+        return (arguments[0], *changed[0]), changed[1]
+
+    def _left(self, _optimizer: Any, _arguments: "tuple[Any, ...]", keywords: "dict[str, Any]") -> None:
+        if self._replaced_runs or _initializes_state(keywords):
+            return
+        self._depth -= 1
+        if self._depth <= 0:
+            self.calls += 1
+            self._after()
 
     def _replace(self) -> ReplacedMethod:
         original = self.optimizer.step
@@ -44,14 +94,13 @@ class OptimizerSteps:
         def step(_self: Any, *arguments: Any, **keywords: Any) -> Any:
             if _self is not self.optimizer:  # a copy
                 return type(_self).step(_self, *arguments, **keywords)
-            if not arguments and not keywords:
-                self._before(None)
-                result = original()
-            elif (changed := self._with_closure(arguments, keywords)) is None:
-                self._before(keywords.get("grad_scaler"))
-                result = original(*arguments, **keywords)
-            else:
-                result = original(*changed[0], **changed[1])
+            if self._replaced_runs or _initializes_state(keywords):
+                return original(*arguments, **keywords)
+            self._replaced_runs = True
+            try:
+                result = self._step(original, arguments, keywords)
+            finally:
+                self._replaced_runs = False
             self.calls += 1
             self._after()
             return result
@@ -63,6 +112,19 @@ class OptimizerSteps:
             if hasattr(original, mark):
                 setattr(step, mark, getattr(original, mark))
         return ReplacedMethod(self.optimizer, "step", step)
+
+    def _step(
+        self, original: Callable[..., Any], arguments: "tuple[Any, ...]", keywords: "dict[str, Any]"
+    ) -> Any:
+        if not arguments and not keywords:
+            self._before(None)
+            return original()
+        changed = self._with_closure(arguments, keywords)
+        if changed is None:
+            self._before(keywords.get("grad_scaler"))
+            return original(*arguments, **keywords)
+        self._before_closure()
+        return original(*changed[0], **changed[1])
 
     def _with_closure(self, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> Optional[Arguments]:
         """The arguments, with a closure that also calls `before`; None if there is no closure."""
@@ -91,6 +153,29 @@ class _Told:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.__closure, name)
+
+
+def has_step_hooks(optimizer: Any) -> bool:
+    """Whether it is a torch.optim.Optimizer of torch 2.x, whose step calls hooks."""
+    return hasattr(optimizer, "_optimizer_step_pre_hooks") and hasattr(optimizer, "register_step_post_hook")
+
+
+def _initializes_state(keywords: "dict[str, Any]") -> bool:
+    """Whether torch calls step(closure=None) with gradients of zeros only to make the optimizer's state."""
+    if "closure" not in keywords or keywords["closure"] is not None:
+        return False
+    frame = sys._getframe(2)
+    for _ in range(_MOST_FRAMES):
+        if frame.f_code.co_name in _STATE_INITIALIZERS and _is_of_torch(frame.f_globals):
+            return True
+        if frame.f_back is None:
+            return False
+        frame = frame.f_back
+    return False
+
+
+def _is_of_torch(module: "dict[str, Any]") -> bool:
+    return str(module.get("__name__")).startswith("torch.distributed.")
 
 
 def _may_be_closure(given: Any) -> bool:

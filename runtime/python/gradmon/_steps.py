@@ -13,7 +13,7 @@ from typing import Any, Callable, Iterator, Optional, Sequence
 import torch
 
 from gradmon import _gradmon
-from gradmon._attributes import OBJECT_ERRORS
+from gradmon._attributes import OBJECT_ERRORS, attribute_of
 from gradmon._idle_optimizers import IdleOptimizers
 from gradmon._launch_nonce import LaunchNonce
 from gradmon._model_parts import ModelParts
@@ -52,6 +52,7 @@ class TrainingSteps:
         "_scalers",
         "_scaler_rounds",
         "_calls_before",
+        "_versions_before",
         "_look_at",
         "_looks_for_unheld",
         "_unheld",
@@ -60,6 +61,7 @@ class TrainingSteps:
         "_compiled",
         "_found",
         "_of_engine",
+        "_holder_of_steps",
         "_warned",
         "_nonce",
         "_of_loop",
@@ -93,7 +95,8 @@ class TrainingSteps:
         self._rounds = OptimizerRounds()
         self._scalers: list[ScalerUpdates] = []
         self._scaler_rounds = OptimizerRounds()  # of their updates
-        self._calls_before = 0  # calls of the first optimizer's step at the last end_by_program()
+        self._calls_before = 0  # of the optimizers' steps, at the last end_by_program()
+        self._versions_before: "list[int]" = []  # of the optimizers' parameters, as the collected step began
         self._look_at = 0.0  # monotonic time of the next look at the models, while nothing is collected
         self._looks_for_unheld = False  # the next look searches for parameters in no watched optimizer
         self._unheld: list[str] = []  # a warning for each model with such parameters
@@ -102,6 +105,7 @@ class TrainingSteps:
         self._compiled: list[str] = []  # a warning for each model with modules within compiled code
         self._found: list[str] = []  # the warnings of the last look
         self._of_engine: list[str] = []  # those of note_warnings()
+        self._holder_of_steps = ""  # of note_step_holder()
         self._warned: list[str] = []  # the current warnings in status()
         self._nonce = nonce  # None: the launch is identified
         self._attached_by = attached_by
@@ -152,12 +156,43 @@ class TrainingSteps:
                 "the first iteration counts as several steps: optimizers had stepped more than once before "
                 "the first call of step(). Pass explicit_steps=True to watch()"
             )
-        calls = self._optimizers[0].calls if self._optimizers else 0
-        if not counted:
+        calls = sum(known.calls for known in self._optimizers)
+        if counted:
+            self._versions_before = self._versions()
+        else:
             if not self._scalers and calls == self._calls_before and self._optimizers:
-                self.core.skipped()  # by a scaler that watch() does not know
+                self._end_without_step()
             self.end()
         self._calls_before = calls
+
+    def _end_without_step(self) -> None:
+        """In this iteration no watched optimizer has stepped: the program or a scaler that watch() does not
+        know has left the update out, or gradmon does not see how it is made (captured, or in two halves)."""
+        if not self.step_flags & _COLLECTS or self._of_loop is not None:
+            return self.core.skipped()
+        unseen = self._holder_of_steps or self._versions() != self._versions_before
+        for known in self._optimizers:
+            if unseen or _is_captured(known.optimizer):
+                self.core.before_update(known.optimizer, reads=_gradmon.READS_GRADIENTS)
+                self.core.after_update(known.optimizer)
+                _gradmon.warn_once(
+                    f"{type(known.optimizer).__name__} updates the weights without a step() that gradmon sees: no "
+                    "rows in param_origin, exp_avg* and mg_direction"
+                )
+            else:
+                self.core.skipped()
+                self.core.before_update(known.optimizer, reads=_gradmon.READS_ALL_LEFT_OUT)
+
+    def _versions(self) -> "list[int]":
+        try:
+            return [_gradmon.versions_of(known.optimizer) for known in self._optimizers]
+        except OBJECT_ERRORS:  # of the program's optimizers
+            return []
+
+    def note_step_holder(self, name: str) -> None:
+        """For status(): what captures the optimizer's step, so that gradmon sees no step."""
+        self._holder_of_steps = name
+        self.core.note_step_holder(name)
 
     def remove_at_stop(self, attached: Any) -> None:
         """For a loop: stop() calls attached.remove()."""
@@ -226,6 +261,10 @@ class TrainingSteps:
             if self.step_flags & _COLLECTS and not self._is_late(optimizer):
                 self.core.before_update(optimizer, remaining_scale(optimizer, scaler))
 
+        def before_closure() -> None:
+            if self.step_flags & _COLLECTS and not self._is_late(optimizer):
+                self.core.before_update(optimizer, reads=_gradmon.READS_WEIGHTS)
+
         def after() -> None:
             if self.step_flags & _COLLECTS and not self._is_late(optimizer):
                 self.core.skipped() if left_out_by_scaler(optimizer) else self.core.after_update(optimizer)
@@ -238,7 +277,7 @@ class TrainingSteps:
                     self._apply_flags(self._prepare_step(flags))
 
         around = OptimizerSteps if self._of_loop is None else hooked_or_replaced
-        return around(optimizer, before, after)
+        return around(optimizer, before, after, before_closure)
 
     def _is_late(self, optimizer: Any) -> bool:
         """Whether the optimizer's update belongs to the step that has ended already."""
@@ -258,7 +297,7 @@ class TrainingSteps:
                 known.remove()
                 self._optimizers.remove(known)
                 self._rounds.remove(known.optimizer)
-                self._calls_before = 0
+                self._calls_before -= known.calls
             elif taken & held:
                 sharing.append(known.optimizer)
         return sharing
@@ -317,6 +356,8 @@ class TrainingSteps:
             return flags
         self._look_at_models()
         self._set_scales()
+        if self._of_loop is None and (self.ended_by_program or not self.ended_by_optimizer):
+            self._versions_before = self._versions()
         return self.core.step_flags() | flags & _gradmon.MAY_END
 
     def _look_at_models(self) -> None:
@@ -407,6 +448,12 @@ class TrainingSteps:
         self._modules.set(bool(flags & _gradmon.WATCHES_FORWARDS))
         self._units.set(bool(flags & _COLLECTS))
         self._waits.set(bool(flags & _COLLECTS) and _gradmon.collectives_are_observed())
+
+
+def _is_captured(optimizer: Any) -> bool:
+    """Whether the optimizer is made for capture into a graph, whose replays count no versions."""
+    groups = attribute_of(optimizer, "param_groups") or []
+    return any(isinstance(group, dict) and group.get("capturable") is True for group in groups)
 
 
 _alive: "weakref.WeakSet[TrainingSteps]" = weakref.WeakSet()

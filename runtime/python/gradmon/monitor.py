@@ -12,6 +12,7 @@ import torch
 from gradmon import _gradmon
 from gradmon._attributes import OBJECT_ERRORS
 from gradmon._launch_nonce import launch_nonce
+from gradmon._optimizer_rounds import optimizers_in
 from gradmon._scaler_updates import is_captured
 from gradmon._steps import TrainingSteps, after_signal, seconds_of, whole_steps
 from gradmon.communication.process_groups import ranks_of, replica_ranks, shards_its_state, with_process_group
@@ -121,7 +122,7 @@ class Monitor(Tapping):
             The model, or one chunk of it. A layer that is replaced later is seen from the next
             collected step on. None in the first call: the program hands all values in by tap(), and
             calls step(). None in a further call: the first model.
-        optimizer : object, optional
+        optimizer : object or list, tuple or dict of objects, optional
             Any optimizer with `step`, and `param_groups` in it or in what it wraps. A step ends when
             all watched optimizers have stepped, in any order. Where some step more often than
             others, call step() at the end of the iteration, and set `explicit_steps`.
@@ -157,6 +158,8 @@ class Monitor(Tapping):
         ValueError
             In static mode, if the config is missing or invalid; if `grad_acc_steps` is not a whole
             number of at least 1.
+        TypeError
+            If `optimizer` is no optimizer.
 
         Notes
         -----
@@ -169,12 +172,13 @@ class Monitor(Tapping):
         eval mode does not take its fast path. Modules inside a compiled model (torch.compile) are not
         seen.
         """
+        optimizers = optimizers_in(optimizer)
         if self._steps is None:
             model = torch.nn.Module() if model is None else model
             replicas = self._replicas
             if replicas is None:
-                replicas = replica_ranks(model, dp_group, optimizer)
-            if dp_group is not None and shards_its_state(optimizer):
+                replicas = replica_ranks(model, dp_group, optimizers)
+            if dp_group is not None and any(map(shards_its_state, optimizers)):
                 _gradmon.warn_once("ignored dp_group: the optimizer's moments differ between ranks")
                 dp_group = None
             options = with_process_group(self._options)
@@ -200,7 +204,8 @@ class Monitor(Tapping):
                 core, self._output_place(), awaited, self._ended_by_loop, self._attached_by, self._listing_of
             )
             self._steps.ended_by_program |= explicit_steps
-        self._steps.watch(model, optimizer, scaler)
+        for one in optimizers:
+            self._steps.watch(model, one, scaler)
         return self
 
     def step(self) -> bool:

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Ranks and groups from torch.distributed."""
-from typing import Any
+from typing import Any, Sequence
 
 import torch.distributed as dist
 
@@ -51,12 +51,13 @@ def reduces_to_parts(optimizer: Any) -> bool:
     )
 
 
-def replica_ranks(model: Any, dp_group: Any, optimizer: Any = None) -> list[int]:
+def replica_ranks(model: Any, dp_group: Any, optimizers: "Sequence[Any]" = ()) -> list[int]:
     """The ranks that hold the same reduced gradients and weights; empty if they are unknown.
 
     This rank alone if the model is sharded, or if the reduction leaves each rank a part."""
     kinds = {"FullyShardedDataParallel", "FSDPModule", "ShardedDataParallel"}
-    if any(kinds & class_names(module) for module in model.modules()) or reduces_to_parts(optimizer):
+    sharded = any(kinds & class_names(module) for module in model.modules())
+    if sharded or any(map(reduces_to_parts, optimizers)):
         return [dist.get_rank()] if dist.is_available() and dist.is_initialized() else []
     if is_kind(model, "DistributedDataParallel") and hasattr(model, "process_group"):
         return ranks_of(model.process_group)

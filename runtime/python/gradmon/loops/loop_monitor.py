@@ -46,8 +46,7 @@ class LoopMonitor(Monitor):
             _gradmon.warn_once(f"nothing is watched: {why}")
             return False
         if replicas is None:
-            first = optimizers[0] if optimizers else None
-            replicas = replica_ranks(replicating(models[0]), None, first)
+            replicas = replica_ranks(replicating(models[0]), None, optimizers)
         self._replicas = replicas
         for model in models:
             for optimizer in optimizers or [None]:
