@@ -177,7 +177,9 @@ class HookSet::Attached {
   void before_update(const std::vector<at::Tensor>& optimizer_parameters, const OptimizerState* state) {
     const Update update = parameter_indices_.update_of(optimizer_parameters, state);
     const UpdateReads reads = update.reads();
-    const bool by_all = reads == UpdateReads::all || reads == UpdateReads::all_left_out;
+    const bool left_out = reads == UpdateReads::all_left_out;
+    if (left_out && gradient_hooks_ != nullptr && !gradient_hooks_->any_arrived()) return;  // nothing has run
+    const bool by_all = reads == UpdateReads::all || left_out;
     LaunchGroup group;
     for (const auto& probe : probes_) {
       if (by_all || probe->reads(reads)) probe->before_update(update);

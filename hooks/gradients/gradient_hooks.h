@@ -93,6 +93,8 @@ class GradientHooks : public Probe {
   void disarm() noexcept override { armed_.store(false, std::memory_order_release); }
   void write_rows(RowWriter& rows) override;
 
+  // Whether a hook has seen a gradient in this step.
+  bool any_arrived() const noexcept { return any_arrived_.load(std::memory_order_relaxed); }
   // Reads the gradient of a parameter whose source is not its accumulator. Any thread that runs a backward,
   // or the training thread; must not run while a step begins or ends.
   void deliver(std::size_t parameter, const at::Tensor& gradient) noexcept;

@@ -28,8 +28,8 @@ def with_parameter_groups(optimizer: Any) -> Any:
 
 
 def optimizers_in(given: Any) -> "list[Any]":
-    """The optimizers that watch() is given: one, or those of a list, a tuple or a dict; [None] for none. Raises
-    TypeError for anything else."""
+    """The optimizers that watch() is given: one, or those of a list, a tuple or a dict; [None] for none.
+    Raises TypeError for anything else."""
     some = (
         given.values() if isinstance(given, dict) else given if isinstance(given, (list, tuple)) else [given]
     )

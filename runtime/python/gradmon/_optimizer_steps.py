@@ -8,7 +8,7 @@ from typing import Any, Callable, Optional
 
 import torch
 
-from gradmon._attributes import ReplacedMethod, nothing
+from gradmon._attributes import ReplacedMethod, attribute_of, nothing
 
 Before = Callable[[Any], None]  # argument: the scaler that step() was given (torch 1.13), or None
 After = Callable[[], None]
@@ -26,8 +26,8 @@ class OptimizerSteps:
     optimizer has them: they also run for a `step` that the program bound or compiled before. If an
     optimizer's step calls another optimizer's step, only the outer one is seen.
 
-    If the optimizer calls a closure (LBFGS), `before_closure` is called first, and `before` after each call of
-    the closure: the update uses the gradients of the last call.
+    If the optimizer calls a closure (LBFGS), `before_closure` is called first, and `before` after each
+    call of the closure: the update uses the gradients of the last call.
 
     A step by which torch initializes the state of a fresh optimizer, for a checkpoint, is none of training's.
     """
@@ -157,7 +157,8 @@ class _Told:
 
 def has_step_hooks(optimizer: Any) -> bool:
     """Whether it is a torch.optim.Optimizer of torch 2.x, whose step calls hooks."""
-    return hasattr(optimizer, "_optimizer_step_pre_hooks") and hasattr(optimizer, "register_step_post_hook")
+    names = ("_optimizer_step_pre_hooks", "register_step_pre_hook", "register_step_post_hook")
+    return all(attribute_of(optimizer, name) is not None for name in names)
 
 
 def _initializes_state(keywords: "dict[str, Any]") -> bool:

@@ -228,6 +228,23 @@ TEST_CASE("a change waits for ranks that have never joined and names them") {
   REQUIRE(job.tick_until([&] { return job.in_force_on_all(1); }, 10'000));
 }
 
+TEST_CASE("a switch that waits for a rank whose steps do not end names the rank, and after 60 s the remedy") {
+  SmallJob job(3);
+  job.begin(nullptr);
+  REQUIRE(job.tick_until([&] { return job.all_past(20); }));
+  job.process(2).trainer_stopped = true;
+  job.propose(job.plan(true));
+  REQUIRE(job.tick_until([&] { return job.process(0).revision == 1; }));
+  job.run_ticks(5'500);
+  REQUIRE(job.pending().rfind("rank 2 has not stepped for 5", 0) == 0);
+  job.run_ticks(700);
+  REQUIRE(job.pending().rfind("rank 2: no step has ended for 6", 0) == 0);
+  REQUIRE(job.pending().find(" s; if training runs, its step is captured: call monitor.step()") !=
+          std::string::npos);
+  job.process(2).trainer_stopped = false;
+  REQUIRE(job.tick_until([&] { return job.pending().empty(); }));
+}
+
 TEST_CASE("a change is not offered while a rank is silent and its reason names the rank") {
   SmallJob job(3);
   job.begin(nullptr);

