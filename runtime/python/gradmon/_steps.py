@@ -176,8 +176,8 @@ class TrainingSteps:
                 self.core.before_update(known.optimizer, reads=_gradmon.READS_GRADIENTS)
                 self.core.after_update(known.optimizer)
                 _gradmon.warn_once(
-                    f"{type(known.optimizer).__name__} updates the weights without a step() that gradmon sees: "
-                    "no rows in param_origin, exp_avg* and mg_direction"
+                    f"{type(known.optimizer).__name__} updates the weights without a step() that gradmon "
+                    "sees: no rows in param_origin, exp_avg* and mg_direction"
                 )
             else:
                 self.core.skipped()
