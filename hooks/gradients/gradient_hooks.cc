@@ -466,7 +466,7 @@ std::vector<const GradientDelivery*> GradientHooks::deliveries() const {
 void GradientHooks::count_unread(RowWriter& rows) {
   for (std::size_t i = 0; i < slots_.size(); ++i) {
     if (!slots_[i]->unread()) continue;
-    rows.count_not_applicable(Kind::grad_unreduced, watched_[i].name,
+    rows.count_not_applicable(Kind::grad_unreduced, watched_[i].target, watched_[i].name,
                               "the step had fewer micro batches than grad_acc_steps");
     settings_.micro_batches = 1;
   }

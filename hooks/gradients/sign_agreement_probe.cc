@@ -50,15 +50,16 @@ void SignAgreementProbe::write_rows(RowWriter& rows) {
                    parameter.name, hooks_.unless_zeros(i));
         break;
       case Outcome::keeps_none:
-        rows.count_not_applicable(Kind::other, parameter.name, "its optimizer keeps no momentum");
+        rows.count_not_applicable(Kind::other, parameter.target, parameter.name,
+                                  "its optimizer keeps no momentum");
         break;
       case Outcome::not_comparable:
         rows.count_not_applicable(
-            Kind::other, parameter.name,
+            Kind::other, parameter.target, parameter.name,
             "gradient and momentum differ in size, or are complex, sparse, freed or captured");
         break;
       case Outcome::failed:
-        rows.count_not_applicable(Kind::other, parameter.name, agreements_[i].why);
+        rows.count_not_applicable(Kind::other, parameter.target, parameter.name, agreements_[i].why);
         break;
     }
   }
