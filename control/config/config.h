@@ -110,6 +110,7 @@ struct Config {
   std::int64_t step_count_per_record = 1;
   std::vector<std::string> append_output;  // empty, or two time stamps
   bool squash_name = true;
+  bool reuse_readings = false;
 
   // How gradmon itself behaves.
   std::optional<std::int64_t> lookahead_steps;  // none: chosen by measurement

@@ -80,6 +80,9 @@ const Option<Config> kConfigOptions[] = {
      "go on in the rank's newest directory between them, such as [\"Dec03_21-34-40\", \"Dec04_00-00-00\"]",
      implemented, restart, Rule::zero_or_two},
     {"squash_name", &Config::squash_name, "true or false", "true", "shorten names"},
+    {"reuse_readings", &Config::reuse_readings, "true or false", "false",
+     "activations: read a tensor only once if several modules receive or return it. Faster, but a write that "
+     "does not change the tensor's version is not seen: through .data, by NumPy, by a kernel in place"},
     {"lookahead_steps", &Config::lookahead_steps, "an integer >= 1", "measured",
      "steps between the agreement on a change and its effect", implemented, live, range, 1},
     {"max_wait", &Config::max_wait, "a number of seconds > 0", "2", "longest wait of training for a verdict",

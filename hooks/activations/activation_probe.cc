@@ -28,7 +28,7 @@ ActivationProbe::ActivationProbe(const HookSettings& settings, const WatchedMode
     : settings_(settings.activations),
       selection_(settings.selection),
       stream_(stream),
-      rows_(std::make_shared<ActivationRows>(settings.eps, fuse)),
+      rows_(std::make_shared<ActivationRows>(settings.eps, ReuseReadings(settings.reuse_readings), fuse)),
       gradients_(model) {
   const std::vector<TargetName> names = module_names(model.modules);
   const auto recorded = activation_record_names(settings, names);
@@ -59,10 +59,11 @@ void ActivationProbe::write_rows(RowWriter& rows) {
     if (!row.reading.scope) row.reading.scope = plain_scope_;
     rows.write(key, row.reading, row.name);
   }
-  for (const auto& [name, why] : rows_->take_not_applicable())
-    rows.count_not_applicable(Kind::actv_grad, name, why);
+  for (const auto& [row, why] : rows_->take_not_applicable())
+    rows.count_not_applicable(Kind::actv_grad, stream_.target_id(row.first, row.second), row.second, why);
   for (std::uint64_t late = rows_->take_late(); late > 0; --late)
-    rows.count_not_applicable(Kind::actv_grad, "actv_grad", "a gradient arrived after its step had ended");
+    rows.count_not_applicable(Kind::actv_grad, std::nullopt, "actv_grad",
+                              "a gradient arrived after its step had ended");
 }
 
 void ActivationProbe::before_forward(const ForwardVisit& visit, const ForwardTensors& inputs) {
@@ -142,11 +143,11 @@ void ActivationProbe::watch_inputs(Call call, const ForwardTensors& outputs) {
   for (std::size_t i = 0; i < call.sources.size(); ++i) {
     const auto same = [&](const GradientSource& other) { return other.is(call.sources[i]); };
     if (std::count_if(call.sources.begin(), call.sources.end(), same) > 1) {
-      rows_->note_not_applicable(call.rows[i].name, "the module receives this tensor twice");
+      rows_->note_not_applicable(call.rows[i], "the module receives this tensor twice");
     } else if (comes_out(call.sources[i], outputs)) {
-      rows_->note_not_applicable(call.rows[i].name, "the module returns this input unchanged");
+      rows_->note_not_applicable(call.rows[i], "the module returns this input unchanged");
     } else {
-      auto cannot_add = edges[i].size() > 1 ? on_failure(call.rows[i].name) : nullptr;
+      auto cannot_add = edges[i].size() > 1 ? on_failure(call.rows[i]) : nullptr;
       gradients_.watch_edges(call.sources[i], std::move(edges[i]), body(std::move(call.rows[i])),
                              std::move(cannot_add));
     }
@@ -169,11 +170,11 @@ TensorGradients::Body ActivationProbe::body(ActivationRows::Row row) const {
   };
 }
 
-TensorGradients::OnFailure ActivationProbe::on_failure(const std::string& name) const {
-  return [rows = std::weak_ptr<ActivationRows>(rows_), step = rows_->step(), name](const std::string& why) {
+TensorGradients::OnFailure ActivationProbe::on_failure(const ActivationRows::Row& row) const {
+  return [rows = std::weak_ptr<ActivationRows>(rows_), step = rows_->step(), row](const std::string& why) {
     if (const auto alive = rows.lock())
-      alive->enter(step, name, [&] {
-        alive->note_not_applicable(name, "the gradients of the input cannot be added: " + why);
+      alive->enter(step, row.name, [&] {
+        alive->note_not_applicable(row, "the gradients of the input cannot be added: " + why);
       });
   };
 }

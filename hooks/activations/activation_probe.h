@@ -81,7 +81,7 @@ class ActivationProbe : public Probe, public ForwardListener {
   void watch_inputs(Call call, const ForwardTensors& outputs);
   void watch_outputs(const Target& target, const ForwardVisit& visit, const ForwardTensors& outputs);
   TensorGradients::Body body(ActivationRows::Row row) const;
-  TensorGradients::OnFailure on_failure(const std::string& name) const;
+  TensorGradients::OnFailure on_failure(const ActivationRows::Row& row) const;
   // Of more than kMostTappedNames: one that chooses nothing.
   const Target& tapped_target(int vpp_stage, std::string_view name);
 

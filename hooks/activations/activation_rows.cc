@@ -31,12 +31,12 @@ bool ActivationRows::is_full() {
   return limit_.reached(rows_.size());
 }
 
-void ActivationRows::note_not_applicable(const std::string& name, const std::string& why) {
+void ActivationRows::note_not_applicable(const Row& row, const std::string& why) {
   const std::lock_guard lock(mutex_);
-  not_applicable_.emplace(name, why);
+  not_applicable_.emplace(std::pair(row.vpp_stage, row.name), why);
 }
 
-std::map<std::string, std::string> ActivationRows::take_not_applicable() {
+ActivationRows::Reasons ActivationRows::take_not_applicable() {
   const std::lock_guard lock(mutex_);
   return std::exchange(not_applicable_, {});
 }

@@ -10,6 +10,7 @@
 #include <mutex>
 #include <string>
 #include <tuple>
+#include <utility>
 #include <vector>
 
 #include "hooks/activations/reading_cache.h"
@@ -33,8 +34,8 @@ class ActivationRows {
   };
 
   // `fuse` must outlive the last end_step().
-  ActivationRows(double eps, HookFuse& fuse, std::size_t most_rows = kMostRows)
-      : cache_(eps), limit_(most_rows, "rows of activations"), fuse_(fuse) {}
+  ActivationRows(double eps, ReuseReadings reuse, HookFuse& fuse, std::size_t most_rows = kMostRows)
+      : cache_(eps, reuse), limit_(most_rows, "rows of activations"), fuse_(fuse) {}
 
   void begin_step();
   void end_step() noexcept {
@@ -48,8 +49,8 @@ class ActivationRows {
 
   // The number of the last step that began, from 1; 0 before the first.
   std::uint64_t step() const noexcept { return step_.load(std::memory_order_acquire); }
-  // Reads the tensor, unless it was read before, and adds the row. Call it within enter() or a forward
-  // listener. A gradient replaces an earlier one of the same name and micro step: several passes went
+  // Reads the tensor, or reuses an earlier reading of it, and adds the row. Call it within enter() or a
+  // forward listener. A gradient replaces an earlier one of the same name and micro step: several passes went
   // through the graph, or a recomputation has hooked the same tensor.
   // `scope`: what the tensor is of, if it does not say so itself. No row is added once the step has
   // `most_rows`: see StepLimit.
@@ -57,8 +58,9 @@ class ActivationRows {
   // Call it after reading a tensor within a compiled graph, whose kernels reuse its memory for other tensors.
   void forget_readings() { cache_.forget(); }
   // Notes that this row will be missing, and why.
-  void note_not_applicable(const std::string& name, const std::string& why);
-  std::map<std::string, std::string> take_not_applicable();  // name to reason; empties the list
+  void note_not_applicable(const Row& row, const std::string& why);
+  using Reasons = std::map<std::pair<int, std::string>, std::string>;  // by stage and name
+  Reasons take_not_applicable();                                       // empties the list
   // Removes the rows of a micro step of a chunk, after its forward has thrown.
   void drop(int vpp_stage, int micro_step);
   // For a hook that was set in step `step`: runs body() if this step is still open, else counts it as late.
@@ -91,7 +93,7 @@ class ActivationRows {
   std::vector<Row> rows_;
   // Index in rows_ of each gradient, by stage, name and micro step.
   std::map<std::tuple<int, std::string, int>, std::size_t> gradients_;
-  std::map<std::string, std::string> not_applicable_;
+  Reasons not_applicable_;
 };
 
 }  // namespace gradmon

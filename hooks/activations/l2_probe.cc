@@ -234,12 +234,12 @@ void L2Probe::write_rows(RowWriter& rows) {
   std::uint64_t sequence = 0;
   for (const Finding& finding : findings_) {
     if (reported_by_program_.count({finding.of_inputs, finding.micro_step}) > 0) continue;
+    const std::uint32_t target = stream_.target_id(finding.vpp_stage, finding.name);
     if (finding.count == 0) {
-      rows.count_not_applicable(finding.kind, finding.name, finding.why);
+      rows.count_not_applicable(finding.kind, target, finding.name, finding.why);
       continue;
     }
-    const RowKey key{finding.kind, stream_.target_id(finding.vpp_stage, finding.name), sequence++,
-                     finding.micro_step, finding.read_at};
+    const RowKey key{finding.kind, target, sequence++, finding.micro_step, finding.read_at};
     if (finding.count == 1) {
       rows.write(key, {finding.values[0]}, finding.pending, finding.name);
     } else {

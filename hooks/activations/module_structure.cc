@@ -24,6 +24,8 @@ constexpr const char* kNone = "<class 'NoneType'>";
 // As Python prints a torch.Size and a dtype.
 std::string text_of(const at::Tensor& tensor) {
   if (tensor.is_nested()) return std::string("nested, dtype=") + name_of(dtype_of(tensor));
+  if (tensor.unsafeGetTensorImpl()->has_symbolic_sizes_strides())
+    return std::string("size unknown, dtype=") + name_of(dtype_of(tensor));
   std::string text = "size=(";
   for (std::int64_t i = 0; i < tensor.dim(); ++i)
     text += (i == 0 ? "" : ", ") + std::to_string(tensor.size(i));

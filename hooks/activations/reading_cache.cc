@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "hooks/activations/reading_cache.h"
 
+#include <exception>
 #include <utility>
 
 #include "hooks/rows/wrapper_tensor.h"
@@ -9,7 +10,7 @@
 namespace gradmon {
 
 void ReadingCache::begin_step() {
-  if (!communication_) communication_.emplace();
+  if (reuse_ == ReuseReadings::yes && !communication_) communication_.emplace();
   forget();
 }
 
@@ -18,14 +19,17 @@ void ReadingCache::forget() {
   known_.clear();
 }
 
-std::optional<ReadingCache::Key> ReadingCache::key_of(const at::Tensor& tensor, int micro_step) {
+std::optional<ReadingCache::Key> ReadingCache::key_of(const at::Tensor& tensor, int micro_step) const {
+  if (reuse_ == ReuseReadings::no) return std::nullopt;
   if (tensor.layout() != at::kStrided || !tensor.has_storage() || tensor.is_inference()) return std::nullopt;
-  if (tensor.is_nested()) return std::nullopt;  // has no sizes
+  if (!why_no_array(tensor).empty()) return std::nullopt;
   return Key{tensor.storage().unsafeGetStorageImpl(),
              tensor.storage_offset(),
              tensor.sizes().vec(),
              tensor.strides().vec(),
              static_cast<std::int8_t>(tensor.scalar_type()),
+             tensor.is_conj(),
+             tensor.is_neg(),
              version_of(tensor).value_or(0),
              micro_step};
 }
@@ -34,7 +38,11 @@ Reading ReadingCache::read(const at::Tensor& tensor, int micro_step, const std::
                            HookFuse& fuse) {
   if (!is_wrapper(tensor)) return read_plain(tensor, micro_step, name, fuse);
   Unwrapped inner;
-  fuse.guard(name, [&] { inner = unwrapped(tensor); });
+  try {
+    inner = unwrapped(tensor);
+  } catch (const std::exception& error) {
+    inner.why = first_line(error.what());
+  }
   if (!inner.tensor.defined()) {
     Reading none;
     none.mark_not_applicable(std::move(inner.why));

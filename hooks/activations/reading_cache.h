@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reuses the reading of a tensor that is seen again, as the output of one module and the input of the next.
+// Reads tensors. If the plan asks for it, reuses the reading of a tensor that is seen again, as the output of
+// one module and the input of the next.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -18,15 +19,17 @@
 
 namespace gradmon {
 
-// Any thread. Two tensors are the same if their storage, offset, shape, strides, type, version and micro
-// step are equal and no communication call was made in between, because communication writes to tensors
-// without changing their version. Not detected: other writes without a change of version (through
-// `.data`, by a kernel or a communication backend called directly, or by a communication call that is in
-// progress while the tensor is read). Storages are held weakly: their memory is freed, but their address
-// is not reused.
+enum class ReuseReadings : bool { no, yes };
+
+// Any thread. With ReuseReadings::yes, two tensors are the same if their storage, offset, shape, strides,
+// type, conjugate and negative bits, version and micro step are equal and no communication call was made in
+// between, because communication writes to tensors without changing their version. Not detected: other
+// writes without a change of version (through `.data`, by NumPy, by a kernel or a communication backend
+// called directly, or by a communication call that is in progress while the tensor is read). Storages are
+// held weakly: their memory is freed, but their address is not reused.
 class ReadingCache {
  public:
-  explicit ReadingCache(double eps) : eps_(eps) {}
+  ReadingCache(double eps, ReuseReadings reuse) : eps_(eps), reuse_(reuse) {}
 
   // begin_step() and end_step(): training thread. A step begins without known readings.
   void begin_step();
@@ -44,16 +47,18 @@ class ReadingCache {
 
  private:
   using Key = std::tuple<const void*, std::int64_t, std::vector<std::int64_t>, std::vector<std::int64_t>,
-                         std::int8_t, std::uint32_t, int>;
+                         std::int8_t, bool, bool, std::uint32_t, int>;
   struct Known {
     c10::weak_intrusive_ptr<c10::StorageImpl> storage;
     Reading reading;
   };
   Reading read_plain(const at::Tensor& tensor, int micro_step, const std::string& name, HookFuse& fuse);
-  static std::optional<Key> key_of(const at::Tensor& tensor, int micro_step);
+  // Empty if the reading must not be reused.
+  std::optional<Key> key_of(const at::Tensor& tensor, int micro_step) const;
 
   const double eps_;
-  // Changed by the training thread, while no read() runs.
+  const ReuseReadings reuse_;
+  // Changed by the training thread, while no read() runs. Empty without reuse: counting costs each operator.
   std::optional<CollectiveCallCounter> communication_;
 
   mutable std::mutex mutex_;

@@ -2,6 +2,7 @@
 #include "hooks/collectives/collective_probe.h"
 
 #include <algorithm>
+#include <optional>
 #include <stdexcept>
 #include <utility>
 
@@ -31,7 +32,8 @@ CallSite call_site_here(const StackSource& stack, const NativeCallSites& native)
 }
 
 void count(RowWriter& rows, std::uint64_t times, const char* why) {
-  for (std::uint64_t i = 0; i < times; ++i) rows.count_not_applicable(Kind::other, "a collective call", why);
+  for (std::uint64_t i = 0; i < times; ++i)
+    rows.count_not_applicable(Kind::other, std::nullopt, "a collective call", why);
 }
 
 }  // namespace

@@ -62,7 +62,8 @@ bool GradientAttachment::attach_after_accumulation() {
   if (parameter_.gradient_source != UnreducedSource::accumulator) return false;
   if (has_other_post_accumulate_hooks(parameter))
     return after_accumulation_.attach_before_others(parameter_.hook_first);
-  return !needs_inputs_ && parameter.numel() > 0 && after_accumulation_.attach_alone(parameter);
+  return !needs_inputs_ &&
+         after_accumulation_.attach_alone(parameter);  // Also to a lazy module's, still empty.
 }
 
 void GradientAttachment::attach_to_accumulator(NodePointer accumulator) {

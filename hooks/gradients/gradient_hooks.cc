@@ -16,6 +16,7 @@
 #include "hooks/gradients/gradient_attachment.h"
 #include "hooks/gradients/gradient_elsewhere.h"
 #include "hooks/gradients/gradient_mark.h"
+#include "hooks/observe/graph_node.h"
 #include "hooks/rows/wrapper_tensor.h"
 
 namespace gradmon {
@@ -30,6 +31,23 @@ bool may_be_filled_unseen(const at::Tensor& gradient) {
 using torch::autograd::variable_list;
 
 constexpr std::size_t kMostDeliveries = std::size_t{1} << 16;  // of a parameter in a step
+
+constexpr const char* kShortStep = "the step had fewer micro batches than grad_acc_steps";
+constexpr const char* kWasEmpty = "a lazy module gave the parameter its shape during the step";
+constexpr const char* kCameUnseen =
+    "no hook saw this rank accumulate it: only other ranks contributed, the program wrote it "
+    "(torch.autograd.grad), or compiled autograd or a CUDA graph accumulated it";
+
+// The hooks of the process that are armed.
+struct ArmedHooks {
+  std::mutex mutex;
+  std::vector<GradientHooks*> all;  // guarded by mutex
+};
+
+ArmedHooks& armed_hooks() {
+  static auto* const only = new ArmedHooks;  // Never destroyed: threads may outlive main().
+  return *only;
+}
 
 }  // namespace
 
@@ -65,7 +83,9 @@ class GradientHooks::Slot {
 
   void begin_step() {
     const std::lock_guard lock(mutex_);
-    delivered_ = fired_ = moved_to_main_ = left_unread_ = has_non_zeros_ = looked_unseen_ = false;
+    delivered_ = fired_ = moved_to_main_ = left_unread_ = has_non_zeros_ = looked_unseen_ = came_unseen_ =
+        false;
+    was_empty_ = watched_.tensor->numel() == 0;
     undecided_.clear();
     postponed_.reset();
     deliveries_.begin_step();
@@ -83,6 +103,7 @@ class GradientHooks::Slot {
     const auto stats = start_tensor_stats(watched_.part_of(watched_.tensor->grad()), hooks_.settings_.eps);
     if (!stats || (!stats->pending && !has_only_zeros(stats->stats))) {
       has_non_zeros_ = has_non_zeros_ || unchanged;
+      came_unseen_ = true;
       return true;
     }
     if (stats->pending) undecided_.push_back(stats->pending);
@@ -123,9 +144,13 @@ class GradientHooks::Slot {
     unused_delivery().reading.mark_not_applicable("the program changed the gradient between micro batches");
   }
 
-  bool unread() const {
+  // Why grad_unreduced has no row, though the parameter has a gradient; null if it has one, or took no part.
+  const char* why_unread() const {
     const std::lock_guard lock(mutex_);
-    return left_unread_ || (postponed_ && !deliveries_.updated());
+    if (left_unread_ || (postponed_ && !deliveries_.updated())) return kShortStep;
+    if (!came_unseen_ || delivered_ || watched_.gradient_source != UnreducedSource::accumulator)
+      return nullptr;
+    return was_empty_ ? kWasEmpty : kCameUnseen;
   }
 
   // For a parameter whose gradient a framework passes.
@@ -151,6 +176,26 @@ class GradientHooks::Slot {
     });
   }
 
+  bool has_leaf_in(const std::unordered_set<const void*>& leaves) const {
+    return leaf().defined() && leaves.count(leaf().unsafeGetTensorImpl()) > 0;
+  }
+  MicroBatches& micro_batches() const { return micro_batches_; }
+
+  // The leaf's gradient has been added to, unless it is as it was: since torch 2.7 also called by a pass that
+  // has delivered no gradient.
+  void accumulated() noexcept {
+    if (!armed()) return;
+    const at::Tensor& gradient = leaf().grad();
+    {
+      const std::lock_guard lock(mutex_);
+      auto now = GradientMark::of(leaf());
+      const auto& last = seen_ ? seen_ : before_;
+      if (!now || (now == last && !may_be_filled_unseen(gradient))) return;
+      seen_ = std::move(now);
+    }
+    delivered(gradient);
+  }
+
   // Passes the deliveries that an update has used; all, if there was no update. Call it while disarmed. The
   // deliveries passed to `take` do not change until the next step.
   template <typename Take>
@@ -169,20 +214,6 @@ class GradientHooks::Slot {
     return has_non_zeros_ || (delivered_ && !in_flat_tensor() && (fired_ || undecided_.empty()));
   }
   const at::Tensor& leaf() const { return attachment_.leaf(); }
-
-  // Since torch 2.7 also called by a pass that has delivered no gradient, which leaves the mark as it was.
-  void accumulated() noexcept {
-    if (!armed()) return;
-    const at::Tensor& gradient = watched_.tensor->grad();
-    {
-      const std::lock_guard lock(mutex_);
-      auto now = GradientMark::of(*watched_.tensor);
-      const auto& last = seen_ ? seen_ : before_;
-      if (!now || (now == last && !may_be_filled_unseen(gradient))) return;
-      seen_ = std::move(now);
-    }
-    delivered(gradient);
-  }
 
   void delivered(const at::Tensor& received) noexcept {
     if (!armed() || hooks_.fuse_.tripped()) return;
@@ -271,6 +302,9 @@ class GradientHooks::Slot {
       return read(*known, elsewhere);
     }
     GradientDelivery& delivery = next(micro_step);
+    if (!within_backward())
+      return delivery.reading.mark_not_applicable(
+          "the program adds each micro batch's gradient to the earlier ones itself, outside backward()");
     if (elsewhere.main.fused_accumulation)
       return delivery.reading.mark_not_applicable(
           "a fused kernel adds each micro batch to main_grad directly, so the gradient of one micro batch "
@@ -374,6 +408,8 @@ class GradientHooks::Slot {
   bool fired_ = false;          // the accumulator
   bool has_non_zeros_ = false;  // in a flat tensor: what was read last; else: of a gradient that came unseen
   bool looked_unseen_ = false;  // took_part() has read a gradient that came unseen, if it did
+  bool came_unseen_ = false;    // took_part() has found a gradient that no hook has met
+  bool was_empty_ = false;      // the parameter, when the step began
   UnlessZeros undecided_;  // of this step: gradients of which a device is finding out whether they are zeros
   // After the last delivery; for parameters with a main gradient only.
   std::optional<GradientMark> last_mark_;
@@ -394,7 +430,7 @@ GradientHooks::GradientHooks(const std::vector<WatchedTensor>& watched, Gradient
   for (std::size_t i = 0; i < watched_.size(); ++i) slots_.push_back(std::make_unique<Slot>(i, *this));
 }
 
-GradientHooks::~GradientHooks() = default;
+GradientHooks::~GradientHooks() { disarm(); }
 
 void GradientHooks::release_hooks() noexcept {
   for (const auto& slot : slots_) slot->release_hooks();
@@ -410,6 +446,29 @@ void GradientHooks::begin_step(Step) {
   any_arrived_.store(false, std::memory_order_relaxed);
   for (auto& [vpp_stage, passes] : micro_batches_) passes.begin_step();
   armed_.store(true, std::memory_order_release);
+  const std::lock_guard lock(armed_hooks().mutex);
+  auto& all = armed_hooks().all;
+  if (std::find(all.begin(), all.end(), this) == all.end()) all.push_back(this);
+}
+
+void GradientHooks::disarm() noexcept {
+  armed_.store(false, std::memory_order_release);
+  const std::lock_guard lock(armed_hooks().mutex);
+  auto& all = armed_hooks().all;
+  all.erase(std::remove(all.begin(), all.end(), this), all.end());
+}
+
+void GradientHooks::accumulated(const std::unordered_set<const void*>& leaves) noexcept {
+  fuse_.guard("", [&] {
+    std::vector<Slot*> found;
+    std::unordered_set<MicroBatches*> begun;
+    for (const auto& slot : slots_) {
+      if (!slot->has_leaf_in(leaves)) continue;
+      found.push_back(slot.get());
+      if (begun.insert(&slot->micro_batches()).second) slot->micro_batches().begin_without_pass();
+    }
+    for (Slot* const slot : found) slot->accumulated();
+  });
 }
 
 void GradientHooks::gathered(const void* unit) {
@@ -475,11 +534,22 @@ std::vector<const GradientDelivery*> GradientHooks::deliveries() const {
 
 void GradientHooks::count_unread(RowWriter& rows) {
   for (std::size_t i = 0; i < slots_.size(); ++i) {
-    if (!slots_[i]->unread()) continue;
-    rows.count_not_applicable(Kind::grad_unreduced, watched_[i].name,
-                              "the step had fewer micro batches than grad_acc_steps");
-    settings_.micro_batches = 1;
+    const char* const why = slots_[i]->why_unread();
+    if (why == nullptr) continue;
+    if (why == kCameUnseen) {
+      rows.note_reason(Kind::grad_unreduced, watched_[i].target, why);
+      continue;
+    }
+    rows.count_not_applicable(Kind::grad_unreduced, watched_[i].target, watched_[i].name, why);
+    if (why == kShortStep) settings_.micro_batches = 1;
   }
+}
+
+void note_accumulated(const std::vector<at::Tensor>& leaves) noexcept {
+  std::unordered_set<const void*> found;
+  for (const at::Tensor& leaf : leaves) found.insert(leaf.unsafeGetTensorImpl());
+  const std::lock_guard lock(armed_hooks().mutex);
+  for (GradientHooks* const hooks : armed_hooks().all) hooks->accumulated(found);
 }
 
 }  // namespace gradmon

@@ -11,6 +11,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <unordered_set>
 #include <vector>
 
 #include "hooks/gradients/gradient_deliveries.h"
@@ -58,6 +59,9 @@ struct GradientHookSettings {
 // batches. If the program moves it after each micro batch, the parameter is not applicable, because
 // neither tensor then holds the whole gradient.
 //
+// Code may also compute a gradient by torch.autograd.grad() and add it to `grad` itself, as the pipelines do
+// that split a backward. No hook runs then: see note_accumulated(). each_micro_batch then cannot be read.
+//
 // If a parameter has post-accumulate hooks of other code, in which frameworks reduce, the hook is the first
 // of those; each_micro_batch then reads the gradient accumulated so far.
 //
@@ -90,7 +94,7 @@ class GradientHooks : public Probe {
   // Attaches to the unit's parameters as forward uses them, which exist from now on.
   void gathered(const void* unit) override;
   void before_update(const Update& update) override;
-  void disarm() noexcept override { armed_.store(false, std::memory_order_release); }
+  void disarm() noexcept override;
   void write_rows(RowWriter& rows) override;
 
   // Whether a hook has seen a gradient in this step.
@@ -98,6 +102,9 @@ class GradientHooks : public Probe {
   // Reads the gradient of a parameter whose source is not its accumulator. Any thread that runs a backward,
   // or the training thread; must not run while a step begins or ends.
   void deliver(std::size_t parameter, const at::Tensor& gradient) noexcept;
+
+  // For note_accumulated(). `leaves`: their TensorImpls.
+  void accumulated(const std::unordered_set<const void*>& leaves) noexcept;
 
   // Whether the parameter has taken part in this step so far: its accumulator fired, or its gradient was
   // replaced or written since the step began and is not all zeros (zero_grad alone does not count).
@@ -137,5 +144,9 @@ class GradientHooks : public Probe {
   std::mutex mutex_;
   std::vector<std::unique_ptr<Slot>> slots_;  // Keep last: detaches before the rest is destroyed.
 };
+
+// The program has added one micro batch's gradients to these leaves by itself, outside backward(). Any
+// thread, without the GIL; leaves that no armed GradientHooks watch are ignored.
+void note_accumulated(const std::vector<at::Tensor>& leaves) noexcept;
 
 }  // namespace gradmon

@@ -18,11 +18,18 @@ class MicroBatches::Passes : public std::enable_shared_from_this<Passes> {
     const std::lock_guard lock(mutex_);
     if (!within_a_pass) open_.clear();
     count_ = open_.empty() ? 0 : 1;
+    begins_without_pass_ = false;
   }
 
   int count() const {
     const std::lock_guard lock(mutex_);
     return count_;
+  }
+
+  void begin_without_pass() {
+    const std::lock_guard lock(mutex_);
+    ++count_;
+    begins_without_pass_ = true;
   }
 
   Place enter() {
@@ -36,6 +43,8 @@ class MicroBatches::Passes : public std::enable_shared_from_this<Passes> {
         begins = open_.empty();
         unknown = open_.insert(task).second;
         if (begins) ++count_;
+      } else {
+        begins = std::exchange(begins_without_pass_, false);
       }
       place = {std::max(count_ - 1, 0), begins};
     }
@@ -86,6 +95,7 @@ class MicroBatches::Passes : public std::enable_shared_from_this<Passes> {
   // Guarded by mutex_.
   std::unordered_set<Task> open_;
   int count_ = 0;
+  bool begins_without_pass_ = false;  // until the next enter()
 };
 
 MicroBatches::MicroBatches() : passes_(std::make_shared<Passes>()) {}
@@ -94,5 +104,6 @@ MicroBatches::~MicroBatches() = default;
 void MicroBatches::begin_step() { passes_->begin_step(); }
 int MicroBatches::count() const { return passes_->count(); }
 MicroBatches::Place MicroBatches::enter() { return passes_->enter(); }
+void MicroBatches::begin_without_pass() { passes_->begin_without_pass(); }
 
 }  // namespace gradmon

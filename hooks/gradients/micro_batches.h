@@ -33,8 +33,11 @@ class MicroBatches {
   void begin_step();
   // The number of micro batches that have begun in this step.
   int count() const;
-  // Returns the current micro batch. Call it within a backward pass, on the thread that runs the pass.
+  // Returns the current micro batch. Call it within a backward pass, on the thread that runs the pass, or
+  // after begin_without_pass().
   Place enter();
+  // A micro batch begins in which the program accumulates by itself, outside any pass.
+  void begin_without_pass();
 
  private:
   class Passes;

@@ -40,7 +40,7 @@ void MomentProbe::before_update(const Update& update) {
 void MomentProbe::write_rows(RowWriter& rows) {
   for (std::size_t i = 0; i < watched_.size(); ++i) {
     const auto miss = [&](Kind kind, const char* what) {
-      rows.count_not_applicable(kind, watched_[i].name,
+      rows.count_not_applicable(kind, watched_[i].target, watched_[i].name,
                                 std::string("its optimizer keeps no ") + what + " that gradmon can read");
     };
     const Keeps& keeps = keeps_[i];

@@ -23,14 +23,16 @@ SignAgreementProbe::Agreement SignAgreementProbe::agreement_of(std::size_t index
   if (!hooks_.took_part(index)) return {};
   const at::Tensor gradient = update.gradient_of(parameter);
   if (!gradient.defined()) return {};
-  const auto momentum = update.state ? update.state->of(parameter).first_moment : std::nullopt;
+  const ParameterState state = update.state ? update.state->of(parameter) : ParameterState{};
+  const std::optional<at::Tensor>& momentum = state.first_moment;
   if (!momentum) return {Outcome::keeps_none, {}, 0, {}};
   if (!momentum->defined() || gradient.numel() == 0) return {};
   const at::Tensor part = watched_[index].part_of(gradient);
   if (part.defined() && part.numel() == 0) return {};  // another rank holds all of it
   const std::int64_t read_at = reading_time();
   try {
-    const auto share = sign_agreement(part, watched_[index].part_of(*momentum));
+    const auto share = sign_agreement(part, watched_[index].part_of(*momentum),
+                                      state.maximize ? Sense::negated : Sense::same);
     if (!share) return {Outcome::not_comparable, {}, 0, {}};
     return {Outcome::measured, *share, read_at, {}};
   } catch (const std::exception& error) {
@@ -50,15 +52,16 @@ void SignAgreementProbe::write_rows(RowWriter& rows) {
                    parameter.name, hooks_.unless_zeros(i));
         break;
       case Outcome::keeps_none:
-        rows.count_not_applicable(Kind::other, parameter.name, "its optimizer keeps no momentum");
+        rows.count_not_applicable(Kind::other, parameter.target, parameter.name,
+                                  "its optimizer keeps no momentum");
         break;
       case Outcome::not_comparable:
         rows.count_not_applicable(
-            Kind::other, parameter.name,
+            Kind::other, parameter.target, parameter.name,
             "gradient and momentum differ in size, or are complex, sparse, freed or captured");
         break;
       case Outcome::failed:
-        rows.count_not_applicable(Kind::other, parameter.name, agreements_[i].why);
+        rows.count_not_applicable(Kind::other, parameter.target, parameter.name, agreements_[i].why);
         break;
     }
   }

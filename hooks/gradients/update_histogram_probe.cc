@@ -76,7 +76,7 @@ void UpdateHistogramProbe::leave_out_zeros(RowWriter& rows) {
   const std::string why = batch.why_not_now();
   for (std::size_t i = 0; i < taken_.size() && !why.empty(); ++i) {
     if (std::exchange(taken_[i].counted, false))
-      rows.count_not_applicable(Kind::update, watched_[i].name, why);
+      rows.count_not_applicable(Kind::update, watched_[i].target, watched_[i].name, why);
   }
   if (!why.empty()) return;
   const std::vector<Values> values = batch.resolve();
@@ -91,7 +91,7 @@ void UpdateHistogramProbe::write_rows(RowWriter& rows) {
   std::vector<AdamHistograms*> counted;
   for (std::size_t i = 0; i < watched_.size(); ++i) {
     if (!taken_[i].why_absent.empty())
-      rows.count_not_applicable(Kind::update, watched_[i].name, taken_[i].why_absent);
+      rows.count_not_applicable(Kind::update, watched_[i].target, watched_[i].name, taken_[i].why_absent);
   }
   leave_out_zeros(rows);
   for (Taken& taken : taken_) {

@@ -2,7 +2,6 @@
 #include "hooks/observe/forward_tracker.h"
 
 #include <c10/core/GradMode.h>
-#include <torch/csrc/autograd/graph_task.h>
 
 #include <algorithm>
 #include <atomic>
@@ -11,6 +10,7 @@
 #include <string>
 #include <utility>
 
+#include "hooks/observe/graph_node.h"
 #include "hooks/observe/hook_gate.h"
 #include "hooks/observe/micro_step_counter.h"
 
@@ -51,8 +51,6 @@ MicroStepCounter::Gradients gradients_now() {
                                      : MicroStepCounter::Gradients::disabled;
 }
 
-bool in_backward() { return torch::autograd::get_current_graph_task_nodes_in_graph() != nullptr; }
-
 }  // namespace
 
 class ForwardTracker::Observer : public ForwardObserver {
@@ -77,7 +75,7 @@ class ForwardTracker::Observer : public ForwardObserver {
   void entered(const void* module, ModuleMode mode, const ForwardTensors& inputs) noexcept override {
     of_module(module, [&](std::size_t place, std::uint64_t step) {
       // Checkpointing may end a recomputation early by an exception, which leaves its frames behind.
-      const bool forward = !in_backward();
+      const bool forward = !within_backward();
       drop(0, [&](const Frame& f) {
         return f.tracker == number_ && (f.step != step || (forward && f.visit.recomputed));
       });
@@ -166,7 +164,7 @@ class ForwardTracker::Observer : public ForwardObserver {
     Frame frame{number_, step, modules_[place].identity, false, {}};
     frame.visit.module = place;
     frame.visit.vpp_stage = modules_[place].vpp_stage;
-    frame.visit.recomputed = in_backward();
+    frame.visit.recomputed = within_backward();
     frame.visited = mode == ModuleMode::training &&
                     (around && !frame.visit.recomputed ? around->visited : c10::GradMode::is_enabled());
     if (!frame.visited) return frame;
@@ -196,7 +194,7 @@ class ForwardTracker::Observer : public ForwardObserver {
   std::optional<ForwardVisit> visit_of(const std::string& tapped, const Frame* around) {
     ForwardVisit visit;
     visit.module = around ? around->visit.module : kNoModule;
-    visit.recomputed = in_backward();
+    visit.recomputed = within_backward();
     const std::lock_guard lock(mutex_);
     visit.vpp_stage = around ? around->visit.vpp_stage : 0;
     const int micro_step = around ? around->visit.micro_step : counter_.micro_step(0);

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Pointers to nodes of autograd's graph: std::shared_ptr in torch 1.13 and 2.6,
-// c10::intrusive_ptr in 2.13.
+// Autograd's graph. Pointers to its nodes: std::shared_ptr in torch 1.13 and 2.6, c10::intrusive_ptr in 2.13.
 #pragma once
 
 #include <ATen/core/Tensor.h>
 #include <c10/util/intrusive_ptr.h>
 #include <torch/csrc/autograd/function.h>
+#include <torch/csrc/autograd/graph_task.h>
 
 #include <memory>
 #include <optional>
@@ -39,6 +39,9 @@ NodePointer make_node(Arguments&&... arguments) {
     return c10::make_intrusive<Node>(std::forward<Arguments>(arguments)...);
   }
 }
+
+// Whether a backward pass runs on this thread.
+inline bool within_backward() { return torch::autograd::get_current_graph_task_nodes_in_graph() != nullptr; }
 
 // Does not keep the node alive.
 class WeakNodePointer {

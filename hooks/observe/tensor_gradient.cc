@@ -29,6 +29,11 @@ using torch::autograd::variable_list;
 
 constexpr std::size_t kForgetAt = std::size_t{1} << 16;
 
+static std::atomic<int> weight_passes{0};
+
+void begin_weight_pass() noexcept { weight_passes.fetch_add(1, std::memory_order_relaxed); }
+void end_weight_pass() noexcept { weight_passes.fetch_sub(1, std::memory_order_relaxed); }
+
 // Watches one of the gradients that a node receives or returns.
 class GradientWatch {
  public:
@@ -39,6 +44,7 @@ class GradientWatch {
  protected:
   void inspect(const variable_list& gradients) {
     if (number_ >= gradients.size() || !gradients[number_].defined()) return;
+    if (arrived() && weight_passes.load(std::memory_order_relaxed) > 0) return;
     arrived_.store(true, std::memory_order_relaxed);
     body_(gradients[number_], {});
   }

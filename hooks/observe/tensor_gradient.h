@@ -86,6 +86,12 @@ class TensorGradients {
   std::size_t forget_at_ = 0;  // size of hooked_ at which the dead ones are forgotten next
 };
 
+// A pipeline that splits the backward computes the gradients of weights in a pass of its own, which visits
+// nodes again, in part with sums that are not their gradients. In such a pass a gradient that has arrived
+// before is not read again. Any thread.
+void begin_weight_pass() noexcept;
+void end_weight_pass() noexcept;
+
 // Whether the forward that just returned these outputs is part of a graph.
 bool requires_gradient(const ForwardTensors& outputs);
 

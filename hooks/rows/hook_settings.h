@@ -70,6 +70,7 @@ struct HookSettings {
   Squash squash_name = Squash::yes;
   ValueMask ops = bit_of(Op::norm);                            // bit_of() of each statistic in the rows
   double eps = 1e-8;                                           // threshold of Op::zeros
+  bool reuse_readings = false;                                 // of activations that are seen again
   int grad_acc_steps = 1;                                      // micro batches per step
   bool short_steps = false;                                    // some steps have fewer micro batches
   std::shared_ptr<const GradientScales> gradient_scales = {};  // null: 1

@@ -17,6 +17,7 @@ struct ParameterState {
   std::optional<at::Tensor> first_moment;   // exp_avg, or the momentum
   std::optional<at::Tensor> second_moment;  // exp_avg_sq, or the mean of squares
   std::optional<AdamStep> adam;             // set if the optimizer corrects both moments as Adam does
+  bool maximize = false;                    // the optimizer goes by the negated gradient
 };
 
 // What is read before an update. `weights`: param_origin only, because the optimizer calls its closure later.

@@ -2,6 +2,7 @@
 #include "hooks/rows/reading.h"
 
 #include <chrono>
+#include <exception>
 #include <utility>
 
 #include "hooks/device/device_batch.h"
@@ -28,11 +29,15 @@ void Reading::read(const at::Tensor& given, double eps, const std::string& name,
   scope.reset();
   read_at = reading_time();
   fuse.guard(name, [&] {
-    if (!is_wrapper(given)) return read_plain(given, eps);
-    Unwrapped inner = unwrapped(given);
-    scope = std::move(inner.scope);
-    if (!inner.why.empty()) return mark_not_applicable(std::move(inner.why));
-    read_plain(inner.tensor, eps);
+    try {
+      if (!is_wrapper(given)) return read_plain(given, eps);
+      Unwrapped inner = unwrapped(given);
+      scope = std::move(inner.scope);
+      if (!inner.why.empty()) return mark_not_applicable(std::move(inner.why));
+      read_plain(inner.tensor, eps);
+    } catch (const std::exception& error) {
+      mark_not_applicable(first_line(error.what()));
+    }
   });
 }
 

@@ -53,9 +53,9 @@ struct Reading {
   std::string why;  // why the tensor is not applicable; "": meta, undefined or without storage
 
   // Reads the tensor, or queues the reading on its device. If the tensor wraps another (DTensor), reads the
-  // wrapped one. A tensor that torch cannot read (for example a nested tensor), or that is written during the
-  // reading, is not applicable. Any other failure trips the fuse and leaves the reading absent. `eps` refers
-  // to the values without `scale`; `scale` is > 0.
+  // wrapped one. A tensor that cannot be read (for example a nested tensor), or that is written during the
+  // reading, is not applicable: no tensor trips the fuse. `eps` refers to the values without `scale`; `scale`
+  // is > 0.
   void read(const at::Tensor& tensor, double eps, const std::string& name, HookFuse& fuse,
             double scale = 1) noexcept;
   // As read(), of the part of `tensor` that belongs to the parameter.

@@ -61,7 +61,8 @@ void RowWriter::leave_out_late(const std::string& why) {
     if ((held_[i].mask & kLate) == 0) {
       enqueue_record(held_[i]);
     } else {
-      count_not_applicable(held_[i].kind, late_[static_cast<std::size_t>(held_[i].values[0])].name, why);
+      count_not_applicable(held_[i].kind, held_[i].target,
+                           late_[static_cast<std::size_t>(held_[i].values[0])].name, why);
     }
   }
   begin_step(step_);
@@ -153,9 +154,15 @@ void RowWriter::write_histogram(Kind kind, std::uint32_t target, const BinCounts
   stream_.push(histogram);  // the lane counts what it drops
 }
 
-void RowWriter::count_not_applicable(Kind kind, const std::string& name, const std::string& why) {
+void RowWriter::count_not_applicable(Kind kind, std::optional<std::uint32_t> target, const std::string& name,
+                                     const std::string& why) {
   stream_.note_missing_row(kind);
+  if (target) note_reason(kind, *target, why);
   missing_->count(name, why);
+}
+
+void RowWriter::note_reason(Kind kind, std::uint32_t target, const std::string& why) {
+  stream_.note_reason(kind, target, why);
 }
 
 Record RowWriter::record_of(const RowKey& key) const {
@@ -173,7 +180,7 @@ Record RowWriter::record_of(const RowKey& key) const {
 bool RowWriter::has_row(const RowKey& key, const Reading& reading, const std::string& name) {
   if (!reading.has_value || reading.stats.outcome == TensorStats::Outcome::empty) return false;
   if (reading.stats.outcome != TensorStats::Outcome::not_applicable) return true;
-  count_not_applicable(key.kind, name, reading.why.empty() ? kWithoutMemory : reading.why);
+  count_not_applicable(key.kind, key.target, name, reading.why.empty() ? kWithoutMemory : reading.why);
   return false;
 }
 

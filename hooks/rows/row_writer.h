@@ -9,6 +9,7 @@
 #include <initializer_list>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -68,7 +69,11 @@ class RowWriter {
   // Pushes a histogram at once: histograms are not held back. `target`: the stream's id.
   void write_histogram(Kind kind, std::uint32_t target, const BinCounts& counts);
 
-  void count_not_applicable(Kind kind, const std::string& name, const std::string& why);
+  // A tensor could not be read. `target`: the stream's id, where it is known.
+  void count_not_applicable(Kind kind, std::optional<std::uint32_t> target, const std::string& name,
+                            const std::string& why);
+  // Why there is no row, though every tensor could be read.
+  void note_reason(Kind kind, std::uint32_t target, const std::string& why);
   std::uint64_t not_applicable() const { return missing_->counted(); }
 
  private:

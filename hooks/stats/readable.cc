@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "hooks/stats/readable.h"
 
+#include <c10/core/DispatchKeySet.h>
+
 #include <cstdint>
 
 #include "hooks/device/cuda_totals.h"
@@ -25,9 +27,18 @@ std::optional<std::uint32_t> version_of(const at::Tensor& tensor) {
   return static_cast<std::uint32_t>(tensor._version());
 }
 
+std::string why_no_array(const at::Tensor& tensor) {
+  using c10::DispatchKey;
+  constexpr c10::DispatchKeySet of_func(
+      {DispatchKey::FuncTorchBatched, DispatchKey::FuncTorchGradWrapper, DispatchKey::Functionalize});
+  if (tensor.is_nested()) return "a nested tensor";
+  return tensor.key_set().has_any(of_func) ? "a tensor within torch.func (vmap, grad)" : "";
+}
+
 std::string why_unreadable(const at::Tensor& tensor, std::string_view subject) {
   const std::string name(subject);
   if (!tensor.defined()) return "no tensor found";
+  if (std::string why = why_no_array(tensor); !why.empty()) return name + " is " + why;
   if (!tensor.is_floating_point()) return name + " is not floating-point";
   if (tensor.layout() != at::kStrided) return name + " is not dense";
   if (tensor.numel() == 0) return name + " has no elements";

@@ -19,6 +19,10 @@ bool has_allocated_storage(const at::Tensor& tensor);
 // The version counter, which changes with each write; empty for a tensor without one (undefined, inference).
 std::optional<std::uint32_t> version_of(const at::Tensor& tensor);
 
+// "" for a tensor whose elements lie in one array. Otherwise what it is: a nested tensor, or one that stands
+// for others within torch.func (vmap, grad).
+std::string why_no_array(const at::Tensor& tensor);
+
 inline constexpr const char* kWithoutMemory = "meta tensor, or its storage is freed";
 
 // "" for a strided floating-point tensor with elements in allocated memory; otherwise the reason why it is

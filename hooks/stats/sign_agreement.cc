@@ -33,7 +33,13 @@ std::int64_t sum_in_memory(FloatType type, const void* a, const void* b, std::si
   return read_in_chunks<std::int64_t>(count, read, [](std::int64_t& all, std::int64_t one) { all += one; });
 }
 
+// `elements` is negative if the sum is that of the negated signs.
 double share_of(double sum, double elements) { return (sum / elements + 1) / 2; }
+
+double signed_elements(const at::Tensor& gradient, Sense sense) {
+  const auto elements = static_cast<double>(gradient.numel());
+  return sense == Sense::negated ? -elements : elements;
+}
 
 std::optional<DeviceScalars::Values> share_alone(const double* sum, double elements) {
   return DeviceScalars::Values{share_of(*sum, elements)};
@@ -56,15 +62,16 @@ at::Tensor sum_by_torch(const at::Tensor& gradient, const at::Tensor& momentum) 
 
 }  // namespace
 
-PendingScalars pending_sign_agreement(const at::Tensor& gradient, const at::Tensor& momentum) {
-  return pack_scalars({sum_by_torch(gradient, momentum)}, static_cast<double>(gradient.numel()), share_alone);
+PendingScalars pending_sign_agreement(const at::Tensor& gradient, const at::Tensor& momentum, Sense sense) {
+  return pack_scalars({sum_by_torch(gradient, momentum)}, signed_elements(gradient, sense), share_alone);
 }
 
-std::optional<SignAgreement> sign_agreement(const at::Tensor& gradient, const at::Tensor& momentum) {
+std::optional<SignAgreement> sign_agreement(const at::Tensor& gradient, const at::Tensor& momentum,
+                                            Sense sense) {
   if (!why_unreadable(gradient).empty() || !why_unreadable(momentum).empty()) return std::nullopt;
   if (gradient.sizes() != momentum.sizes()) return std::nullopt;
   const c10::NoGradGuard no_grad;
-  const auto elements = static_cast<double>(gradient.numel());
+  const double elements = signed_elements(gradient, sense);
   const auto type = float_type_of(gradient.scalar_type());
   if (type && same_cpu_layout(gradient, momentum)) {
     const auto count = static_cast<std::size_t>(gradient.numel());
@@ -73,7 +80,7 @@ std::optional<SignAgreement> sign_agreement(const at::Tensor& gradient, const at
   }
   if (!gradient.is_cpu()) {
     return SignAgreement{std::numeric_limits<double>::quiet_NaN(),
-                         pending_sign_agreement(gradient, momentum)};
+                         pending_sign_agreement(gradient, momentum, sense)};
   }
   return SignAgreement{share_of(sum_by_torch(gradient, momentum).item<double>(), elements), {}};
 }

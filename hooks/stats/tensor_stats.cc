@@ -85,6 +85,7 @@ StartedStats start(const at::Tensor& tensor, double eps) {
   TensorStats& stats = started.stats;
   stats.outcome = Outcome::not_applicable;
   if (!tensor.defined()) return started;
+  if (std::string why = why_no_array(tensor); !why.empty()) throw std::runtime_error(why);
   stats.dtype = dtype_of(tensor);
   if (tensor.is_meta()) return started;
   if (tensor.numel() == 0) {

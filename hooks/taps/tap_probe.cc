@@ -2,6 +2,7 @@
 #include "hooks/taps/tap_probe.h"
 
 #include <cstdint>
+#include <optional>
 
 namespace gradmon {
 namespace {
@@ -73,7 +74,7 @@ void TapProbe::write_rows(RowWriter& rows) {
     rows.write({kind, stream_.target_id(0, name), kAfterTheModels + i, micro_step}, readings_[i], name);
   }
   for (const auto& [kind, name] : left_out_)
-    rows.count_not_applicable(kind, name,
+    rows.count_not_applicable(kind, std::nullopt, name,
                               "more than " + std::to_string(kMostNames) + " names were handed in");
 }
 

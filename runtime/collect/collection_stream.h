@@ -49,6 +49,9 @@ class Collection::Stream : public RecordStream {
   void note_missing_row(Kind kind) noexcept override {
     if (observer_) observer_->on_missing_row(kind);
   }
+  void note_reason(Kind kind, std::uint32_t target, std::string_view why) noexcept override {
+    ledger_.note_reason(kind, target, why);
+  }
   void note_scope(Kind kind, std::uint32_t target, const ScopeText& scope) noexcept override {
     scopes_.note(kind, target, scope);
   }

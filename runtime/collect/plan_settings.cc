@@ -73,6 +73,7 @@ HookSettings hook_settings_of(const Config& config, Revision revision) {
   settings.ops = 0;
   for (const Op op : config.ops) settings.ops = static_cast<ValueMask>(settings.ops | bit_of(op));
   settings.eps = config.eps;
+  settings.reuse_readings = config.reuse_readings;
   return settings;
 }
 

@@ -20,7 +20,7 @@ std::string owner_of(const std::string& row) {
 }  // namespace
 
 void TargetLedger::begin_plan() {
-  fired_this_step_.clear();
+  drop_step();
   modules_.clear();
   last_rows_.clear();
   const std::lock_guard lock(mutex_);
@@ -64,6 +64,32 @@ void TargetLedger::count_row(Kind kind, std::uint32_t target) noexcept {
   }
 }
 
+void TargetLedger::note_reason(Kind kind, std::uint32_t target, std::string_view why) noexcept {
+  try {
+    if (!why.empty()) reasons_this_step_.emplace_back(key_of(kind, target), why);
+  } catch (const std::bad_alloc&) {
+  }
+}
+
+// Of a row in a module that is silent as a whole, the module has the reason. Call it with mutex_ held.
+void TargetLedger::keep_reasons() {
+  state_.reasons.clear();
+  for (auto& [key, why] : reasons_this_step_) {
+    const auto fired = state_.fired.find(key);
+    if (fired != state_.fired.end() && fired->second.collected == state_.collected) continue;
+    const auto target = static_cast<std::uint32_t>(key);
+    const std::string& name = names_.name(target);
+    const auto module = modules_.find({names_.vpp_stage(target), owner_of(name)});
+    const Key of_module =
+        module == modules_.end() ? key : key_of(static_cast<Kind>(key >> 32U), module->second);
+    if (of_module != key && state_.not_fired.count(of_module) > 0) {
+      state_.reasons[of_module] = name + ": " + why;
+    } else {
+      state_.reasons[key] = std::move(why);
+    }
+  }
+}
+
 TargetLedger::Fired& TargetLedger::fired_of(Key key) {
   const auto [fired, first] = state_.fired.try_emplace(key);
   if (first) mark_fired(key);
@@ -84,9 +110,10 @@ void TargetLedger::end_step(Step step, WallTime now) noexcept {
       if (fired.collected != state_.collected) state_.fired_last += 1;
       fired = {step.value, now, state_.collected};
     }
+    keep_reasons();
   } catch (const std::bad_alloc&) {
   }
-  fired_this_step_.clear();
+  drop_step();
 }
 
 TargetStatus TargetLedger::status_of(const PlanState& state, Key key, const std::string& why) const {
@@ -99,7 +126,8 @@ TargetStatus TargetLedger::status_of(const PlanState& state, Key key, const std:
   status.last_step = fired.step;
   status.last_at = fired.at;
   status.silent_steps = state.collected - fired.collected;
-  if (status.silent()) status.why = why;
+  const auto reason = state.reasons.find(key);
+  if (status.silent()) status.why = reason == state.reasons.end() ? why : reason->second;
   return status;
 }
 

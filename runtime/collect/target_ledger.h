@@ -5,6 +5,7 @@
 #include <map>
 #include <mutex>
 #include <string>
+#include <string_view>
 #include <unordered_map>
 #include <unordered_set>
 #include <utility>
@@ -39,11 +40,16 @@ class TargetLedger {
   // given twice counts once.
   void begin_plan();
   void expect(std::vector<ExpectedTarget> expected, std::vector<UnmatchedTarget> unmatched);
-  // Training thread, in a collected step. count_row(): a row was made; ignored if out of memory. drop_step():
-  // instead of end_step() for a step that does not count.
+  // Training thread, in a collected step. count_row(): a row was made. note_reason(): why the target has
+  // none, to be shown while it, or its module, is silent. Both are ignored if out of memory.
+  // drop_step(): instead of end_step() for a step that does not count.
   void count_row(Kind kind, std::uint32_t target) noexcept;
+  void note_reason(Kind kind, std::uint32_t target, std::string_view why) noexcept;
   void end_step(Step step, WallTime now) noexcept;
-  void drop_step() noexcept { fired_this_step_.clear(); }
+  void drop_step() noexcept {
+    fired_this_step_.clear();
+    reasons_this_step_.clear();
+  }
 
   // Any thread. The expected targets in their order, then the others.
   TargetList list() const;
@@ -65,10 +71,12 @@ class TargetLedger {
     std::vector<UnmatchedTarget> unmatched;
     std::unordered_set<Key> not_fired;  // expected and not fired yet
     std::unordered_map<Key, Fired> fired;
-    std::int64_t collected = 0;   // steps
-    std::int64_t fired_last = 0;  // number of targets that fired in the last of them
+    std::unordered_map<Key, std::string> reasons;  // of the last step
+    std::int64_t collected = 0;                    // steps
+    std::int64_t fired_last = 0;                   // number of targets that fired in the last of them
   };
   void mark_fired(Key key);
+  void keep_reasons();
   Fired& fired_of(Key key);
   TargetStatus status_of(const PlanState& state, Key key, const std::string& why) const;
   static TargetCounts counts_of(const PlanState& state);
@@ -76,6 +84,7 @@ class TargetLedger {
   const NameTable& names_;  // own synchronisation
   // Training thread only.
   std::vector<Key> fired_this_step_;
+  std::vector<std::pair<Key, std::string>> reasons_this_step_;
   // The rows of the last step, in their order, and their place in state_.fired: most steps have the same
   // rows.
   std::vector<std::pair<Key, Fired*>> last_rows_;

@@ -19,6 +19,8 @@
 
 #include "control/log.h"
 #include "control/vocabulary.h"
+#include "hooks/gradients/gradient_hooks.h"
+#include "hooks/observe/tensor_gradient.h"
 #include "hooks/rows/hook_fuse.h"
 #include "runtime/job/environment.h"
 #include "runtime/job/launch_id.h"
@@ -346,6 +348,15 @@ void left(const py::handle& module, const py::handle& output) {
   });
 }
 
+// The program has added a micro batch's gradients to these parameters' itself, outside backward().
+void accumulated(const py::handle& parameters) {
+  guarded("gradients that the program accumulates", [&] {
+    const auto leaves = parameters.cast<std::vector<at::Tensor>>();
+    const py::gil_scoped_release others_run;
+    note_accumulated(leaves);
+  });
+}
+
 // "Metric(kind='grad_reduced', step=3)"
 std::string described(const py::object& self, std::initializer_list<const char*> attributes) {
   std::string text = py::str(py::type::handle_of(self).attr("__name__"));
@@ -461,6 +472,9 @@ PYBIND11_MODULE(_gradmon, m) {
   m.def("environment_names_launch", &names_launch);
   m.def("entered", &entered);
   m.def("left", &left);
+  m.def("accumulated", &accumulated);
+  m.def("begin_weight_pass", &begin_weight_pass);
+  m.def("end_weight_pass", &end_weight_pass);
   m.def("observation_number", [](const std::string& name, bool gradients) {
     return observation_number(name, GradientMode(gradients));
   });

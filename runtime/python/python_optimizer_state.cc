@@ -97,6 +97,7 @@ ParameterState state_of(const DictView& kept, const DictView& group) {
       moment(kept, "exp_avg", "momentum_buffer", to_come && (adam || group.is_nonzero_number("momentum")));
   state.second_moment = moment(kept, "exp_avg_sq", "square_avg", to_come && (adam || rmsprop));
   if (adam) state.adam = adam_step(kept, group);
+  state.maximize = group.is_nonzero_number("maximize");
   return state;
 }
 

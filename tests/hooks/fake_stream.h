@@ -40,6 +40,10 @@ class FakeStream : public RecordStream {
 
   void note_missing_row(Kind kind) noexcept override { missing.push_back(kind); }
   std::vector<Kind> missing;
+  void note_reason(Kind, std::uint32_t target, std::string_view why) noexcept override {
+    reasons[text(target)] = why;
+  }
+  std::map<std::string, std::string> reasons;  // by target, as "0:fc.output"
   void publish(Document document, std::string text) noexcept override {
     documents[document] = std::move(text);
   }

@@ -9,7 +9,7 @@
 
 namespace gradmon {
 
-constexpr int kMaxLines = 500;
+constexpr int kMaxLines = 800;
 
 // One line for each violation, `FILE: what is wrong`, in the tree's order.
 std::vector<std::string> ceiling_violations(const SourceTree& tree);

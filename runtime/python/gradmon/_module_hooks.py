@@ -11,7 +11,7 @@ from gradmon._attributes import is_training
 from gradmon.compiled.around import AroundCompiled
 from gradmon.compiled.regions import compiled_in_place, unseen
 from gradmon.compiled.tracing import is_compiling
-from gradmon.loops.shape_inference import infers_shapes
+from gradmon.loops.pipelines import infers_shapes
 
 # Torch 2.x: hooks get the keyword arguments of a module, too.
 HAS_KEYWORD_INPUTS = "with_kwargs" in inspect.signature(torch.nn.Module.register_forward_pre_hook).parameters

@@ -2,7 +2,10 @@
 #include "hooks/activations/activation_probe.h"
 
 #include <ATen/ops/arange.h>
+#include <ATen/ops/complex.h>
 #include <ATen/ops/equal.h>
+#include <ATen/ops/full.h>
+#include <ATen/ops/imag.h>
 #include <ATen/ops/ones.h>
 #include <ATen/ops/rand.h>
 #include <torch/nn/modules/embedding.h>
@@ -323,23 +326,42 @@ TEST_CASE("a tapped tensor is read again after a kernel has written to it") {
   CHECK(near(stream.norm(Kind::actv, "0:after.output"), 4));
 }
 
-TEST_CASE("a tensor that several modules see is read once") {
+TEST_CASE("a tensor that several modules see is read once if the plan reuses readings, else each time") {
+  const bool reuses = GENERATE(false, true);
   ObservedModel model;
   FakeStream stream;
   HookFuse fuse;
   const WatchedModel all = watched(model);
-  ActivationProbe probe(activations(), all, stream, fuse);
+  HookSettings settings = activations();
+  settings.reuse_readings = reuses;
+  ActivationProbe probe(settings, all, stream, fuse);
   ForwardTracker tracker(all.modules, 1, {&probe}, fuse);
   probe.begin_step({1});
   tracker.begin_step();
   const at::Tensor y = observe(model)(observed_input());
-  CHECK(probe.readings().read == 5);
-  CHECK(probe.readings().hits == 5);
+  CHECK(probe.readings().read == (reuses ? 5U : 10U));
+  CHECK(probe.readings().hits == (reuses ? 5U : 0U));
   y.sum().backward();
-  CHECK(probe.readings().read == 9);  // The gradients of these tensors, except x, which requires none.
+  // The gradients of these tensors, except x, which requires none.
+  CHECK(probe.readings().read == (reuses ? 9U : 18U));
   tracker.disarm();
   probe.disarm();
   CHECK(!fuse.failure());
+}
+
+TEST_CASE("a conjugate and a negative view are never taken for the memory that they show") {
+  HookFuse fuse;
+  ActivationRows rows(1e-8, GENERATE(ReuseReadings::no, ReuseReadings::yes), fuse);
+  const at::Tensor x = at::complex(at::full({3}, 1.0), at::full({3}, 2.0));
+  rows.begin_step();
+  for (const at::Tensor& one : {x, x.conj(), at::imag(x), at::imag(x.conj())})
+    rows.add({Kind::actv, 0, "row", 0, {}}, one);
+  rows.end_step();
+  std::vector<double> means;
+  for (const ActivationRows::Row& row : rows.take_rows())
+    means.push_back(row.reading.stats.values[static_cast<std::size_t>(Op::mean)]);
+  CHECK(means == std::vector<double>{1.5, -0.5, 2, -2});
+  CHECK(!fuse.tripped());
 }
 
 TEST_CASE("training gives the same bits whether activations are collected or not") {

@@ -13,7 +13,7 @@ ActivationRows::Row row(const std::string& name) { return {Kind::actv, 0, name, 
 
 TEST_CASE("a step has at most that many rows of activations and the next one begins anew") {
   HookFuse fuse;
-  ActivationRows rows(1e-8, fuse, 2);
+  ActivationRows rows(1e-8, ReuseReadings::no, fuse, 2);
   for (int step = 0; step < 2; ++step) {
     rows.begin_step();
     for (const char* name : {"a", "b", "c"}) rows.add(row(name), at::ones({2}));

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "hooks/gradients/gradient_hooks.h"
 
+#include <ATen/ops/full_like.h>
 #include <ATen/ops/ones.h>
 #include <ATen/ops/zeros.h>
+#include <torch/csrc/autograd/autograd.h>
 #include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/function_hook.h>
 #include <torch/csrc/autograd/variable.h>
@@ -354,6 +356,96 @@ TEST_CASE("a gradient that only other ranks contributed to has a reduced row onl
   CHECK(stream.targets(Kind::grad_unreduced).empty());
   CHECK(stream.targets(Kind::grad_reduced) == Names{"0:fc1.bias", "0:fc2.bias"});
   CHECK(stream.norm(Kind::grad_reduced, "0:fc2.bias") == 4);
+}
+
+// As a pipeline does that computes the gradients of weights apart from those of activations.
+void accumulate_by_program(TinyModel& model, double scale) {
+  const at::Tensor weight = model[0];
+  const c10::NoGradGuard no_grad;
+  at::Tensor gradient = at::full_like(weight, scale);
+  weight.grad().defined() ? weight.mutable_grad().add_(gradient) : weight.mutable_grad() = gradient;
+  note_accumulated({weight});
+}
+
+TEST_CASE("a gradient that the program accumulates itself is read when the program says so") {
+  const int micro_batches = GENERATE(1, 2);
+  TinyModel model;
+  FakeStream stream;
+  HookSettings settings = gradients_only();
+  settings.grad_acc_steps = micro_batches;
+  HookSet hooks(settings, {model.parameters, {}}, stream);
+  for (const std::int64_t step : {0, 1}) {
+    hooks.begin_step({step}, HookSet::Collect::yes);
+    for (int i = 0; i < 2; ++i) accumulate_by_program(model, 1.5);
+    model[0].mutable_grad().mul_(0.5);
+    hooks.before_update({});
+    hooks.end_step();
+    model.drop_grad();
+    CHECK(near(stream.norm(Kind::grad_unreduced, "0:fc1.weight"), norm_of(at::full_like(model[0], 3))));
+    CHECK(near(stream.norm(Kind::grad_reduced, "0:fc1.weight"), norm_of(at::full_like(model[0], 1.5))));
+    stream.records.clear();
+  }
+  CHECK(stream.missing.empty());
+  accumulate_by_program(model, 1);  // after the step: nothing reads
+  CHECK(stream.records.empty());
+}
+
+TEST_CASE("a gradient that the program accumulates itself has a reason and no row if it does not say so") {
+  TinyModel model;
+  FakeStream stream;
+  HookSet hooks(gradients_only(), {model.parameters, {}}, stream);
+  hooks.begin_step({0}, HookSet::Collect::yes);
+  const auto gradients = torch::autograd::grad({model.loss()}, {model[0]});
+  model[0].mutable_grad() = gradients[0];
+  hooks.before_update({});
+  hooks.end_step();
+  CHECK(stream.targets(Kind::grad_unreduced).empty());
+  CHECK(stream.targets(Kind::grad_reduced) == Names{"0:fc1.weight"});
+  CHECK(stream.reasons["0:fc1.weight"].find("no hook saw this rank accumulate it") == 0);
+  CHECK(stream.reasons.size() == 1);
+}
+
+TEST_CASE("with rows of micro batches a gradient that the program accumulates itself has a reason") {
+  TinyModel model;
+  FakeStream stream;
+  HookSettings settings = gradients_only();
+  settings.per_micro_batch = true;
+  HookSet hooks(settings, {model.parameters, {}}, stream);
+  hooks.begin_step({0}, HookSet::Collect::yes);
+  accumulate_by_program(model, 1);
+  model.backward();
+  hooks.before_update({});
+  hooks.end_step();
+  CHECK(stream.targets(Kind::grad_unreduced).size() == 4);  // of the second micro batch
+  CHECK(stream.reasons["0:fc1.weight"].find("outside backward()") != std::string::npos);
+  for (const Record& record : stream.records) {
+    if (record.kind == Kind::grad_unreduced) CHECK(record.micro_step == 1);
+  }
+}
+
+TEST_CASE("a parameter that gets its shape within a step has a row, or the reason why it has none") {
+  const bool per_micro_batch = GENERATE(false, true);
+  at::Tensor lazy = at::zeros({0}).requires_grad_();
+  WatchedParameter parameter;
+  parameter.name = "lazy.weight";
+  parameter.tensor = lazy;
+  FakeStream stream;
+  HookSettings settings = gradients_only();
+  settings.per_micro_batch = per_micro_batch;
+  HookSet hooks(settings, {{parameter}, {}}, stream);
+  for (const std::int64_t step : {0, 1}) {
+    stream.records.clear();
+    hooks.begin_step({step}, HookSet::Collect::yes);
+    if (step == 0) lazy.set_data(at::ones({3, 2}));
+    lazy.pow(2).sum().backward();
+    hooks.before_update({});
+    hooks.end_step();
+    const bool has_row = step > 0 || (!per_micro_batch && TORCH_VERSION_MAJOR >= 2);
+    CHECK(stream.targets(Kind::grad_unreduced).size() == (has_row ? 1U : 0U));
+    CHECK(stream.reasons.count("0:lazy.weight") == (step == 0 && !has_row ? 1U : 0U));
+    stream.reasons.clear();
+    lazy.mutable_grad().reset();
+  }
 }
 
 TEST_CASE("a gradient of zeros that backward delivers has its rows") {

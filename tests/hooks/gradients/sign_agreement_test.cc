@@ -62,6 +62,18 @@ TEST_CASE("the share of agreeing signs is what the formula gives") {
   }
 }
 
+TEST_CASE("with a negated momentum the share is that of the negated gradient, on each path") {
+  const at::Tensor g = mixture(1001, 0, at::kFloat);
+  for (const auto type : {at::kFloat, at::kDouble}) {  // in memory, by torch's operators
+    const at::Tensor m = mixture(1001, 4, type);
+    CHECK(sign_agreement(g, m, Sense::negated)->value == expected(-g, m));
+  }
+  const at::Tensor m = mixture(1001, 4, at::kFloat);
+  DeviceBatch batch;
+  batch.add(pending_sign_agreement(g, m, Sense::negated));
+  CHECK(batch.resolve().front().value()[0] == expected(-g, m));
+}
+
 TEST_CASE("the device path gives the same share") {
   for (const std::int64_t count : {1000, (1 << 24) + 7}) {
     const at::Tensor m = mixture(count, 4, at::kFloat);

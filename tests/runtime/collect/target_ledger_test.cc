@@ -127,6 +127,26 @@ TEST_CASE("a target that is expected again keeps the step in which it last fired
   REQUIRE(f.ledger.list().targets[0].last_step == 10);
 }
 
+TEST_CASE("a silent target or module has the reason of the last step") {
+  Fixture f;
+  const std::uint32_t block = f.names.intern("block");
+  f.ledger.expect({{Kind::grad_reduced, f.weight, "no gradient"},
+                   {Kind::actv, block, "not seen", ExpectedTarget::Of::module}},
+                  {});
+  f.ledger.note_reason(Kind::grad_reduced, f.weight, "it is nested");
+  f.ledger.note_reason(Kind::actv, f.names.intern("block.output"), "it is nested");
+  f.ledger.end_step(Step{1}, 1000);
+  CHECK(f.ledger.list().targets[0].why == "it is nested");
+  CHECK(f.ledger.list().targets[1].why == "block.output: it is nested");
+  f.ledger.count_row(Kind::grad_reduced, f.weight);
+  f.ledger.note_reason(Kind::grad_reduced, f.weight, "of one micro batch");
+  f.ledger.end_step(Step{2}, 2000);
+  CHECK(f.ledger.list().targets[0].why.empty());
+  CHECK(f.ledger.list().targets[1].why == "not seen");
+  f.ledger.end_step(Step{3}, 3000);
+  CHECK(f.ledger.list().targets[0].why == "no gradient");
+}
+
 TEST_CASE("another plan begins with an empty ledger") {
   Fixture f;
   f.ledger.count_row(Kind::grad_reduced, f.weight);

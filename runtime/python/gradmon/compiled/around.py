@@ -9,7 +9,7 @@ from gradmon import _gradmon
 from gradmon._attributes import is_training
 from gradmon.compiled.regions import compiled_in_place
 from gradmon.compiled.tracing import is_compiling
-from gradmon.loops.shape_inference import infers_shapes
+from gradmon.loops.pipelines import infers_shapes
 
 
 class AroundCompiled:

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Forward pre-hooks that report when FSDP has gathered a unit's parameters."""
+"""Hooks by which gradients are met that no accumulator of a parameter gets: FSDP's, and those of pipelines that
+split a backward."""
 from typing import Any, Iterable
 
 import torch
@@ -7,6 +8,7 @@ import torch
 from gradmon import _gradmon
 from gradmon._module_hooks import WatchingHook
 from gradmon.compiled.tracing import is_compiling
+from gradmon.loops.pipelines import SplitBackwards
 from gradmon.sharded import fsdp1, fsdp2
 
 
@@ -21,12 +23,14 @@ class _Gathered(WatchingHook):
 
 
 class UnitHooks:
-    """A forward pre-hook at every FSDP unit, attached while a step is collected. FSDP puts its own first."""
+    """Attached while a step is collected: a forward pre-hook at every FSDP unit, which reports that FSDP has
+    gathered its parameters (FSDP puts its own first), and SplitBackwards."""
 
     def __init__(self, core: _gradmon.Core) -> None:
         self._core = core
         self._units: "list[tuple[torch.nn.Module, int]]" = []
         self._handles: "list[Any]" = []
+        self._split_backwards = SplitBackwards()
         self._wanted = False
 
     def watch(self, models: Iterable[torch.nn.Module]) -> None:
@@ -40,6 +44,7 @@ class UnitHooks:
         self.set(wanted)
 
     def set(self, wanted: bool) -> None:
+        self._split_backwards.set(wanted)
         if wanted == self._wanted:
             return
         self._wanted = wanted
