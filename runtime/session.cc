@@ -21,6 +21,7 @@
 #include "runtime/collect/parameter_share.h"
 #include "runtime/collect/plan_settings.h"
 #include "writers/queue/record.h"
+#include "writers/sink_table.h"
 
 namespace gradmon {
 namespace {
@@ -92,6 +93,8 @@ Monitor::Session::Session(std::filesystem::path config, Step start, Environment 
       directory_(std::make_shared<RunDirectory>(environment_.output_dir, Rank{environment_.rank},
                                                 launch.known ? launch.known->id : launch.name_on_host,
                                                 nullptr)),
+      resumed_samples_(std::make_shared<ResumedSamples>(
+          start_, [directory = directory_](Step from) { return find_samples(directory->choose(), from); })),
       configs_(config_.string()),
       gate_(start_),
       static_plan_(environment_.dynamic ? std::nullopt
@@ -241,6 +244,7 @@ void Monitor::Session::prepare_collection(std::int64_t capacity) {
   Collection::Settings settings{capacity,   Rank{environment_.rank},     environment_.world_size,
                                 directory_, environment_.grad_acc_steps, environment_.keep_last_step};
   settings.short_steps = environment_.short_steps;
+  settings.samples = resumed_samples_;
   if (environment_.rank == 0) settings.ranks = [this] { return agent_.status().ranks; };
   settings.stack = stack_;
   settings.pipeline = groups_.pipeline;

@@ -101,7 +101,9 @@ class Monitor::Session {
   }
   int rank() const noexcept { return environment_.rank; }
   void samples(std::int64_t count) noexcept {
-    if (count > 0) samples_ += count;
+    if (count <= 0) return;
+    samples_ += count;
+    if (current_ == start_) resumed_samples_->count_first(count);
   }
   void scalar(std::string_view name, double value) noexcept;
   void expert_load(std::string_view layer, const std::vector<std::int64_t>& tokens) noexcept;
@@ -142,7 +144,8 @@ class Monitor::Session {
   const ParallelGroups groups_;
   const std::filesystem::path config_;
   const Step start_;
-  const std::shared_ptr<RunDirectory> directory_;  // own synchronisation
+  const std::shared_ptr<RunDirectory> directory_;          // own synchronisation
+  const std::shared_ptr<ResumedSamples> resumed_samples_;  // used if an earlier job's output is appended to
 
   mutable PlanConfigs configs_;  // own synchronisation
   std::atomic<bool> forked_{false};

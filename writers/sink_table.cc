@@ -3,10 +3,13 @@
 
 #include <algorithm>
 #include <array>
+#include <system_error>
 
+#include "control/text/output_names.h"
 #include "writers/sinks/csv/csv_sink.h"
 #include "writers/sinks/memory_sink.h"
 #include "writers/sinks/sqlite/sqlite_sink.h"
+#include "writers/sinks/tensorboard/known_events.h"
 #include "writers/sinks/tensorboard/tensorboard_sink.h"
 
 namespace gradmon {
@@ -45,7 +48,48 @@ const Format* find(std::string_view name) {
   return found == kFormats.end() ? nullptr : &*found;
 }
 
+constexpr std::size_t kMostOtherRanks = 4;
+
+tl::expected<SamplesByStep, std::string> find_own_samples(const std::filesystem::path& directory, Step from) {
+  SamplesByStep samples;
+  for (auto found :
+       {CsvSink::find_samples(directory, from.value), SqliteSink::find_samples(directory, from.value),
+        find_samples_in_events(directory / "tensorboard", from.value)}) {
+    if (!found) return found;
+    samples.merge(*found);
+  }
+  return samples;
+}
+
+// Of the same run, the lowest ranks first.
+std::vector<std::filesystem::path> other_ranks_of(const std::filesystem::path& directory) {
+  const auto own = parse_rank_directory(directory.filename().string());
+  std::vector<std::pair<int, std::filesystem::path>> found;
+  std::error_code ignored;
+  for (std::filesystem::directory_iterator entry(directory.parent_path(), ignored), end; own && entry != end;
+       entry.increment(ignored)) {
+    const auto other = parse_rank_directory(entry->path().filename().string());
+    if (other && other->time == own->time && other->id == own->id && other->rank != own->rank)
+      found.emplace_back(other->rank, entry->path());
+  }
+  std::sort(found.begin(), found.end());
+  found.resize(std::min(found.size(), kMostOtherRanks));
+  std::vector<std::filesystem::path> paths;
+  for (auto& [rank, path] : found) paths.push_back(std::move(path));
+  return paths;
+}
+
 }  // namespace
+
+tl::expected<SamplesByStep, std::string> find_samples(const std::filesystem::path& directory, Step from) {
+  auto samples = find_own_samples(directory, from);
+  if (!samples || !samples->empty()) return samples;
+  for (const std::filesystem::path& other : other_ranks_of(directory)) {
+    samples = find_own_samples(other, from);
+    if (samples && !samples->empty()) return samples;
+  }
+  return SamplesByStep{};
+}
 
 std::unique_ptr<Sink> make_sink(std::string_view format, const SinkContext& context) {
   const Format* found = find(format);

@@ -14,6 +14,7 @@
 #include "writers/queue/sink.h"
 #include "writers/sinks/known_rows.h"
 #include "writers/sinks/last_step.h"
+#include "writers/sinks/resumed_samples.h"
 
 namespace gradmon {
 
@@ -29,6 +30,12 @@ struct SinkContext {
   std::shared_ptr<const ScopeTable> scopes = nullptr;  // null if they are not known
   bool implied = false;                                // the config does not name the sink
 };
+
+// The numbers of samples that the files of a rank's run directory have, in any format: of all steps from
+// `from` on, and of one before it. A directory without any: those of another rank of the run, because the
+// number is of all ranks. Changes no row. An error names the file.
+[[nodiscard]] tl::expected<SamplesByStep, std::string> find_samples(const std::filesystem::path& directory,
+                                                                    Step from);
 
 // Null if the format is unknown.
 std::unique_ptr<Sink> make_sink(std::string_view format, const SinkContext& context);

@@ -124,12 +124,16 @@ void Collection::swap(const Commitment& commitment, std::shared_ptr<const Config
   queue_->set_overflow(config_->on_overflow == Config::OnOverflow::drop ? Overflow::drop : Overflow::block);
   keeps_last_step_ = settings_.keep_last_step || writes_format(*config_, Config::Format::api);
   alerts_.raise_under(*config_);
+  std::function<void(std::vector<Record>&)> amend;
+  if (const auto resumed = resumed_samples())
+    amend = [resumed](std::vector<Record>& records) { resumed->amend(records); };
   writer_.begin_revision(layout_of(*config_, commitment.revision), make_sinks(),
-                         alerts_.make(*config_, begin_replicas()));
+                         alerts_.make(*config_, begin_replicas()), std::move(amend));
   if (!config_->scalars.empty()) {
     scalars_ = std::make_unique<TrainingScalars>(
         *config_, commitment.revision,
-        TrainingScalars::Context{settings_.rank, settings_.world_size, names_, *stream_, writer_});
+        TrainingScalars::Context{settings_.rank, settings_.world_size, names_, *stream_, writer_,
+                                 resumed_samples()});
     stream_->set_observer(scalars_.get());
   }
   begin_flight();
@@ -159,7 +163,8 @@ void Collection::begin_flight() {
   if (std::shared_ptr<AlertStage> stage = alerts_.make(*config_)) {
     flight_ = std::make_unique<FlightSteps>(
         *config_, layout,
-        FlightSteps::Context{settings_.rank, settings_.world_size, names_, writer_, alerts_.flight(), stage});
+        FlightSteps::Context{settings_.rank, settings_.world_size, names_, writer_, alerts_.flight(), stage,
+                             resumed_samples()});
     return;
   }
   log_once(kNoRules);
@@ -487,6 +492,8 @@ CollectingReport Collection::report() const {
   report.flight_lost = flight.lost;
   const std::vector<std::string> of_flight = warnings_of(flight);
   report.warnings.insert(report.warnings.end(), of_flight.begin(), of_flight.end());
+  if (settings_.samples && !settings_.samples->problem().empty())
+    report.warnings.push_back(settings_.samples->problem());
   return report;
 }
 

@@ -30,6 +30,7 @@
 #include "runtime/scalars/training_scalars.h"
 #include "writers/queue/writer_thread.h"
 #include "writers/sinks/last_step.h"
+#include "writers/sinks/resumed_samples.h"
 
 namespace gradmon {
 
@@ -49,8 +50,9 @@ class Collection {
     std::vector<int> pipeline = {};  // of ParallelGroups
     std::function<void(const StepAlerts&)> on_alerts = {};  // see AlertStage::Settings; may be null
     std::vector<int> replicas = {};  // ranks that should hold the same values; fewer than 2: unknown
-    ReplicaRowReader::OnStep on_replicas = {};  // called on the writer thread, as on_alerts
-    bool short_steps = false;                   // some steps have fewer micro batches than grad_acc_steps
+    ReplicaRowReader::OnStep on_replicas = {};     // called on the writer thread, as on_alerts
+    bool short_steps = false;                      // some steps have fewer micro batches than grad_acc_steps
+    std::shared_ptr<ResumedSamples> samples = {};  // for a directory of an earlier job; may be null
   };
 
   // The writer thread calls `on_finished` when a revision has collected its last step and all its rows
@@ -144,6 +146,10 @@ class Collection {
   void note_failure(const std::optional<HookFailure>& failure);
   void write_note();
   std::vector<std::unique_ptr<Sink>> make_sinks() const;
+  // Null: the output is a new one.
+  std::shared_ptr<ResumedSamples> resumed_samples() const {
+    return settings_.directory->appends() ? settings_.samples : nullptr;
+  }
 
   // Constant after construction.
   const Settings settings_;

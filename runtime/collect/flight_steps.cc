@@ -28,7 +28,11 @@ HookSettings flight_settings(const HookSettings& plan) {
 // The rows of a step on their way to the alert rules. Rows that do not get there are counted as lost.
 struct FlightSteps::Waiting {
   Waiting(const Context& context, Step of, std::shared_ptr<StepRows::Taken> rows_of_step)
-      : recorder(context.recorder), stage(context.stage), step(of), taken(std::move(rows_of_step)) {}
+      : recorder(context.recorder),
+        stage(context.stage),
+        samples(context.samples),
+        step(of),
+        taken(std::move(rows_of_step)) {}
   ~Waiting() {
     if (!looked_at) recorder->count_lost(taken->rows.size());
   }
@@ -37,7 +41,9 @@ struct FlightSteps::Waiting {
   tl::expected<void, std::string> write() {
     if (!looked_at) {
       looked_at = true;
-      file = stage->on_step(step, taken->completed(), std::chrono::steady_clock::now());
+      std::vector<Record>& rows = taken->completed();
+      if (samples) samples->amend(rows);
+      file = stage->on_step(step, rows, std::chrono::steady_clock::now());
       taken->rows = {};
     }
     return file ? file->write() : tl::expected<void, std::string>{};
@@ -45,6 +51,7 @@ struct FlightSteps::Waiting {
 
   const std::shared_ptr<FlightRecorder> recorder;
   const std::shared_ptr<AlertStage> stage;
+  const std::shared_ptr<ResumedSamples> samples;
   const Step step;
   const std::shared_ptr<StepRows::Taken> taken;
   bool looked_at = false;
@@ -61,7 +68,7 @@ FlightSteps::FlightSteps(const Config& config, const Layout& layout, Context con
   scalars_ = std::make_unique<TrainingScalars>(
       config, layout.revision,
       TrainingScalars::Context{context_.rank, context_.world_size, context_.names, rows_, context_.writer,
-                               TrainingScalars::Steps::between});
+                               context_.samples, TrainingScalars::Steps::between});
 }
 
 FlightSteps::~FlightSteps() = default;

@@ -33,6 +33,7 @@ class FlightSteps {
     WriterThread& writer;  // must outlive this object
     std::shared_ptr<FlightRecorder> recorder;
     std::shared_ptr<AlertStage> stage;  // of the revision, for these rows; the writer thread alone calls it
+    std::shared_ptr<ResumedSamples> samples = nullptr;  // null: the output is a new one
   };
 
   // After WriterThread::begin_revision() of the plan.

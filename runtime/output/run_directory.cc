@@ -96,11 +96,14 @@ JobIdentity RunDirectory::identity(std::chrono::milliseconds at_most) const {
   return {"", sha256_of(launch_id_).substr(0, 8), own_start_};
 }
 
+fs::path RunDirectory::choose(std::chrono::milliseconds at_most) {
+  if (!path().empty()) return path();
+  const auto earlier = earlier_directory();
+  return fix_name_as(earlier ? *earlier : run_directory_of(output_dir_, rank_, identity(at_most)));
+}
+
 fs::path RunDirectory::create(std::chrono::milliseconds at_most) {
-  if (path().empty()) {
-    const auto earlier = earlier_directory();
-    fix_name_as(earlier ? *earlier : run_directory_of(output_dir_, rank_, identity(at_most)));
-  }
+  choose(at_most);
   if (auto made = make_directories(path()); !made) log_error(made.error());
   return path();
 }

@@ -52,8 +52,10 @@ class RunDirectory {
   // Waits up to `at_most` for the job's identity. After that returns one made of the launch id and this
   // process's start time, and logs a warning. Not on the training thread.
   JobIdentity identity(std::chrono::milliseconds at_most = kIdentityWithin) const;
-  // Fixes the name, by identity() unless append_between() was called, and creates the directory (0750). An
-  // error is logged. Not on the training thread: the disk may hang.
+  // Fixes the name, by identity() unless append_between() was called. Not on the training thread: the disk
+  // may hang.
+  std::filesystem::path choose(std::chrono::milliseconds at_most = kIdentityWithin);
+  // choose(), and creates the directory (0750). An error is logged.
   std::filesystem::path create(std::chrono::milliseconds at_most = kIdentityWithin);
   // The process is about to end: limits a wait for the identity to 1.5 s from now.
   void shorten_wait() { wait_shortened_ = true; }

@@ -119,7 +119,9 @@ void TrainingScalars::write_log(const std::vector<ScalarRow>& rows, std::int64_t
   if (logged.empty()) return;
   // Formatted and written by the writer thread.
   context_.writer.write_file([logged = std::move(logged), names = context_.names, rank = context_.rank,
-                              world_size = context_.world_size, step = step_, samples] {
+                              world_size = context_.world_size, resumed = context_.samples, step = step_,
+                              samples]() mutable {
+    if (resumed && samples > 0) samples = resumed->at(step, samples).value_or(0);
     std::vector<NamedScalar> named;
     named.reserve(logged.size());
     for (const ScalarRow& row : logged) named.push_back({names->name(row.name), row.value});

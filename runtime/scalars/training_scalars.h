@@ -13,6 +13,7 @@
 #include "runtime/scalars/norm_hooks.h"
 #include "runtime/scalars/scalar_board.h"
 #include "writers/queue/writer_thread.h"
+#include "writers/sinks/resumed_samples.h"
 
 namespace gradmon {
 
@@ -28,8 +29,9 @@ class TrainingScalars {
     Rank rank;
     int world_size = 1;
     std::shared_ptr<NameTable> names;
-    RecordStream& stream;  // `stream` and `writer` must outlive this object
-    WriterThread& writer;  // writes the log lines
+    RecordStream& stream;                               // `stream` and `writer` must outlive this object
+    WriterThread& writer;                               // writes the log lines
+    std::shared_ptr<ResumedSamples> samples = nullptr;  // null: the output is a new one
     Steps steps = Steps::collected;
   };
 

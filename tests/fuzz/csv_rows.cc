@@ -29,7 +29,7 @@ struct Reading {
         problems);
     gradmon::Row row;
     while (file.next(row)) {
-      promise(row.line > last_line, "the lines of the rows ascend");
+      promise(row.line >= last_line, "the lines of the rows do not descend");
       promise(row.place == (row.step == last_step ? last_place + 1 : 0),
               "the places of the rows of a step are counted");
       promise(row.step >= 0, "a step is not negative");

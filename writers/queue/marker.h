@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <variant>
 #include <vector>
@@ -21,7 +22,8 @@ namespace gradmon {
 struct RevisionBegun {
   Layout layout;
   std::vector<std::unique_ptr<Sink>> sinks;
-  std::unique_ptr<StepObserver> observer;  // may be null
+  std::unique_ptr<StepObserver> observer;           // may be null
+  std::function<void(std::vector<Record>&)> amend;  // may be null
 };
 
 struct StepEnded {

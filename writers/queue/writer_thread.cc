@@ -97,8 +97,9 @@ struct WriterThread::State {
   StepBuffer steps;
   std::uint64_t lost_in_gather = 0;  // the part of steps.lost() that the status contains
   std::vector<RetryingSink> sinks;
-  std::unique_ptr<StepObserver> observer;  // null: the revision has none, or it has failed
-  std::string sink_error;                  // of the current sinks; while there are none, of the previous ones
+  std::unique_ptr<StepObserver> observer;           // null: the revision has none, or it has failed
+  std::function<void(std::vector<Record>&)> amend;  // of the revision; may be null
+  std::string sink_error;  // of the current sinks; while there are none, of the previous ones
   RetryingFiles files;
 };
 
@@ -145,6 +146,7 @@ bool WriterThread::State::handle(Marker& marker) {
 void WriterThread::State::begin(RevisionBegun& begun) {
   for (RetryingSink& sink : sinks) sink.flush();
   sinks.clear();
+  amend = std::move(begun.amend);
   observer = std::move(begun.observer);
   observe([&] { observer->begin_revision(begun.layout); });
   for (auto& sink : begun.sinks) {
@@ -175,7 +177,10 @@ void WriterThread::State::write(StepEnded& ended_step) {
   }
   take(ended_step.histograms);
   std::vector<Record>& records = steps.close(ended_step.revision, ended_step.step);
-  if (ended_step.valid && !is_abandoned()) complete_records(records, ended_step.late.get());
+  if (ended_step.valid && !is_abandoned()) {
+    complete_records(records, ended_step.late.get());
+    if (amend) amend(records);
+  }
   std::optional<FileToWrite> file;
   RetryingSink::Outcome sum{0, records.size() + ended_step.histograms.size()};
   if (ended_step.valid) {
@@ -387,9 +392,11 @@ WriterThread::WriterThread(std::shared_ptr<RecordQueue> queue, OnFinished on_fin
 WriterThread::~WriterThread() { stop(std::chrono::seconds(2)); }
 
 void WriterThread::begin_revision(Layout layout, std::vector<std::unique_ptr<Sink>> sinks,
-                                  std::unique_ptr<StepObserver> observer) noexcept {
+                                  std::unique_ptr<StepObserver> observer,
+                                  std::function<void(std::vector<Record>&)> amend) noexcept {
   try {
-    state_->queue->post(Marker{RevisionBegun{std::move(layout), std::move(sinks), std::move(observer)}});
+    state_->queue->post(
+        Marker{RevisionBegun{std::move(layout), std::move(sinks), std::move(observer), std::move(amend)}});
   } catch (const std::exception& e) {
     log_error(std::string("a revision's records will be lost: ") + e.what());
   }

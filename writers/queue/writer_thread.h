@@ -49,9 +49,11 @@ class WriterThread {
   WriterThread& operator=(const WriterThread&) = delete;
 
   // Training thread, before the first record of the revision. The sinks of the previous revision are
-  // flushed and closed once their last step is written. `observer` may be null.
+  // flushed and closed once their last step is written. `observer` may be null. `amend`, if not null, may
+  // change the records of a step before observer and sinks see them; it must not throw.
   void begin_revision(Layout layout, std::vector<std::unique_ptr<Sink>> sinks,
-                      std::unique_ptr<StepObserver> observer = nullptr) noexcept;
+                      std::unique_ptr<StepObserver> observer = nullptr,
+                      std::function<void(std::vector<Record>&)> amend = nullptr) noexcept;
 
   // Any thread. Calls `write` on the writer thread after everything posted before is written. A
   // failure is logged, shown in the status, and retried after a pause. At most 1,000 may wait; further

@@ -133,7 +133,7 @@ class Monitor {
   void scalar(std::string_view name, double value) noexcept;
   // Adds to the number of samples that all ranks together have processed. Every rank reports the
   // size of the whole job's batch (or micro batch). Before the first step: the samples of an
-  // earlier run. Counted in every step, collected or not.
+  // earlier run; not needed with the config key `append_output`. Counted in every step, collected or not.
   void samples(std::int64_t count) noexcept;
   // Adds the tokens that each expert of a mixture-of-experts layer got in this step.
   // "expert_load" is each expert's share of them, 0 to 1.

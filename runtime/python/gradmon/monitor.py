@@ -288,6 +288,7 @@ class Monitor(Tapping):
 
         Notes
         -----
+        With the config key ``append_output`` the column goes on from the earlier job's number by itself.
         Raises nothing: a count that is not an integer is logged once.
         """
         if self._steps is None or in_whole_graph():

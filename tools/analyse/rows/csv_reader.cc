@@ -35,8 +35,13 @@ bool CsvReader::fill() {
     ended_ = got == 0;
     filled_ += got;
   }
-  const bool at_start = next_line_ == 1 && before == 0;
-  if (at_start && std::string_view(buffer_.data(), filled_).substr(0, 3) == kByteOrderMark) begin_ = 3;
+  if (next_line_ == 1 && before == 0) {
+    const std::string_view text(buffer_.data(), filled_);
+    if (text.substr(0, 3) == kByteOrderMark) begin_ = 3;
+    const std::size_t line_end = text.find('\n');
+    saved_again_ = begin_ > 0 || (line_end - 1 < filled_ && text[line_end - 1] == '\r');
+  }
+  if (ended_ && saved_again_ && filled_ > begin_ && buffer_[filled_ - 1] != '\n') buffer_[filled_++] = '\n';
   return filled_ > before;
 }
 

@@ -32,7 +32,8 @@ class CsvReader {
 
   explicit CsvReader(Read read);
 
-  // The cells are valid until the next call. A byte order mark is left out, and a "\r" before a line end.
+  // The cells are valid until the next call. A byte order mark is left out, and a "\r" before a line end. A
+  // text with either in its first line was saved by a spreadsheet: its last row needs no line end.
   Found next(std::vector<std::string_view>& cells);
 
   // Of the row that the last call found. The first line is 1.
@@ -51,9 +52,10 @@ class CsvReader {
 
   const Read read_;
   std::vector<char> buffer_;
-  std::size_t begin_ = 0;   // of the row to scan
-  std::size_t filled_ = 0;  // bytes in buffer_
-  bool ended_ = false;      // read_ has returned 0
+  std::size_t begin_ = 0;     // of the row to scan
+  std::size_t filled_ = 0;    // bytes in buffer_
+  bool ended_ = false;        // read_ has returned 0
+  bool saved_again_ = false;  // by a spreadsheet
   std::uint64_t line_ = 1;
   std::uint64_t next_line_ = 1;
   std::uint64_t lines_in_row_ = 1;    // of the row being scanned

@@ -5,6 +5,8 @@
 #include <charconv>
 #include <limits>
 #include <system_error>
+#include <tuple>
+#include <utility>
 
 namespace gradmon {
 namespace {
@@ -35,44 +37,60 @@ bool read_number(std::string_view text, double& value) {
   return true;
 }
 
-tl::expected<RowColumns, std::string> RowColumns::of_header(const std::vector<std::string_view>& titles) {
-  constexpr std::array<std::pair<std::string_view, Role>, 6> kRoles = {{{"vpp_stage", Role::vpp_stage},
+RowColumns::Column RowColumns::column_of(std::string_view title) {
+  constexpr std::array<std::pair<std::string_view, Role>, 8> kRoles = {{{"vpp_stage", Role::vpp_stage},
                                                                         {"name", Role::name},
+                                                                        {"param_name", Role::name},
+                                                                        {"module_name", Role::name},
                                                                         {"step", Role::step},
                                                                         {"micro_step", Role::micro_step},
                                                                         {"shape", Role::shape},
                                                                         {"dtype", Role::dtype}}};
+  constexpr std::array<std::pair<std::string_view, std::string_view>, 4> kParts = {
+      {{"input.", "input"}, {"output.", "output"}, {"input_grad.", "input"}, {"output_grad.", "output"}}};
+  Column column;
+  column.title = title.substr(0, kShownBytes);
+  for (const auto& [name, role] : kRoles) {
+    if (title == name) column.role = role;
+  }
+  for (const auto& [prefix, part] : kParts) {
+    if (title.substr(0, prefix.size()) != prefix) continue;
+    column.part = part;
+    title.remove_prefix(prefix.size());
+    break;
+  }
+  column.field = field_named(title);
+  if (column.field < kFields) column.role = Role::number;
+  return column;
+}
+
+tl::expected<RowColumns, std::string> RowColumns::of_header(const std::vector<std::string_view>& titles) {
   RowColumns made;
   for (const std::string_view title : titles) {
-    if (std::count(titles.begin(), titles.end(), title) > 1)
+    Column column = column_of(title);
+    const auto means_the_same = [&](const Column& other) {
+      return column.role != Role::unused && std::tie(column.role, column.field, column.part) ==
+                                                std::tie(other.role, other.field, other.part);
+    };
+    if (std::count(titles.begin(), titles.end(), title) > 1 ||
+        std::any_of(made.columns_.begin(), made.columns_.end(), means_the_same))
       return tl::unexpected("the title " + shown(title) + " is there twice");
-    Column column;
-    column.title = title.substr(0, kShownBytes);
-    const auto role =
-        std::find_if(kRoles.begin(), kRoles.end(), [&](const auto& one) { return one.first == title; });
-    const Field field = field_named(title);
-    if (role != kRoles.end()) {
-      column.role = role->second;
-    } else if (field < kFields) {
-      column.role = Role::number;
-      column.field = field;
-    }
+    const bool is_new = std::find(made.parts_.begin(), made.parts_.end(), column.part) == made.parts_.end();
+    if (column.role == Role::number && is_new) made.parts_.push_back(column.part);
     made.columns_.push_back(std::move(column));
   }
-  const auto has = [&](std::string_view title) {
-    return std::find(titles.begin(), titles.end(), title) != titles.end();
-  };
-  if (!has("name") || !has("step"))
+  if (!is_header(titles))
     return tl::unexpected("found " + shown(titles.empty() ? "" : titles.front()) +
                           " at the beginning; expected a header with the titles \"name\" and \"step\"");
   return made;
 }
 
 bool RowColumns::is_header(const std::vector<std::string_view>& cells) {
-  const auto has = [&](std::string_view title) {
-    return std::find(cells.begin(), cells.end(), title) != cells.end();
+  const auto has = [&](Role role) {
+    return std::any_of(cells.begin(), cells.end(),
+                       [role](std::string_view cell) { return column_of(cell).role == role; });
   };
-  return has("name") && has("step");
+  return has(Role::name) && has(Role::step);
 }
 
 // False: the cell is not what its column holds.
@@ -103,7 +121,8 @@ bool RowColumns::read_cell(const Column& column, std::string_view cell, Row& row
   return false;
 }
 
-tl::expected<void, std::string> RowColumns::read(const std::vector<std::string_view>& cells, Row& row) const {
+tl::expected<void, std::string> RowColumns::read(const std::vector<std::string_view>& cells, Row& row,
+                                                 std::size_t index, std::string& name) const {
   if (cells.size() != columns_.size())
     return tl::unexpected("found " + std::to_string(cells.size()) + " cells; expected " +
                           std::to_string(columns_.size()) + " as in the header");
@@ -111,13 +130,16 @@ tl::expected<void, std::string> RowColumns::read(const std::vector<std::string_v
   row.vpp_stage = 0;
   row.mask = 0;
   row.shape = row.dtype = {};
+  const std::string_view part = parts_.empty() ? std::string_view() : parts_[index];
   for (std::size_t i = 0; i < cells.size(); ++i) {
+    if (columns_[i].role == Role::number && columns_[i].part != part) continue;
     if (read_cell(columns_[i], cells[i], row)) continue;
     const char* const expected = columns_[i].role == Role::number ? "a number" : "a whole number";
     return tl::unexpected("found " + shown(cells[i]) + " in the column " + columns_[i].title + "; expected " +
                           expected);
   }
   if (row.shape == "nan") row.mask = 0;
+  if (!part.empty()) row.name = name.assign(row.name).append(".").append(part);
   return {};
 }
 

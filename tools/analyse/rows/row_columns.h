@@ -11,31 +11,42 @@
 
 namespace gradmon {
 
-// What the columns of one header mean, and the rows read by them. A value; pure.
+// What the columns of one header mean, and the rows read by them. A value; pure. Older releases of msprobe
+// wrote "param_name" or "module_name" in place of "name", and "input.norm" and "output.norm" (of gradients
+// "input_grad.norm") in one row of a module: such a row is read as two, of "{module}.input" and
+// "{module}.output".
 class RowColumns {
  public:
-  // An error if the titles are no header of gradmon or msprobe: "name" and "step" are missing, or a title is
-  // there twice. Titles that are unknown are left out.
+  // An error if the titles are no header of gradmon or msprobe: "name" or "step" is missing, or two titles
+  // mean the same. Unknown titles are skipped.
   static tl::expected<RowColumns, std::string> of_header(const std::vector<std::string_view>& titles);
 
   // Whether the cells are a header, not a row: for files that were joined.
   static bool is_header(const std::vector<std::string_view>& cells);
 
-  // Fills all but `line` and `place`. The error says what was found and expected. A row of msprobe without a
+  // The number of rows that the cells of one line are.
+  std::size_t rows_of_line() const { return parts_.empty() ? 1 : parts_.size(); }
+
+  // Fills all but `line` and `place`. `index`: of the row, below rows_of_line(). `name` holds the row's name
+  // if it is not the text of a cell. The error says what was found and expected. A row of msprobe without a
   // tensor, whose shape is "nan", has no values.
-  tl::expected<void, std::string> read(const std::vector<std::string_view>& cells, Row& row) const;
+  tl::expected<void, std::string> read(const std::vector<std::string_view>& cells, Row& row,
+                                       std::size_t index, std::string& name) const;
 
  private:
   enum class Role : std::uint8_t { vpp_stage, name, step, micro_step, shape, dtype, number, unused };
   struct Column {
     Role role = Role::unused;
-    Field field = 0;  // of a number
+    Field field = 0;          // of a number
+    std::string_view part{};  // of a number: the part of the module that it is of; "": the row is of one
     std::string title;
   };
 
+  static Column column_of(std::string_view title);
   static bool read_cell(const Column& column, std::string_view cell, Row& row);
 
   std::vector<Column> columns_;
+  std::vector<std::string_view> parts_;  // that the columns name: "input", "output"
 };
 
 // A number as Python, pandas or C++ prints it, "nan", "inf", "True" and "False". False: it is none.

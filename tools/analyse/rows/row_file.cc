@@ -55,22 +55,31 @@ void RowFile::take_header() {
   }
 }
 
-bool RowFile::next(Row& row) {
-  while (columns_) {
+// Reads the next line into cells_. False at the end.
+bool RowFile::next_line() {
+  for (;;) {
     const CsvReader::Found found = reader_.next(cells_);
     if (found == CsvReader::Found::end || found == CsvReader::Found::torn) return false;
     if (found == CsvReader::Found::malformed) {
       problems_.add(path_, reader_.line(), reader_.problem() + "; the row is left out");
-      continue;
+    } else if (cells_.size() > 1 || !cells_.front().empty()) {  // not an empty line
+      return true;
     }
-    if (cells_.size() == 1 && cells_.front().empty()) continue;  // an empty line
-    const auto read = columns_->read(cells_, row);
+  }
+}
+
+bool RowFile::next(Row& row) {
+  while (columns_) {
+    if (row_of_line_ == 0 && !next_line()) return false;
+    const auto read = columns_->read(cells_, row, row_of_line_, name_);
+    row_of_line_ = (row_of_line_ + 1) % columns_->rows_of_line();
     if (read) {
       row.line = reader_.line();
       if (std::exchange(step_, row.step) != row.step) place_ = 0;
       row.place = place_++;
       return true;
     }
+    row_of_line_ = 0;
     if (RowColumns::is_header(cells_)) {
       if (auto columns = RowColumns::of_header(cells_)) columns_ = std::move(*columns);
     } else {

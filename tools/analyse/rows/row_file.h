@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <memory>
 #include <optional>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -31,6 +32,7 @@ class RowFile {
 
  private:
   void take_header();
+  bool next_line();
 
   const std::filesystem::path path_;
   Problems& problems_;
@@ -38,6 +40,8 @@ class RowFile {
   CsvReader reader_;
   std::vector<std::string_view> cells_;
   std::optional<RowColumns> columns_;  // nullopt: there was no header so far
+  std::size_t row_of_line_ = 0;        // the next one of cells_; 0: of the next line
+  std::string name_;                   // of the last row, if it is not a cell's text
   std::int64_t step_ = -1;             // of the last row
   std::uint64_t place_ = 0;            // of the next row of step_
 };

@@ -61,15 +61,17 @@ Extent scan(int fd, std::string_view header) {
   }
 }
 
-}  // namespace
-
-tl::expected<KnownRows, std::string> CsvFile::find_rows(const fs::path& path) {
-  Descriptor file(::open(path.c_str(), O_RDWR | O_CLOEXEC | O_NONBLOCK));
-  if (file.get() < 0 && errno == ENOENT) return KnownRows{};
+// What to do with a part of a row at the end of a file.
+enum class PartOfARow : bool { leave, cut };
+// Finds nothing if there is no file.
+tl::expected<CsvRowScanner, std::string> scan_rows(const fs::path& path, PartOfARow part) {
+  const int access = part == PartOfARow::cut ? O_RDWR : O_RDONLY;
+  Descriptor file(::open(path.c_str(), access | O_CLOEXEC | O_NONBLOCK));
+  CsvRowScanner scanner;
+  if (file.get() < 0 && errno == ENOENT) return scanner;
   struct stat seen {};
   if (file.get() < 0 || ::fstat(file.get(), &seen) != 0) return failure("open", path, errno);
   if (!S_ISREG(seen.st_mode)) return tl::unexpected(path.string() + " is not a regular file");
-  CsvRowScanner scanner;
   std::vector<char> block(std::size_t{1} << 18U);
   for (off_t at = 0;;) {
     const ssize_t n = ::pread(file.get(), block.data(), block.size(), at);
@@ -80,8 +82,23 @@ tl::expected<KnownRows, std::string> CsvFile::find_rows(const fs::path& path) {
     at += n;
   }
   const auto whole = static_cast<off_t>(scanner.whole_bytes());
-  if (whole != seen.st_size && ::ftruncate(file.get(), whole) != 0) return failure("repair", path, errno);
-  return scanner.rows();
+  const bool cut = part == PartOfARow::cut && whole != seen.st_size;
+  if (cut && ::ftruncate(file.get(), whole) != 0) return failure("repair", path, errno);
+  return scanner;
+}
+
+}  // namespace
+
+tl::expected<KnownRows, std::string> CsvFile::find_rows(const fs::path& path) {
+  auto scanner = scan_rows(path, PartOfARow::cut);
+  if (!scanner) return tl::unexpected(std::move(scanner.error()));
+  return scanner->rows();
+}
+
+tl::expected<SamplesByStep, std::string> CsvFile::find_samples(const fs::path& path) {
+  auto scanner = scan_rows(path, PartOfARow::leave);
+  if (!scanner) return tl::unexpected(std::move(scanner.error()));
+  return scanner->samples();
 }
 
 tl::expected<CsvFile::Outcome, std::string> CsvFile::append(const fs::path& path, std::string_view header,

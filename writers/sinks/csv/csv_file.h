@@ -11,6 +11,7 @@
 #include <tl/expected.hpp>
 
 #include "writers/sinks/known_rows.h"
+#include "writers/sinks/resumed_samples.h"
 
 namespace gradmon {
 
@@ -24,6 +25,10 @@ class CsvFile {
   // Finds the rows of an earlier process in `path`; none if there is no file. Cuts off a partial row at its
   // end. An error names the file.
   [[nodiscard]] static tl::expected<KnownRows, std::string> find_rows(const std::filesystem::path& path);
+
+  // The numbers of samples in its rows, of which it changes none. Empty if there is no file.
+  [[nodiscard]] static tl::expected<SamplesByStep, std::string> find_samples(
+      const std::filesystem::path& path);
 
   // Appends `rows` (whole lines) to `path`. A file that is missing, or has only a part of a first line, is
   // made new (0640, under the umask; its directory 0750): it appears by rename, with `header` (one whole

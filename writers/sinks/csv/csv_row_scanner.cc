@@ -14,7 +14,7 @@ void CsvRowScanner::take(std::string_view bytes) {
       end_line();
     } else if (!quoted_ && c == ',') {
       end_cell();
-    } else if (in_header_ || column_ < key_columns_) {
+    } else if (in_header_ || column_ < key_columns_ || column_ == samples_column_) {
       cell_ += c;
     }
   }
@@ -23,11 +23,14 @@ void CsvRowScanner::take(std::string_view bytes) {
 void CsvRowScanner::end_cell() {
   if (in_header_) {
     if (cell_ == "step") step_column_ = column_;
+    if (cell_ == "samples") samples_column_ = column_;
     if (cell_ == "step" || cell_ == "micro_step") key_columns_ = column_ + 1;
   } else if (column_ < key_columns_) {
     if (column_ > 0) key_ += ',';
     key_ += cell_;
     if (column_ == step_column_) std::from_chars(cell_.data(), cell_.data() + cell_.size(), step_);
+  } else if (column_ == samples_column_) {
+    std::from_chars(cell_.data(), cell_.data() + cell_.size(), counted_);
   }
   cell_.clear();
   ++column_;
@@ -35,10 +38,14 @@ void CsvRowScanner::end_cell() {
 
 void CsvRowScanner::end_line() {
   end_cell();
-  if (!in_header_ && step_ >= 0) rows_.add(step_, std::move(key_));
+  if (!in_header_ && step_ >= 0) {
+    rows_.add(step_, std::move(key_));
+    if (counted_ > 0) samples_[step_] = counted_;
+  }
   in_header_ = false;
   column_ = 0;
   step_ = -1;
+  counted_ = 0;
   key_.clear();
   whole_bytes_ = bytes_;
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Finds the rows that a CSV file of this format has (FORMAT.md). Pure.
+// Finds the rows that a CSV file of this format has (FORMAT.md), and their numbers of samples. Pure.
 #pragma once
 
 #include <cstddef>
@@ -8,6 +8,7 @@
 #include <string_view>
 
 #include "writers/sinks/known_rows.h"
+#include "writers/sinks/resumed_samples.h"
 
 namespace gradmon {
 
@@ -20,6 +21,8 @@ class CsvRowScanner {
   // The rows so far. The key of a row is its text up to the step and micro step. A part of a row after the
   // last line end is not among them. Empty for a file without a column `step`.
   const KnownRows& rows() const { return rows_; }
+  // From the column `samples`; steps without a number are not in it.
+  const SamplesByStep& samples() const { return samples_; }
   // Bytes up to and with the last line end outside quotes.
   std::uint64_t whole_bytes() const { return whole_bytes_; }
 
@@ -30,17 +33,20 @@ class CsvRowScanner {
   void end_line();
 
   KnownRows rows_;
+  SamplesByStep samples_;
   std::uint64_t bytes_ = 0;
   std::uint64_t whole_bytes_ = 0;
   bool quoted_ = false;
   bool in_header_ = true;
   std::size_t step_column_ = kNone;
+  std::size_t samples_column_ = kNone;
   std::size_t key_columns_ = 0;  // those up to step or micro_step
   // Of the current line.
   std::size_t column_ = 0;
   std::string cell_;  // only where it is needed
   std::string key_;
   std::int64_t step_ = -1;
+  std::int64_t counted_ = 0;  // samples; 0: none
 };
 
 }  // namespace gradmon

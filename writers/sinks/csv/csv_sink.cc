@@ -32,6 +32,7 @@ std::size_t key_columns(const std::vector<RowColumn>& columns) {
   return count;
 }
 
+constexpr std::size_t kMostFilesForSamples = 1000;
 constexpr std::uint64_t kMostBeside = 100;  // numbers tried for a file with other columns
 
 }  // namespace
@@ -118,19 +119,45 @@ tl::expected<void, std::string> CsvSink::find_known_rows(Output& output, Kind ki
 
 tl::expected<void, std::string> CsvSink::list_earlier_files() {
   if (earlier_files_) return {};
+  auto files = files_in(directory_);
+  if (!files) return tl::unexpected(std::move(files.error()));
+  earlier_files_ = std::move(*files);
+  return {};
+}
+
+tl::expected<std::optional<CsvSink::EarlierFiles>, std::string> CsvSink::files_in(
+    const std::filesystem::path& directory) {
   EarlierFiles files;
   std::error_code error;
-  for (std::filesystem::directory_iterator entry(directory_, error), end; !error && entry != end;
+  for (std::filesystem::directory_iterator entry(directory, error), end; !error && entry != end;
        entry.increment(error)) {
     const auto file = parse_kind_file(entry->path().filename().string());
     if (file)
       files[static_cast<std::size_t>(file->kind)].push_back(
           {file->first_step, file->last_step, entry->path()});
   }
-  if (error == std::errc::no_such_file_or_directory) return {};
-  if (error) return tl::unexpected("cannot read " + directory_.string() + ": " + error.message());
-  earlier_files_ = std::move(files);
-  return {};
+  if (error == std::errc::no_such_file_or_directory) return std::nullopt;
+  if (error) return tl::unexpected("cannot read " + directory.string() + ": " + error.message());
+  return files;
+}
+
+tl::expected<SamplesByStep, std::string> CsvSink::find_samples(const std::filesystem::path& directory,
+                                                               std::int64_t from) {
+  SamplesByStep samples;
+  auto listed = files_in(directory);
+  if (!listed) return tl::unexpected(std::move(listed.error()));
+  if (!*listed) return samples;
+  std::vector<EarlierFile>& files = (**listed)[static_cast<std::size_t>(Kind::scalar)];
+  std::sort(files.begin(), files.end(),
+            [](const EarlierFile& a, const EarlierFile& b) { return a.last_step > b.last_step; });
+  for (std::size_t i = 0; i < std::min(files.size(), kMostFilesForSamples); ++i) {
+    if (!samples.empty() && files[i].last_step < samples.begin()->first && samples.begin()->first < from)
+      break;
+    auto found = CsvFile::find_samples(files[i].path);
+    if (!found) return tl::unexpected(std::move(found.error()));
+    samples.merge(*found);
+  }
+  return samples;
 }
 
 // Revisions are counted within a job, so an earlier job may have a file of the same name. Then the next

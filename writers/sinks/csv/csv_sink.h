@@ -29,6 +29,11 @@ class CsvSink : public Sink {
   CsvSink(std::function<std::filesystem::path()> directory, std::shared_ptr<const NameTable> names,
           Resume resume = Resume::no);
 
+  // The numbers of samples in the files of a directory: of all steps from `from` on, and of one before it, if
+  // there is one in the newest 1,000 files. Changes no file. An error names the file.
+  [[nodiscard]] static tl::expected<SamplesByStep, std::string> find_samples(
+      const std::filesystem::path& directory, std::int64_t from);
+
   const char* name() const override { return "csv"; }
   void report_parts(OnPart on_part) override { on_part_ = std::move(on_part); }
   [[nodiscard]] tl::expected<void, SinkError> begin_revision(const Layout& layout) override;
@@ -55,6 +60,9 @@ class CsvSink : public Sink {
     std::filesystem::path path;
   };
   using EarlierFiles = std::array<std::vector<EarlierFile>, kKinds>;  // by Kind
+  // Nothing if there is no directory.
+  static tl::expected<std::optional<EarlierFiles>, std::string> files_in(
+      const std::filesystem::path& directory);
 
   // A name or a shape as a cell.
   struct Text {

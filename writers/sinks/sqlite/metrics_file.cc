@@ -97,7 +97,7 @@ tl::expected<void, std::string> MetricsFile::open_existing() {
   if (!opened) return failure("open", opened.error().text);
   database_ = std::move(*opened);
   const auto prepared = [this]() -> SqliteResult<void> {
-    if (auto set = avoid_mapped_index(); !set) return set;
+    if (auto set = avoid_mapped_index(database_); !set) return set;
     auto ours = is_ours();
     if (!ours) return tl::unexpected(ours.error());
     if (!*ours)
@@ -131,9 +131,9 @@ tl::expected<void, std::string> MetricsFile::create_file() const {
 
 // Without the VFS a file with a write-ahead log is opened exclusively, until its journal is another: then the
 // index is private memory.
-SqliteResult<void> MetricsFile::avoid_mapped_index() {
+SqliteResult<void> MetricsFile::avoid_mapped_index(SqliteDatabase& database) {
   if (unmapped_vfs() != nullptr) return {};
-  return database_.run("PRAGMA locking_mode = EXCLUSIVE");
+  return database.run("PRAGMA locking_mode = EXCLUSIVE");
 }
 
 // Whether the database has this schema or is empty. Gives an empty one its schema.

@@ -25,6 +25,8 @@ class MetricsFile {
     std::function<JournalMode(const std::filesystem::path& directory)> journal = journal_in;
     std::chrono::milliseconds busy_timeout{250};
   };
+  // Before the first statement on a database with a write-ahead log.
+  [[nodiscard]] static SqliteResult<void> avoid_mapped_index(SqliteDatabase& database);
   // How many files may lie beside the database because they were moved aside.
   static constexpr int kMostAside = 8;
 
@@ -63,7 +65,6 @@ class MetricsFile {
  private:
   tl::expected<void, std::string> open_existing();
   tl::expected<void, std::string> create_file() const;
-  SqliteResult<void> avoid_mapped_index();
   SqliteResult<void> configure();
   SqliteResult<bool> is_ours();
   SqliteResult<void> create_schema();

@@ -1,9 +1,68 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "writers/sinks/sqlite/sqlite_sink.h"
 
+#include <algorithm>
 #include <string>
+#include <system_error>
+
+#include "writers/sinks/sqlite/metric_catalog.h"
 
 namespace gradmon {
+namespace {
+
+SqliteResult<void> add_samples(SqliteDatabase& database, const std::string& partition,
+                               SamplesByStep& samples) {
+  auto rows =
+      database.prepare("SELECT step, max(samples) FROM " + partition + " WHERE samples > 0 GROUP BY step");
+  if (!rows) return tl::unexpected(rows.error());
+  for (;;) {
+    const auto row = rows->step();
+    if (!row) return tl::unexpected(row.error());
+    if (!*row) return {};
+    samples[rows->integer(0)] = static_cast<std::int64_t>(rows->value(1).real);
+  }
+}
+
+// Empty if the database is none of this schema: the sink moves it aside.
+SqliteResult<SamplesByStep> samples_in(const std::filesystem::path& path, std::int64_t from) {
+  SamplesByStep samples;
+  auto opened = SqliteDatabase::open(path, SqliteDatabase::Access::read_write);
+  if (!opened) return tl::unexpected(opened.error());
+  SqliteDatabase& database = *opened;
+  database.set_busy_timeout(MetricsFile::Options{}.busy_timeout);
+  if (auto set = MetricsFile::avoid_mapped_index(database); !set) return tl::unexpected(set.error());
+  if (auto set = database.run("PRAGMA mmap_size = 0; PRAGMA query_only = ON"); !set)
+    return tl::unexpected(set.error());
+  const auto application = database.integer("PRAGMA application_id");
+  if (!application) return tl::unexpected(application.error());
+  if (*application != kMetricsApplicationId) return samples;
+  const auto metrics = read_metrics(database);
+  if (!metrics) return tl::unexpected(metrics.error());
+  for (const StoredMetric& metric : *metrics) {
+    const auto& stats = metric.stats;
+    if (metric.id != metric_id_of(Kind::scalar) ||
+        std::find(stats.begin(), stats.end(), "samples") == stats.end())
+      continue;
+    for (auto name = metric.partitions.rbegin(); name != metric.partitions.rend(); ++name) {
+      if (auto added = add_samples(database, *name, samples); !added) return tl::unexpected(added.error());
+      if (!samples.empty() && samples.begin()->first < from) break;
+    }
+  }
+  return samples;
+}
+
+}  // namespace
+
+tl::expected<SamplesByStep, std::string> SqliteSink::find_samples(const std::filesystem::path& directory,
+                                                                  std::int64_t from) {
+  const std::filesystem::path path = directory / kMetricsFileName;
+  std::error_code ignored;
+  if (!std::filesystem::is_regular_file(path, ignored)) return SamplesByStep{};
+  auto found = samples_in(path, from);
+  if (found) return std::move(*found);
+  if (found.error().cause == SqliteError::Cause::damaged) return SamplesByStep{};
+  return tl::unexpected(path.string() + ": " + found.error().text);
+}
 
 SqliteSink::SqliteSink(MetricsFile::Options file, std::shared_ptr<const NameTable> names, Rank rank,
                        Resume resume, std::shared_ptr<const ScopeTable> scopes)

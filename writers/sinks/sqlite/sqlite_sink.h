@@ -13,6 +13,7 @@
 #include "writers/queue/scope_table.h"
 #include "writers/queue/sink.h"
 #include "writers/sinks/known_rows.h"
+#include "writers/sinks/resumed_samples.h"
 #include "writers/sinks/sqlite/metrics_file.h"
 #include "writers/sinks/sqlite/step_writer.h"
 
@@ -25,6 +26,11 @@ class SqliteSink : public Sink {
   // they are not known.
   SqliteSink(MetricsFile::Options file, std::shared_ptr<const NameTable> names, Rank rank,
              Resume resume = Resume::no, std::shared_ptr<const ScopeTable> scopes = nullptr);
+
+  // The numbers of samples in the database of a directory: of all steps from `from` on, and of one before it.
+  // Changes no row. An error names the file.
+  [[nodiscard]] static tl::expected<SamplesByStep, std::string> find_samples(
+      const std::filesystem::path& directory, std::int64_t from);
 
   const char* name() const override { return "sqlite"; }
   void report_parts(OnPart on_part) override { on_part_ = std::move(on_part); }

@@ -26,6 +26,8 @@ namespace fs = std::filesystem;
 // size.
 constexpr std::uint64_t kMostBytesOfAFile = 2 * EventFiles::kBytesOfAFile;
 
+constexpr std::size_t kMostFilesForSamples = 16;
+
 bool ends_with(std::string_view text, std::string_view end) {
   return text.size() >= end.size() && text.substr(text.size() - end.size()) == end;
 }
@@ -91,7 +93,11 @@ KnownEvents find_events(std::string_view bytes) {
     if (!event) continue;
     std::string tag = tag_of(*event);
     if (tag.empty()) continue;
-    if (!ends_with(tag, kOverSamples)) step = event->step();
+    if (!ends_with(tag, kOverSamples)) {
+      step = event->step();
+    } else if (step >= 0 && event->step() > 0) {
+      events.samples[step] = event->step();
+    }
     events.greatest_step = std::max(events.greatest_step, step);
     events.rows.add(step, std::move(tag));
   }
@@ -113,6 +119,20 @@ tl::expected<std::vector<KnownRows>, std::string> find_events_in(const fs::path&
     if (earlier) break;
   }
   return all;
+}
+
+tl::expected<SamplesByStep, std::string> find_samples_in_events(const fs::path& directory,
+                                                                std::int64_t from) {
+  SamplesByStep samples;
+  auto files = event_files_of(directory);
+  if (!files) return tl::unexpected(std::move(files.error()));
+  for (std::size_t i = 0; i < std::min(files->size(), kMostFilesForSamples); ++i) {
+    auto read = read_events((*files)[files->size() - 1 - i], Tail::leave);
+    if (!read) return tl::unexpected(std::move(read.error()));
+    if (*read) samples.merge((*read)->samples);
+    if (!samples.empty() && samples.begin()->first < from) break;
+  }
+  return samples;
 }
 
 }  // namespace gradmon

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "writers/sinks/known_rows.h"
+#include "writers/sinks/resumed_samples.h"
 
 namespace gradmon {
 
@@ -18,6 +19,7 @@ namespace gradmon {
 // the step of the scalar before it. Reads no further than a record with a wrong checksum. Pure.
 struct KnownEvents {
   KnownRows rows;
+  SamplesByStep samples;  // of scalars over samples
   std::int64_t greatest_step = -1;
   std::uint64_t whole_bytes = 0;
 };
@@ -27,6 +29,11 @@ KnownEvents find_events(std::string_view bytes);
 // write. Reads the newest file first, and stops behind a file that has only earlier rows. A file of more than
 // 128 MiB is another program's: it is neither read nor cut. An error names the file.
 [[nodiscard]] tl::expected<std::vector<KnownRows>, std::string> find_events_in(
+    const std::filesystem::path& directory, std::int64_t from);
+
+// The numbers of samples in the files: of all steps from `from` on, and of one before it, if there is one in
+// the newest 16 files. Changes no file. An error names the file.
+[[nodiscard]] tl::expected<SamplesByStep, std::string> find_samples_in_events(
     const std::filesystem::path& directory, std::int64_t from);
 
 // The first tag of an event; "" if it has none, or if it is a text.

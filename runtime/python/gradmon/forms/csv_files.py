@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Reads CSV files."""
+import codecs
+import csv
 import io
 import os
 import re
@@ -13,6 +15,10 @@ if TYPE_CHECKING:
 
 _FILE = re.compile(r"(?P<kind>[a-z_]+?)_(?P<first>\d+)-(?P<last>\d+)(\.r\d+)?\.csv$")
 _NO_NUMBERS = ["vpp_stage", "name", "step", "micro_step", "shape", "dtype"]
+# Older releases of msprobe: other titles of the name, and the values of a module's parts in one row.
+_NAMES = ["param_name", "module_name"]
+_OF_PART = re.compile(r"(?P<part>input|output)(_grad)?\.(?P<op>.+)")
+_BEYOND = "beyond the header"
 
 
 def has_rows(directory: Path) -> bool:
@@ -24,16 +30,16 @@ def read(directories: "Iterable[RankDirectory]", choice: Choice) -> "pandas.Data
     """The rows of the directories, with PLACE. Reads only the files that can have wanted rows."""
     import pandas
 
-    groups: "dict[tuple[str, bytes], _Group]" = {}
+    groups: "dict[tuple[str, tuple[str, ...]], _Group]" = {}
     number = 0
     for directory in directories:
         for name, kind, first, last in _files(directory.path):
             if not choice.has_kind(kind) or not choice.meets(first, last):
                 continue
             file = directory.path / name
-            header, _, body = file.read_bytes().partition(b"\n")
+            header, body = _header_and_rows(file)
             group = groups.setdefault((kind, header), _Group(kind, header))
-            group.add(file, directory.rank, number, body[: body.rfind(b"\n") + 1])
+            group.add(file, directory.rank, number, body)
             number += 1
     tables = []
     while groups:  # frees each group's text before the next is parsed
@@ -41,6 +47,20 @@ def read(directories: "Iterable[RankDirectory]", choice: Choice) -> "pandas.Data
     if not tables:
         return empty_table()
     return pandas.concat(tables, ignore_index=True) if len(tables) > 1 else tables[0]
+
+
+def _header_and_rows(file: Path) -> "tuple[tuple[str, ...], bytes]":
+    """The titles, and the whole lines after them. A file with a byte order mark or "\\r" in its first line
+    was saved by a spreadsheet: its last line needs no line end."""
+    header, _, body = file.read_bytes().partition(b"\n")
+    saved_again = header.startswith(codecs.BOM_UTF8) or header.endswith(b"\r")
+    whole = body if saved_again else body[: body.rfind(b"\n") + 1]
+    try:
+        titles: "list[str]" = next(csv.reader([header.decode("utf-8-sig").rstrip("\r")]), [])
+    except (ValueError, csv.Error) as error:
+        raise ValueError(f"{file}: {error}") from error
+    columns = tuple("name" if title in _NAMES else title for title in titles)
+    return columns, whole + b"\n" if whole and not whole.endswith(b"\n") else whole
 
 
 class _File(NamedTuple):
@@ -53,7 +73,7 @@ class _File(NamedTuple):
 class _Group:
     """Files of a kind that have the same header."""
 
-    def __init__(self, kind: str, header: bytes) -> None:
+    def __init__(self, kind: str, header: "tuple[str, ...]") -> None:
         self.kind, self.header = kind, header
         self.files: "list[_File]" = []
         self.lines: "list[int]" = []  # line ends of each file
@@ -118,11 +138,12 @@ def _parsed(group: _Group) -> "pandas.DataFrame":
     import numpy
     import pandas
 
-    columns = group.header.decode().rstrip("\r").split(",")
+    columns = list(group.header)
     ops = [column for column in columns if column not in _NO_NUMBERS]
     missing = [column for column in ("name", "step") if column not in columns]
-    if missing:
-        raise KeyError(f"no column {missing[0]}")
+    if missing or len(set(columns)) < len(columns):
+        found = ", ".join(columns)[:200]
+        raise ValueError(f"found the columns {found!r}; expected a name and a step, and none twice")
     wide, measured = _wide(group.text(), columns, ops)
     rows = group.rows(len(wide))
     cells = wide[ops].to_numpy()
@@ -131,7 +152,7 @@ def _parsed(group: _Group) -> "pandas.DataFrame":
         def each(values: Any) -> Any:
             return numpy.repeat(values, len(ops))
 
-        op = numpy.tile(numpy.array(ops, dtype=object), len(wide))
+        of_op = numpy.tile(numpy.arange(len(ops)), len(wide))
         value = cells.ravel()
     else:
         row, of_op = numpy.nonzero(measured(cells))
@@ -139,10 +160,16 @@ def _parsed(group: _Group) -> "pandas.DataFrame":
         def each(values: Any) -> Any:
             return values[row]
 
-        op = numpy.array(ops, dtype=object)[of_op]
         value = cells[row, of_op].astype("float64")
-        del of_op
     del cells
+    name = each(wide["name"].to_numpy())
+    of_parts = [_OF_PART.fullmatch(column) for column in ops]
+    if any(of_parts):
+        parts = ["." + match["part"] if match else "" for match in of_parts]
+        name = name + numpy.array(parts, dtype=object)[of_op]
+    titles = [match["op"] if match else column for match, column in zip(of_parts, ops)]
+    op = numpy.array(titles, dtype=object)[of_op]
+    del of_op
 
     def of_files(values: "list[int]") -> Any:
         return each(numpy.repeat(numpy.array(values, dtype="int64"), rows))
@@ -157,7 +184,7 @@ def _parsed(group: _Group) -> "pandas.DataFrame":
             each(wide["micro_step"].to_numpy()) if "micro_step" in wide else len(value)
         ),
         "kind": numpy.full(len(value), group.kind, dtype=object),
-        "name": each(wide["name"].to_numpy()),
+        "name": name,
         "op": op,
         "value": value,
         "vpp_stage": each(stages.to_numpy()),
@@ -177,20 +204,25 @@ def _wide(
     told_apart = empties and b"nan" in text  # an empty cell from "nan": as texts, which is slower
     types: "dict[str, Any]" = {"name": str, "step": "int64", "vpp_stage": "int64"}
     types.update({op: str if told_apart else "float64" for op in ops})
+    names = [*columns, _BEYOND]  # pandas would cut off the cells of a row that is too long
     wide = pandas.read_csv(
-        io.BytesIO(text),
-        header=None,
-        names=columns,
+        io.BytesIO(b",".join([b"x"] * len(names)) + b"\n" + text),
+        header=0,
+        names=names,
         index_col=False,
         dtype={column: types[column] for column in columns if column in types},
-        usecols=[column for column in columns if column not in ("shape", "dtype")],
+        usecols=[column for column in names if column not in ("shape", "dtype")],
         keep_default_na=False,
         na_values={
             "micro_step": [""],
+            _BEYOND: [""],
             **({} if told_apart else {op: ["" if empties else "nan"] for op in ops}),
         },
         float_precision="round_trip",
     )
+    long = wide.pop(_BEYOND).notna()
+    if long.any():
+        raise ValueError(f"row {int(long.argmax()) + 1}: expected {len(columns)} cells as in the header")
     if told_apart:
         return wide, lambda cells: cells != ""
     return wide, (lambda cells: ~numpy.isnan(cells)) if empties else None

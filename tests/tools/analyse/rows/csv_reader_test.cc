@@ -61,6 +61,17 @@ TEST_CASE("a byte order mark and carriage returns are left out") {
   CHECK(rows_of("\"x\"\r\n") == Cells{"1: x"});
 }
 
+TEST_CASE("the last row of a text that a spreadsheet has saved needs no line end") {
+  for (const std::size_t piece : {1u, 1'000'000u}) {
+    CHECK(rows_of("a,b\r\n1,2\r\n3,4", piece) == Cells{"1: a|b", "2: 1|2", "3: 3|4"});
+    CHECK(rows_of("\xEF\xBB\xBFx,y\n1,\"2\"", piece) == Cells{"1: x|y", "2: 1|2"});
+    CHECK(rows_of("a,b\n1,2\r\n3,4", piece) == Cells{"1: a|b", "2: 1|2", "torn"});
+    CHECK(rows_of("a,b\r\n\"open", piece) ==
+          Cells{"1: a|b", "2: ! a quoted cell does not end; expected a second quote"});
+    CHECK(rows_of("\xEF\xBB\xBF", piece).empty());
+  }
+}
+
 TEST_CASE("a last row without a line end is torn and not given out") {
   CHECK(rows_of("a,b\n1,2") == Cells{"1: a|b", "torn"});
   CHECK(rows_of("a,b\n\"1") == Cells{"1: a|b", "torn"});

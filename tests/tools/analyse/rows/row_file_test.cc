@@ -59,6 +59,16 @@ TEST_CASE("a second header within a file holds for the rows after it") {
   CHECK(read.problems.size() == 1);
 }
 
+TEST_CASE("both rows of a line of an older msprobe are read up to a bad cell") {
+  const Read read = read_bytes(
+      "vpp_stage,module_name,step,input.norm,output.norm\n0,a,1,0.5,1.5\n0,b,1,0.5,x\n0,c,y,1,1\n0,d,1,2,"
+      "3\n");
+  CHECK(read.names == Lines{"a.input", "a.output", "b.input", "d.input", "d.output"});
+  CHECK(read.problems ==
+        Lines{":3: found \"x\" in the column output.norm; expected a number; the row is left out",
+              ":4: found \"y\" in the column step; expected a whole number; the row is left out"});
+}
+
 TEST_CASE(
     "rows of another width under one header are reported as msprobe writes them after a change of ops") {
   const Read read = read_bytes(
