@@ -145,6 +145,7 @@ class HookSet::Attached {
   void begin_step(Step step) {
     rows_.begin_step(step);
     for (const auto& probe : probes_) probe->begin_step(step);
+    awaits_values_ = false;
     if (tracker_) tracker_->begin_step();
     collecting_ = true;
   }
@@ -175,9 +176,14 @@ class HookSet::Attached {
   void tap(const TappedValue& value) { taps_->tap(value); }
 
   void before_update(const std::vector<at::Tensor>& optimizer_parameters, const OptimizerState* state) {
+    using Reads = OptimizerState::Reads;
+    const Reads reads = state ? state->reads() : Reads::everything;
+    awaits_values_ = reads == Reads::gradients_and_moments || (awaits_values_ && reads != Reads::values);
+    const std::size_t end = reads == Reads::gradients_and_moments ? gradient_probes_ : probes_.size();
     const Update update = parameter_indices_.update_of(optimizer_parameters, state);
     LaunchGroup group;
-    for (const auto& probe : probes_) probe->before_update(update);
+    for (std::size_t i = reads == Reads::values ? gradient_probes_ : 0; i < end; ++i)
+      probes_[i]->before_update(update);
     group.launch();
   }
 
@@ -194,6 +200,7 @@ class HookSet::Attached {
   }
 
   void end_step() {
+    for (std::size_t i = 1; awaits_values_ && i < gradient_probes_; ++i) probes_[i]->begin_step({});
     for (const auto& probe : probes_) probe->write_rows(rows_);
     rows_.end_step();
   }
@@ -223,6 +230,7 @@ class HookSet::Attached {
     if (settings.moments) add<MomentProbe>(watched_, hooks, settings.eps, fuse);
     if (settings.momentum_agreement) add<SignAgreementProbe>(watched_, hooks);
     if (settings.update_histograms) add<UpdateHistogramProbe>(watched_, hooks);
+    gradient_probes_ = probes_.size();
   }
 
   void listen(int grad_acc_steps, HookFuse& fuse) {
@@ -241,7 +249,10 @@ class HookSet::Attached {
   ParameterIndices parameter_indices_;
   RowWriter rows_;
   bool collecting_ = false;
-  TapProbe* taps_ = nullptr;                    // one of the probes
+  bool awaits_values_ = false;  // gradients were passed early; rows only if their update follows
+  std::size_t gradient_probes_ =
+      0;                      // the first of probes_: GradientHooks, and what reads gradients and moments
+  TapProbe* taps_ = nullptr;  // one of the probes
   GradientHooks* gradient_hooks_ = nullptr;     // one of the probes
   std::vector<std::unique_ptr<Probe>> probes_;  // Keep before tracker_: detaches before the rest dies.
   std::unique_ptr<ForwardTracker> tracker_;     // Keep last: calls the probes. Null: no probe listens.

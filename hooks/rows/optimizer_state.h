@@ -4,6 +4,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <cstdint>
 #include <optional>
 
 #include "hooks/stats/adam_histograms.h"
@@ -34,6 +35,10 @@ class OptimizerState {
   // The factor that the gradients still contain and the optimizer itself will divide out (a fused optimizer
   // with a GradScaler); > 0.
   virtual double gradient_scale() const { return 1; }
+  // An engine may write its update over the reduced gradients before the optimizer's step. Then the gradients
+  // and moments are passed before that, and the values of these parameters before the step.
+  enum class Reads : std::uint8_t { everything, gradients_and_moments, values };
+  virtual Reads reads() const { return Reads::everything; }
 };
 
 }  // namespace gradmon

@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Trainings by DeepSpeed's engine in one of two ranks. Run by test_deepspeed.py."""
+import contextlib
 import copy
 import json
 import os
 import sys
 from pathlib import Path
-from typing import Any, Callable, Optional
+from typing import Any, Callable, NamedTuple, Optional
 
 import deepspeed
 import engine_oracle
@@ -18,20 +19,91 @@ import twice
 import gradmon
 
 STEPS = 4
-# Stage, type, micro batches of a step.
+
+
+class Case(NamedTuple):
+    stage: str
+    kind: str = "float32"
+    micro: int = 1  # micro batches of a step
+    how: str = "stepped"  # see accumulate()
+    config: "dict[str, Any]" = {}  # over that of make_engine()
+    scale: float = 1  # of the loss
+
+    @property
+    def divisor(self) -> int:
+        """What DeepSpeed divides each loss by."""
+        return int(self.config.get("gradient_accumulation_steps", self.micro))
+
+
 CASES = [
-    ("0", "float32", 1),
-    ("1", "float32", 1),
-    ("1", "float32", 2),
-    ("2", "float32", 1),
-    ("2", "float32", 2),
-    ("3", "float32", 1),
-    ("3", "float32", 2),
-    ("0", "bfloat16", 1),
-    ("1", "bfloat16", 2),
-    ("2", "bfloat16", 1),
-    ("3", "bfloat16", 1),
+    Case("0"),
+    Case("1"),
+    Case("1", micro=2),
+    Case("2"),
+    Case("2", micro=2),
+    Case("3"),
+    Case("3", micro=2),
+    Case("0", "bfloat16"),
+    Case("1", "bfloat16", 2),
+    Case("2", "bfloat16"),
+    Case("3", "bfloat16"),
 ]
+UNMANAGED = {"managed_gradient_accumulation": False}
+# Three micro batches of a step, whose number DeepSpeed does not know, or another reduction or clipping.
+MODES = {
+    **{f"unmanaged{one}": Case(one, micro=3, how="at once", config=UNMANAGED) for one in "0123"},
+    **{
+        f"coalesced{one}": Case(one, micro=3, how="coalesced", config={"gradient_accumulation_steps": 1})
+        for one in "123"
+    },
+    **{
+        f"no_sync{one}": Case(one, micro=3, how="no_sync", config={"gradient_accumulation_steps": 1})
+        for one in "01"
+    },
+    **{
+        f"sum{one}": Case(one, micro=2, config={"gradient_allreduce_op": "sum", "gradient_clipping": 0.0})
+        for one in "012"
+    },
+    **{f"clip{one}": Case(one, config={"gradient_clipping": None}, scale=50) for one in "0123"},
+    **{
+        f"offload{one}": Case(
+            one,
+            micro=2,
+            config={
+                "zero_optimization": {"offload_optimizer": {"device": "cpu"}},
+                "zero_force_ds_cpu_optimizer": False,
+            },
+        )
+        for one in "123"
+    },
+}
+MUON = {
+    "optimizer": {
+        "type": "Muon",
+        "params": {"lr": 0.01, "momentum": 0.95, "betas": [0.9, 0.999], "eps": 1e-8, "torch_adam": True},
+    },
+    "gradient_clipping": 0.0,
+    "zero_optimization": {"reduce_scatter": False},
+}
+MUON_CASES = {
+    **{f"muon{one}": Case(one, micro=2, config=MUON) for one in "0123"},
+    **{
+        f"muon_unmanaged{one}": Case(one, micro=2, how="at once", config={**MUON, **UNMANAGED})
+        for one in "0123"
+    },
+    **{
+        f"muon_offload{one}": Case(
+            one,
+            micro=2,
+            config={
+                **MUON,
+                "zero_optimization": {"reduce_scatter": False, "offload_optimizer": {"device": "cpu"}},
+                "zero_force_ds_cpu_optimizer": False,
+            },
+        )
+        for one in "123"
+    },
+}
 OVERFLOWS = 1  # the step whose gradient is infinite, in overflow()
 
 
@@ -48,8 +120,16 @@ def make_model() -> torch.nn.Module:
     return loops.Net()
 
 
-def make_engine(model: torch.nn.Module, stage: str, kind: str, micro: int, **keys: Any) -> Any:
-    config = {
+def make_engine(
+    model: torch.nn.Module,
+    stage: str,
+    kind: str,
+    micro: int,
+    over: "Optional[dict[str, Any]]" = None,
+    **keys: Any,
+) -> Any:
+    """over: keys of the config; None leaves a key out. keys: of bf16."""
+    config: "dict[str, Any]" = {
         "train_micro_batch_size_per_gpu": 1,
         "gradient_accumulation_steps": micro,
         "gradient_clipping": loops.CLIP,
@@ -61,6 +141,9 @@ def make_engine(model: torch.nn.Module, stage: str, kind: str, micro: int, **key
         config["bf16"] = {"enabled": True, **keys}
         if stage == "1":
             config["data_types"] = {"grad_accum_dtype": "fp32"}
+    for key, value in (over or {}).items():
+        config[key] = {**config[key], **value} if key == "zero_optimization" else value
+    config = {key: value for key, value in config.items() if value is not None}
     return deepspeed.initialize(model=model, config=config, model_parameters=model.parameters())[0]
 
 
@@ -68,27 +151,48 @@ def batch(step: int, micro: int, rank: int) -> torch.Tensor:
     return jobs.batch(step, 5 * micro + 11 * rank)
 
 
-def loss_of(x: torch.Tensor) -> "Callable[[torch.nn.Module], torch.Tensor]":
+def loss_of(x: torch.Tensor, scale: float = 1) -> "Callable[[torch.nn.Module], torch.Tensor]":
     def loss(model: torch.nn.Module) -> torch.Tensor:
-        return model(x.to(next(model.parameters()).dtype)).float()
+        return scale * model(x.to(next(model.parameters()).dtype)).float()
 
     return loss
 
 
-def train(case: "tuple[str, str, int]", options: "Optional[dict[str, Any]]") -> "dict[str, Any]":
-    stage, kind, micro = case
-    engine = make_engine(make_model(), stage, kind, micro)
+def accumulate(engine: Any, case: Case, step: int) -> None:
+    """All micro batches of a step, and its end."""
+    dtype = getattr(torch, case.kind)
+
+    def backward(number: int) -> None:
+        engine.backward(case.scale * engine(batch(step, number, dist.get_rank()).to(dtype)).float())
+
+    if case.how == "stepped":
+        for number in range(case.micro):
+            backward(number)
+            engine.step()
+        return
+    last_outside = case.how == "no_sync"
+    within = {"coalesced": engine.coalesce_grad_reduction, "no_sync": engine.no_sync}
+    with within.get(case.how, contextlib.nullcontext)():
+        for number in range(case.micro - last_outside):
+            backward(number)
+    if last_outside:
+        backward(case.micro - 1)
+    engine.step()
+
+
+def train(case: Case, options: "Optional[dict[str, Any]]") -> "dict[str, Any]":
+    engine = make_engine(make_model(), case.stage, case.kind, case.micro, case.config)
     before = traces(engine)
+    weights = []
     monitor: Any = twice.NoMonitor()
     if options is not None:
         own = dict(options)
         monitor = gradmon.deepspeed.watch(engine, own.pop("config"), **own)
-    dtype = getattr(torch, kind)
     with engine_oracle.CountedCollectives() as counted:
         for step in range(STEPS):
-            for number in range(micro):
-                engine.backward(engine(batch(step, number, dist.get_rank()).to(dtype)).float())
-                engine.step()
+            weights.append(whole_weights(engine))
+            accumulate(engine, case, step)
+    weights.append(whole_weights(engine))
     labels = gradmon.deepspeed.scopes(engine)
     monitor.stop()
     assert traces(engine) == before
@@ -98,7 +202,12 @@ def train(case: "tuple[str, str, int]", options: "Optional[dict[str, Any]]") -> 
         ends += [one.detach().clone() for one in group["params"]]
     for state in inner.state.values():
         ends += [one.clone() for one in state.values() if torch.is_tensor(one)]
-    return {"collectives": counted.count, "ends": ends, "scopes": labels}
+    return {"collectives": counted.count, "ends": ends, "scopes": labels, "weights": weights}
+
+
+def whole_weights(engine: Any) -> "dict[str, torch.Tensor]":
+    with deepspeed.zero.GatheredParameters(list(engine.module.parameters())):
+        return {name: one.detach().clone() for name, one in engine.module.named_parameters()}
 
 
 def traces(engine: Any) -> "list[Any]":
@@ -114,8 +223,8 @@ def traces(engine: Any) -> "list[Any]":
     return left
 
 
-def compare(directory: Path, case: "tuple[str, str, int]") -> None:
-    stage, kind, micro = case
+def compare(directory: Path, case: Case) -> None:
+    stage, kind, micro, how, _, scale = case
     rank = dist.get_rank()
     bare = train(case, None)
     config = jobs.write_config(own_directory(directory), **twice.EVERYTHING)
@@ -123,11 +232,15 @@ def compare(directory: Path, case: "tuple[str, str, int]") -> None:
     engine_oracle.check_same(bare, watched)
     noted = twice.Noted()
     model = make_model().to(getattr(torch, kind))
-    last_alone = stage in "23" or (stage, kind) == ("1", "bfloat16")
-    plain = engine_oracle.Plain(model, noted, micro, dist.group.WORLD, last_alone=last_alone)
+    last_alone = how != "coalesced" and (stage in "23" or (stage, kind) == ("1", "bfloat16"))
+    sums = case.config.get("gradient_allreduce_op") == "sum"
+    group = dist.group.WORLD
+    plain = engine_oracle.Plain(model, noted, case.divisor, group, last_alone=last_alone, sums=sums)
+    clip = case.config.get("gradient_clipping", loops.CLIP)
     for step in range(STEPS):
-        plain.accumulate([loss_of(batch(step, number, rank)) for number in range(micro)])
-        engine_oracle.clip([plain.masters], loops.CLIP)
+        plain.accumulate([loss_of(batch(step, number, rank), scale) for number in range(micro)])
+        if clip != 0.0:
+            engine_oracle.clip([plain.masters], 1.0 if clip is None else clip)
         plain.update()
     if kind == "float32":
         engine_oracle.check_rows(directory / "out", rank, noted, watched["scopes"])
@@ -135,6 +248,40 @@ def compare(directory: Path, case: "tuple[str, str, int]") -> None:
             engine_oracle.save(directory, noted)
     else:
         check_bfloat16(directory / "out", rank, noted, watched["scopes"])
+
+
+def compare_muon(directory: Path, case: Case) -> None:
+    """Muon's rows have the gradients of plain torch, of the weights that DeepSpeed's training had."""
+    rank = dist.get_rank()
+    bare = train(case, None)
+    config = jobs.write_config(own_directory(directory), **twice.EVERYTHING)
+    watched = train(case, {"config": config, "output_dir": directory / "out", "dynamic": False})
+    engine_oracle.check_same(bare, watched)
+    noted = twice.Noted()
+    plain = engine_oracle.Plain(
+        make_model(), noted, case.divisor, dist.group.WORLD, last_alone=case.stage in "23"
+    )
+    momenta: "dict[str, torch.Tensor]" = {}
+    for step in range(STEPS):
+        plain.take_weights(bare["weights"][step])
+        plain.accumulate([loss_of(batch(step, number, rank)) for number in range(case.micro)])
+        for name, master in plain.masters.items():
+            if master.ndim > 1:
+                if step > 0:
+                    noted.note("exp_avg", name, step, momenta[name])
+                gradient = master.grad
+                assert gradient is not None
+                momenta[name] = momenta.get(name, torch.zeros_like(master)).lerp(gradient, 1 - 0.95)
+        plain.update(
+            {name for name, master in plain.masters.items() if master.ndim > 1}, bare["weights"][step + 1]
+        )
+    engine_oracle.check_rows(directory / "out", rank, noted, watched["scopes"], zeros_first=("exp_avg",))
+    if rank == 0:
+        engine_oracle.save(directory, noted)
+    signs = jobs.rows(directory / "out", "other", rank)
+    assert {(name, step) for name, step, _ in signs} >= {
+        (name, step) for name in watched["scopes"]["exp_avg"] for step in range(1, STEPS)
+    }, signs.keys()
 
 
 def check_bfloat16(out: Path, rank: int, noted: twice.Noted, scopes: "dict[str, Any]") -> None:
@@ -250,8 +397,8 @@ def own_directory(directory: Path) -> Path:
     return own
 
 
-def name_of(case: "tuple[str, str, int]") -> str:
-    return f"stage{case[0]}-{case[1]}-{case[2]}"
+def name_of(case: Case) -> str:
+    return f"stage{case.stage}-{case.kind}-{case.micro}"
 
 
 def main() -> None:
@@ -260,8 +407,12 @@ def main() -> None:
     begin()
     if given["what"] == "train":
         for case in CASES:
-            if given["stage"] == case[0]:
+            if given["stage"] == case.stage:
                 compare(directory / name_of(case), case)
+    elif given["what"] in ("modes", "muon"):
+        for name, case in (MODES if given["what"] == "modes" else MUON_CASES).items():
+            if given["stage"] == case.stage:
+                (compare if given["what"] == "modes" else compare_muon)(directory / name, case)
     elif given["what"] == "switch":
         switch(directory, given["stage"])
     else:
