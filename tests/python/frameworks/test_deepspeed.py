@@ -75,13 +75,24 @@ def others(tmp_path_factory: Any) -> Path:
     return directory
 
 
-def test_a_step_that_an_overflow_leaves_out_counts(others: Path) -> None:
+@pytest.mark.parametrize("folder", ["overflow", "muon"])
+def test_a_step_that_an_overflow_leaves_out_counts(others: Path, folder: str) -> None:
     for rank in range(2):
-        unreduced = twice.read(others / "overflow" / "out", "grad_unreduced", rank)
+        unreduced = twice.read(others / folder / "out", "grad_unreduced", rank)
         assert {step for _, step, _ in unreduced} == set(range(STEPS))
         for kind in ("grad_reduced", "param_updated"):
-            found = twice.read(others / "overflow" / "out", kind, rank)
+            found = twice.read(others / folder / "out", kind, rank)
             assert {step for _, step, _ in found} == set(range(STEPS)) - {OVERFLOWS}
+
+
+@pytest.mark.parametrize("what, stage", [("experts", "1"), ("experts", "2"), ("pipeline", "0")])
+def test_experts_have_their_own_rows_and_a_pipeline_is_refused(tmp_path: Path, what: str, stage: str) -> None:
+    ranks.run(tmp_path, SCRIPT, directory=str(tmp_path), what=what, stage=stage)
+
+
+@pytest.mark.parametrize("stage", STAGES)
+def test_initialize_and_checkpoints_are_no_steps(tmp_path: Path, stage: str) -> None:
+    ranks.run(tmp_path, SCRIPT, directory=str(tmp_path), what="checkpoint", stage=stage)
 
 
 def test_each_micro_batch_has_its_own_gradient(others: Path) -> None:

@@ -157,7 +157,7 @@ MODES: "dict[str, list[Mode]]" = {
             "all kinds but grad_reduced, exp_avg* of what it updates",
             "no rows in grad_reduced and exp_avg of parameters that Muon updates: AttributeError: the name",
         ),
-        Mode("MoE", "all kinds; experts are local: their pieces are not joined"),
+        Mode("MoE; experts are local, so they are not joined", "all kinds"),
         Mode(
             "PipelineEngine",
             "none",
