@@ -145,6 +145,7 @@ class HookSet::Attached {
   void begin_step(Step step) {
     rows_.begin_step(step);
     for (const auto& probe : probes_) probe->begin_step(step);
+    awaits_values_ = false;
     if (tracker_) tracker_->begin_step();
     collecting_ = true;
   }
@@ -175,14 +176,15 @@ class HookSet::Attached {
   void tap(const TappedValue& value) { taps_->tap(value); }
 
   void before_update(const std::vector<at::Tensor>& optimizer_parameters, const OptimizerState* state) {
-    const Update update = parameter_indices_.update_of(optimizer_parameters, state);
-    const UpdateReads reads = update.reads();
-    const bool left_out = reads == UpdateReads::all_left_out;
+    const UpdateReads reads = state ? state->reads() : UpdateReads::everything;
+    const bool left_out = reads == UpdateReads::everything_left_out;
     if (left_out && gradient_hooks_ != nullptr && !gradient_hooks_->any_arrived()) return;  // nothing has run
-    const bool by_all = reads == UpdateReads::all || left_out;
+    awaits_values_ =
+        reads == UpdateReads::gradients_and_moments || (awaits_values_ && reads != UpdateReads::values);
+    const Update update = parameter_indices_.update_of(optimizer_parameters, state);
     LaunchGroup group;
-    for (const auto& probe : probes_) {
-      if (by_all || probe->reads(reads)) probe->before_update(update);
+    for (std::size_t i = 0; i < probes_.size(); ++i) {
+      if (takes_part(i, reads)) probes_[i]->before_update(update);
     }
     group.launch();
   }
@@ -200,6 +202,7 @@ class HookSet::Attached {
   }
 
   void end_step() {
+    for (std::size_t i = 1; awaits_values_ && i < gradient_probes_; ++i) probes_[i]->begin_step({});
     for (const auto& probe : probes_) probe->write_rows(rows_);
     rows_.end_step();
   }
@@ -207,6 +210,22 @@ class HookSet::Attached {
   std::uint64_t not_applicable() const noexcept { return rows_.not_applicable(); }
 
  private:
+  bool takes_part(std::size_t probe, UpdateReads reads) const {
+    switch (reads) {
+      case UpdateReads::everything:
+      case UpdateReads::everything_left_out:
+        return true;
+      case UpdateReads::gradients_and_moments:
+        return probe < gradient_probes_;
+      case UpdateReads::values:
+        return probe >= gradient_probes_;
+      case UpdateReads::weights:
+      case UpdateReads::gradients:
+        break;
+    }
+    return probes_[probe]->reads(reads);
+  }
+
   template <typename P, typename... Arguments>
   P& add(Arguments&&... arguments) {
     auto probe = std::make_unique<P>(std::forward<Arguments>(arguments)...);
@@ -230,6 +249,7 @@ class HookSet::Attached {
     if (settings.moments) add<MomentProbe>(watched_, hooks, settings.eps, fuse);
     if (settings.momentum_agreement) add<SignAgreementProbe>(watched_, hooks);
     if (settings.update_histograms) add<UpdateHistogramProbe>(watched_, hooks);
+    gradient_probes_ = probes_.size();
   }
 
   void listen(const HookSettings& settings, HookFuse& fuse) {
@@ -249,6 +269,9 @@ class HookSet::Attached {
   ParameterIndices parameter_indices_;
   RowWriter rows_;
   bool collecting_ = false;
+  bool awaits_values_ = false;  // gradients were passed early; rows only if their update follows
+  // The first of probes_: GradientHooks, and the probes that read gradients and moments.
+  std::size_t gradient_probes_ = 0;
   TapProbe* taps_ = nullptr;                    // one of the probes
   GradientHooks* gradient_hooks_ = nullptr;     // one of the probes
   std::vector<std::unique_ptr<Probe>> probes_;  // Keep before tracker_: detaches before the rest dies.

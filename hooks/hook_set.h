@@ -61,7 +61,8 @@ class HookSet {
   // thread that runs the forward, without the GIL.
   void gathered(const void* unit) noexcept;
   // Before and after an optimizer's step, with the optimizer's parameters (empty: all watched parameters)
-  // and its state (null: unknown). Any number of times per step.
+  // and its state (null: unknown). Any number of times per step. What a state passes early
+  // (OptimizerState::Reads) has rows only if a state with the values follows in the step.
   void before_update(const std::vector<at::Tensor>& optimizer_parameters,
                      const OptimizerState* state = nullptr) noexcept;
   void after_update(const std::vector<at::Tensor>& optimizer_parameters,
@@ -70,7 +71,9 @@ class HookSet {
   void tap(const TappedValue& value) noexcept;
   void end_step() noexcept;
   // Passes the gradient of a parameter that a framework takes away before its accumulator's hook runs
-  // (WatchedParameter::gradient_source). Training thread, or a thread that runs a backward of it.
+  // (WatchedParameter::gradient_source). Undefined: what was passed last has also accumulated the micro
+  // batches before it, so it is no micro batch's own. Training thread, or a thread that runs a backward of
+  // it.
   void deliver_gradient(const at::Tensor& parameter, const at::Tensor& gradient) noexcept;
 
   // Indices into target_names() of the model, and the patterns that matched nothing.

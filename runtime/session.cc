@@ -273,7 +273,7 @@ void Monitor::Session::update(torch::optim::Optimizer& optimizer, const Closure&
   if (closure) {
     state.set_reads(UpdateReads::weights);
     before_update(parameters, state);
-    state.set_reads(UpdateReads::all);
+    state.set_reads(UpdateReads::everything);
     optimizer.step([&] {
       at::Tensor loss = closure();
       before_update(parameters, state);

@@ -23,7 +23,9 @@ void GradientAttachment::refresh() {
   if (attach_after_accumulation()) return to_accumulator_.detach();
   if (to_accumulator_.accumulator() && !fits(*to_accumulator_.accumulator(), parameter)) detach();
   if (!parameter.requires_grad()) return;
-  may_be_overtaken_ = !has_other_post_accumulate_hooks(parameter);
+  // The hooks that pass gradients come during the step, too.
+  may_be_overtaken_ = parameter_.gradient_source == UnreducedSource::accumulator &&
+                      !has_other_post_accumulate_hooks(parameter);
   const bool wanted = parameter.is_leaf() && parameter.numel() > 0 &&
                       parameter_.gradient_source != UnreducedSource::delivered;
   auto accumulator = wanted ? torch::autograd::impl::grad_accumulator(parameter) : nullptr;

@@ -159,6 +159,7 @@ class GradientHooks::Slot {
     hooks_.any_arrived_.store(true, std::memory_order_relaxed);
     hooks_.fuse_.guard(watched_.name, [&] {
       run_if_armed([&] {
+        if (!gradient.defined()) return leave_out_accumulated();
         hooks_.count_pass(*this);
         if (hooks_.settings_.reads == GradientReads::nothing) {
           delivered_ = delivered_ || watched_.gradient_source == UnreducedSource::delivered;
@@ -249,6 +250,15 @@ class GradientHooks::Slot {
     if (hooks_.settings_.reads == GradientReads::nothing || takes_deliveries()) return;
     micro_batch_delivery().reading.mark_not_applicable(
         "a post-accumulate hook that came during this step may have changed the gradient");
+  }
+
+  // What was delivered last has also the micro batches before it.
+  void leave_out_accumulated() {
+    GradientDelivery* const last = deliveries_.unused();
+    if (hooks_.settings_.reads != GradientReads::each_micro_batch || last == nullptr || last->micro_step == 0)
+      return;
+    last->reading.mark_not_applicable(
+        "the framework accumulates the micro batches, so the gradient of one cannot be read");
   }
 
   // Whether deliver() reads the gradient, and not a hook of the accumulator.

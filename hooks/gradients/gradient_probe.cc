@@ -11,14 +11,16 @@ void GradientProbe::begin_step(Step) { forget(reduced_); }
 
 void GradientProbe::before_update(const Update& update) {
   const double scale = update.state ? update.state->gradient_scale() : 1;
-  const bool at_the_end = update.reads() != UpdateReads::all;  // the program may have called zero_grad()
+  const UpdateReads reads = update.reads();  // at the end of an iteration zero_grad() may have come first
+  const bool at_the_end = reads == UpdateReads::gradients || reads == UpdateReads::everything_left_out;
   for (const std::size_t i : update.parameter_indices) {
     reduced_[i].has_value = false;
     if (!hooks_.took_part(i)) continue;
     const at::Tensor gradient = update.gradient_of(*watched_[i].tensor);
     if (gradient.defined()) reduced_[i].read_part(watched_[i], gradient, eps_, fuse_, scale);
     if (at_the_end && reduced_[i].has_value && !reduced_[i].pending && has_only_zeros(reduced_[i].stats))
-      reduced_[i].mark_not_applicable("zeros at the end of an iteration without a step(): zero_grad() came first");
+      reduced_[i].mark_not_applicable(
+          "zeros at the end of an iteration without a step(): zero_grad() came first");
   }
 }
 

@@ -20,9 +20,18 @@ struct ParameterState {
   bool maximize = false;                    // the optimizer goes by the negated gradient
 };
 
-// What is read before an update. `weights`: param_origin only, because the optimizer calls its closure later.
-// `gradients`: those only, because the update has been made unseen. `all_left_out`: all, and no update follows.
-enum class UpdateReads : std::uint8_t { all, weights, gradients, all_left_out };
+// The part of an update that a call of HookSet::before_update() passes.
+// everything_left_out: no update follows. weights: the optimizer will call its closure, and what remains is
+// passed after that. gradients: the update has been made unseen. gradients_and_moments: an engine is about to
+// write its update over the gradients; the values follow just before the optimizer's step.
+enum class UpdateReads : std::uint8_t {
+  everything,
+  everything_left_out,
+  weights,
+  gradients,
+  gradients_and_moments,
+  values
+};
 
 // Training thread. Valid during one update only.
 class OptimizerState {
@@ -44,7 +53,7 @@ class OptimizerState {
   void set_reads(UpdateReads reads) { reads_ = reads; }
 
  private:
-  UpdateReads reads_ = UpdateReads::all;
+  UpdateReads reads_ = UpdateReads::everything;
 };
 
 }  // namespace gradmon

@@ -20,7 +20,7 @@ struct Update {
   std::vector<std::size_t> unreduced_only;     // WatchedTensor::before_reduction_only
   const OptimizerState* state = nullptr;
 
-  UpdateReads reads() const { return state ? state->reads() : UpdateReads::all; }
+  UpdateReads reads() const { return state ? state->reads() : UpdateReads::everything; }
   at::Tensor gradient_of(const at::Tensor& parameter) const {
     return state ? state->gradient_of(parameter) : parameter.grad();
   }

@@ -171,8 +171,15 @@ class Core {
   }
 
   void before_update_of_pieces(const py::handle& optimizer, const PieceTuples& pieces) {
-    guarded("the optimizer", [&] {
-      const PythonOptimizerState state(optimizer, carried(pieces));
+    before_update_of(optimizer, pieces, UpdateReads::everything);
+  }
+  // For pieces whose gradients and moments before_replacement() has passed.
+  void before_update_of_values(const py::handle& optimizer, const PieceTuples& pieces) {
+    before_update_of(optimizer, pieces, UpdateReads::values);
+  }
+  void before_replacement(const EarlyTuples& passed, double gradient_scale) {
+    guarded("the reduced gradients", [&] {
+      const EarlyGradients state(passed, gradient_scale);
       const AloneWithoutGil alone(updating_);
       binding_.before_update(state.parameters(), state);
     });
@@ -187,6 +194,10 @@ class Core {
   void deliver_gradient(const at::Tensor& parameter, const std::optional<at::Tensor>& gradient) noexcept {
     const py::gil_scoped_release others_run;
     if (gradient) binding_.deliver_gradient(parameter, *gradient);
+  }
+  void note_accumulated(const at::Tensor& parameter) noexcept {
+    const py::gil_scoped_release others_run;
+    binding_.deliver_gradient(parameter, at::Tensor());
   }
 
   void scalar(const std::string& name, double value) noexcept { monitor_.scalar(name, value); }
@@ -259,6 +270,14 @@ class Core {
     split_->clear();
     for (const WatchedParameter& parameter : chunk.parameters)
       if (is_split(*parameter.tensor)) split_->insert(parameter.name);
+  }
+
+  void before_update_of(const py::handle& optimizer, const PieceTuples& pieces, UpdateReads reads) {
+    guarded("the optimizer", [&] {
+      const PythonOptimizerState state(optimizer, carried(pieces), reads);
+      const AloneWithoutGil alone(updating_);
+      binding_.before_update(state.parameters(), state);
+    });
   }
 
   // Called while the training thread waits without the GIL. Runs Python's signal handlers; returns
@@ -463,7 +482,7 @@ PYBIND11_MODULE(_gradmon, m) {
   m.attr("STOP_WANTED") = static_cast<int>(kStopWanted);
   m.attr("READS_WEIGHTS") = static_cast<int>(UpdateReads::weights);
   m.attr("READS_GRADIENTS") = static_cast<int>(UpdateReads::gradients);
-  m.attr("READS_ALL_LEFT_OUT") = static_cast<int>(UpdateReads::all_left_out);
+  m.attr("READS_ALL_LEFT_OUT") = static_cast<int>(UpdateReads::everything_left_out);
   m.def("versions_of", &versions_of);
   m.def("parameters_of", &parameters_of);
   py::class_<FirstHook>(m, "FirstHook").def(py::init(&put_first)).def("remove", &FirstHook::take_off);
@@ -506,12 +525,15 @@ PYBIND11_MODULE(_gradmon, m) {
       .def("note_attached", &Core::note_attached)
       .def("note_step_holder", &Core::note_step_holder)
       .def("before_update", &Core::before_update, py::arg("optimizer"), py::arg("gradient_scale") = 1.0,
-           py::arg("reads") = static_cast<int>(UpdateReads::all))
+           py::arg("reads") = static_cast<int>(UpdateReads::everything))
       .def("after_update", &Core::after_update)
       .def("gradient_source", &Core::gradient_source)
       .def("before_update_of_pieces", &Core::before_update_of_pieces)
+      .def("before_update_of_values", &Core::before_update_of_values)
+      .def("before_replacement", &Core::before_replacement)
       .def("after_update_of_pieces", &Core::after_update_of_pieces)
       .def("deliver_gradient", &Core::deliver_gradient)
+      .def("note_accumulated", &Core::note_accumulated)
       .def("scalar", &Core::scalar)
       .def("samples", &Core::samples)
       .def("expert_load", &Core::expert_load)

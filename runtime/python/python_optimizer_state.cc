@@ -229,8 +229,9 @@ std::vector<CarriedPiece> carried(const PieceTuples& pieces) {
 }
 
 PythonOptimizerState::PythonOptimizerState(const py::handle& optimizer,
-                                           const std::vector<CarriedPiece>& pieces, double gradient_scale)
-    : PythonOptimizerState(optimizer, gradient_scale) {
+                                           const std::vector<CarriedPiece>& pieces, UpdateReads reads)
+    : PythonOptimizerState(optimizer) {
+  set_reads(reads);
   const auto of_carriers = std::exchange(states_, {});
   parameters_.clear();
   main_grads_.clear();
@@ -268,6 +269,25 @@ ParameterState PythonOptimizerState::of(const at::Tensor& parameter) const {
 at::Tensor PythonOptimizerState::gradient_of(const at::Tensor& parameter) const {
   const auto found = main_grads_.find(parameter.unsafeGetTensorImpl());
   return found == main_grads_.end() ? parameter.grad() : found->second;
+}
+
+EarlyGradients::EarlyGradients(const EarlyTuples& passed, double gradient_scale)
+    : gradient_scale_(gradient_scale) {
+  set_reads(UpdateReads::gradients_and_moments);
+  for (const auto& [parameter, gradient, moment] : passed) {
+    parameters_.push_back(parameter);
+    passed_.emplace(parameter.unsafeGetTensorImpl(), std::pair(gradient, moment.value_or(at::Tensor())));
+  }
+}
+
+ParameterState EarlyGradients::of(const at::Tensor& parameter) const {
+  const auto found = passed_.find(parameter.unsafeGetTensorImpl());
+  return found == passed_.end() ? ParameterState{} : ParameterState{found->second.second, {}, {}};
+}
+
+at::Tensor EarlyGradients::gradient_of(const at::Tensor& parameter) const {
+  const auto found = passed_.find(parameter.unsafeGetTensorImpl());
+  return found == passed_.end() ? at::Tensor() : found->second.first;
 }
 
 }  // namespace gradmon

@@ -5,8 +5,10 @@
 #include <pybind11/pybind11.h>
 
 #include <cstdint>
+#include <optional>
 #include <tuple>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "hooks/rows/optimizer_state.h"
@@ -50,7 +52,7 @@ class PythonOptimizerState : public OptimizerState {
   // is in none of its parameter groups now are left out; a carrier's gradient is its `decoupled_grad`, if it
   // has one, else its `grad`. Everything is read as a view.
   PythonOptimizerState(const pybind11::handle& optimizer, const std::vector<CarriedPiece>& pieces,
-                       double gradient_scale = 1);
+                       UpdateReads reads = UpdateReads::everything);
 
   ParameterState of(const at::Tensor& parameter) const override;
   at::Tensor value_of(const at::Tensor& parameter) const override;
@@ -67,6 +69,26 @@ class PythonOptimizerState : public OptimizerState {
   std::unordered_map<const void*, at::Tensor> main_grads_;
   std::unordered_map<const void*, at::Tensor> values_;  // of parameters that are updated in another tensor
   double gradient_scale_;
+};
+
+// Parameter, reduced gradient, first moment (None: still to come).
+using EarlyTuples = std::vector<std::tuple<at::Tensor, at::Tensor, std::optional<at::Tensor>>>;
+
+// Gradients and first moments that an adapter passes before an engine writes its update over them. No copy.
+class EarlyGradients : public OptimizerState {
+ public:
+  // `gradient_scale`: the factor in the gradients.
+  EarlyGradients(const EarlyTuples& passed, double gradient_scale);
+
+  ParameterState of(const at::Tensor& parameter) const override;
+  at::Tensor gradient_of(const at::Tensor& parameter) const override;
+  double gradient_scale() const override { return gradient_scale_; }
+  const std::vector<at::Tensor>& parameters() const { return parameters_; }
+
+ private:
+  std::vector<at::Tensor> parameters_;
+  std::unordered_map<const void*, std::pair<at::Tensor, at::Tensor>> passed_;  // gradient, moment
+  const double gradient_scale_;
 };
 
 }  // namespace gradmon

@@ -13,7 +13,8 @@ import pytest
 import ranks
 import twice
 
-SCRIPT = "import deepspeed_loops; deepspeed_loops.main()"
+# Compiling Muon's kernels takes minutes.
+SCRIPT = "import os; os.environ['TORCHDYNAMO_DISABLE'] = '1'; import deepspeed_loops; deepspeed_loops.main()"
 NAMES = {name for name, _ in loops.Net().named_parameters()}
 STEPS, OVERFLOWS = 4, 1  # as in deepspeed_loops
 STAGES = ("0", "1", "2", "3")
@@ -51,6 +52,22 @@ def test_unreduced_gradients_are_each_ranks_own(trained: Path) -> None:
         assert all(found[0][key] != found[1][key] for key in found[0])
 
 
+@pytest.mark.parametrize("what", ["modes", "muon"])
+@pytest.mark.parametrize("stage", STAGES)
+def test_each_mode_has_plain_torchs_values(tmp_path: Path, what: str, stage: str) -> None:
+    """The ranks compare their own rows. Muon: of before its update; it has no second moment."""
+    ranks.run(tmp_path, SCRIPT, directory=str(tmp_path), what=what, stage=stage)
+    cases = sorted(tmp_path.glob("*/plain.json"))
+    assert cases
+    for case in (one.parent for one in cases):
+        for kind in engine_oracle.REDUCED:
+            steps = STEPS - 1 if kind.startswith("exp_avg") else STEPS
+            names = len(NAMES) - 2 if (what, kind) == ("muon", "exp_avg_sq") else len(NAMES)
+            assert (
+                engine_oracle.check_joined(case, kind, zeros_first=what == "muon") == steps * names
+            ), case.name
+
+
 @pytest.fixture(scope="module")
 def others(tmp_path_factory: Any) -> Path:
     directory: Path = tmp_path_factory.mktemp("others")
@@ -58,13 +75,24 @@ def others(tmp_path_factory: Any) -> Path:
     return directory
 
 
-def test_a_step_that_an_overflow_leaves_out_counts(others: Path) -> None:
+@pytest.mark.parametrize("folder", ["overflow", "muon"])
+def test_a_step_that_an_overflow_leaves_out_counts(others: Path, folder: str) -> None:
     for rank in range(2):
-        unreduced = twice.read(others / "overflow" / "out", "grad_unreduced", rank)
+        unreduced = twice.read(others / folder / "out", "grad_unreduced", rank)
         assert {step for _, step, _ in unreduced} == set(range(STEPS))
         for kind in ("grad_reduced", "param_updated"):
-            found = twice.read(others / "overflow" / "out", kind, rank)
+            found = twice.read(others / folder / "out", kind, rank)
             assert {step for _, step, _ in found} == set(range(STEPS)) - {OVERFLOWS}
+
+
+@pytest.mark.parametrize("what, stage", [("experts", "1"), ("experts", "2"), ("pipeline", "0")])
+def test_experts_have_their_own_rows_and_a_pipeline_is_refused(tmp_path: Path, what: str, stage: str) -> None:
+    ranks.run(tmp_path, SCRIPT, directory=str(tmp_path), what=what, stage=stage)
+
+
+@pytest.mark.parametrize("stage", STAGES)
+def test_initialize_and_checkpoints_are_no_steps(tmp_path: Path, stage: str) -> None:
+    ranks.run(tmp_path, SCRIPT, directory=str(tmp_path), what="checkpoint", stage=stage)
 
 
 def test_each_micro_batch_has_its_own_gradient(others: Path) -> None:

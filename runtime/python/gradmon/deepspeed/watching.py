@@ -5,7 +5,7 @@ from typing import Any, Iterable, Optional, Union
 
 from gradmon import _gradmon
 from gradmon._attributes import replaced_around
-from gradmon.deepspeed.fragments import pieces_of, shape_of
+from gradmon.deepspeed.fragments import before_muon, muon_method, pieces_of, replaced_by_muon, shape_of
 from gradmon.engines.collecting_hooks import Attachment, CollectingHooks
 from gradmon.engines.engine_monitor import EngineMonitor
 from gradmon.engines.labels import KINDS_OF_UPDATE, Description, Labels, is_expert, labels_of
@@ -13,6 +13,7 @@ from gradmon.engines.pieces import innermost
 from gradmon.monitor import Monitor
 
 _UPDATES = ", ".join(KINDS_OF_UPDATE)
+_ANY_NUMBER = 1 << 16
 
 
 def watch(
@@ -55,9 +56,10 @@ def watch(
     No communication is added, and nothing is gathered. With ZeRO, a rank's rows in grad_reduced, param_* and
     exp_avg* are of the piece of a parameter that this rank updates: a run of its flattened elements, in
     float32 where DeepSpeed keeps such a copy; scopes() says which run. The rows in grad_unreduced are of the
-    whole gradient of this rank, divided by the accumulation count as DeepSpeed does, without the loss scale.
-    With stages 2 and 3, and with a BF16_Optimizer, they are of the last micro batch alone; with 0 and 1, of
-    all micro batches so far.
+    whole gradient of this rank, divided by `gradient_accumulation_steps` as DeepSpeed does, without the loss
+    scale. With stages 2 and 3, and with a BF16_Optimizer, they are of the last micro batch alone; with 0 and
+    1, and within coalesce_grad_reduction(), of all micro batches so far. Where DeepSpeed's Muon replaces
+    reduced gradients by its update, grad_reduced and exp_avg are read before that.
 
     Examples
     --------
@@ -73,25 +75,42 @@ def watch(
         _gradmon.warn_once(f"nothing is watched: {why}")
         return monitor
     optimizer = engine.optimizer
-    micro_batches = int(engine.gradient_accumulation_steps())
 
     def gradients() -> "Iterable[Any]":
         def deliver(parameter: Any) -> None:
-            monitor.deliver(parameter, parameter.grad)
+            coalesces = getattr(optimizer, "_coalesce_grad_reduction", False)
+            monitor.deliver(parameter, parameter.grad, coalesces and not _parks_each(optimizer))
 
         return (_gradmon.FirstHook(one, deliver) for one in engine.module.parameters() if one.requires_grad)
 
     def updates() -> "Iterable[Any]":
         backup = getattr(optimizer, "backup_optimizer", None)  # of what is not offloaded
         updating = [innermost(optimizer)] + ([] if backup is None else [backup])
-        return [monitor.around(one, pieces_of(optimizer)) for one in updating]
+        pieces = pieces_of(optimizer)
+        early = replaced_by_muon(optimizer, pieces)
+        return [monitor.around(one, pieces, early) for one in updating]
+
+    def replacements() -> "Iterable[Any]":
+        pieces = replaced_by_muon(optimizer, pieces_of(optimizer))
+
+        def around(original: Any, *arguments: Any, **keywords: Any) -> Any:
+            monitor.pass_early(lambda: before_muon(optimizer, pieces, arguments, keywords))
+            return original(*arguments, **keywords)
+
+        return [replaced_around(optimizer, muon_method(optimizer), around)] if pieces else []
 
     monitor.watch_engine(
         [engine.module],
-        CollectingHooks([Attachment("grad_unreduced", gradients), Attachment(_UPDATES, updates)]),
+        CollectingHooks(
+            [
+                Attachment("grad_unreduced", gradients),
+                Attachment(_UPDATES, updates),
+                Attachment("grad_reduced and exp_avg of parameters that Muon updates", replacements),
+            ]
+        ),
         optimizer,
-        "delivered" if micro_batches == 1 or _reduces_each(engine) else "delivered accumulated",
-        grad_acc_steps=micro_batches,
+        "delivered" if _reduces_each(engine) else "delivered accumulated",
+        grad_acc_steps=_most_micro_batches(engine),
         start_iteration=int(engine.global_steps) if start_iteration is None else start_iteration,
         described=lambda _: Description(scopes(engine)),
         scale=lambda: _loss_scale(engine),
@@ -164,7 +183,18 @@ def _reduces_each(engine: Any) -> bool:
     optimizer = engine.optimizer
     if engine.zero_optimization_stage() >= 2 or hasattr(optimizer, "fp32_groups_flat_partition"):
         return True
+    return _parks_each(optimizer)
+
+
+def _parks_each(optimizer: Any) -> bool:
+    """Whether the gradient of each micro batch is added to a tensor beside `grad`."""
     return bool(getattr(optimizer, "use_grad_accum_attribute", False))
+
+
+def _most_micro_batches(engine: Any) -> int:
+    """Of a step. Where the program decides by engine.step() when a step ends, it may have any number."""
+    managed = getattr(engine, "managed_gradient_accumulation", None)
+    return int(engine.gradient_accumulation_steps()) if managed is None or managed() else _ANY_NUMBER
 
 
 def _refusal(engine: Any) -> Optional[str]:

@@ -5,7 +5,7 @@ from typing import Any, Callable, Optional, Sequence
 from gradmon import _gradmon
 from gradmon.engines.collecting_hooks import CollectingHooks
 from gradmon.engines.labels import Description, listing_with
-from gradmon.engines.pieces import Piece
+from gradmon.engines.pieces import Early, Piece
 from gradmon.loops.loop_monitor import LoopMonitor
 from gradmon.loops.optimizer_step_hooks import hooked_or_replaced
 from gradmon.sharded.listing import listing_of
@@ -51,21 +51,41 @@ class EngineMonitor(LoopMonitor):
         self.remove_at_stop(hooks)
         self._prepare()
 
-    def deliver(self, parameter: Any, gradient: Any) -> None:
-        """Passes a gradient before its reduction."""
+    def deliver(self, parameter: Any, gradient: Any, accumulates: bool = False) -> None:
+        """Passes a gradient before its reduction. accumulates: it has the micro batches before it, too."""
         if self._steps is not None:
             self._steps.core.deliver_gradient(parameter, gradient)
+            if accumulates:
+                self._steps.core.note_accumulated(parameter)
 
-    def around(self, optimizer: Any, pieces: "list[Piece]") -> Any:
-        """Reads the pieces around each step of the optimizer that updates their carriers; until remove()."""
+    def pass_early(self, find: "Callable[[], list[Early]]") -> None:
+        """Passes reduced gradients and first moments over which the engine is about to write its update."""
+        if self._steps is None:
+            return
+        try:
+            found = find()
+        except Exception as error:  # the framework has renamed what it relies on
+            _gradmon.warn_once(f"the engine replaces gradients unread: {type(error).__name__}: {error}")
+            return
+        if found:
+            self._steps.core.before_replacement(found, self._scale_now())
+
+    def around(self, optimizer: Any, pieces: "list[Piece]", early: "Sequence[Piece]" = ()) -> Any:
+        """Reads the pieces around each step of the optimizer that updates their carriers; until remove().
+        early: those whose gradients and moments pass_early() passes."""
         assert self._steps is not None
         core = self._steps.core
         carried = [piece.carried() for piece in pieces if piece.numel]
+        passed = {id(piece.parameter) for piece in early}
+        values = [one for one in carried if id(one[0]) in passed]
+        others = [one for one in carried if id(one[0]) not in passed]
         self._updates_pieces = self._updates_pieces or bool(carried)
 
         def before(_scaler: Any) -> None:
             self._updated = True
-            core.before_update_of_pieces(optimizer, carried)
+            core.before_update_of_pieces(optimizer, others)
+            if values:
+                core.before_update_of_values(optimizer, values)
 
         def after() -> None:
             core.after_update_of_pieces(optimizer, carried)

@@ -4,6 +4,8 @@ from typing import Any, Iterator, NamedTuple, Optional
 
 # As Core takes it: parameter, carrier, start, number of elements.
 Carried = tuple[Any, Any, int, int]
+# As Core takes it: parameter, its reduced gradient, its first moment or None.
+Early = tuple[Any, Any, Any]
 
 
 class Piece(NamedTuple):

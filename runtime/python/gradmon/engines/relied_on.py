@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The names in a framework that gradmon relies on, and whether an installed one has them."""
+"""The names in a framework that gradmon relies on, whether an installed one has them, and its modes."""
 import importlib
 import importlib.metadata
 import inspect
@@ -7,6 +7,7 @@ import re
 from typing import Any, Callable, NamedTuple
 
 _UPDATES = "grad_reduced, param_*, exp_avg*"
+_OF_MUON = "grad_reduced, exp_avg of parameters that Muon updates"
 
 
 class Name(NamedTuple):
@@ -16,6 +17,14 @@ class Name(NamedTuple):
     owner: str
     attribute: str
     needed_for: str
+
+
+class Mode(NamedTuple):
+    """A way of training with a framework. FRAMEWORKS.md has these as a table."""
+
+    name: str
+    rows: str  # the kinds that have rows: "all kinds", "none"
+    sentence: str = ""  # in the log and in status(), where some have none
 
 
 _STAGE_1_2 = ("deepspeed.runtime.zero.stage_1_and_2", "DeepSpeedZeroOptimizer")
@@ -43,11 +52,17 @@ _OF_DEEPSPEED = [
     Name(*_ENGINE, "global_steps", "the end of a step"),
     Name(*_ENGINE, "step", "the end of a step"),
     Name(*_ENGINE, "gradient_accumulation_steps", "grad_unreduced"),
+    Name(*_ENGINE, "managed_gradient_accumulation", "micro steps of activations"),
     Name(*_ENGINE, "zero_optimization_stage", "grad_unreduced"),
     Name(*_STAGE_1_2, "optimizer", _UPDATES),
     Name(*_STAGE_1_2, "bit16_groups", _UPDATES),
     Name(*_STAGE_1_2, "single_partition_of_fp32_groups", _UPDATES),
     Name(*_STAGE_1_2, "use_grad_accum_attribute", "grad_unreduced"),
+    Name(*_STAGE_1_2, "_coalesce_grad_reduction", "grad_unreduced of micro batches"),
+    Name(*_STAGE_1_2, "cpu_offload", _OF_MUON),
+    Name(*_STAGE_1_2, "get_flat_partition", _OF_MUON),
+    Name(*_STAGE_1_2, "all_grad_tensors", _OF_MUON),
+    Name(*_STAGE_1_2, "_apply_muon_updates_cpu_offload", _OF_MUON),
     Name(*_FRAGMENT, "hp_fragment_address", _UPDATES),
     Name(*_FRAGMENT, "lp_fragment_address", _UPDATES),
     Name(*_ADDRESS, "start", _UPDATES),
@@ -57,8 +72,13 @@ _OF_DEEPSPEED = [
     Name(*_STAGE_3, "fp32_partitioned_groups_flat", _UPDATES),
     Name(*_STAGE_3, "grad_position", _UPDATES),
     Name(*_STAGE_3, "get_param_id", _UPDATES),
+    Name(*_STAGE_3, "_coalesce_grad_reduction", "grad_unreduced of micro batches"),
+    Name(*_STAGE_3, "offload_optimizer", _OF_MUON),
+    Name(*_STAGE_3, "averaged_gradients", _OF_MUON),
+    Name(*_STAGE_3, "_apply_muon_to_accumulated_grads", _OF_MUON),
     Name(*_BFLOAT16, "bf16_groups", _UPDATES),
     Name(*_BFLOAT16, "fp32_groups_flat_partition", _UPDATES),
+    Name(*_BFLOAT16, "_prepare_muon_updates", _OF_MUON),
     Name(*_UNFUSED, "fp16_groups", _UPDATES),
     Name(*_UNFUSED, "fp32_groups", _UPDATES),
     Name(*_FUSED, "fp16_groups", _UPDATES),
@@ -115,10 +135,67 @@ FRAMEWORKS = {
     "torchtitan": ("torchtitan", _OF_TORCHTITAN),
 }
 
+# Each mode that is tested, and each that has no rows in some kinds.
+MODES: "dict[str, list[Mode]]" = {
+    "colossalai": [],
+    "deepspeed": [
+        Mode("ZeRO 0, 1, 2, 3; float32, bfloat16", "all kinds"),
+        Mode("managed_gradient_accumulation: false, no_sync()", "all kinds"),
+        Mode(
+            "coalesce_grad_reduction()",
+            "all kinds; of monitor_mbs_grad the first micro batch with ZeRO 2, 3",
+            "no row: the framework accumulates the micro batches, so the gradient of one cannot be read",
+        ),
+        Mode("the optimizer offloaded to the CPU", "all kinds"),
+        Mode(
+            "Muon",
+            "all kinds but exp_avg_sq of what it updates",
+            "no row: its optimizer keeps no exp_avg_sq that gradmon can read",
+        ),
+        Mode(
+            "Muon, where DeepSpeed lacks the method in which 0.19.8 makes the update",
+            "all kinds but grad_reduced, exp_avg* of what it updates",
+            "no rows in grad_reduced and exp_avg of parameters that Muon updates: AttributeError: the name",
+        ),
+        Mode("MoE; experts are local, so they are not joined", "all kinds"),
+        Mode(
+            "PipelineEngine",
+            "none",
+            "nothing is watched: PipelineEngine runs a pipeline, which gradmon does not follow",
+        ),
+        Mode(
+            "the optimizer's state on NVMe",
+            "none",
+            "nothing is watched: DeepSpeed keeps the optimizer's state on NVMe: reading it would page it in",
+        ),
+        Mode("SuperOffload", "none", "nothing is watched: SuperOffload updates in another process"),
+        Mode("ZenFlow", "none", "nothing is watched: ZenFlow updates outside the optimizer's step"),
+    ],
+    "megatron": [
+        Mode("DistributedDataParallel; float32, bfloat16", "all kinds"),
+        Mode("distributed optimizer", "all kinds"),
+        Mode("tensor parallelism", "all kinds"),
+        Mode(
+            "use_precision_aware_optimizer",
+            "grad_unreduced, actv, actv_grad",
+            "no rows in grad_reduced, param_origin, param_updated, exp_avg, exp_avg_sq: DistributedOptimizer "
+            "keeps no master copy that gradmon can read (use_precision_aware_optimizer)",
+        ),
+        Mode(
+            "Megatron-FSDP",
+            "none",
+            "nothing is watched: Megatron-FSDP holds the gradients in buffers that gradmon does not know",
+        ),
+    ],
+    "torchtitan": [],
+}
+
 
 def examine(framework: str, say: "Callable[[str], None]" = print) -> bool:
-    """Prints a line for each name; returns whether the installed framework has all."""
+    """Prints a line for each mode and each name; returns whether the installed framework has all names."""
     package, names = FRAMEWORKS[framework]
+    for mode in MODES[framework]:
+        say(f"{mode.name}: rows of {mode.rows}" + (f" ({mode.sentence})" if mode.sentence else ""))
     try:
         say(f"{package} {importlib.metadata.version(package)}")
     except importlib.metadata.PackageNotFoundError:
