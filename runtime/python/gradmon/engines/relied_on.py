@@ -41,6 +41,8 @@ _DISTRIBUTED = ("megatron.core.optimizer.distrib_optimizer", "DistributedOptimiz
 _FLOAT16 = ("megatron.core.optimizer.optimizer", "Float16OptimizerWithFloat16Params")
 _MEGATRON = ("megatron.core.optimizer.optimizer", "MegatronOptimizer")
 _PARALLEL = ("megatron.core", "parallel_state")
+_LAYER_WISE = ("megatron.core.optimizer.layer_wise_optimizer", "LayerWiseDistributedOptimizer")
+_SHARD = ("megatron.core.tensor_parallel.generalized_tensor_parallelism", "GTPShardedParam")
 _CHAIN = ("megatron.core.optimizer.optimizer", "ChainedOptimizer")
 _ZERO = ("colossalai.zero.low_level.low_level_optim", "LowLevelZeroOptimizer")
 _BUCKET_STORE = ("colossalai.zero.low_level.bookkeeping.bucket_store", "BucketStore")
@@ -94,6 +96,12 @@ _OF_MEGATRON = [
     Name(*_PARALLEL, "get_tensor_model_parallel_group", "scopes.json"),
     Name(*_PARALLEL, "get_expert_tensor_parallel_group", "scopes.json"),
     Name(*_PARALLEL, "get_expert_model_parallel_group", "scopes.json"),
+    Name(*_PARALLEL, "get_gtp_weight_remat_group", "scopes.json"),
+    Name(*_PARALLEL, "get_expert_gtp_weight_remat_group", "scopes.json"),
+    Name("megatron.core.tensor_parallel", "generalized_tensor_parallelism", "is_gtp_param", "scopes.json"),
+    Name(*_SHARD, "group", "scopes.json"),
+    Name(*_SHARD, "pad_length", "scopes.json"),
+    Name(*_LAYER_WISE, "chained_optimizers", "scopes.json"),
 ]
 _OF_COLOSSALAI = [
     Name("colossalai.interface", "ModelWrapper", "module", "names"),
@@ -131,6 +139,8 @@ MODES: "dict[str, list[Mode]]" = {
         Mode("DistributedDataParallel; float32, bfloat16", "all kinds"),
         Mode("distributed optimizer", "all kinds"),
         Mode("tensor parallelism", "all kinds"),
+        Mode("tensor_parallel_num_weight_shards (GTP)", "all kinds"),
+        Mode("use_layer_wise_distributed_optimizer (Muon)", "all kinds"),
         Mode(
             "use_precision_aware_optimizer",
             "grad_unreduced, actv, actv_grad",

@@ -8,10 +8,10 @@ from gradmon._attributes import OBJECT_ERRORS, replaced_around
 from gradmon.engines.collecting_hooks import Attachment, CollectingHooks
 from gradmon.engines.engine_monitor import EngineMonitor
 from gradmon.engines.labels import KINDS_OF_UPDATE, Labels
-from gradmon.engines.pieces import Piece, inner_optimizers
+from gradmon.engines.pieces import inner_optimizers
 from gradmon.megatron.chunks import bucket_groups, inner_model, wrapper_with_buckets
 from gradmon.megatron.scopes import description_of
-from gradmon.megatron.shards import pieces_of, without_master
+from gradmon.megatron.shards import all_pieces, pieces_of, rows_of, without_master
 from gradmon.monitor import Monitor
 
 _UPDATES = ", ".join(KINDS_OF_UPDATE)
@@ -99,7 +99,7 @@ def watch(
         "delivered accumulated",
         grad_acc_steps=grad_acc_steps,
         start_iteration=start_iteration,
-        described=lambda model: description_of(model, _pieces(optimizer)),
+        described=lambda model: description_of(model, all_pieces(optimizer)),
         scale=lambda: _loss_scale(optimizer),
     )
     monitor.remove_at_stop(replaced_around(optimizer, "step", _stepping(monitor)))
@@ -129,12 +129,8 @@ def scopes(model_chunks: Any, optimizer: Any) -> "list[dict[str, Labels]]":
     The groups are those of megatron.core.parallel_state. "local" are tensors with several experts, with
     expert parallelism: their names do not say which experts this rank has.
     """
-    pieces = _pieces(optimizer)
+    pieces = all_pieces(optimizer)
     return [description_of(inner_model(chunk), pieces).labels for chunk in _chunks(model_chunks)]
-
-
-def _pieces(optimizer: Any) -> "list[Piece]":
-    return [piece for one in inner_optimizers(optimizer) for piece in pieces_of(one)]
 
 
 def _chunks(model_chunks: Any) -> "Sequence[Any]":
@@ -150,7 +146,12 @@ def _starting(monitor: EngineMonitor, group: Any) -> Any:
                 event = getattr(parameter, "_cudagraph_wgrad_ready_event", None)
                 if event is not None:
                     event.wait()
-                monitor.deliver(parameter, parameter.main_grad)
+                rows = rows_of(parameter)
+                gradient = parameter.main_grad
+                if rows is None:
+                    monitor.deliver(parameter, gradient)
+                elif rows.held:
+                    monitor.deliver(parameter, gradient.narrow(0, 0, rows.held))
 
     def start_grad_sync(original: Any, *arguments: Any, **keywords: Any) -> Any:
         try:
