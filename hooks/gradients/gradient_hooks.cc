@@ -153,9 +153,12 @@ class GradientHooks::Slot {
     return was_empty_ ? kWasEmpty : kCameUnseen;
   }
 
-  // For a parameter whose gradient a framework passes.
+  // For a parameter whose gradient a framework passes. No elements: it has one that was not seen.
   void deliver(const at::Tensor& gradient) noexcept {
-    if (!armed() || hooks_.fuse_.tripped() || !takes_deliveries()) return;
+    if (!armed() || hooks_.fuse_.tripped()) return;
+    if (gradient.numel() == 0 && watched_.tensor->numel() != 0)
+      return run_if_armed([this] { has_non_zeros_ = true; });
+    if (!takes_deliveries()) return;
     hooks_.any_arrived_.store(true, std::memory_order_relaxed);
     hooks_.fuse_.guard(watched_.name, [&] {
       run_if_armed([&] {

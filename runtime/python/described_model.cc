@@ -68,10 +68,12 @@ std::optional<bool> causal_of(const py::handle& module) {
   return py::isinstance<py::bool_>(said) ? std::optional(said.cast<bool>()) : std::nullopt;
 }
 
-// False for Megatron's experts (`allreduce` is False), for what DeepSpeed partitions (ZeRO stage 3: `ds_id`),
-// for a DTensor that is not whole on each rank, and for a tensor whose `placements` are of another kind.
+// False for Megatron's experts (`allreduce` is False) and for weights that its GTP splits, for what DeepSpeed
+// partitions (ZeRO stage 3: `ds_id`), for a DTensor that is not whole on each rank, and for a tensor whose
+// `placements` are of another kind.
 bool is_replicated(const py::handle& parameter) {
   if (py::object(py::getattr(parameter, "allreduce", py::none())).is(py::bool_(false))) return false;
+  if (py::getattr(parameter, "is_gtp_weight_remat", py::none()).is(py::bool_(true))) return false;
   if (py::hasattr(parameter, "ds_id")) return false;
   const py::object placements = py::getattr(parameter, "placements", py::none());
   if (placements.is_none()) return true;

@@ -81,7 +81,7 @@ if options["placed"]:
              "whole": ("placements", (Replicate(),))}
 else:
     marks = {"expert": ("allreduce", False), "dense": ("allreduce", True), "plain": ("unknown", None),
-             "stage3": ("ds_id", 7)}
+             "stage3": ("ds_id", 7), "rows": ("is_gtp_weight_remat", True)}
 model = jobs.make_net()
 del model.spare
 for name, (mark, value) in marks.items():
@@ -195,7 +195,7 @@ def diverging(tmp_path: Path, placed: bool, wanted: int) -> "set[str]":
     return {alert["tag_name"].split("/")[0] for alert in alerts}
 
 
-def test_experts_are_not_compared_over_the_data_parallel_group_and_the_others_are(tmp_path: Path) -> None:
+def test_experts_and_split_weights_are_not_compared_over_the_data_parallel_group(tmp_path: Path) -> None:
     assert diverging(tmp_path, placed=False, wanted=4) == {"0:dense.weight", "0:plain.weight"}
 
 
@@ -210,6 +210,7 @@ def test_a_parameter_that_is_placed_in_parts_is_not_compared_and_a_replicated_on
     [
         ("deepspeed.runtime.zero.stage_1_and_2", "DeepSpeedZeroOptimizer", False),
         ("megatron.core.optimizer.distrib_optimizer", "DistributedOptimizer", False),
+        ("megatron.core.optimizer.layer_wise_optimizer", "LayerWiseDistributedOptimizer", False),
         ("anything.else", "DistributedOptimizer", True),
     ],
 )

@@ -37,18 +37,19 @@ _REDUCES_TO_PARTS = {
     ("deepspeed", "DeepSpeedZeroOptimizer"),
     ("deepspeed", "DeepSpeedZeroOptimizer_Stage3"),
     ("megatron", "DistributedOptimizer"),
+    ("megatron", "LayerWiseDistributedOptimizer"),
     ("colossalai", "LowLevelZeroOptimizer"),
 }
 
 
 def reduces_to_parts(optimizer: Any) -> bool:
     """Whether a rank has the reduced gradients of its own part of the parameters only."""
-    inner = attribute_of(optimizer, "chained_optimizers") or [attribute_of(optimizer, "optimizer")]
+    chained = attribute_of(optimizer, "chained_optimizers")
     return any(
         (kind.__module__.split(".")[0], kind.__name__) in _REDUCES_TO_PARTS
-        for each in [optimizer, *inner]
+        for each in [optimizer, attribute_of(optimizer, "optimizer")]
         for kind in type(each).__mro__
-    )
+    ) or any(reduces_to_parts(one) for one in chained or ())
 
 
 def replica_ranks(model: Any, dp_group: Any, optimizers: "Sequence[Any]" = ()) -> list[int]:

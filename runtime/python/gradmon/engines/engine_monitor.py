@@ -1,16 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
 """The Monitor of an engine that reduces gradients and updates weights in tensors of its own."""
-from typing import Any, Callable, Optional, Sequence
+import contextlib
+from typing import Any, Callable, Iterator, Optional, Sequence
+
+import torch
 
 from gradmon import _gradmon
 from gradmon.engines.collecting_hooks import CollectingHooks
 from gradmon.engines.labels import Description, listing_with
-from gradmon.engines.pieces import Early, Piece
+from gradmon.engines.pieces import Carried, Early, Piece
 from gradmon.loops.loop_monitor import LoopMonitor
 from gradmon.loops.optimizer_step_hooks import hooked_or_replaced
 from gradmon.sharded.listing import listing_of
 
 _COLLECTS = _gradmon.COLLECTS
+_UNSEEN = torch.empty(0)  # as Core.deliver_gradient() takes it: there is a gradient, but it was not seen
 
 
 class EngineMonitor(LoopMonitor):
@@ -22,7 +26,7 @@ class EngineMonitor(LoopMonitor):
     _updates_pieces = False  # this rank may have none, as a stage of a pipeline whose parameters are frozen
 
     def __getstate__(self) -> "dict[str, Any]":
-        of_engine = {"_hooks", "_scale", "_listing_of"}
+        of_engine = {"_hooks", "_scale", "_listing_of", "_warnings", "_unseen", "_carriers"}
         return {name: value for name, value in super().__getstate__().items() if name not in of_engine}
 
     def watch_engine(
@@ -36,14 +40,24 @@ class EngineMonitor(LoopMonitor):
         start_iteration: int,
         described: "Callable[[Any], Description]",
         scale: "Callable[[], float]" = lambda: 1.0,
+        warnings: "Callable[[], list[str]]" = list,
+        unseen: "Callable[[], bool]" = bool,
     ) -> None:
         """Watches the chunks. optimizer: the engine's. source: as Core.gradient_source(). described: what
-        the rows of a chunk are of. scale: the factor in the gradients of the step that begins."""
+        the rows of a chunk are of. scale: the factor in the gradients of the step that begins. warnings: for
+        status(), asked at once and while steps are collected: what has no rows now, and why. unseen: whether
+        deliver() is not called now, though parameters have gradients."""
         self._gradient_source = source
         self._listing_of = listing_with(described)
         self._hooks = hooks
         self._scale = scale
+        self._warnings = warnings
+        self._unseen = unseen
+        self._told: "list[str]" = []  # the last warnings
+        self._carriers: "list[tuple[Any, list[Carried]]]" = []  # by optimizer, while steps are collected
         self._updated = False
+        self._ended = False  # by end_step(), since the program called step()
+        self._begun = False  # by the program's step(), which has read what the update will change
         for model in models:
             self.watch(model, None, grad_acc_steps=grad_acc_steps, start_iteration=start_iteration)
         if self._steps is not None:
@@ -80,9 +94,12 @@ class EngineMonitor(LoopMonitor):
         values = [one for one in carried if id(one[0]) in passed]
         others = [one for one in carried if id(one[0]) not in passed]
         self._updates_pieces = self._updates_pieces or bool(carried)
+        self._carriers.append((optimizer, carried))
 
         def before(_scaler: Any) -> None:
             self._updated = True
+            if self._unseen():
+                self._note_unseen(carried)
             core.before_update_of_pieces(optimizer, others)
             if values:
                 core.before_update_of_values(optimizer, values)
@@ -92,8 +109,51 @@ class EngineMonitor(LoopMonitor):
 
         return hooked_or_replaced(optimizer, before, after)
 
+    def before_replay(self) -> None:
+        """Reads weights and moments where the next update may call no hook: a CUDA graph makes it. The
+        gradients that the carriers have until then are not those of the update."""
+        self._before_replay(self._unseen())
+
+    def after_replay(self) -> None:
+        """Reads the weights after such an update."""
+        if self._steps is None or not self._steps.step_flags & _COLLECTS:
+            return
+        for optimizer, carried in self._carriers:
+            self._updated = True
+            self._steps.core.after_update_of_pieces(optimizer, carried)
+
     def end_step(self) -> None:
         """The engine has made an update, or left one out."""
+        self._end()
+        self._ended = True
+        self._begun = False
+
+    def step(self) -> bool:
+        """As Monitor.step(). Ends a step that the engine has not ended: its update may be a CUDA graph's."""
+        if self._steps is not None and not self._ended:
+            if self._begun and not self._updated:
+                self._before_replay(unseen=True)  # moments are read once, when the step begins
+                self.after_replay()
+            self._end()
+            self._before_replay(unseen=True)
+            self._begun = True
+        self._ended = False
+        return self.may_end
+
+    def _before_replay(self, unseen: bool) -> None:
+        if self._steps is None or not self._steps.step_flags & _COLLECTS:
+            return
+        for optimizer, carried in self._carriers:
+            if unseen:
+                self._note_unseen(carried)
+            with _without_gradients(carried):
+                self._steps.core.before_update_of_pieces(optimizer, carried)
+
+    def _note_unseen(self, pieces: "list[Carried]") -> None:
+        for parameter, _, _, _ in pieces:
+            self.deliver(parameter, _UNSEEN)
+
+    def _end(self) -> None:
         steps = self._steps
         if steps is None:
             return
@@ -101,7 +161,7 @@ class EngineMonitor(LoopMonitor):
         if collected and self._updates_pieces and not self._updated:
             steps.core.skipped()
         self._updated = False
-        self.step()
+        super().step()
         if collected or steps.step_flags & _COLLECTS:
             self._prepare()
 
@@ -110,16 +170,22 @@ class EngineMonitor(LoopMonitor):
         if self._hooks is not None:  # they know the engine
             self._hooks.forget()
             self._scale = lambda: 1.0
+            self._warnings = list
+            self._unseen = bool
+            self._carriers = []
             self._listing_of = listing_of
 
     def _prepare(self) -> None:
         if self._steps is None or self._hooks is None:
             return
         collects = bool(self._steps.step_flags & _COLLECTS)
-        reasons = len(self._hooks.reasons)
+        if not collects:
+            self._carriers = []
         self._hooks.set(collects)
-        if len(self._hooks.reasons) > reasons:
-            self._steps.note_warnings(self._hooks.reasons)
+        warnings = self._hooks.reasons + self._warnings()
+        if warnings != self._told:
+            self._told = warnings
+            self._steps.note_warnings(warnings)
         if collects:
             self._steps.core.gradient_scale(self._scale_now())
 
@@ -129,3 +195,15 @@ class EngineMonitor(LoopMonitor):
         except Exception as error:  # the framework has renamed what it relies on
             _gradmon.warn_once(f"gradients have the loss scale: {type(error).__name__}: {error}")
             return 1.0
+
+
+@contextlib.contextmanager
+def _without_gradients(pieces: "list[Carried]") -> "Iterator[None]":
+    kept = [(carrier, carrier.grad) for _, carrier, _, _ in pieces if carrier.grad is not None]
+    for carrier, _ in kept:
+        carrier.grad = None
+    try:
+        yield
+    finally:
+        for carrier, gradient in kept:
+            carrier.grad = gradient

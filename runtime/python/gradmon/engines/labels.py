@@ -82,7 +82,7 @@ def listing_with(
 def _scope_of(piece: Piece) -> Scope:
     shape = list(piece.shape)
     if piece.whole:
-        return {"scope": "replica", "shape": shape}
+        return {"scope": "whole" if piece.owned else "replica", "shape": shape}
     return {"scope": "piece", "shape": shape, "begin": piece.first, "count": piece.numel}
 
 

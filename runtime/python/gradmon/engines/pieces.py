@@ -17,10 +17,12 @@ class Piece(NamedTuple):
     numel: int
     first: int  # of the piece's elements, in the flattened parameter
     shape: tuple[int, ...]  # of the parameter
-    whole: bool = False  # the carrier is the parameter itself, or a copy of it
+    whole: bool = False  # the carrier is the parameter itself, or a copy; numel leaves out padding at its end
+    owned: bool = False  # by this rank of data parallelism: the others do not update the parameter
 
     def carried(self) -> Carried:
-        return (self.parameter, self.carrier, self.start, -1 if self.whole else self.numel)
+        everything = self.whole and self.numel == self.carrier.numel()
+        return (self.parameter, self.carrier, self.start, -1 if everything else self.numel)
 
 
 def whole(parameter: Any, carrier: Any) -> Piece:

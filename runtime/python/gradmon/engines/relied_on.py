@@ -6,6 +6,8 @@ import inspect
 import re
 from typing import Any, Callable, NamedTuple
 
+from gradmon.megatron import watching
+
 _UPDATES = "grad_reduced, param_*, exp_avg*"
 _OF_MUON = "grad_reduced, exp_avg of parameters that Muon updates"
 
@@ -42,6 +44,11 @@ _DISTRIBUTED = ("megatron.core.optimizer.distrib_optimizer", "DistributedOptimiz
 _FLOAT16 = ("megatron.core.optimizer.optimizer", "Float16OptimizerWithFloat16Params")
 _MEGATRON = ("megatron.core.optimizer.optimizer", "MegatronOptimizer")
 _PARALLEL = ("megatron.core", "parallel_state")
+_STEP_GRAPH = ("megatron.core.optimizer.optimizer_cuda_graph", "OptimizerCudaGraphWrapper")
+_FULL_GRAPH = ("megatron.core.full_cuda_graph", "FullCudaGraphWrapper")
+_CONFIG = ("megatron.core.transformer.transformer_config", "TransformerConfig")
+_LAYER_WISE = ("megatron.core.optimizer.layer_wise_optimizer", "LayerWiseDistributedOptimizer")
+_SHARD = ("megatron.core.tensor_parallel.generalized_tensor_parallelism", "GTPShardedParam")
 _CHAIN = ("megatron.core.optimizer.optimizer", "ChainedOptimizer")
 _ZERO = ("colossalai.zero.low_level.low_level_optim", "LowLevelZeroOptimizer")
 _BUCKET_STORE = ("colossalai.zero.low_level.bookkeeping.bucket_store", "BucketStore")
@@ -106,6 +113,15 @@ _OF_MEGATRON = [
     Name(*_PARALLEL, "get_tensor_model_parallel_group", "scopes.json"),
     Name(*_PARALLEL, "get_expert_tensor_parallel_group", "scopes.json"),
     Name(*_PARALLEL, "get_expert_model_parallel_group", "scopes.json"),
+    Name(*_PARALLEL, "get_gtp_weight_remat_group", "scopes.json"),
+    Name(*_PARALLEL, "get_expert_gtp_weight_remat_group", "scopes.json"),
+    Name("megatron.core.tensor_parallel", "generalized_tensor_parallelism", "is_gtp_param", "scopes.json"),
+    Name(*_SHARD, "group", "scopes.json"),
+    Name(*_SHARD, "pad_length", "scopes.json"),
+    Name(*_LAYER_WISE, "chained_optimizers", "scopes.json"),
+    Name(*_STEP_GRAPH, "cuda_graph", "what is captured"),
+    Name(*_FULL_GRAPH, "cuda_graph", "what is captured"),
+    Name(*_CONFIG, "cuda_graph_impl", "what is captured"),
 ]
 _OF_COLOSSALAI = [
     Name("colossalai.interface", "ModelWrapper", "module", "names"),
@@ -172,19 +188,37 @@ MODES: "dict[str, list[Mode]]" = {
         Mode("ZenFlow", "none", "nothing is watched: ZenFlow updates outside the optimizer's step"),
     ],
     "megatron": [
-        Mode("DistributedDataParallel; float32, bfloat16", "all kinds"),
-        Mode("distributed optimizer", "all kinds"),
-        Mode("tensor parallelism", "all kinds"),
+        Mode("DistributedDataParallel; float32, bfloat16, float16", "all kinds"),
+        Mode("use_distributed_optimizer", "all kinds"),
+        Mode("tensor parallelism, sequence_parallel", "all kinds"),
+        Mode("pipeline parallelism", "all kinds"),
+        Mode("expert parallelism, an expert in each tensor", "all kinds"),
+        Mode("tensor_parallel_num_weight_shards (GTP)", "all kinds"),
+        Mode("use_layer_wise_distributed_optimizer (Muon)", "all kinds"),
+        Mode(
+            "optimizer_cuda_graph",
+            "grad_unreduced, param_*, exp_avg*, actv, actv_grad",
+            watching.STEP_IS_CAPTURED,
+        ),
+        Mode(
+            "cuda_graph_impl full_iteration",
+            "grad_reduced, param_*, exp_avg*",
+            watching.PASSES_ARE_CAPTURED,
+        ),
+        Mode(
+            "cuda_graph_impl local, transformer_engine",
+            "grad_*, param_*, exp_avg*",
+            watching.LAYERS_ARE_CAPTURED,
+        ),
         Mode(
             "use_precision_aware_optimizer",
             "grad_unreduced, actv, actv_grad",
-            "no rows in grad_reduced, param_origin, param_updated, exp_avg, exp_avg_sq: DistributedOptimizer "
-            "keeps no master copy that gradmon can read (use_precision_aware_optimizer)",
+            watching.NO_MASTER.format("DistributedOptimizer"),
         ),
         Mode(
             "Megatron-FSDP",
             "none",
-            "nothing is watched: Megatron-FSDP holds the gradients in buffers that gradmon does not know",
+            f"nothing is watched: {watching.IS_FSDP}",
         ),
     ],
     "torchtitan": [],

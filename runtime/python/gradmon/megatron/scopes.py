@@ -3,12 +3,14 @@
 import sys
 from typing import Any, NamedTuple, Optional
 
+import torch
 import torch.distributed as dist
 
 from gradmon.engines.labels import Description, Scope, is_expert, labels_of
 from gradmon.engines.pieces import Piece
 from gradmon.megatron.chunks import global_names
-from gradmon.sharded.scopes import LOCAL
+from gradmon.megatron.shards import rows_of
+from gradmon.sharded.scopes import LOCAL, ranks_in
 
 # Parameters whose gradient is summed over the ranks of tensor parallelism.
 _SUMMED = ("sequence_parallel", "average_gradients_across_tp_domain")
@@ -21,14 +23,6 @@ class Group(NamedTuple):
     ranks: "list[int]"
     place: int
 
-    def mesh(self, name: str) -> "dict[str, Any]":
-        """As scopes.json has it."""
-        first, size = self.ranks[0], len(self.ranks)
-        stride = self.ranks[1] - first if size > 1 else 0
-        even = self.ranks == [first + stride * i for i in range(size)]
-        ranks = [first, stride] if even else self.ranks
-        return {"dims": [name], "shape": [size], "coordinate": [self.place], "ranks": ranks}
-
 
 _ALONE = Group([0], 0)
 
@@ -39,6 +33,8 @@ class Groups(NamedTuple):
     tensor: Group
     expert_tensor: Group
     expert: Group
+    rows: Group  # of GTP, which splits weights by their rows once more
+    expert_rows: Group
 
 
 def description_of(model: Any, pieces: "list[Piece]") -> Description:
@@ -52,11 +48,17 @@ def description_of(model: Any, pieces: "list[Piece]") -> Description:
         kind: {
             name: _with_groups(scope, kind, name, named[name], names[name], groups)
             for name, scope in of_kind.items()
+            if not _is_padding(named[name])
         }
         for kind, of_kind in labels.items()
     }
     split = max(len(groups.tensor.ranks), len(groups.expert_tensor.ranks)) > 1
     return Description(of_kinds, LOCAL if split else None)
+
+
+def _is_padding(parameter: Any) -> bool:
+    rows = rows_of(parameter)
+    return rows is not None and rows.held == 0
 
 
 def _with_groups(
@@ -67,28 +69,58 @@ def _with_groups(
     if expert and len(groups.expert.ranks) > 1 and "local_experts" not in name:
         return {"scope": "local", "global_name": global_name}  # several experts in one tensor
     group = groups.expert_tensor if expert else groups.tensor
+    of_rows = groups.expert_rows if expert else groups.rows
     before = kind == "grad_unreduced"
-    if getattr(parameter, "tensor_model_parallel", False):
-        found.update(_box(parameter, group))
+    split = getattr(parameter, "tensor_model_parallel", False)
+    rows = rows_of(parameter)
+    if split or rows is not None:
+        found.update(_box(parameter, group if split else _ALONE))
         if found["scope"] != "piece":
             found["scope"] = "shard"
-    elif before and len(group.ranks) > 1:
+    elif not before and found["scope"] == "whole" and max(len(group.ranks), len(of_rows.ranks)) > 1:
+        found["scope"] = "replica"  # the owner's, on each rank of these groups
+    if before and len(group.ranks) > 1 and not split:
         summed = any(getattr(parameter, one, False) for one in _SUMMED) or _SUMMED_PARTS & set(
             name.split(".")
         )
-        found["scope"] = "partial" if summed else "replica"
-    if before and len(group.ranks) > 1:  # each group has the gradient of its own batch
-        found["mesh"] = group.mesh("tp")
+        if summed or rows is None:
+            found["scope"] = "partial" if summed else "replica"
+    if before:  # each group has the gradient of its own batch
+        split_by = {"tp": group} if len(group.ranks) > 1 else {}
+        if rows is not None:
+            split_by["gtp_remat"] = Group(rows.ranks, rows.place)
+        if split_by:
+            found["mesh"] = _mesh(split_by)
     return found
 
 
-def _box(parameter: Any, group: Group) -> "dict[str, list[int]]":
-    """The box of the whole parameter that this rank has."""
-    size, dim = list(parameter.shape), int(parameter.partition_dim)
+def _mesh(groups: "dict[str, Group]") -> "dict[str, Any]":
+    """As scopes.json has it. No rank but this one is in two of the groups."""
+    ranks = [next(group.ranks[group.place] for group in groups.values())]
+    for group in groups.values():
+        own = group.ranks[group.place]
+        ranks = [rank + other - own for rank in ranks for other in group.ranks]
+    shape = [len(group.ranks) for group in groups.values()]
+    return {
+        "dims": list(groups),
+        "shape": shape,
+        "coordinate": [group.place for group in groups.values()],
+        "ranks": ranks_in(torch.tensor(ranks).view(shape)),
+    }
+
+
+def _box(parameter: Any, group: Group) -> Scope:
+    """The box of the whole parameter that this rank has. group: splits it by tensor parallelism."""
+    size = list(parameter.shape)
     shape, offset = list(size), [0] * len(size)
+    rows = rows_of(parameter)
+    if rows is not None:
+        size[0], shape[0], offset[0] = rows.held, rows.whole, rows.first
+    dim = int(parameter.partition_dim) if len(group.ranks) > 1 else 0
+    offset[dim] += shape[dim] * group.place
     shape[dim] *= len(group.ranks)
-    offset[dim] = size[dim] * group.place
-    return {"shape": shape, "offset": offset, "size": size}
+    stride = int(getattr(parameter, "partition_stride", 1)) if len(group.ranks) > 1 else 1
+    return {"shape": shape, "offset": offset, "size": size, **({"stride": stride} if stride > 1 else {})}
 
 
 def _groups() -> Groups:
@@ -97,6 +129,8 @@ def _groups() -> Groups:
         _group(state, "get_tensor_model_parallel_group"),
         _group(state, "get_expert_tensor_parallel_group"),
         _group(state, "get_expert_model_parallel_group"),
+        _group(state, "get_gtp_weight_remat_group"),
+        _group(state, "get_expert_gtp_weight_remat_group"),
     )
 
 

@@ -1,8 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Finds the tensors that Megatron's optimizers update for the parameters. Runs no collective."""
-from typing import Any, Iterator
+import math
+from typing import Any, Iterator, NamedTuple, Optional
+
+import torch.distributed as dist
 
 from gradmon.engines.pieces import Piece, whole
+from gradmon.sharded.sharding import is_kind
 
 # Lists of parameters, and of the tensors that are updated in their place, of a DistributedOptimizer.
 _SHARDED = (
@@ -13,6 +17,15 @@ _SHARDED = (
 _COPIED = (("float16_groups", "fp32_from_float16_groups"), ("fp32_from_fp32_groups", "fp32_from_fp32_groups"))
 
 
+def all_pieces(optimizer: Any) -> "list[Piece]":
+    """What an optimizer, or a chain of them, updates on this rank."""
+    chained = getattr(optimizer, "chained_optimizers", None)
+    pieces = [] if chained is None else [piece for one in chained for piece in all_pieces(one)]
+    if is_kind(optimizer, "LayerWiseDistributedOptimizer"):  # other ranks update other parameters
+        return [piece._replace(owned=True) for piece in pieces]
+    return pieces if chained is not None else pieces_of(optimizer)
+
+
 def pieces_of(optimizer: Any) -> "list[Piece]":
     """What one of Megatron's optimizers (none of a chain) updates on this rank. A parameter without a master
     copy, as with the precision-aware optimizer, is left out."""
@@ -21,9 +34,9 @@ def pieces_of(optimizer: Any) -> "list[Piece]":
     if hasattr(optimizer, "_get_model_param_range_map"):
         return list(_sharded(optimizer))
     if hasattr(optimizer, "fp32_from_float16_groups"):
-        return [whole(parameter, copy) for parameter, copy in _pairs(optimizer, _COPIED)]
+        return [_unpadded(parameter, copy) for parameter, copy in _pairs(optimizer, _COPIED)]
     groups = optimizer.optimizer.param_groups
-    return [whole(parameter, parameter) for group in groups for parameter in group["params"]]
+    return [_unpadded(parameter, parameter) for group in groups for parameter in group["params"]]
 
 
 def without_master(optimizer: Any) -> "list[Any]":
@@ -38,7 +51,38 @@ def _sharded(optimizer: Any) -> "Iterator[Piece]":
         if shard is None:
             continue
         run = optimizer._get_model_param_range_map(parameter)["param"]
-        yield Piece(parameter, shard, 0, run.end - run.start, run.start, tuple(parameter.shape))
+        end = max(run.start, min(run.end, unpadded_numel(parameter)))
+        yield Piece(parameter, shard, 0, end - run.start, run.start, tuple(parameter.shape))
+
+
+def _unpadded(parameter: Any, carrier: Any) -> Piece:
+    return whole(parameter, carrier)._replace(numel=unpadded_numel(parameter))
+
+
+class Rows(NamedTuple):
+    """The rows that this rank has of a weight that Megatron's GTP splits once more (num_weight_shards)."""
+
+    ranks: "list[int]"  # that share the weight
+    place: int  # of this rank among them
+    first: int
+    held: int  # without the rows at the end that only fill up the last shards
+    whole: int  # rows of the weight before this split
+
+
+def rows_of(parameter: Any) -> "Optional[Rows]":
+    """None if Megatron's GTP does not split the parameter."""
+    if not getattr(parameter, "is_gtp_weight_remat", False):
+        return None
+    ranks, place = dist.get_process_group_ranks(parameter.group), dist.get_rank(parameter.group)
+    rows = parameter.shape[0]
+    whole_rows = rows * len(ranks) - parameter.pad_length
+    first = min(rows * place, whole_rows)
+    return Rows(ranks, place, first, min(rows, whole_rows - first), whole_rows)
+
+
+def unpadded_numel(parameter: Any) -> int:
+    rows = rows_of(parameter)
+    return int(parameter.numel() if rows is None else math.prod(parameter.shape[1:]) * rows.held)
 
 
 def _pairs(optimizer: Any, lists: "tuple[tuple[str, str], ...]") -> "Iterator[tuple[Any, Any]]":

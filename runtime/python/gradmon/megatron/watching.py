@@ -1,20 +1,43 @@
 # SPDX-License-Identifier: Apache-2.0
 """gradmon.megatron.watch."""
 import os
-from typing import Any, Iterable, Optional, Sequence, Union
+import sys
+import types
+import weakref
+from typing import Any, Callable, Iterable, Optional, Sequence, Union
 
 from gradmon import _gradmon
-from gradmon._attributes import OBJECT_ERRORS, replaced_around
+from gradmon._attributes import OBJECT_ERRORS, attribute_of, replaced_around
 from gradmon.engines.collecting_hooks import Attachment, CollectingHooks
 from gradmon.engines.engine_monitor import EngineMonitor
 from gradmon.engines.labels import KINDS_OF_UPDATE, Labels
-from gradmon.engines.pieces import Piece, inner_optimizers
+from gradmon.engines.pieces import inner_optimizers
 from gradmon.megatron.chunks import bucket_groups, inner_model, wrapper_with_buckets
 from gradmon.megatron.scopes import description_of
-from gradmon.megatron.shards import pieces_of, without_master
+from gradmon.megatron.shards import all_pieces, pieces_of, rows_of, without_master
 from gradmon.monitor import Monitor
+from gradmon.sharded.sharding import is_kind
 
 _UPDATES = ", ".join(KINDS_OF_UPDATE)
+# Also in the doctor's list of modes.
+IS_FSDP = "Megatron-FSDP holds the gradients in buffers that gradmon does not know"
+NO_MASTER = (
+    f"no rows in {_UPDATES}: {{}} keeps no master copy that gradmon can read (use_precision_aware_optimizer)"
+)
+_GRAPH_OF_STEP = "OptimizerCudaGraphWrapper"
+_GRAPH_OF_PASSES = "FullCudaGraphWrapper"
+STEP_IS_CAPTURED = (
+    f"no rows in grad_reduced and mg_direction: Megatron's {_GRAPH_OF_STEP} replays optimizer.step(), which "
+    "calls no hook; train without --optimizer-cuda-graph"
+)
+PASSES_ARE_CAPTURED = (
+    f"no rows in grad_unreduced, actv and actv_grad: Megatron's {_GRAPH_OF_PASSES} replays forward and "
+    "backward, which call no hooks; train without --cuda-graph-impl full_iteration"
+)
+LAYERS_ARE_CAPTURED = (
+    "no rows in actv and actv_grad within the layers that Megatron captures into CUDA graphs; train without "
+    "--cuda-graph-impl"
+)
 
 
 def watch(
@@ -62,7 +85,9 @@ def watch(
     gradient of all micro batches of this rank, without the loss scale. The other kinds are of the tensors
     that the innermost optimizer updates, at its step: the float32 copy where there is one, and with the
     distributed optimizer the piece that this rank has; scopes() says which run. With `fp16` the loss scale is
-    read from its device in each collected step.
+    read from its device in each collected step. Steps also end where Megatron replays optimizer.step() as a
+    CUDA graph; captured_by() says what then has no rows. Where a CUDA graph of the program's own replays it,
+    call monitor.step() in each iteration: weights and moments keep their rows.
 
     Examples
     --------
@@ -86,11 +111,13 @@ def watch(
             pieces = pieces_of(one)
             if pieces:
                 yield monitor.around(one.optimizer, pieces)
-            if without_master(one):
-                _gradmon.warn_once(
-                    f"no rows in {_UPDATES}: {type(one).__name__} keeps no master copy that gradmon can read "
-                    "(use_precision_aware_optimizer)"
-                )
+
+    def warnings() -> "list[str]":
+        captured = captured_by(optimizer, chunks)
+        unread = [
+            NO_MASTER.format(type(one).__name__) for one in inner_optimizers(optimizer) if without_master(one)
+        ]
+        return unread + ([] if captured is None else [captured])
 
     monitor.watch_engine(
         [inner_model(chunk) for chunk in chunks],
@@ -99,11 +126,38 @@ def watch(
         "delivered accumulated",
         grad_acc_steps=grad_acc_steps,
         start_iteration=start_iteration,
-        described=lambda model: description_of(model, _pieces(optimizer)),
+        described=lambda model: description_of(model, all_pieces(optimizer)),
         scale=lambda: _loss_scale(optimizer),
+        warnings=warnings,
+        unseen=_passes_are_replayed,
     )
-    monitor.remove_at_stop(replaced_around(optimizer, "step", _stepping(monitor)))
+    monitor.remove_at_stop(_Stepping(monitor, optimizer))
     return monitor
+
+
+def captured_by(optimizer: Any, model_chunks: Any) -> Optional[str]:
+    """What Megatron's CUDA graphs leave without rows.
+
+    Parameters
+    ----------
+    model_chunks, optimizer
+        As for watch().
+
+    Returns
+    -------
+    str or None
+        The kinds, the name of what captures, and the remedy. None: nothing is captured, or will be.
+    """
+    configs = [attribute_of(chunk, "config") for chunk in _chunks(model_chunks)]
+    ways = {attribute_of(config, "cuda_graph_impl", "none") for config in configs if config is not None}
+    found = []
+    if _is_captured(attribute_of(optimizer, "step")):
+        found.append(STEP_IS_CAPTURED)
+    if "full_iteration" in ways or _passes_are_replayed():
+        found.append(PASSES_ARE_CAPTURED)
+    if ways & {"local", "transformer_engine"}:
+        found.append(LAYERS_ARE_CAPTURED)
+    return "; ".join(found) or None
 
 
 def scopes(model_chunks: Any, optimizer: Any) -> "list[dict[str, Labels]]":
@@ -129,12 +183,8 @@ def scopes(model_chunks: Any, optimizer: Any) -> "list[dict[str, Labels]]":
     The groups are those of megatron.core.parallel_state. "local" are tensors with several experts, with
     expert parallelism: their names do not say which experts this rank has.
     """
-    pieces = _pieces(optimizer)
+    pieces = all_pieces(optimizer)
     return [description_of(inner_model(chunk), pieces).labels for chunk in _chunks(model_chunks)]
-
-
-def _pieces(optimizer: Any) -> "list[Piece]":
-    return [piece for one in inner_optimizers(optimizer) for piece in pieces_of(one)]
 
 
 def _chunks(model_chunks: Any) -> "Sequence[Any]":
@@ -150,7 +200,12 @@ def _starting(monitor: EngineMonitor, group: Any) -> Any:
                 event = getattr(parameter, "_cudagraph_wgrad_ready_event", None)
                 if event is not None:
                     event.wait()
-                monitor.deliver(parameter, parameter.main_grad)
+                rows = rows_of(parameter)
+                gradient = parameter.main_grad
+                if rows is None:
+                    monitor.deliver(parameter, gradient)
+                elif rows.held:
+                    monitor.deliver(parameter, gradient.narrow(0, 0, rows.held))
 
     def start_grad_sync(original: Any, *arguments: Any, **keywords: Any) -> Any:
         try:
@@ -163,15 +218,83 @@ def _starting(monitor: EngineMonitor, group: Any) -> Any:
     return start_grad_sync
 
 
-def _stepping(monitor: EngineMonitor) -> Any:
-    """Around the optimizer's step(): ends a step of training."""
+class _Stepping:
+    """Ends a step of training after optimizer.step(), until remove(). Where Megatron puts its CUDA graph of
+    the step around ours, ours is put around the graph: its replays call nothing."""
 
-    def step(original: Any, *arguments: Any, **keywords: Any) -> Any:
-        result = original(*arguments, **keywords)
+    def __init__(self, monitor: EngineMonitor, optimizer: Any) -> None:
+        self._monitor: "Optional[EngineMonitor]" = monitor
+        self._optimizer = optimizer
+        self._entered = False
+        self._attach(_is_captured(optimizer.step))
+
+    def remove(self) -> None:
+        self._monitor = None
+        ours = self._ours()
+        if ours is None or not self._is_outermost():
+            return
+        if ours.was_own is None:
+            del self._optimizer.step
+        else:
+            self._optimizer.step = ours.was_own
+
+    def _attach(self, captured: bool) -> None:
+        optimizer = self._optimizer
+        original = optimizer.step
+
+        def step(own: Any, *arguments: Any, **keywords: Any) -> Any:
+            if own is not optimizer:  # a copy
+                return type(own).step(own, *arguments, **keywords)
+            return self._step(captured, original, *arguments, **keywords)
+
+        ours: Any = step
+        ours.original, ours.was_own = original, vars(optimizer).get("step")
+        optimizer.step = types.MethodType(step, optimizer)
+        # Megatron's `del optimizer.step` is to free its graph: nothing else holds the function.
+        self._ours: "Callable[[], Any]" = weakref.ref(step)
+
+    def _step(self, captured: bool, original: Any, *arguments: Any, **keywords: Any) -> Any:
+        monitor = self._monitor
+        if monitor is None or self._entered:  # called by a graph that ours is around
+            return original(*arguments, **keywords)
+        self._entered = True
+        try:
+            if captured:
+                monitor.before_replay()
+            result = original(*arguments, **keywords)
+            if captured:
+                monitor.after_replay()
+        finally:
+            self._entered = False
+        if not self._is_outermost():
+            self._attach_outside()
         monitor.end_step()
         return result
 
-    return step
+    def _attach_outside(self) -> None:
+        outer = vars(self._optimizer).get("step")
+        if outer is not None and _is_captured(outer):
+            self._attach(captured=True)
+
+    def _is_outermost(self) -> bool:
+        own = vars(self._optimizer).get("step")
+        return own is not None and getattr(own, "__func__", None) is self._ours()
+
+
+def _is_captured(step: Any) -> bool:
+    """Whether Megatron captures optimizer.step() into a CUDA graph, or has."""
+    while step is not None:
+        if is_kind(step, _GRAPH_OF_STEP):
+            return True
+        step = getattr(getattr(step, "__func__", step), "original", None)
+    kind = attribute_of(sys.modules.get("megatron.core.optimizer.optimizer_cuda_graph"), _GRAPH_OF_STEP)
+    return attribute_of(kind, "cuda_graph") is not None
+
+
+def _passes_are_replayed() -> bool:
+    """Whether Megatron has captured forward and backward of training into one CUDA graph."""
+    kind = attribute_of(sys.modules.get("megatron.core.full_cuda_graph"), _GRAPH_OF_PASSES)
+    return (attribute_of(kind, "cuda_graph") or {}).get("training") is not None
 
 
 def _loss_scale(optimizer: Any) -> float:
@@ -185,7 +308,7 @@ def _loss_scale(optimizer: Any) -> float:
 def _refusal(chunks: "Sequence[Any]", optimizer: Any) -> Optional[str]:
     for chunk in chunks:
         if any(hasattr(one, "__fsdp_param__") for one in chunk.parameters()):
-            return "Megatron-FSDP holds the gradients in buffers that gradmon does not know"
+            return IS_FSDP
         if wrapper_with_buckets(chunk) is None:
             return (
                 f"{type(chunk).__name__} has no bucket_groups: pass the chunks that Megatron's "

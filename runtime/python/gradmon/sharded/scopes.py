@@ -62,13 +62,13 @@ def _scope_of(mesh: Any, placements: "tuple[Any, ...]", shape: "list[int]") -> "
         "dims": None if mesh.mesh_dim_names is None else list(mesh.mesh_dim_names),
         "shape": sizes,
         "coordinate": None if mesh.get_coordinate() is None else list(mesh.get_coordinate()),
-        "ranks": _ranks(mesh.mesh),
+        "ranks": ranks_in(mesh.mesh),
     }
     found["placements"] = [str(placement) for placement in placements]
     return found
 
 
-def _ranks(numbers: Any) -> "list[int]":
+def ranks_in(numbers: Any) -> "list[int]":
     """First rank of the mesh and the distance to the next rank in each of its dimensions; or all ranks,
     if the distances differ."""
     ranks: "list[int]" = numbers.flatten().tolist()
