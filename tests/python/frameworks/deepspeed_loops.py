@@ -50,7 +50,7 @@ CASES = [
     Case("2", "bfloat16"),
     Case("3", "bfloat16"),
 ]
-UNMANAGED = {"managed_gradient_accumulation": False}
+UNMANAGED = {"managed_gradient_accumulation": False, "gradient_accumulation_steps": 1}
 # Three micro batches of a step, whose number DeepSpeed does not know, or another reduction or clipping.
 MODES = {
     **{f"unmanaged{one}": Case(one, micro=3, how="at once", config=UNMANAGED) for one in "0123"},
@@ -332,23 +332,22 @@ def overflow(directory: Path, over: "dict[str, Any]") -> None:
     assert engine.skipped_steps == 1 and engine.global_steps == STEPS
 
 
-def micro_batches(directory: Path, stage: str) -> None:
-    """Each micro batch by itself, by monitor_mbs_grad."""
-    engine = make_engine(make_model(), stage, "float32", 2)
+def micro_batches(directory: Path, case: Case) -> None:
+    """Each micro batch by itself, by monitor_mbs_grad. Of coalesced ones, the first is."""
+    engine = make_engine(make_model(), case.stage, case.kind, case.micro, case.config)
     config = jobs.write_config(
         own_directory(directory), wg_distribution=True, monitor_mbs_grad=True, ndigits=100
     )
     with gradmon.deepspeed.watch(engine, config, output_dir=directory / "out", dynamic=False):
         for step in range(STEPS):
-            for number in range(2):
-                engine.backward(engine(batch(step, number, dist.get_rank())).float())
-                engine.step()
+            accumulate(engine, case, step)
     model = make_model()
     found = twice.read(directory / "out", "grad_unreduced", dist.get_rank())
-    assert len(found) == STEPS * 2 * len(list(model.parameters()))
-    for number in range(2):  # of step 0: before any update
+    micro = 1 if case.how == "coalesced" else case.micro
+    assert len(found) == STEPS * micro * len(list(model.parameters()))
+    for number in range(micro):  # of step 0: before any update
         model.zero_grad()
-        (model(batch(0, number, dist.get_rank())) / 2).backward()
+        (model(batch(0, number, dist.get_rank())) / case.divisor).backward()
         for name, parameter in model.named_parameters():
             assert parameter.grad is not None
             grad = parameter.grad
@@ -531,6 +530,9 @@ def main() -> None:
                 (compare if given["what"] == "modes" else compare_muon)(directory / name, case)
     elif given["what"] == "switch":
         switch(directory, given["stage"])
+    elif given["what"] == "micro":
+        cases = {"1": Case("1", micro=2), "2": Case("2", micro=2), **MODES}
+        micro_batches(directory, cases[given["case"]])
     elif given["what"] == "checkpoint":
         checkpoint(directory, given["stage"])
     elif given["what"] == "experts":
@@ -540,7 +542,5 @@ def main() -> None:
     else:
         overflow(directory / "overflow", {})
         overflow(directory / "muon", MUON)
-        micro_batches(directory / "micro1", "1")
-        micro_batches(directory / "micro2", "2")
         refused(directory / "refused")
     dist.destroy_process_group()

@@ -95,10 +95,14 @@ def test_initialize_and_checkpoints_are_no_steps(tmp_path: Path, stage: str) -> 
     ranks.run(tmp_path, SCRIPT, directory=str(tmp_path), what="checkpoint", stage=stage)
 
 
-def test_each_micro_batch_has_its_own_gradient(others: Path) -> None:
-    for folder in ("micro1", "micro2"):
-        found = twice.read(others / folder / "out", "grad_unreduced")
-        assert {micro for _, _, micro in found} == {0, 1}
+@pytest.mark.parametrize(
+    "case, micro",
+    [("1", 2), ("2", 2), ("unmanaged0", 3), ("unmanaged1", 3), ("unmanaged2", 3), ("coalesced2", 1)],
+)
+def test_each_micro_batch_has_its_own_gradient(tmp_path: Path, case: str, micro: int) -> None:
+    ranks.run(tmp_path, SCRIPT, directory=str(tmp_path), what="micro", case=case)
+    found = twice.read(tmp_path / "out", "grad_unreduced")
+    assert {one for _, _, one in found} == set(range(micro))
 
 
 def test_a_renamed_attribute_switches_off_its_kinds_only(others: Path) -> None:
