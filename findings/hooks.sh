@@ -57,7 +57,7 @@ END
 gradients=
 for pair in "Interleaved1F1B 4 4 4 4" "InterleavedZeroBubble 4 0 0 0" "ZBVZeroBubble 4 0 0 0" "DualPipeV 4 3 3 3"; do
   read -r name expected <<<"$pair"
-  line=$(OMP_NUM_THREADS=1 timeout 120 "$place/venv/bin/python" -m torch.distributed.run --standalone \
+  line=$(OMP_NUM_THREADS=1 timeout 600 "$place/venv/bin/python" -m torch.distributed.run --standalone \
     --local-addr 127.0.0.1 --nproc-per-node 2 "$place/split.py" "Schedule$name" 2>"$place/log" | grep "^Schedule") ||
     { cat "$place/log"; exit 1; }
   echo "$line"

@@ -8,6 +8,7 @@ import jobs
 import pytest
 import torch
 
+OLD = torch.__version__.startswith("1.")
 KEYS: "dict[str, Any]" = {
     "wg_distribution": True,
     "mv_distribution": True,
@@ -38,7 +39,7 @@ def test_a_lazy_layer_is_watched_once_it_has_a_shape(tmp_path: Path) -> None:
     model = torch.nn.Sequential(torch.nn.LazyLinear(5), torch.nn.Linear(5, 2))
     steps = train(tmp_path, model, lambda _: None)
     assert steps["1.weight"] == [0, 1, 2, 3, 4, 5]
-    assert steps["0.weight"] == [1, 2, 3, 4, 5]
+    assert steps["0.weight"] == [0, 1, 2, 3, 4, 5][OLD:]  # torch 1.13 has no post-accumulate hooks
 
 
 def test_another_shape_while_nothing_is_collected(tmp_path: Path) -> None:

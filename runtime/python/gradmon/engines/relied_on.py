@@ -153,7 +153,25 @@ FRAMEWORKS = {
 
 # Each mode that is tested, and each that has no rows in some kinds.
 MODES: "dict[str, list[Mode]]" = {
-    "colossalai": [],
+    "colossalai": [
+        Mode("LowLevelZeroPlugin, stage 1 or 2", "all kinds"),
+        Mode("TorchDDPPlugin, and no plugin", "all kinds"),
+        Mode(
+            "TorchFSDPPlugin",
+            "none",
+            "nothing is watched: TorchFSDPPlugin: gradmon.Monitor watches a model in FSDP, with torch's optimizer",
+        ),
+        Mode(
+            "GeminiPlugin",
+            "none",
+            "nothing is watched: GeminiDDP: Gemini takes gradients away within backward",
+        ),
+        Mode(
+            "HybridParallelPlugin in mixed precision",
+            "none",
+            "nothing is watched: MixedPrecisionOptimizer: its master copies are not followed",
+        ),
+    ],
     "deepspeed": [
         Mode("ZeRO 0, 1, 2, 3; float32, bfloat16", "all kinds"),
         Mode("managed_gradient_accumulation: false, no_sync()", "all kinds"),
