@@ -322,7 +322,9 @@ def test_a_tensor_of_another_kind_has_its_rows_or_none_and_the_others_stay(tmp_p
     inner = {key: row for key, row in found["actv"].items() if of_inner(key[0])}
     if kind.rows is None:
         return check_none(inner)
-    assert {key[:2] for key in inner} == {(f"aside.inner.{s}", i) for s in ("input", "output") for i in (0, 1)}
+    assert {key[:2] for key in inner} == {
+        (f"aside.inner.{s}", i) for s in ("input", "output") for i in (0, 1)
+    }
     for (_, step, _), row in inner.items():
         jobs.check_values(row, jobs.expected(logical(kind.rows(model.aside.inputs[step]))), name, 1e-5)
 
@@ -369,7 +371,9 @@ def test_mg_direction_compares_the_gradient_as_the_optimizer_uses_it(
 ) -> None:
     """The gradient is the same in both steps, so that the momentum has its sign everywhere."""
     model = nn.Linear(4, 2, bias=False)
-    if OLD and (optimizer in (torch.optim.RMSprop, torch.optim.NAdam, torch.optim.RAdam) or "fused" in options):
+    if OLD and (
+        optimizer in (torch.optim.RMSprop, torch.optim.NAdam, torch.optim.RAdam) or "fused" in options
+    ):
         pytest.skip("torch 1.13 has no maximize or no fused step there")
     keys = {"mg_direction": True, "xy_distribution": False}
 
