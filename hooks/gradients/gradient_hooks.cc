@@ -185,8 +185,8 @@ class GradientHooks::Slot {
   }
   MicroBatches& micro_batches() const { return micro_batches_; }
 
-  // The leaf's gradient has been added to, unless it is as it was: since torch 2.7 also called by a pass that
-  // has delivered no gradient.
+  // Called after an accumulation. Since torch 2.7 also called by a pass that has delivered no gradient, which
+  // leaves the mark as it was.
   void accumulated() noexcept {
     if (!armed()) return;
     const at::Tensor& gradient = leaf().grad();

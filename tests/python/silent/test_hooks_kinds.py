@@ -440,7 +440,7 @@ def test_gradients_of_split_backwards_have_their_rows(
 
 @contextlib.contextmanager
 def kept_activations(model: nn.Module) -> "Iterator[dict[str, torch.Tensor]]":
-    """The inputs and outputs of the layers' modules in the next forward that require gradients, with these."""
+    """The inputs and outputs of the layers' modules in the next forward that require gradients."""
     kept: "dict[str, torch.Tensor]" = {}
     calls: "dict[str, int]" = {}
 

@@ -31,8 +31,8 @@ def infers_shapes() -> bool:
 
 
 class SplitBackwards:
-    """While set, reports what the zero-bubble schedules add to the gradients of a stage's weights: they compute
-    it by torch.autograd.grad(), which runs no hook. One for each rank of the process. Any thread."""
+    """While set, reports what the zero-bubble schedules add to the gradients of a stage's weights: they
+    compute it by torch.autograd.grad(), which runs no hook. One for each rank of the process. Any thread."""
 
     _lock = threading.RLock()  # A collection of garbage may call set() within set().
     _users = 0  # guarded by _lock, as is _replaced
@@ -58,7 +58,7 @@ class SplitBackwards:
     @classmethod
     def _replace(cls) -> None:
         stage = sys.modules.get(_STAGE)
-        original = getattr(stage, "stage_backward_weight", None)
+        original: Any = getattr(stage, "stage_backward_weight", None)
         if original is None:  # another torch
             return
 
