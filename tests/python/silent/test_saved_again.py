@@ -88,3 +88,24 @@ def test_a_file_that_cannot_be_read_is_named(text: str, tmp_path: Path) -> None:
     assert "grad_reduced_0-0.csv" in done.stderr
     done = run("analyse", "first", place)
     assert "grad_reduced_0-0.csv" in done.stderr
+
+
+def test_an_event_file_of_another_program_has_no_rows_of_the_rank(tmp_path: Path) -> None:
+    """It is in tensorboard/ of the rank's directory. The first event of the file names its writer."""
+    place = tmp_path / "Dec03_21-34-40-rank0-1a2b3c4d"
+    write(tmp_path, "grad_reduced_0-0", ROWS)
+    done = run("convert", "csv2tb", "--monitor-path", place, "--output-dirpath", tmp_path / "made")
+    assert (done.returncode, done.stderr) == (0, "")
+    (file,) = (tmp_path / "made").glob("rank0/grad_reduced/events.*")
+    assert b"gradmon" in file.read_bytes()
+    (place / "tensorboard").mkdir()
+    mine, other = (
+        place / "tensorboard" / file.name,
+        place / "tensorboard" / "events.out.tfevents.9999999999.h.1",
+    )
+    mine.write_bytes(file.read_bytes())
+    assert len(gradmon.load(place, form="tensorboard")) == 2
+    other.write_bytes(file.read_bytes().replace(b"gradmon", b"another"))
+    assert len(gradmon.load(place, form="tensorboard")) == 2
+    mine.unlink()
+    assert len(gradmon.load(place, form="tensorboard")) == 0

@@ -85,6 +85,20 @@ tl::expected<std::vector<fs::path>, std::string> event_files_of(const fs::path& 
   return files;
 }
 
+bool is_named_as_ours(const std::string& file_name) {
+  const auto is_number = [](std::string_view text) {
+    return !text.empty() && text.find_first_not_of("0123456789") == std::string_view::npos;
+  };
+  std::string_view host = file_name;
+  const std::size_t end_of_time = host.find('.', kPrefix.size());
+  if (time_in(host) < 0 || end_of_time == std::string_view::npos) return false;
+  host.remove_prefix(end_of_time + 1);
+  const std::size_t dot = host.rfind('.');
+  if (dot == std::string_view::npos || !is_number(host.substr(dot + 1))) return false;
+  host = host.substr(0, dot);
+  return host == host_name() || !is_number(host.substr(host.rfind('.') + 1));
+}
+
 std::string next_event_file(const fs::path& directory, std::int64_t time) {
   std::error_code ignored;
   for (fs::directory_iterator entry(directory, ignored), end; entry != end; entry.increment(ignored)) {

@@ -62,6 +62,10 @@ class EventFiles {
 [[nodiscard]] tl::expected<std::vector<std::filesystem::path>, std::string> event_files_of(
     const std::filesystem::path& directory);
 
+// Whether the name is of the form of next_event_file(). TensorBoard's own writer adds a number to it; a host
+// name that ends in ".{number}" is told from that only on the host itself.
+bool is_named_as_ours(const std::string& file_name);
+
 // The name of a new event file beside others: events.out.tfevents.{time}.{host}.{pid}. Sorts after all event
 // files in the directory: `time` is the number of seconds since 1970, or the least later number that does so.
 std::string next_event_file(const std::filesystem::path& directory, std::int64_t time);

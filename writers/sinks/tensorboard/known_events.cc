@@ -16,6 +16,7 @@
 #include "writers/sinks/tensorboard/event_files.h"
 #include "writers/sinks/tensorboard/record_framing.h"
 #include "writers/sinks/tensorboard/tags.h"
+#include "writers/sinks/tensorboard/text_event.h"
 
 namespace gradmon {
 namespace {
@@ -49,6 +50,14 @@ tl::unexpected<std::string> read_failure(const char* verb, const fs::path& path,
                         std::system_category().message(error));
 }
 
+// By the writer in the first event; files of older releases and of some other programs name none.
+bool is_ours(const fs::path& path, std::string_view bytes) {
+  const auto data = first_record(bytes);
+  const auto event = data ? parse(*data) : std::nullopt;
+  if (!event || event->source_metadata().writer().empty()) return is_named_as_ours(path.filename().string());
+  return event->source_metadata().writer() == kEventWriter;
+}
+
 // What to do with bytes that follow the last whole record.
 enum class Tail : bool { leave, cut };
 // nullopt: the file is none of gradmon's, and is left as it is.
@@ -69,6 +78,7 @@ tl::expected<std::optional<KnownEvents>, std::string> read_events(const fs::path
     read += static_cast<std::size_t>(n);
   }
   bytes.resize(read);
+  if (!is_ours(path, bytes)) return std::nullopt;
   KnownEvents events = find_events(bytes);
   const bool torn = events.whole_bytes < bytes.size();
   if (torn && tail == Tail::cut && ::ftruncate(file.get(), static_cast<off_t>(events.whole_bytes)) != 0)

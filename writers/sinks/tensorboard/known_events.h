@@ -26,8 +26,9 @@ struct KnownEvents {
 KnownEvents find_events(std::string_view bytes);
 
 // Cuts off a part of a record at the end of the newest file. `from`: the first step that the caller will
-// write. Reads the newest file first, and stops behind a file that has only earlier rows. A file of more than
-// 128 MiB is another program's: it is neither read nor cut. An error names the file.
+// write. Reads the newest file first, and stops behind a file that has only earlier rows. Another program's
+// file is neither used nor cut: one that names another writer or has another form of name, and one of more
+// than 128 MiB. An error names the file.
 [[nodiscard]] tl::expected<std::vector<KnownRows>, std::string> find_events_in(
     const std::filesystem::path& directory, std::int64_t from);
 

@@ -17,6 +17,7 @@ std::string file_version_record(double wall_time) {
   tensorboard::Event event;
   event.set_wall_time(wall_time);
   event.set_file_version("brain.Event:2");
+  event.mutable_source_metadata()->set_writer(std::string(kEventWriter));
   return record_of(event.SerializeAsString());
 }
 

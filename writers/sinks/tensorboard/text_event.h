@@ -11,6 +11,7 @@ namespace gradmon {
 
 // The first record of every event file.
 std::string file_version_record(double wall_time);
+inline constexpr std::string_view kEventWriter = "gradmon";  // in that record; older releases name none
 
 // A record that TensorBoard shows as text. The text is Markdown in UTF-8.
 std::string text_record(std::string_view tag, std::string_view text, Step step, double wall_time);

@@ -145,8 +145,11 @@ def _row(tag: _Tag, step: int, op: str, value: float) -> "tuple[Any, ...]":
 
 
 def _events(path: Path) -> "Iterator[_Event]":
-    for record in _records(path):
+    """None if the first event names another program as the writer."""
+    for number, record in enumerate(_records(path)):
         try:
+            if number == 0 and _writer(record) != b"gradmon":
+                return
             yield _event(record)
         except (ValueError, KeyError, IndexError, TypeError, struct.error) as error:
             raise ValueError(f"{path}: an event that cannot be read: {error}") from error
@@ -170,6 +173,12 @@ def _records(path: Path) -> "Iterator[memoryview]":
                 return
         yield data[at + 12 : end]
         at = end + 4
+
+
+def _writer(record: memoryview) -> bytes:
+    """The program that has written the file, by its first event. Older releases of gradmon name none."""
+    source = dict(_fields(record)).get(10)
+    return bytes(dict(_fields(source)).get(1, b"")) if source is not None else b"gradmon"
 
 
 def _event(record: memoryview) -> _Event:

@@ -11,9 +11,12 @@
 #include "tests/writers/killed_writer.h"
 #include "tests/writers/sample_records.h"
 #include "tests/writers/sinks/tensorboard/event_reader.h"
+#include "writers/sinks/tensorboard/event.pb.h"
+#include "writers/sinks/tensorboard/event_files.h"
 #include "writers/sinks/tensorboard/known_events.h"
 #include "writers/sinks/tensorboard/record_framing.h"
 #include "writers/sinks/tensorboard/tensorboard_sink.h"
+#include "writers/sinks/tensorboard/text_event.h"
 #include GRADMON_CATCH_HEADER
 
 using namespace gradmon;
@@ -158,6 +161,42 @@ TEST_CASE("a huge file of another program is neither read nor cut, and the newes
   CHECK(fs::file_size(ours) == whole);
   fs::remove(huge);
   CHECK(points_once(scratch.path()) == uninterrupted(2));
+}
+
+TEST_CASE("small files of other programs are neither used nor cut, and the newest of ours is repaired") {
+  const TemporaryDirectory scratch;
+  const fs::path events = scratch / "tensorboard";
+  REQUIRE(Job(scratch.path(), EventFiles::kBytesOfAFile).write(0));
+  const fs::path ours = event_files_in(events).at(0);
+  const std::string whole = read_text(ours);
+  write_text(ours, whole + "torn");
+  // TensorBoard's own writer names itself; an older one has only another form of name.
+  tensorboard::Event version;
+  version.set_file_version("brain.Event:2");
+  version.mutable_source_metadata()->set_writer("tensorboard.summary.writer.event_file_writer");
+  const std::string rows = whole.substr(file_version_record(0).size()) + "torn";
+  const fs::path named = events / "events.out.tfevents.9000000000.host.1";
+  const fs::path numbered = events / "events.out.tfevents.9000000001.host.1.0";
+  write_text(named, record_of(version.SerializeAsString()) + rows);
+  write_text(numbered, rows);
+  const std::string before = read_text(named);
+  const auto known = find_events_in(events, 0);
+  REQUIRE(known);
+  CHECK(known->size() == 1);
+  CHECK(read_text(named) == before);
+  CHECK(read_text(numbered) == rows);
+  CHECK(read_text(ours) == whole);
+  CHECK(find_samples_in_events(events, 1).value() == SamplesByStep{{0, 5}});
+}
+
+TEST_CASE("a file of ours is known by the form of its name") {
+  const TemporaryDirectory scratch;
+  CHECK(is_named_as_ours(next_event_file(scratch.path(), 1764000000)));
+  CHECK(is_named_as_ours("events.out.tfevents.1764000000.node7.example.4711"));
+  for (const char* other :
+       {"events.out.tfevents.1764000000.node7.4711.0", "events.out.tfevents.1764000000.node7",
+        "events.out.tfevents.1764000000.node7.4711.0.v2", "events.out.tfevents.1764000000", "events.out"})
+    CHECK_FALSE(is_named_as_ours(other));
 }
 
 TEST_CASE("the events of damaged bytes are those before the damage") {

@@ -7,9 +7,10 @@
 
 using namespace gradmon;
 
-TEST_CASE("the first record of a file is that of TensorBoard's own writer") {
+TEST_CASE("the first record of a file has TensorBoard's version and the name of the writer") {
   CHECK(hex(file_version_record(1.5)) ==
-        "1800000000000000a37f4b2209000000000000f83f1a0d627261696e2e4576656e743a322a28646c");
+        "2300000000000000b09f774309000000000000f83f1a0d627261696e2e4576656e743a3252090a0767726164"
+        "6d6f6eb6bcb426");
 }
 
 TEST_CASE("a text is encoded as TensorBoard's own messages are") {
