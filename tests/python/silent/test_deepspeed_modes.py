@@ -38,6 +38,7 @@ class Zero:
 
     cpu_offload = False
     loss_scale = 1.0
+    group_argument = "param_group_idx"
 
     def __init__(self, model: torch.nn.Module) -> None:
         self.overflows = False
@@ -81,21 +82,19 @@ class Zero:
             start += gradient.numel()
         self.all_grad_tensors[0] = gradients
         parameters = [parameter for _, parameter in self.named]
-        self.reduced = self.get_flat_partition(
-            parameters, CUT, 0, dtype=torch.float32, device="cpu", param_group_idx=0, return_tensor_list=True
-        )
+        keywords = {
+            self.group_argument: 0,
+            "dtype": torch.float32,
+            "device": "cpu",
+            "return_tensor_list": True,
+        }
+        self.reduced = self.get_flat_partition(parameters, CUT, 0, **keywords)
 
     def get_flat_partition(
-        self,
-        tensor_list: Any,
-        first_offset: int,
-        partition_size: int,
-        dtype: Any,
-        device: Any,
-        **keywords: Any,
+        self, tensor_list: Any, first_offset: int, partition_size: int, **keywords: Any
     ) -> Any:
         state = self.optimizer.state[self.single_partition_of_fp32_groups[0]]
-        gradients = self.all_grad_tensors[keywords["param_group_idx"]]
+        gradients = self.all_grad_tensors[keywords[self.group_argument]]
         flat = torch.cat([gradient.flatten() for gradient in gradients])
         if "momentum_buffer" not in state:
             state["momentum_buffer"] = torch.zeros_like(flat)  # of the whole matrices
@@ -201,6 +200,22 @@ def test_a_version_without_the_call_that_replaces_gradients_has_no_row_and_a_rea
         assert jobs.eventually(lambda: any(reason in one for one in monitor.status().warnings))
     assert twice.read(tmp_path / "out", "grad_reduced") == {}
     assert twice.read(tmp_path / "out", "exp_avg") == {}
+    assert twice.read(tmp_path / "out", "param_updated")
+
+
+def test_a_renamed_argument_of_that_call_leaves_no_row_but_a_reason(tmp_path: Path) -> None:
+    model = jobs.make_net()
+    optimizer = Zero(model)
+    optimizer.group_argument = "group"
+    engine = Engine(1, optimizer)
+    engine.module = model
+    with watch(engine, tmp_path) as monitor:
+        model(jobs.batch(0)).pow(2).mean().backward()
+        optimizer.reduce()
+        engine.step()
+        reason = "the engine replaces gradients before they are read: IndexError"
+        assert jobs.eventually(lambda: any(reason in one for one in monitor.status().warnings))
+    assert twice.read(tmp_path / "out", "grad_reduced") == {}
     assert twice.read(tmp_path / "out", "param_updated")
 
 

@@ -74,12 +74,16 @@ class EngineMonitor(LoopMonitor):
 
     def pass_early(self, find: "Callable[[], list[Early]]") -> None:
         """Passes reduced gradients and first moments over which the engine is about to write its update."""
-        if self._steps is None:
+        if self._steps is None or self._hooks is None:
             return
         try:
             found = find()
         except Exception as error:  # the framework has renamed what it relies on
-            _gradmon.warn_once(f"the engine replaces gradients unread: {type(error).__name__}: {error}")
+            reason = f"the engine replaces gradients before they are read: {type(error).__name__}: {error}"
+            if reason not in self._hooks.reasons:
+                _gradmon.warn_once(reason)
+                self._hooks.reasons.append(reason)
+                self._steps.note_warnings(self._hooks.reasons)
             return
         if found:
             self._steps.core.before_replacement(found, self._scale_now())
