@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The names in a framework that gradmon relies on, and whether an installed one has them."""
+"""The names in a framework that gradmon relies on, whether an installed one has them, and its modes."""
 import importlib
 import importlib.metadata
 import inspect
@@ -16,6 +16,14 @@ class Name(NamedTuple):
     owner: str
     attribute: str
     needed_for: str
+
+
+class Mode(NamedTuple):
+    """A way of training with a framework. FRAMEWORKS.md has these as a table."""
+
+    name: str
+    rows: str  # the kinds that have rows: "all kinds", "none"
+    sentence: str = ""  # in the log and in status(), where some have none
 
 
 _STAGE_1_2 = ("deepspeed.runtime.zero.stage_1_and_2", "DeepSpeedZeroOptimizer")
@@ -115,10 +123,35 @@ FRAMEWORKS = {
     "torchtitan": ("torchtitan", _OF_TORCHTITAN),
 }
 
+# Each mode that is tested, and each that has no rows in some kinds.
+MODES: "dict[str, list[Mode]]" = {
+    "colossalai": [],
+    "deepspeed": [],
+    "megatron": [
+        Mode("DistributedDataParallel; float32, bfloat16", "all kinds"),
+        Mode("distributed optimizer", "all kinds"),
+        Mode("tensor parallelism", "all kinds"),
+        Mode(
+            "use_precision_aware_optimizer",
+            "grad_unreduced, actv, actv_grad",
+            "no rows in grad_reduced, param_origin, param_updated, exp_avg, exp_avg_sq: DistributedOptimizer "
+            "keeps no master copy that gradmon can read (use_precision_aware_optimizer)",
+        ),
+        Mode(
+            "Megatron-FSDP",
+            "none",
+            "nothing is watched: Megatron-FSDP holds the gradients in buffers that gradmon does not know",
+        ),
+    ],
+    "torchtitan": [],
+}
+
 
 def examine(framework: str, say: "Callable[[str], None]" = print) -> bool:
-    """Prints a line for each name; returns whether the installed framework has all."""
+    """Prints a line for each mode and each name; returns whether the installed framework has all names."""
     package, names = FRAMEWORKS[framework]
+    for mode in MODES[framework]:
+        say(f"{mode.name}: rows of {mode.rows}" + (f" ({mode.sentence})" if mode.sentence else ""))
     try:
         say(f"{package} {importlib.metadata.version(package)}")
     except importlib.metadata.PackageNotFoundError:
