@@ -35,6 +35,8 @@ class RecordStream {
   virtual void note_scope(Kind, std::uint32_t /* target */, const ScopeText&) noexcept {}
   // Training thread. A tensor of this kind could not be read in the step: its row is missing.
   virtual void note_missing_row(Kind) noexcept {}
+  // Training thread. What has no rows, and why: a sentence for status(), once however often it is passed.
+  virtual void note_absence(const std::string& /* sentence */) {}
   // Training thread. Passes a text that becomes an output file of its own; it replaces the earlier text.
   enum class Document : std::uint8_t { module_struct, stack_info };
   virtual void publish(Document document, std::string text) noexcept = 0;
