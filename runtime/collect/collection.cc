@@ -229,6 +229,8 @@ void Collection::attach() {
                  by_tap_only ? std::vector<UnmatchedTarget>() : unmatched_targets(hooks_->matches()));
   update_unmatched();
   for (const std::string& warning : unmatched_warnings_) log_once(warning);
+  if (const std::string absent = never_unreduced(settings, model_, hooks_->matches()); !absent.empty())
+    warn(absent);
   if (!collects_anything(*config_)) warn(kNothingEnabled);
 }
 
