@@ -112,6 +112,7 @@ class Core:
         replica_ranks: Sequence[int] = ...,
         launch_nonce: Optional[str] = ...,
         short_steps: bool = ...,  # some steps have fewer micro batches than grad_acc_steps
+        replica_group: str = ...,  # of torchft; REPLICA_GROUP_ID takes precedence
     ) -> None: ...
     @property
     def rank(self) -> int: ...

@@ -10,7 +10,7 @@ import torch
 from gradmon._attributes import ReplacedMethod, nothing
 
 Before = Callable[[Any], None]  # argument: the scaler that step() was given (torch 1.13), or None
-After = Callable[[], None]
+After = Callable[..., None]  # argument: whether the step has left out the update; False by default
 _FUNCTIONS = (types.FunctionType, types.MethodType, types.BuiltinFunctionType, functools.partial)
 Arguments = tuple[tuple[Any, ...], dict[str, Any]]  # of a call: positional, keyword
 
