@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Trainings by torchtitan's Trainer in one of two ranks. Run by test_torchtitan.py."""
+import functools
 import json
 import os
 import sys
@@ -150,6 +151,28 @@ def make_trainer(directory: Path, case: str = "plain", steps: int = STEPS, **key
     return Trainer(Trainer.Config(**config))
 
 
+def parallel(**degrees: Any) -> "dict[str, Any]":
+    """What two ranks that are not data parallel add to the trainer's config."""
+    return {
+        "parallelism": ParallelismConfig(spmd_backend="partial_dtensor", **degrees),
+        "training": TrainingConfig(
+            local_batch_size=BATCH,
+            global_batch_size=BATCH,
+            seq_len=LENGTH,
+            steps=STEPS,
+            max_norm=CLIP,
+            disable_cuda_graphs=True,
+            mixed_precision_param="float32",
+        ),
+    }
+
+
+# Modes whose rows are compared with what the optimizers hold.
+MODES: "dict[str, dict[str, Any]]" = {
+    "tensor_parallel": parallel(tensor_parallel_degree=2),
+}
+
+
 def canonical(name: str) -> str:
     return name.replace("_checkpoint_wrapped_module.", "").replace("_orig_mod.", "")
 
@@ -290,6 +313,25 @@ def compare(directory: Path, case: str) -> None:
     torch.save(truth, directory / f"truth.{rank}")
 
 
+def mode(directory: Path, name: str) -> None:
+    """As compare(), without plain torch: of this rank's own parts."""
+    bare = train(make_trainer(directory, **MODES[name]), None)
+    config = jobs.write_config(loops.own_directory(directory), **twice.EVERYTHING)
+    out = directory / "out"
+    options = {"config": config, "output_dir": out, "dynamic": False}
+    watched = train(make_trainer(directory, **MODES[name]), options)
+    assert bare["collectives"] == watched["collectives"] > 0
+    assert all(torch.equal(one, other) for one, other in zip(bare["ends"], watched["ends"], strict=True))
+    rank = dist.get_rank()
+    for kind in KINDS:
+        rows = twice.read(out, kind, rank)
+        if kind == "grad_unreduced":
+            assert rows.keys() == twice.read(out, "grad_reduced", rank).keys()
+        else:
+            check_close(rows, watched["noting"].found[kind], kind, 1e-13)
+    assert {step for _, step, _ in twice.read(out, "actv", rank)} == set(range(1, STEPS + 1))
+
+
 def check_close(found: Any, expected: Any, kind: str, tolerance: float) -> None:
     assert found.keys() == expected.keys()
     for key, values in expected.items():
@@ -356,7 +398,9 @@ def main() -> None:
     os.environ["LOCAL_RANK"] = "0"
     torch.set_num_threads(1)
     dist.init_process_group("gloo")
-    parts = {"others": others, "switch": switch, "resume": resume}
+    parts: "dict[str, Any]" = {"others": others, "switch": switch, "resume": resume}
+    if given["what"] == "modes":
+        parts = {name: functools.partial(mode, name=name) for name in MODES}
     for name in CASES if given["what"] == "train" else parts:
         place = directory / name
         place.mkdir(exist_ok=True)
@@ -365,4 +409,5 @@ def main() -> None:
             compare(place, name)
         else:
             parts[name](place)
+        (place / f"done.{dist.get_rank()}").touch()
     dist.destroy_process_group()
