@@ -47,9 +47,14 @@ def modes(tmp_path_factory: Any) -> "tuple[Path, str]":
     return run(tmp_path_factory.mktemp("modes"), "modes")
 
 
-@pytest.mark.parametrize("mode", ["tensor_parallel"])
+@pytest.mark.parametrize("mode", ["tensor_parallel", "pipelined", "simple_fsdp"])
 def test_each_mode_has_its_rows(modes: "tuple[Path, str]", mode: str) -> None:
     assert all((modes[0] / mode / f"done.{rank}").exists() for rank in range(2)), modes[1]
+
+
+@pytest.mark.parametrize("case", ["not_finite", "raises"])
+def test_a_step_that_raises_has_its_rows(modes: "tuple[Path, str]", case: str) -> None:
+    assert all((modes[0] / case / f"done.{rank}").exists() for rank in range(2)), modes[1]
 
 
 @pytest.mark.parametrize("case", ["plain", "accumulated", "chunked", "checkpointed"])
