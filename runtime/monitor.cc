@@ -29,6 +29,9 @@ tl::expected<Environment, std::string> settle_environment(const MonitorOptions& 
   if (!environment) return environment;
   if (options.endpoint) environment->endpoint = options.endpoint;
   if (options.output_dir) environment->output_dir = *options.output_dir;
+  if (environment->replica_group.empty() && is_group_name(options.replica_group))
+    environment->replica_group = options.replica_group;
+  if (!environment->replica_group.empty()) environment->output_dir /= "group-" + environment->replica_group;
   if (options.dynamic) {
     environment->dynamic = *options.dynamic;
   } else if (!environment->mode_error.empty()) {

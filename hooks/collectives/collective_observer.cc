@@ -77,15 +77,27 @@ void waited(const std::vector<c10::IValue>& results) noexcept {
   tell_all([&](CollectiveListener& listener) { listener.on_waited(results.front().toTensor()); });
 }
 
+void begin_symmetric(const at::RecordFunction& function, CallScopes& context) {
+  const auto call = symmetric_memory_call(function.name(), function.inputs());
+  const std::string unread = call ? "" : why_unread(function.name());
+  for (const auto& listener : context.listeners) {
+    if (!unread.empty()) listener->on_unread(unread);
+    if (!call) continue;
+    if (auto scope = listener->on_call(*call)) context.scopes.push_back(std::move(scope));
+  }
+}
+
 std::unique_ptr<at::ObserverContext> on_start(const at::RecordFunction& function) {
   if (is_functional(function.name())) {
     ++functional_operators;
     return std::make_unique<CallScopes>();
   }
-  if (!is_collective(function.name())) return nullptr;
+  const bool symmetric = is_symmetric_memory(function.name());
+  if (!symmetric && !is_collective(function.name())) return nullptr;
   auto context = std::make_unique<CallScopes>();
   context->listeners = registry().snapshot();
   guarded(*context, [&] {
+    if (symmetric) return begin_symmetric(function, *context);
     CollectiveCall call = collective_call(function.name(), function.inputs());
     if (!is_on_cpu(call)) call.coalesced = coalescing;
     call.functional = functional_operators > 0;
@@ -111,7 +123,11 @@ void on_end(const at::RecordFunction& function, at::ObserverContext* context) no
       return;
     }
     const auto work = work_of(function.outputs());
-    for (const auto& scope : scopes.scopes) scope->on_return(work);
+    const c10::IValue& first = function.outputs().front();
+    for (const auto& scope : scopes.scopes) {
+      if (first.isTensor()) scope->on_output(first.toTensor());
+      scope->on_return(work);
+    }
   });
 }
 
@@ -170,6 +186,10 @@ void call_is_waited_for(const c10::ivalue::Future& future) noexcept {
 
 void future_is_taken(const c10::ivalue::Future& future) noexcept {
   tell_all([&](CollectiveListener& listener) { listener.on_future_taken(future); });
+}
+
+void communication_is_unread(const std::string& sentence) noexcept {
+  tell_all([&](CollectiveListener& listener) { listener.on_unread(sentence); });
 }
 
 }  // namespace gradmon

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Observes all calls of torch's communication library (c10d), made by the program in C++ or Python or by
-// DDP.
+// Observes all calls of torch's communication library (c10d) and symmetric memory, made by the program in C++
+// or Python or by DDP.
 #pragma once
 
 #include <cstdint>
 #include <memory>
+#include <string>
 #include <string_view>
 
 #include "hooks/observe/collective_call.h"
@@ -24,6 +25,8 @@ class CollectiveListener {
   class CallScope {
    public:
     virtual ~CallScope() = default;
+    // Of a call that returns an output (CollectiveCall::returns_output), before on_return().
+    virtual void on_output(const at::Tensor& /* output */) {}
     // The call has returned; its work may still be in progress. `work` is null if the call has none: see
     // CollectiveCall::synchronous. May add a callback to the future of the work, and must not change the work
     // otherwise.
@@ -43,6 +46,8 @@ class CollectiveListener {
   virtual void on_waited(const at::Tensor& output) = 0;
   // The program has the future of a call, and may add callbacks.
   virtual void on_future_taken(const c10::ivalue::Future& future) = 0;
+  // There are no rows of some communication: a sentence that tells which, and why.
+  virtual void on_unread(const std::string& /* sentence */) {}
   // The arguments of a call could not be read, or a listener threw. Some listeners may miss this call.
   virtual void on_failure(std::string_view cause) noexcept = 0;
 };
@@ -77,5 +82,6 @@ void coalesced_calls_are_over(std::uint64_t number, CoalescedWork work) noexcept
 bool calls_are_unwaited() noexcept;
 void call_is_waited_for(const c10::ivalue::Future& future) noexcept;
 void future_is_taken(const c10::ivalue::Future& future) noexcept;
+void communication_is_unread(const std::string& sentence) noexcept;
 
 }  // namespace gradmon

@@ -69,6 +69,7 @@ void CollectiveProbe::write_rows(RowWriter& rows) {
   if (const auto failure = readings_->failure())
     throw std::runtime_error(failure->target + ": " + failure->cause);
   CollectiveStep step = readings_->take();
+  for (const std::string& sentence : step.unread) stream_.note_absence(sentence);
   for (const std::string& line : step.log) log_info("collective call " + line);
   std::uint64_t sequence = kFirstSequence;
   for (const CollectiveRow& row : step.rows) {

@@ -123,6 +123,9 @@ class CollectiveReadings::Launch : public CollectiveListener::CallScope {
   Launch(std::shared_ptr<CollectiveReadings> readings, std::shared_ptr<Outputs> outputs)
       : readings_(std::move(readings)), outputs_(std::move(outputs)) {}
 
+  void on_output(const at::Tensor& output) override {
+    if (outputs_->returned) outputs_->tensors.push_back(output);
+  }
   void on_return(const c10::intrusive_ptr<c10d::Work>& work) override {
     readings_->fuse_.guard(outputs_->op, [&] { readings_->launched(outputs_, work); });
   }
@@ -209,9 +212,10 @@ std::unique_ptr<CollectiveListener::CallScope> CollectiveReadings::begin(Collect
   outputs->coalesced = call.coalesced;
   outputs->group = call.group_id;
   outputs->functional = call.functional;
+  outputs->returned = call.returns_output;
   outputs->wait_is_told = call.functional || site.wait_is_told;
   if (settings_.inputs) store(*outputs, "pre", read(call.inputs, call.op));
-  if (call.outputs.empty()) return nullptr;
+  if (call.outputs.empty() && !call.returns_output) return nullptr;
   outputs->tensors = std::move(call.outputs);
   return std::make_unique<Launch>(shared_from_this(), std::move(outputs));
 }
@@ -327,6 +331,11 @@ void CollectiveReadings::on_waited(const at::Tensor& output) {
 void CollectiveReadings::on_future_taken(const c10::ivalue::Future& future) {
   const auto outputs = take_unwaited([&](const Outputs& each) { return each.future.get() == &future; });
   if (outputs) fuse_.guard(outputs->op, [&] { read_unwaited(outputs); });
+}
+
+void CollectiveReadings::on_unread(const std::string& sentence) {
+  const std::lock_guard lock(mutex_);
+  if (open_) collected_.unread.insert(sentence);
 }
 
 void CollectiveReadings::read_waited(Outputs& outputs) {

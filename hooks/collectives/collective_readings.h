@@ -42,11 +42,13 @@ struct CollectiveStep {
   std::uint64_t failed = 0;         // the call threw, or its work failed
   std::uint64_t untold = 0;         // nothing told within the step that it could be read
   std::uint64_t changed = 0;        // outputs were written before or while they were read: no values
+  std::set<std::string> unread;     // sentences of CollectiveListener::on_unread()
 };
 
 // Any thread. Every work in progress keeps it alive, so that the work may complete after the hooks are
 // gone. Inputs are read before the call, on the calling thread. When outputs are read:
-// - of a synchronous call without a work (NCCL's, torch >= 2.8): when it returns, on the current stream;
+// - of a synchronous call without a work (NCCL's, torch >= 2.8; symmetric memory's): when it returns, on the
+//   current stream;
 // - of coalesced calls, and of a call on a device whose wait is told: where the program waits for it;
 // - of other calls on a device, of which the program takes the future, and for which it does not wait in the
 //   step: on one of ReadingStreams, once the work's future is complete; NCCL's is at once, and its stream is
@@ -72,6 +74,7 @@ class CollectiveReadings : public CollectiveListener,
   void on_waited(const c10::ivalue::Future& future) override;
   void on_waited(const at::Tensor& output) override;
   void on_future_taken(const c10::ivalue::Future& future) override;
+  void on_unread(const std::string& sentence) override;
   void on_failure(std::string_view cause) noexcept override { fuse_.trip("a collective call", cause); }
 
   // Training thread. open(): calls from now on belong to a new step. close(): calls from now on belong to
@@ -102,6 +105,7 @@ class CollectiveReadings : public CollectiveListener,
     const void* group = nullptr;  // CollectiveCall::group_id
     bool wait_is_told = false;    // by on_waited(), if the program waits
     bool functional = false;      // CollectiveCall::functional
+    bool returned = false;        // CollectiveCall::returns_output
     std::vector<Memory> memory;   // of the tensors
     std::vector<at::Tensor> tensors;
     std::vector<std::uint32_t> versions;             // from when on they must not change

@@ -66,6 +66,7 @@ struct ParameterSharding {
   // Of the gradient before reduction; of the gradient after it, the weights and the moments. For tensors that
   // say nothing themselves.
   ScopeText unreduced_scope = {}, scope = {};
+  std::string no_unreduced = {};  // why the gradient before reduction is never seen; "": it may be
 };
 
 // How the gradient before reduction reaches GradientHooks.

@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// One call of torch's communication library (c10d), as torch's dispatcher sees it.
+// One call of torch's communication library (c10d), or of torch's symmetric memory (torch.ops.symm_mem), as
+// torch's dispatcher sees it.
 #pragma once
 
 #include <ATen/core/Tensor.h>
 #include <ATen/core/ivalue.h>
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -32,6 +34,7 @@ struct CollectiveCall {
   std::uint64_t coalesced = 0;
   const void* group_id = nullptr;  // the group's address
   bool functional = false;         // a functional operator makes it
+  bool returns_output = false;     // the operator's first result is an output
 };
 
 // Whether an operator's name, such as "c10d::allreduce_", belongs to c10d.
@@ -45,6 +48,19 @@ bool is_functional_wait(const char* name) noexcept;
 // Finds the arguments by their types, because torch 1.13 gives them no names and 2.x has more of them.
 // Where two arguments hold tensors, the outputs come first in both versions.
 CollectiveCall collective_call(const char* name, c10::ArrayRef<const c10::IValue> arguments);
+
+// Whether the operator belongs to torch's symmetric memory: "symm_mem::one_shot_all_reduce". It communicates
+// without c10d.
+bool is_symmetric_memory(const char* name) noexcept;
+
+// The call of such an operator; its outputs are complete on the current stream when it returns. Without
+// tensors: another call of the operator follows, or none is made. nullopt: its tensors cannot be read, or it
+// has none (why_unread() tells which).
+std::optional<CollectiveCall> symmetric_memory_call(const char* name,
+                                                    c10::ArrayRef<const c10::IValue> arguments);
+// Why there are no rows of such an operator, as a sentence with its name; "" if it passes no values of
+// tensors (a barrier, a signal).
+std::string why_unread(const char* name);
 
 // The Work among the results of the call; null if there is none.
 c10::intrusive_ptr<c10d::Work> work_of(const std::vector<c10::IValue>& results);

@@ -13,7 +13,8 @@ namespace {
 std::atomic<std::uint64_t> calls_made{0};
 
 std::unique_ptr<at::ObserverContext> on_start(const at::RecordFunction& function) {
-  if (is_collective(function.name())) calls_made.fetch_add(1, std::memory_order_acq_rel);
+  if (is_collective(function.name()) || is_symmetric_memory(function.name()))
+    calls_made.fetch_add(1, std::memory_order_acq_rel);
   return nullptr;
 }
 

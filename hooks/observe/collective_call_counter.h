@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Counts the calls of torch's communication library (c10d). These calls write to tensors without
-// changing a version counter.
+// Counts the calls of torch's communication library (c10d) and symmetric memory. These calls write to tensors
+// without changing a version counter.
 #pragma once
 
 #include <cstdint>

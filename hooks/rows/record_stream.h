@@ -37,6 +37,8 @@ class RecordStream {
   virtual void note_missing_row(Kind) noexcept {}
   // Training thread. Why this target has no row in the step.
   virtual void note_reason(Kind, std::uint32_t /* target */, std::string_view /* why */) noexcept {}
+  // Training thread. What has no rows, and why: a sentence for status(), once however often it is passed.
+  virtual void note_absence(const std::string& /* sentence */) {}
   // Training thread. Passes a text that becomes an output file of its own; it replaces the earlier text.
   enum class Document : std::uint8_t { module_struct, stack_info };
   virtual void publish(Document document, std::string text) noexcept = 0;

@@ -76,7 +76,8 @@ Collection::Collection(Settings settings, WriterThread::OnFinished on_finished)
       notes_(settings_.ranks ? std::make_unique<RunNotes>(settings_.directory, settings_.world_size,
                                                           settings_.ranks, writer_)
                              : nullptr),
-      stream_(std::make_unique<Stream>(*names_, *queue_, ledger_, scopes_, settings_, writer_)) {
+      stream_(std::make_unique<Stream>(*names_, *queue_, ledger_, scopes_, settings_, writer_,
+                                       [this](const std::string& sentence) { warn(sentence); })) {
   alerts_.flight()->report_progress(writer_.progress());
   settings_.directory->report_progress(writer_.progress());
 }
@@ -145,9 +146,7 @@ AlertStages::OnRecords Collection::begin_replicas() {
   const auto rule = divergence_rule_of(*config_);
   if (!rule || !includes_rank(*config_, settings_.rank)) return nullptr;
   if (settings_.replicas.size() < 2) {
-    log_once(kNoReplicas);
-    const std::lock_guard lock(mutex_);
-    warnings_.emplace_back(kNoReplicas);
+    warn(kNoReplicas);
     return nullptr;
   }
   const auto reader = std::make_shared<ReplicaRowReader>(replica_group_of(settings_.replicas),
@@ -167,9 +166,7 @@ void Collection::begin_flight() {
                              resumed_samples()});
     return;
   }
-  log_once(kNoRules);
-  const std::lock_guard lock(mutex_);
-  warnings_.emplace_back(kNoRules);
+  warn(kNoRules);
 }
 
 // The steps that are kept take memory.
@@ -238,11 +235,16 @@ void Collection::attach() {
                  by_tap_only ? std::vector<UnmatchedTarget>() : unmatched_targets(hooks_->matches()));
   update_unmatched();
   for (const std::string& warning : unmatched_warnings_) log_once(warning);
-  if (collects_anything(*config_)) return;
-  log_once(kNothingEnabled);
+  if (const std::string absent = never_unreduced(settings, model_, hooks_->matches()); !absent.empty())
+    warn(absent);
+  if (!collects_anything(*config_)) warn(kNothingEnabled);
+}
+
+void Collection::warn(const std::string& sentence) {
+  log_once(sentence);
   const std::lock_guard lock(mutex_);
-  if (std::find(warnings_.begin(), warnings_.end(), kNothingEnabled) == warnings_.end())
-    warnings_.emplace_back(kNothingEnabled);
+  if (std::find(warnings_.begin(), warnings_.end(), sentence) == warnings_.end())
+    warnings_.push_back(sentence);
 }
 
 void Collection::log_once(const std::string& warning) {

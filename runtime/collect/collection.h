@@ -132,6 +132,7 @@ class Collection {
   void attach();
   void attach_again();
   void log_once(const std::string& warning);
+  void warn(const std::string& sentence);  // in the log and in status(), once under the plan in force
   void update_unmatched();
   void warn_of_missing_update() noexcept;
   void end_scalars(std::int64_t samples) noexcept;

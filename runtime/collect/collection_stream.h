@@ -5,6 +5,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -18,13 +19,14 @@ namespace gradmon {
 class Collection::Stream : public RecordStream {
  public:
   Stream(NameTable& names, RecordQueue& queue, TargetLedger& ledger, ScopeNotes& scopes, Settings settings,
-         WriterThread& writer)
+         WriterThread& writer, std::function<void(const std::string&)> on_absence)
       : names_(names),
         queue_(queue),
         ledger_(ledger),
         scopes_(scopes),
         settings_(std::move(settings)),
-        writer_(writer) {}
+        writer_(writer),
+        on_absence_(std::move(on_absence)) {}
   std::uint32_t target_id(int vpp_stage, std::string_view name) override {
     return names_.intern(name, vpp_stage);
   }
@@ -52,6 +54,7 @@ class Collection::Stream : public RecordStream {
   void note_reason(Kind kind, std::uint32_t target, std::string_view why) noexcept override {
     ledger_.note_reason(kind, target, why);
   }
+  void note_absence(const std::string& sentence) override { on_absence_(sentence); }
   void note_scope(Kind kind, std::uint32_t target, const ScopeText& scope) noexcept override {
     scopes_.note(kind, target, scope);
   }
@@ -72,6 +75,7 @@ class Collection::Stream : public RecordStream {
   ScopeNotes& scopes_;
   const Settings settings_;
   WriterThread& writer_;
+  const std::function<void(const std::string&)> on_absence_;
   std::array<ReplacingWrites, 2> writes_;  // by Document
 };
 

@@ -20,6 +20,7 @@ struct Parameter {
   std::uint32_t target = 0;
   bool frozen = false;
   bool before_reduction_only = false;
+  std::string no_unreduced = {};  // ParameterSharding's
 };
 
 using Expected = std::vector<ExpectedTarget>;
@@ -40,7 +41,8 @@ std::vector<Parameter> parameters_of(const HookSettings& settings, const Watched
   for (const std::size_t i : written_parameters(model, matches.matched)) {
     const WatchedParameter& one = model.parameters[i];
     parameters.push_back({names.intern(shown[i], one.vpp_stage), !one.tensor->requires_grad(),
-                          one.author == RowAuthor::this_rank_unreduced_only});
+                          one.author == RowAuthor::this_rank_unreduced_only,
+                          one.sharding ? one.sharding->no_unreduced : ""});
   }
   return parameters;
 }
@@ -51,7 +53,9 @@ void add_parameters(const HookSettings& settings, const std::vector<Parameter>& 
     for (const Parameter& one : parameters) {
       if (one.before_reduction_only && kind != Kind::grad_unreduced) continue;
       const bool needs_gradient = kind != Kind::param_origin && kind != Kind::param_updated;
-      expected.push_back({kind, one.target, one.frozen && needs_gradient ? "frozen" : why});
+      const bool never = kind == Kind::grad_unreduced && !one.no_unreduced.empty();
+      const std::string unless_frozen = never ? one.no_unreduced : why;
+      expected.push_back({kind, one.target, one.frozen && needs_gradient ? "frozen" : unless_frozen});
     }
   };
   if (settings.gradients) {
@@ -177,6 +181,20 @@ std::vector<ExpectedTarget> expected_targets(const HookSettings& settings, const
   add_parameters(settings, parameters_of(settings, model, matches, names), expected);
   if (settings.l2) add_l2(*settings.l2, modules, expected);
   return expected;
+}
+
+std::string never_unreduced(const HookSettings& settings, const WatchedModel& model,
+                            const MatchReport& matches) {
+  if (!settings.gradients) return {};
+  std::vector<const WatchedParameter*> never;
+  for (const std::size_t i : written_parameters(model, matches.matched)) {
+    const WatchedParameter& one = model.parameters[i];
+    if (one.sharding && !one.sharding->no_unreduced.empty()) never.push_back(&one);
+  }
+  if (never.empty()) return {};
+  const std::string more = never.size() > 1 ? " and " + std::to_string(never.size() - 1) + " more" : "";
+  return "no rows in grad_unreduced of " + never.front()->name + more + ": " +
+         never.front()->sharding->no_unreduced;
 }
 
 void expect_scopes(const HookSettings& settings, const WatchedModel& model, const MatchReport& matches,

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <string>
 #include <vector>
 
 #include "control/config/config.h"
@@ -17,6 +18,9 @@ namespace gradmon {
 // many of them never run. Training thread: reads the tensors.
 std::vector<ExpectedTarget> expected_targets(const HookSettings& settings, const WatchedModel& model,
                                              const MatchReport& matches, NameTable& names);
+// A sentence about the plan's parameters whose gradient before reduction is never seen; "": there are none.
+std::string never_unreduced(const HookSettings& settings, const WatchedModel& model,
+                            const MatchReport& matches);
 // Tells `scopes` which parameter each target of the plan's parameters is. Training thread.
 void expect_scopes(const HookSettings& settings, const WatchedModel& model, const MatchReport& matches,
                    NameTable& names, ScopeNotes& scopes);

@@ -96,6 +96,16 @@ void read_hosts(const Lookup& lookup, Environment& environment) {
   }
 }
 
+tl::expected<void, std::string> read_group(const Lookup& lookup, Environment& environment) {
+  const std::string group = lookup("REPLICA_GROUP_ID").value_or("");
+  if (!group.empty() && !is_group_name(group)) {
+    return tl::unexpected("REPLICA_GROUP_ID=\"" + group +
+                          "\": expected a number, or letters, digits, _, . and -");
+  }
+  environment.replica_group = group;
+  return {};
+}
+
 tl::expected<std::uint16_t, std::string> port_of(const char* name, const std::string& text) {
   const auto port = number(name, text, 1);
   if (!port) return tl::unexpected(port.error());
@@ -153,9 +163,18 @@ Lookup with_rank(Lookup lookup, std::optional<int> rank, std::optional<int> worl
   };
 }
 
+bool is_group_name(const std::string& text) noexcept {
+  constexpr std::size_t most = 64;
+  return !text.empty() && text.size() <= most && text.front() != '.' &&
+         std::all_of(text.begin(), text.end(), [](unsigned char c) {
+           return std::isalnum(c) != 0 || c == '_' || c == '.' || c == '-';
+         });
+}
+
 tl::expected<Environment, std::string> read_environment(const Lookup& lookup) {
   Environment environment;
   if (auto placed = read_place(lookup, environment); !placed) return tl::unexpected(placed.error());
+  if (auto read = read_group(lookup, environment); !read) return tl::unexpected(read.error());
   read_hosts(lookup, environment);
   environment.master = lookup("MASTER_ADDR").value_or("");
   if (auto read = read_store(lookup, environment); !read) return tl::unexpected(read.error());

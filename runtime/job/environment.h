@@ -20,6 +20,9 @@ struct StoreAddress {
 struct Environment {
   int rank = 0;
   int world_size = 1;
+  // Names the replica group that rank and size are of (torchft: REPLICA_GROUP_ID). Each group is a job of its
+  // own. "": there are no groups.
+  std::string replica_group;
   std::string source;  // variables that gave rank and size; "" if none did
   bool dynamic = false;
   std::string mode_error;  // why DYNAMIC_MONITOR is invalid (static mode is used); "": it is valid
@@ -44,6 +47,10 @@ std::optional<std::string> from_process(const char* name);
 
 // `lookup`, except for RANK and WORLD_SIZE where they are given.
 Lookup with_rank(Lookup lookup, std::optional<int> rank, std::optional<int> world_size);
+
+// Whether the text can be a part of file names and launch ids: up to 64 of A-Z a-z 0-9 _ . -, not a dot
+// first.
+bool is_group_name(const std::string& text) noexcept;
 
 // An error names the variable, its value and what was expected.
 tl::expected<Environment, std::string> read_environment(const Lookup& lookup);

@@ -106,6 +106,11 @@ std::optional<LaunchId> of_environment(const Given& given, const Environment& en
   return of_numbering_launcher(given, environment);
 }
 
+// Appends the replica group to an id, which several groups may share.
+std::string of_group(const std::string& id, const Environment& environment) {
+  return environment.replica_group.empty() ? id : id + ".group-" + environment.replica_group;
+}
+
 // Appends the monitor's number to an id that does not contain it.
 LaunchId of_monitor(LaunchId id, int monitor) {
   if (monitor > 1) id.id += "#" + std::to_string(monitor);
@@ -118,6 +123,7 @@ std::string key_of(const Given& given, const Environment& environment, int monit
   std::string key = "gradmon/launch/";
   const bool named = !given("GRADMON_STORE").empty();
   if (const std::string run = given("TORCHELASTIC_RUN_ID"); !run.empty()) key += run + "/";
+  if (!environment.replica_group.empty()) key += "group-" + environment.replica_group + "/";
   if (named || (given.agents_serve_store() && !several_agents(given, environment)))
     key += given.or_zero("TORCHELASTIC_RESTART_COUNT") + "/";
   if (named) key += given.or_zero("SLURM_RESTART_COUNT") + "/";
@@ -220,7 +226,11 @@ bool environment_names_launch(const Environment& environment, const Lookup& look
 LaunchIdSource find_launch_id(const Environment& environment, int monitor, const LaunchEnvironment& world) {
   const Given given(world.lookup);
   LaunchIdSource source = source_of(environment, monitor, given, world);
-  if (!source.known) source.name_on_host = name_on_host(monitor, given, world);
+  if (source.known) {
+    source.known->id = of_group(source.known->id, environment);
+  } else {
+    source.name_on_host = of_group(name_on_host(monitor, given, world), environment);
+  }
   return source;
 }
 

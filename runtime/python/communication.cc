@@ -36,6 +36,7 @@ void define_communication(pybind11::module_& m) {
   m.def("call_is_waited_for", &tell_of<call_is_waited_for>);
   m.def("future_is_taken", &tell_of<future_is_taken>);
   m.def("coalesced_calls_are_dropped", &over<CoalescedWork::dropped>, others_run);
+  m.def("communication_is_unread", &communication_is_unread, others_run);
 }
 
 }  // namespace gradmon

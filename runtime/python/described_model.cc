@@ -126,6 +126,7 @@ std::shared_ptr<const ParameterSharding> sharding_of(const py::handle& described
   sharding.run = run_of(described.attr("run"));
   sharding.unreduced_scope = scope_of(described.attr("unreduced_scope"));
   sharding.scope = scope_of(described.attr("scope"));
+  sharding.no_unreduced = described.attr("no_unreduced").cast<std::string>();
   return std::make_shared<const ParameterSharding>(std::move(sharding));
 }
 

@@ -317,10 +317,11 @@ std::unique_ptr<Core> make_core(const std::string& config, std::optional<int> ra
                                 std::int64_t start_iteration, int grad_acc_steps, std::vector<int> data_ranks,
                                 std::vector<int> tensor_ranks, std::vector<int> pipeline_ranks,
                                 std::vector<int> replica_ranks, std::optional<std::string> launch_nonce,
-                                bool short_steps) {
+                                bool short_steps, std::string replica_group) {
   MonitorOptions options;
   options.rank = rank;
   options.world_size = world_size;
+  options.replica_group = std::move(replica_group);
   options.endpoint = std::move(endpoint);
   if (output_dir) options.output_dir = *output_dir;
   options.dynamic = dynamic;
@@ -509,7 +510,8 @@ PYBIND11_MODULE(_gradmon, m) {
            py::arg("start_iteration") = 0, py::arg("grad_acc_steps") = 1,
            py::arg("data_ranks") = std::vector<int>(), py::arg("tensor_ranks") = std::vector<int>(),
            py::arg("pipeline_ranks") = std::vector<int>(), py::arg("replica_ranks") = std::vector<int>(),
-           py::arg("launch_nonce") = py::none(), py::arg("short_steps") = false)
+           py::arg("launch_nonce") = py::none(), py::arg("short_steps") = false,
+           py::arg("replica_group") = "")
       .def_property_readonly("rank", &Core::rank)
       .def("watch", &Core::watch, py::arg("model"), py::arg("listed") = py::none(),
            py::arg("plain_scope") = py::none())

@@ -20,12 +20,13 @@ namespace {
 
 namespace py = pybind11;
 
-enum class Wrapper { distributed, awaited, other };
+enum class Wrapper { distributed, of_parts, awaited, other };
 
 Wrapper class_of(const py::handle& tensor) {
   const py::object order = py::type::handle_of(tensor).attr("__mro__");
   for (const py::handle& one : order) {
     const auto name = one.attr("__name__").cast<std::string>();
+    if (name == "FSDPGrad") return Wrapper::of_parts;  // derived from DTensor
     if (name == "DTensor") return Wrapper::distributed;
     if (name == "AsyncCollectiveTensor") return Wrapper::awaited;
   }
@@ -81,6 +82,13 @@ Unwrapped inner_of(const py::object& wrapper) {
       Unwrapped inner = inside(wrapper.attr("_local_tensor"));
       inner.scope = known_specs().scope_of(wrapper.attr("_spec"));
       return inner;
+    }
+    case Wrapper::of_parts: {
+      for (const char* part : {"unreduced", "partial"}) {
+        if (!wrapper.attr(part).is_none())
+          return {{}, std::string("it has a part that is ") + part + " (FSDPGrad)", {}};
+      }
+      return inside(wrapper.attr("reduced"));
     }
     case Wrapper::awaited:
       return inside(wrapper.attr("trigger_wait")());

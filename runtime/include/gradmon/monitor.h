@@ -40,8 +40,11 @@ namespace gradmon {
 // WORLD_SIZE (or what launchers set in their place), GRADMON_ENDPOINT, MONITOR_OUTPUT_DIR,
 // DYNAMIC_MONITOR.
 struct MonitorOptions {
-  std::optional<int> rank;                          // 0 … world_size − 1
-  std::optional<int> world_size;                    // ≥ 1
+  std::optional<int> rank;        // 0 … world_size − 1
+  std::optional<int> world_size;  // ≥ 1
+  // The replica group that both are of (torchft), unless REPLICA_GROUP_ID names it. Each group is a job of
+  // its own, with its output in group-NAME of the output directory.
+  std::string replica_group = {};
   std::optional<std::string> endpoint;              // of rank 0's hub: ipc:///PATH or tcp://HOST:PORT
   std::optional<std::filesystem::path> output_dir;  // for the rows; ./monitor_output
   std::optional<bool> dynamic;                      // false: static mode

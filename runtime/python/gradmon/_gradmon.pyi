@@ -41,6 +41,7 @@ def coalesced_calls_are_dropped(number: int) -> None: ...  # nobody can wait for
 def calls_are_unwaited() -> bool: ...
 def call_is_waited_for(future: torch._C.Future) -> None: ...  # the current stream follows it
 def future_is_taken(future: torch._C.Future) -> None: ...  # the program may wait for it, and add callbacks
+def communication_is_unread(sentence: str) -> None: ...  # there are no rows of it in this step
 
 class Metric:
     """One row, with the values that the files have."""
@@ -118,6 +119,7 @@ class Core:
         replica_ranks: Sequence[int] = ...,
         launch_nonce: Optional[str] = ...,
         short_steps: bool = ...,  # some steps have fewer micro batches than grad_acc_steps
+        replica_group: str = ...,  # of torchft; REPLICA_GROUP_ID takes precedence
     ) -> None: ...
     @property
     def rank(self) -> int: ...

@@ -11,7 +11,7 @@ import torch
 from gradmon._attributes import ReplacedMethod, attribute_of, nothing
 
 Before = Callable[[Any], None]  # argument: the scaler that step() was given (torch 1.13), or None
-After = Callable[[], None]
+After = Callable[..., None]  # argument: whether the step has left out the update; False by default
 _FUNCTIONS = (types.FunctionType, types.MethodType, types.BuiltinFunctionType, functools.partial)
 # Functions of torch.distributed, and how far they are from the step that they call (wrappers lie between).
 _STATE_INITIALIZERS = ("_init_optim_state", "init_state")

@@ -21,9 +21,10 @@ from gradmon._module_hooks import ModuleHooks
 from gradmon._optimizer_rounds import OptimizerRounds, has, parameters_of, with_parameter_groups
 from gradmon._optimizer_steps import OptimizerSteps
 from gradmon._scaler_updates import ScalerUpdates, left_out_by_scaler, remaining_scale
+from gradmon.communication.process_groups import commits_steps
 from gradmon.communication.waits import Waits
 from gradmon.compiled.regions import sentences_of_unseen
-from gradmon.loops.optimizer_step_hooks import hooked_or_replaced
+from gradmon.loops.optimizer_step_hooks import CommittedSteps, hooked_or_replaced
 from gradmon.sharded.listing import Listing, listing_of
 from gradmon.sharded.listing import parameters_of as parameters_in
 from gradmon.sharded.unit_hooks import UnitHooks
@@ -265,9 +266,10 @@ class TrainingSteps:
             if self.step_flags & _COLLECTS and not self._is_late(optimizer):
                 self.core.before_update(optimizer, reads=_gradmon.READS_WEIGHTS)
 
-        def after() -> None:
+        def after(left_out: bool = False) -> None:
             if self.step_flags & _COLLECTS and not self._is_late(optimizer):
-                self.core.skipped() if left_out_by_scaler(optimizer) else self.core.after_update(optimizer)
+                left_out = left_out or left_out_by_scaler(optimizer)
+                self.core.skipped() if left_out else self.core.after_update(optimizer)
             if self.ended_by_program or self._scalers:
                 return
             if rounds.single or rounds.completes_iteration(optimizer):  # the same as end(), inlined for speed
@@ -277,6 +279,8 @@ class TrainingSteps:
                     self._apply_flags(self._prepare_step(flags))
 
         around = OptimizerSteps if self._of_loop is None else hooked_or_replaced
+        if commits_steps(optimizer):
+            around = CommittedSteps
         return around(optimizer, before, after, before_closure)
 
     def _is_late(self, optimizer: Any) -> bool:

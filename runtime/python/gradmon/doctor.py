@@ -4,10 +4,10 @@
     python3 -m gradmon.doctor
     python3 -m gradmon.doctor --framework deepspeed
 
---framework (colossalai, deepspeed, megatron or torchtitan): prints the kinds of rows that each mode of the
-framework has, and, line by line, whether the installed framework has the names that gradmon relies on. Exit
-code 0: all kinds work, or all names are there. If the extension was built against another torch, the import
-fails with that message.
+--framework (colossalai, deepspeed, megatron, torchft or torchtitan): prints the kinds of rows that each mode
+of the framework has, and, line by line, whether the installed framework has the names that gradmon relies on.
+Exit code 0: all kinds work, or all names are there. If the extension was built against another torch, the
+import fails with that message.
 """
 import argparse
 import contextlib

@@ -15,6 +15,7 @@ from gradmon._launch_nonce import launch_nonce
 from gradmon._optimizer_rounds import optimizers_in
 from gradmon._scaler_updates import is_captured
 from gradmon._steps import TrainingSteps, after_signal, seconds_of, whole_steps
+from gradmon.communication.process_groups import NO_GROUP, is_group_unknown, replica_group_of
 from gradmon.communication.process_groups import ranks_of, replica_ranks, shards_its_state, with_process_group
 from gradmon.compiled.tracing import in_whole_graph
 from gradmon.sharded.listing import Listing, listing_of
@@ -71,6 +72,7 @@ class Monitor(Tapping):
     _ended_by_loop = False  # a framework's loop ends the steps, and says how many micro batches they have
     _attached_by = "gradmon.Monitor, torch " + torch.__version__
     _replicas: Optional[list[int]] = None  # ranks that hold the same values; None: those of the model
+    _replica_group = ""  # of torchft; "": that of the optimizer's Manager
     _gradient_source: Optional[str] = None  # of EngineMonitor, as Core.gradient_source()
     _listing_of: Callable[[torch.nn.Module], Listing] = staticmethod(listing_of)  # what is known of a model
 
@@ -185,6 +187,7 @@ class Monitor(Tapping):
             named = _gradmon.environment_names_launch(options["rank"], options["world_size"])
             nonce = None if named else launch_nonce()
             found = None if nonce is None else nonce.wait()
+            group = self._replica_group or next(filter(None, map(replica_group_of, optimizers)), "")
             core = _gradmon.Core(
                 os.fsencode(self._config),
                 start_iteration=start_iteration,
@@ -193,6 +196,7 @@ class Monitor(Tapping):
                 tensor_ranks=ranks_of(tp_group),
                 pipeline_ranks=ranks_of(pp_group),
                 replica_ranks=replicas,
+                replica_group=group,
                 launch_nonce=None if nonce is None else found or "",
                 short_steps=self._ended_by_loop,
                 **options,
@@ -204,6 +208,8 @@ class Monitor(Tapping):
                 core, self._output_place(), awaited, self._ended_by_loop, self._attached_by, self._listing_of
             )
             self._steps.ended_by_program |= explicit_steps
+            if is_group_unknown(group):
+                self._steps.note_warnings([NO_GROUP])
         for one in optimizers:
             self._steps.watch(model, one, scaler)
         return self

@@ -170,15 +170,10 @@ def _statistics(tensor: torch.Tensor) -> "dict[str, float]":
     return {**{op: value.item() for op, value in found.items()}, "magnitude": x.abs().max().item()}
 
 
-<<<<<<< ours
-def check_joined(directory: Path, kind: str, zeros_first: bool = False) -> int:
+def check_joined(directory: Path, kind: str, zeros_first: bool = False, names: str = "") -> int:
     """gradmon.load(whole=True) has each parameter of plain torch's, once, with its statistics. Returns the
-    number of parameters and steps. zeros_first: moments may have rows of zeros in the first step."""
-=======
-def check_joined(directory: Path, kind: str, names: str = "") -> int:
-    """gradmon.load(whole=True) has each parameter of plain torch's, once, with its statistics. names: a
-    regular expression. Returns the number of parameters and steps."""
->>>>>>> theirs
+    number of parameters and steps. zeros_first: moments may have rows of zeros in the first step. names: a
+    regular expression."""
     expected = json.loads((directory / "plain.json").read_text())[kind]
     pattern = re.compile(names)
     expected = {key: one for key, one in expected.items() if pattern.search(key.split()[0])}

@@ -41,6 +41,22 @@ def others(tmp_path_factory: Any) -> "tuple[Path, str]":
     return run(tmp_path_factory.mktemp("others"), "others")
 
 
+@pytest.fixture(scope="module")
+def modes(tmp_path_factory: Any) -> "tuple[Path, str]":
+    """The ranks compare their rows with what the optimizers hold."""
+    return run(tmp_path_factory.mktemp("modes"), "modes")
+
+
+@pytest.mark.parametrize("mode", ["tensor_parallel", "pipelined", "simple_fsdp"])
+def test_each_mode_has_its_rows(modes: "tuple[Path, str]", mode: str) -> None:
+    assert all((modes[0] / mode / f"done.{rank}").exists() for rank in range(2)), modes[1]
+
+
+@pytest.mark.parametrize("case", ["not_finite", "raises"])
+def test_a_step_that_raises_has_its_rows(modes: "tuple[Path, str]", case: str) -> None:
+    assert all((modes[0] / case / f"done.{rank}").exists() for rank in range(2)), modes[1]
+
+
 @pytest.mark.parametrize("case", ["plain", "accumulated", "chunked", "checkpointed"])
 def test_rows_are_plain_torchs_and_training_is_the_same(trained: "tuple[Path, str]", case: str) -> None:
     directory = trained[0] / case

@@ -9,6 +9,7 @@ from typing import Any, Callable
 import torch
 import torch._utils
 from torch.distributed.fsdp import FSDPModule
+from torch.distributed.pipelining.schedules import PipelineScheduleSingle
 
 
 class _Cpu(types.ModuleType):
@@ -46,6 +47,23 @@ import torchtitan.distributed.utils  # noqa: E402  (after the lines above)
 
 # It calls torch.distributed.set_timeout, which torch has from 2.14 on.
 torchtitan.distributed.utils.set_pg_timeouts = lambda *_, **__: None
+
+
+def step_of_micro_batches(original: "Callable[..., Any]") -> "Callable[..., Any]":
+    """Takes torchtitan's micro batches, which torch's schedules do from 2.14 on, as one batch."""
+
+    def step(self: Any, *arguments: Any, arg_mbs: Any = None, kwarg_mbs: Any = None, **more: Any) -> Any:
+        if kwarg_mbs is None:
+            return original(self, *arguments, **more)
+        targets = more.pop("target_mbs")
+        whole = [torch.cat(parts) for parts in zip(*arg_mbs)] if arg_mbs else []
+        target = torch.cat(targets) if targets else None
+        return original(self, *whole, target=target, **kwarg_mbs[0], **more)
+
+    return step
+
+
+setattr(PipelineScheduleSingle, "step", step_of_micro_batches(PipelineScheduleSingle.step))
 
 
 def summing(parallelize: "Callable[..., Any]") -> "Callable[..., Any]":

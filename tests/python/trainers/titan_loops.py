@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Trainings by torchtitan's Trainer in one of two ranks. Run by test_torchtitan.py."""
+import functools
 import json
 import os
 import sys
@@ -17,6 +18,7 @@ import twice
 from torchtitan.components.checkpoint import CheckpointManager
 from torchtitan.components.dataloader import BaseDataLoader
 from torchtitan.components.loss import ChunkedLossWrapper, CrossEntropyLoss
+from torchtitan.components.metrics import MetricsProcessor
 from torchtitan.components.optimizer import OptimizersContainer, ParamGroupConfig
 from torchtitan.components.tokenizer import BaseTokenizer
 from torchtitan.config import ParallelismConfig, TrainingConfig
@@ -148,6 +150,41 @@ def make_trainer(directory: Path, case: str = "plain", steps: int = STEPS, **key
     }
     torch.manual_seed(7)
     return Trainer(Trainer.Config(**config))
+
+
+def parallel(**degrees: Any) -> "dict[str, Any]":
+    """What two ranks that are not data parallel add to the trainer's config."""
+    return {
+        "parallelism": ParallelismConfig(spmd_backend="partial_dtensor", **degrees),
+        "training": TrainingConfig(
+            local_batch_size=BATCH,
+            global_batch_size=BATCH,
+            seq_len=LENGTH,
+            steps=STEPS,
+            max_norm=CLIP,
+            disable_cuda_graphs=True,
+            mixed_precision_param="float32",
+        ),
+    }
+
+
+# Modes whose rows are compared with what the optimizers hold.
+MODES: "dict[str, dict[str, Any]]" = {
+    "tensor_parallel": parallel(tensor_parallel_degree=2),
+    "pipelined": {
+        **parallel(
+            pipeline_parallel_degree=2,
+            pipeline_parallel_first_stage_less_layers=0,
+            pipeline_parallel_last_stage_less_layers=0,
+        ),
+        "optimizer": OptimizersContainer.Config(
+            implementation="for-loop",
+            param_groups=[
+                ParamGroupConfig(pattern=".*", optimizer_name="AdamW", optimizer_kwargs={"lr": 0.02})
+            ],
+        ),
+    },
+}
 
 
 def canonical(name: str) -> str:
@@ -290,6 +327,91 @@ def compare(directory: Path, case: str) -> None:
     torch.save(truth, directory / f"truth.{rank}")
 
 
+def mode(directory: Path, name: str) -> None:
+    """As compare(), without plain torch: of this rank's own parts."""
+    bare = train(make_trainer(directory, **MODES[name]), None)
+    config = jobs.write_config(loops.own_directory(directory), **twice.EVERYTHING)
+    out = directory / "out"
+    options = {"config": config, "output_dir": out, "dynamic": False}
+    watched = train(make_trainer(directory, **MODES[name]), options)
+    assert bare["collectives"] == watched["collectives"] > 0
+    assert all(torch.equal(one, other) for one, other in zip(bare["ends"], watched["ends"], strict=True))
+    rank = dist.get_rank()
+    for kind in KINDS:
+        rows = twice.read(out, kind, rank)
+        if kind == "grad_unreduced":
+            assert rows.keys() == twice.read(out, "grad_reduced", rank).keys()
+        else:
+            check_close(rows, watched["noting"].found[kind], kind, 1e-13)
+    assert {step for _, step, _ in twice.read(out, "actv", rank)} == set(range(1, STEPS + 1))
+
+
+def raises(directory: Path, after_update: bool) -> None:
+    """A training in which the second step raises: because its loss is not finite, after the update; or after
+    the backward."""
+    trainer = make_trainer(directory, metrics=MetricsProcessor.Config(log_freq=1))
+    original = trainer.forward_backward_step
+
+    def forward_backward_step(**given: Any) -> Any:
+        if trainer.step == 2 and after_update:
+            with torch.no_grad():
+                sharded_loops.local(trainer.model_parts[0].norm.weight).fill_(float("nan"))
+        loss = original(**given)
+        if trainer.step == 2 and not after_update:
+            raise RuntimeError("planned")
+        return loss
+
+    trainer.forward_backward_step = forward_backward_step
+    out = directory / "out"
+    config = jobs.write_config(
+        loops.own_directory(directory), wg_distribution=True, param_distribution=True, xy_distribution=True
+    )
+    try:
+        with gradmon.torchtitan.watch(trainer, config, output_dir=out, dynamic=False):
+            trainer.train()
+    except RuntimeError as error:
+        assert ("Loss is not finite" if after_update else "planned") in str(error), error
+    else:
+        raise AssertionError("it trained on")
+    trainer.close()
+    rank = dist.get_rank()
+    for kind in ("grad_unreduced", "grad_reduced", "param_origin"):
+        rows = jobs.rows(out, kind, rank)
+        assert {step for _, step, _ in rows} == {1, 2}, kind
+        assert (rows["lm_head.weight", 2, 0]["nans"] > 0) == (after_update and kind != "param_origin"), kind
+    steps = {step for _, step, _ in jobs.rows(out, "param_updated", rank)}
+    assert steps == ({1, 2} if after_update else {1})
+
+
+def simple_fsdp(directory: Path) -> None:
+    """SimpleFSDP of torchtitan's graph_trainer, not compiled."""
+    from torch.distributed.device_mesh import init_device_mesh
+    from torchtitan.experiments.graph_trainer.simple_fsdp import data_parallel
+
+    model = data_parallel(jobs.make_net(), init_device_mesh("cpu", (2,)), mode="fully_shard")
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, foreach=False)
+    out = directory / "out"
+    config = jobs.write_config(loops.own_directory(directory), wg_distribution=True, param_distribution=True)
+    truth: "dict[twice.Key, float]" = {}
+    with gradmon.Monitor(config, output_dir=out, dynamic=False).watch(model, optimizer) as monitor:
+        for step in range(2):
+            optimizer.zero_grad()
+            model(jobs.batch(step) + dist.get_rank()).pow(2).mean().backward()
+            for name, one in model.named_parameters():
+                if one.grad is not None:
+                    truth[name, step, 0] = one.grad._local_tensor.norm().item()
+            optimizer.step()
+        said = "autograd reduces the gradient on the way to it"
+        assert dist.get_rank() != 0 or jobs.eventually(
+            lambda: any(said in one for one in getattr(monitor.status(), "warnings", []))
+        )
+    assert jobs.rows(out, "grad_unreduced", dist.get_rank()) == {}
+    rows = jobs.rows(out, "grad_reduced", dist.get_rank())
+    found = {key: row["norm"] for key, row in rows.items()}
+    assert found.keys() == {key for key, norm in truth.items() if key in rows or norm}
+    assert all(abs(found[key] - truth[key]) <= 2e-6 * truth[key] for key in found)
+
+
 def check_close(found: Any, expected: Any, kind: str, tolerance: float) -> None:
     assert found.keys() == expected.keys()
     for key, values in expected.items():
@@ -356,7 +478,12 @@ def main() -> None:
     os.environ["LOCAL_RANK"] = "0"
     torch.set_num_threads(1)
     dist.init_process_group("gloo")
-    parts = {"others": others, "switch": switch, "resume": resume}
+    parts: "dict[str, Any]" = {"others": others, "switch": switch, "resume": resume}
+    if given["what"] == "modes":
+        parts = {name: functools.partial(mode, name=name) for name in MODES}
+        parts["simple_fsdp"] = simple_fsdp
+        for name, after_update in (("not_finite", True), ("raises", False)):
+            parts[name] = functools.partial(raises, after_update=after_update)
     for name in CASES if given["what"] == "train" else parts:
         place = directory / name
         place.mkdir(exist_ok=True)
@@ -365,4 +492,5 @@ def main() -> None:
             compare(place, name)
         else:
             parts[name](place)
+        (place / f"done.{dist.get_rank()}").touch()
     dist.destroy_process_group()

@@ -89,6 +89,18 @@ TEST_CASE("an impossible rank or size is refused with its variable and value") {
   REQUIRE(read({{"WORLD_SIZE", "1"}})->world_size == 1);
 }
 
+TEST_CASE("REPLICA_GROUP_ID names the replica group") {
+  REQUIRE(read({})->replica_group.empty());
+  REQUIRE(read({{"REPLICA_GROUP_ID", ""}})->replica_group.empty());
+  REQUIRE(read({{"REPLICA_GROUP_ID", "3"}})->replica_group == "3");
+  REQUIRE(read({{"REPLICA_GROUP_ID", "west-2.b_1"}})->replica_group == "west-2.b_1");
+  for (const std::string& other : {std::string("../up"), std::string("a/b"), std::string(".."),
+                                   std::string("a b"), std::string(65, 'a')}) {
+    REQUIRE(read({{"REPLICA_GROUP_ID", other}}).error() ==
+            "REPLICA_GROUP_ID=\"" + other + "\": expected a number, or letters, digits, _, . and -");
+  }
+}
+
 TEST_CASE("DYNAMIC_MONITOR chooses the mode in upper or lower case") {
   for (const char* yes : {"True", "true", "TRUE", "1", "yes", "Yes", "on", "ON"}) {
     const auto environment = read({{"DYNAMIC_MONITOR", yes}});

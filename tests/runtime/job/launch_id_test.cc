@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <map>
+#include <set>
 #include <utility>
 
 #include "control/debian_version.h"
@@ -107,6 +108,25 @@ TEST_CASE("the n-th monitor of a process has an id of its own") {
   Launch launch{kWorldOfTwo + Variables{{"GRADMON_RUN_ID", "mine"}}};
   launch.monitor = 3;
   REQUIRE(common_id(launch) == "mine#3");
+}
+
+TEST_CASE("replica groups that share a run id, a parent or a store are launches of their own") {
+  const Variables first{{"REPLICA_GROUP_ID", "0"}}, second{{"REPLICA_GROUP_ID", "1"}};
+  const Variables named{{"GRADMON_RUN_ID", "mine"}};
+  CHECK(common_id(Launch{kWorldOfTwo + named + first}) == "mine.group-0");
+  CHECK(common_id(Launch{kWorldOfTwo + named + second}) == "mine.group-1");
+  CHECK(common_id(Launch{kWorldOfTwo + first}) != common_id(Launch{kWorldOfTwo + second}));
+  Launch launch{kWorldOfTwo + kMaster};
+  std::set<std::string> ids;
+  for (const Variables& group : {first, second}) {
+    const auto zero = launch.source_for(rank(0) + group), one = launch.source_for(rank(1) + group);
+    REQUIRE(zero.ask);
+    const auto id = **zero.ask();
+    CHECK(**one.ask() == id);
+    CHECK(zero.name_on_host == one.name_on_host);
+    ids.insert({id.id, zero.name_on_host});
+  }
+  CHECK(ids.size() == 4);
 }
 
 TEST_CASE("a single rank draws an id that no other process draws") {

@@ -1,10 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Ranks and groups from torch.distributed."""
+import os
+import re
+import sys
 from typing import Any, Sequence
 
 import torch.distributed as dist
 
-from gradmon._attributes import attribute_of
+from gradmon._attributes import OBJECT_ERRORS, attribute_of
 from gradmon.sharded.sharding import class_names, is_kind
 
 
@@ -61,5 +64,39 @@ def replica_ranks(model: Any, dp_group: Any, optimizers: "Sequence[Any]" = ()) -
     if sharded or any(map(reduces_to_parts, optimizers)):
         return [dist.get_rank()] if dist.is_available() and dist.is_initialized() else []
     if is_kind(model, "DistributedDataParallel") and hasattr(model, "process_group"):
-        return ranks_of(model.process_group)
+        try:
+            return ranks_of(model.process_group)
+        except OBJECT_ERRORS:  # torchft's, which torch.distributed does not know
+            return ranks_of(dp_group)
     return ranks_of(dp_group)
+
+
+def commits_steps(optimizer: Any) -> bool:
+    """Whether the optimizer is torchft's OptimizerWrapper: its step() leaves the update out where the replica
+    groups do not commit the step."""
+    return any(
+        (kind.__module__.split(".")[0], kind.__name__) == ("torchft", "OptimizerWrapper")
+        for kind in type(optimizer).__mro__
+    )
+
+
+def replica_group_of(optimizer: Any) -> str:
+    """The replica group of torchft that this rank is of, as its Manager names it: "0" for the replica_id
+    "train_ddp_0". "": unknown, or none."""
+    manager = attribute_of(optimizer, "manager") if commits_steps(optimizer) else None
+    # The id with a text behind it that each start of the group makes; that text alone if there is no id.
+    made = attribute_of(attribute_of(manager, "_logger"), "_replica_id")
+    name, _, new = str(made or attribute_of(manager, "_replica_id") or "").partition(":")
+    number = re.search(r"[0-9]+$", name) if new else None
+    return number[0] if number else re.sub(r"[^A-Za-z0-9_.-]", "_", name)
+
+
+NO_GROUP = (
+    "torchft is imported, but the replica group is unknown: ranks of several groups share the output "
+    "directory and may join one job. Set REPLICA_GROUP_ID, or pass torchft's OptimizerWrapper to watch()"
+)
+
+
+def is_group_unknown(group: str) -> bool:
+    """Whether torchft is used, and nothing names this rank's replica group."""
+    return not group and "torchft.manager" in sys.modules and not os.environ.get("REPLICA_GROUP_ID")

@@ -6,6 +6,7 @@ What an asynchronous call writes is read then, before the program changes it.
 What NCCL is called for in torch.distributed.batch_isend_irecv() and _coalescing_manager(device=...) is sent
 at the end, and has one work, for which the program waits; since torch 2.8 none if all of it is synchronous.
 """
+import sys
 import threading
 import weakref
 from typing import Any, Callable
@@ -19,6 +20,14 @@ from gradmon._attributes import OBJECT_ERRORS, ReplacedAttribute
 # weakref.finalize by id() of the work, which may be unhashable, until the program has waited for it or
 # dropped it.
 _unwaited: "dict[int, Any]" = {}
+
+# Libraries that communicate without c10d in this process, and what status() says of them.
+_UNREAD = {
+    "torchcomms": "cc_distribution: calls of torchcomms' own communicators are not read; torchcomms is "
+    "imported. Calls through torch.distributed are read",
+    "torchft": "cc_distribution: calls of torchft's process groups in processes of their own "
+    "(ProcessGroupBaby) are not read; torchft is imported",
+}
 
 
 def _nothing() -> int:
@@ -78,6 +87,10 @@ class Waits:
         self._wanted = False
 
     def set(self, wanted: bool) -> None:
+        """Before each collected step, and after the last."""
+        if wanted:
+            for module in _UNREAD.keys() & sys.modules.keys():
+                _gradmon.communication_is_unread(_UNREAD[module])
         if wanted == self._wanted or not dist.is_available():
             return
         self._wanted = wanted

@@ -144,10 +144,18 @@ _OF_TORCHTITAN = [
     Name(*_CONTAINER, "optimizers", _UPDATES),
     Name(*_CONTAINER, "step", "the end of a step"),
 ]
+_OF_TORCHFT = [
+    Name("torchft.optim", "OptimizerWrapper", "optim", "the end of a step"),
+    Name("torchft.optim", "OptimizerWrapper", "manager", "the group's name"),
+    Name("torchft.manager", "Manager", "_replica_id", "the group's name"),
+    Name("torchft.manager", "Manager", "_logger", "the group's name"),
+    Name("torchft.manager", "_ManagerLogger", "_replica_id", "the group's name"),
+]
 FRAMEWORKS = {
     "colossalai": ("colossalai", _OF_COLOSSALAI),
     "deepspeed": ("deepspeed", _OF_DEEPSPEED),
     "megatron": ("megatron-core", _OF_MEGATRON),
+    "torchft": ("torchft", _OF_TORCHFT),
     "torchtitan": ("torchtitan", _OF_TORCHTITAN),
 }
 
@@ -239,7 +247,35 @@ MODES: "dict[str, list[Mode]]" = {
             f"nothing is watched: {watching.IS_FSDP}",
         ),
     ],
-    "torchtitan": [],
+    "torchft": [
+        Mode(
+            "OptimizerWrapper: each replica group a job, in group-NAME of the output directory", "all kinds"
+        ),
+        Mode(
+            "LocalSGD, DiLoCo, without REPLICA_GROUP_ID",
+            "all kinds, of ranks that may be mixed up",
+            "torchft is imported, but the replica group is unknown: ranks of several groups share the output "
+            "directory and may join one job. Set REPLICA_GROUP_ID, or pass torchft's OptimizerWrapper to "
+            "watch()",
+        ),
+    ],
+    "torchtitan": [
+        Mode("fully_shard", "all kinds"),
+        Mode("tensor parallelism", "all kinds"),
+        Mode("several optimizers, TorchFT's container", "all kinds"),
+        Mode(
+            "SimpleFSDP (graph_trainer), FlexShard",
+            "all kinds but grad_unreduced",
+            "no rows in grad_unreduced of NAME and N more: forward uses another tensor, and autograd reduces "
+            "the gradient on the way to it",
+        ),
+        Mode(
+            "CUDA graphs",
+            "none",
+            "nothing is watched: torchtitan captures steps in CUDA graphs (set "
+            "--training.disable_cuda_graphs)",
+        ),
+    ],
 }
 
 

@@ -7,9 +7,10 @@ import torch
 
 from gradmon.sharded import fsdp1, fsdp2
 from gradmon.sharded.scopes import LOCAL, text_of
-from gradmon.sharded.sharding import Listed, Sharding, is_kind
+from gradmon.sharded.sharding import Listed, Pair, Sharding, is_kind
 
 _WRAPPER = "_fsdp_wrapped_module."
+_REDUCED_BY_AUTOGRAD = "forward uses another tensor, and autograd reduces the gradient on the way to it"
 
 
 class Listing(NamedTuple):
@@ -26,7 +27,8 @@ def has_units(model: torch.nn.Module) -> bool:
 
 def listing_of(model: torch.nn.Module) -> Listing:
     """What the extension is told of a model's parameters."""
-    if not has_units(model) and not any(is_kind(parameter, "DTensor") for parameter in model.parameters()):
+    plain = not any(is_kind(parameter, "DTensor") for parameter in model.parameters())
+    if plain and not has_units(model) and not _has_substitutes(model):
         return Listing(None, None)
     listed = _Parameters(model)
     return Listing(listed.all(), LOCAL if listed.tensor_parallel else None)
@@ -78,11 +80,36 @@ class _Parameters:
                 yield one.name, one.tensor, functools.partial(_sharding_in, one)
 
     def _sharding_of(self, module: Any, own: str, tensor: Any) -> "Optional[Sharding]":
+        if _is_substituted(module, own, tensor):
+            self.tensor_parallel = True
+            scope = text_of(tensor._spec) if is_kind(tensor, "DTensor") else LOCAL
+            return Sharding(
+                unit=id(module), unsharded=_nothing, scope=scope, no_unreduced=_REDUCED_BY_AUTOGRAD
+            )
         if not is_kind(tensor, "DTensor"):
             return self._fsdp2.sharding_of(module, own)
         of_fsdp2 = self._fsdp2.sharding_of(module, own)
         self.tensor_parallel = self.tensor_parallel or of_fsdp2 is None
         return (of_fsdp2 or Sharding(unit=0))._replace(scope=text_of(tensor._spec))
+
+
+def _is_substituted(module: Any, own: str, tensor: Any) -> bool:
+    """Whether forward uses another tensor for this one of its parameters: a property of the module's class
+    gathers it, as torchtitan's SimpleFSDP does with a DTensor, and FlexShard with a tensor of its own."""
+    is_part = is_kind(tensor, "DTensor") or hasattr(tensor, "_placements")
+    return is_part and isinstance(getattr(type(module), own, None), property)
+
+
+def _has_substitutes(model: torch.nn.Module) -> bool:
+    return any(
+        _is_substituted(module, own, tensor)
+        for module in model.modules()
+        for own, tensor in module._parameters.items()
+    )
+
+
+def _nothing() -> Pair:
+    return None, None
 
 
 def _sharding_in(listed: Listed) -> "Optional[Sharding]":

@@ -17,6 +17,7 @@ class Sharding(NamedTuple):
     run: Optional[tuple[int, int]] = None
     unreduced_scope: Optional[str] = None
     scope: Optional[str] = None
+    no_unreduced: str = ""
 
 
 class Listed(NamedTuple):
