@@ -34,7 +34,12 @@ Reading ReadingCache::read(const at::Tensor& tensor, int micro_step, const std::
                            HookFuse& fuse) {
   if (!is_wrapper(tensor)) return read_plain(tensor, micro_step, name, fuse);
   Unwrapped inner;
-  fuse.guard(name, [&] { inner = unwrapped(tensor); });
+  fuse.guard(name, [&] { inner = taken_apart(tensor); });
+  if (inner.values) {
+    Reading reading;
+    reading.read(tensor, eps_, name, fuse);
+    return reading;
+  }
   if (!inner.tensor.defined()) {
     Reading none;
     none.mark_not_applicable(std::move(inner.why));
