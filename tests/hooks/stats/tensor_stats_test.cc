@@ -246,7 +246,7 @@ at::Tensor numbers_of(const ScaledValues& values) {
                               .repeat_interleave(values.block_columns, 1)
                               .narrow(0, 0, values.rows())
                               .narrow(1, 0, values.columns());
-  return values.codes.to(at::kFloat) * each;
+  return values.codes.to(at::kFloat).mul(each);
 }
 
 TEST_CASE("numbers with scales are computed in pieces of bounded size, each number once") {
