@@ -6,6 +6,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <string_view>
 
 namespace gradmon {
 
@@ -101,7 +102,8 @@ constexpr ValueMask bit_of(Column column) {
   return static_cast<ValueMask>(1U << static_cast<unsigned>(column));
 }
 
-// The element type of the measured tensor; printed as torch prints it.
+// The element type of the measured tensor: index into kDTypeNames. The types without an enumerator are found
+// by dtype_named().
 enum class DType : std::uint8_t {
   float32,
   float64,
@@ -115,22 +117,68 @@ enum class DType : std::uint8_t {
   boolean,
   complex64,
   complex128,
-  unknown
+  unknown = 47
 };
-inline constexpr std::array<const char*, 13> kDTypeNames = {"torch.float32",
-                                                            "torch.float64",
-                                                            "torch.float16",
-                                                            "torch.bfloat16",
-                                                            "torch.int8",
-                                                            "torch.uint8",
-                                                            "torch.int16",
-                                                            "torch.int32",
-                                                            "torch.int64",
-                                                            "torch.bool",
-                                                            "torch.complex64",
-                                                            "torch.complex128",
-                                                            ""};
+// As torch prints them. The names with a stroke are those of numbers with scales: the type of the stored
+// number, then what shares a scale (writers/FORMAT.md).
+inline constexpr std::size_t kDTypes = static_cast<std::size_t>(DType::unknown) + 1;
+inline constexpr std::array<const char*, kDTypes> kDTypeNames = {"torch.float32",
+                                                                 "torch.float64",
+                                                                 "torch.float16",
+                                                                 "torch.bfloat16",
+                                                                 "torch.int8",
+                                                                 "torch.uint8",
+                                                                 "torch.int16",
+                                                                 "torch.int32",
+                                                                 "torch.int64",
+                                                                 "torch.bool",
+                                                                 "torch.complex64",
+                                                                 "torch.complex128",
+                                                                 "torch.float8_e4m3fn",
+                                                                 "torch.float8_e4m3fnuz",
+                                                                 "torch.float8_e5m2",
+                                                                 "torch.float8_e5m2fnuz",
+                                                                 "torch.float8_e8m0fnu",
+                                                                 "torch.uint16",
+                                                                 "torch.uint32",
+                                                                 "torch.uint64",
+                                                                 "torch.complex32",
+                                                                 "torch.qint8",
+                                                                 "torch.quint8",
+                                                                 "torch.qint32",
+                                                                 "torch.quint4x2",
+                                                                 "torch.quint2x4",
+                                                                 "float8_e4m3fn/tensor",
+                                                                 "float8_e4m3fn/axis",
+                                                                 "float8_e4m3fn/block",
+                                                                 "float8_e4m3fnuz/tensor",
+                                                                 "float8_e4m3fnuz/axis",
+                                                                 "float8_e4m3fnuz/block",
+                                                                 "float8_e5m2/tensor",
+                                                                 "float8_e5m2/axis",
+                                                                 "float8_e5m2/block",
+                                                                 "float8_e5m2fnuz/tensor",
+                                                                 "float8_e5m2fnuz/axis",
+                                                                 "float8_e5m2fnuz/block",
+                                                                 "mxfp8_e4m3/32",
+                                                                 "mxfp8_e5m2/32",
+                                                                 "mxfp6_e2m3/32",
+                                                                 "mxfp6_e3m2/32",
+                                                                 "mxfp4_e2m1/32",
+                                                                 "nvfp4_e2m1/16",
+                                                                 "int8/axis",
+                                                                 "int8/dynamic",
+                                                                 "int4/dynamic",
+                                                                 ""};
+static_assert(*kDTypeNames[kDTypes - 1] == '\0');
 constexpr const char* name_of(DType dtype) { return kDTypeNames[static_cast<std::size_t>(dtype)]; }
+// DType::unknown for another name.
+constexpr DType dtype_named(std::string_view name) {
+  for (std::size_t i = 0; i < kDTypes; ++i) {
+    if (name == kDTypeNames[i]) return static_cast<DType>(i);
+  }
+  return DType::unknown;
+}
 
 // The order of the axes of an attention's Q and K: s sequence, b batch, h head, d size of a head.
 enum class AxisOrder : std::uint8_t { sbhd, bshd };

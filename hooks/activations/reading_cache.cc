@@ -39,9 +39,14 @@ Reading ReadingCache::read(const at::Tensor& tensor, int micro_step, const std::
   if (!is_wrapper(tensor)) return read_plain(tensor, micro_step, name, fuse);
   Unwrapped inner;
   try {
-    inner = unwrapped(tensor);
+    inner = taken_apart(tensor);
   } catch (const std::exception& error) {
     inner.why = first_line(error.what());
+  }
+  if (inner.values) {
+    Reading reading;
+    reading.read(tensor, eps_, name, fuse);
+    return reading;
   }
   if (!inner.tensor.defined()) {
     Reading none;

@@ -3,6 +3,7 @@
 
 #include <ATen/ops/empty.h>
 #include <ATen/ops/norm.h>
+#include <ATen/ops/stack.h>
 #include <ATen/ops/sum.h>
 #include <c10/util/BFloat16.h>
 #include <c10/util/Half.h>
@@ -84,6 +85,22 @@ PendingScalars device_stats(const at::Tensor& tensor, double eps) {
   sum_into(slot(5), x.abs().lt(threshold_of(x.scalar_type(), eps)));
   return std::make_shared<const DeviceScalars>(DeviceScalars{
       numbers, current_stream(x.device()), static_cast<double>(tensor.numel()), values_of_numbers});
+}
+
+PendingScalars folded_stats(const std::vector<PendingScalars>& parts) {
+  std::vector<at::Tensor> of_parts;
+  double elements = 0;
+  for (const PendingScalars& part : parts) {
+    of_parts.push_back(part->numbers);
+    elements += part->elements;
+  }
+  const at::Tensor all = at::stack(of_parts, 1);
+  const at::Tensor numbers = all.sum(1);
+  numbers.select(0, 0).copy_(all.select(0, 0).min());
+  numbers.select(0, 1).copy_(all.select(0, 1).max());
+  numbers.select(0, 3).copy_(all.select(0, 3).norm());
+  return std::make_shared<const DeviceScalars>(
+      DeviceScalars{numbers, parts.front()->stream, elements, values_of_numbers});
 }
 
 }  // namespace gradmon

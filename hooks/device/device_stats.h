@@ -5,6 +5,8 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <vector>
+
 #include "hooks/device/device_scalars.h"
 
 namespace gradmon {
@@ -16,5 +18,9 @@ std::optional<DeviceScalars::Values> values_of_numbers(const double* numbers, do
 // The values by Op. `tensor`: strided, real, not empty, on any device. Queued on the current stream; does not
 // wait. Call with gradient mode off. Throws what torch throws.
 PendingScalars device_stats(const at::Tensor& tensor, double eps);
+
+// The values of several tensors of one device, each from device_stats(), as those of one tensor. The same
+// holds.
+PendingScalars folded_stats(const std::vector<PendingScalars>& parts);
 
 }  // namespace gradmon

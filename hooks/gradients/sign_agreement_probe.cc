@@ -3,9 +3,11 @@
 
 #include <algorithm>
 #include <exception>
+#include <utility>
 
 #include "hooks/rows/hook_fuse.h"
 #include "hooks/rows/optimizer_state.h"
+#include "hooks/rows/wrapper_tensor.h"
 
 namespace gradmon {
 
@@ -29,6 +31,8 @@ SignAgreementProbe::Agreement SignAgreementProbe::agreement_of(std::size_t index
   if (!momentum->defined() || gradient.numel() == 0) return {};
   const at::Tensor part = watched_[index].part_of(gradient);
   if (part.defined() && part.numel() == 0) return {};  // another rank holds all of it
+  if (Unwrapped inner = unwrapped(*momentum); !inner.why.empty())
+    return {Outcome::failed, {}, 0, std::move(inner.why)};
   const std::int64_t read_at = reading_time();
   try {
     const auto share = sign_agreement(part, watched_[index].part_of(*momentum),

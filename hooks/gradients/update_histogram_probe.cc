@@ -10,6 +10,7 @@
 #include "hooks/device/device_batch.h"
 #include "hooks/rows/hook_fuse.h"
 #include "hooks/rows/optimizer_state.h"
+#include "hooks/rows/wrapper_tensor.h"
 
 namespace gradmon {
 namespace {
@@ -34,9 +35,12 @@ void UpdateHistogramProbe::before_update(const Update& update) {
     taken_[i].seen = true;
     ParameterState state = update.state ? update.state->of(*watched_[i].tensor) : ParameterState{};
     for (auto* moment : {&state.first_moment, &state.second_moment}) {
-      if (*moment && (*moment)->defined()) *moment = watched_[i].part_of(**moment);
+      if (!*moment || !(*moment)->defined()) continue;
+      if (Unwrapped inner = unwrapped(**moment); !inner.why.empty())
+        taken_[i].why_absent = std::move(inner.why);
+      *moment = watched_[i].part_of(**moment);
     }
-    read(state, taken_[i]);
+    if (taken_[i].why_absent.empty()) read(state, taken_[i]);
   }
 }
 

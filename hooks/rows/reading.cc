@@ -27,14 +27,21 @@ void Reading::read(const at::Tensor& given, double eps, const std::string& name,
   has_value = false;
   scale = scale_of_it;
   scope.reset();
+  of_scale.reset();
   read_at = reading_time();
   fuse.guard(name, [&] {
     try {
       if (!is_wrapper(given)) return read_plain(given, eps);
-      Unwrapped inner = unwrapped(given);
+      Unwrapped inner = taken_apart(given);
       scope = std::move(inner.scope);
       if (!inner.why.empty()) return mark_not_applicable(std::move(inner.why));
-      read_plain(inner.tensor, eps);
+      inner.values ? read_values(*inner.values, eps) : read_plain(inner.tensor, eps);
+      if (!inner.scale.defined() || stats.outcome != TensorStats::Outcome::measured) return;
+      Reading scale_reading;
+      scale_reading.read_at = read_at;
+      scale_reading.read_plain(inner.scale, eps);
+      if (inner.scale_dtype != DType::unknown) scale_reading.stats.dtype = inner.scale_dtype;
+      of_scale = std::make_shared<const Reading>(std::move(scale_reading));
     } catch (const std::exception& error) {
       mark_not_applicable(first_line(error.what()));
     }
@@ -46,6 +53,18 @@ void Reading::read_plain(const at::Tensor& tensor, double eps) {
   auto taken = start_tensor_stats(tensor, eps * scale);
   if (taken && version != version_of(tensor))
     taken = tl::unexpected<std::string>("the tensor was modified while it was read");
+  take(std::move(taken), tensor.sizes());
+}
+
+void Reading::read_values(const ScaledValues& values, double eps) {
+  const auto version = version_of(values.codes);
+  auto taken = start_tensor_stats(values, eps * scale);
+  if (taken && version != version_of(values.codes))
+    taken = tl::unexpected<std::string>("the tensor was modified while it was read");
+  take(std::move(taken), values.sizes);
+}
+
+void Reading::take(tl::expected<StartedStats, std::string> taken, at::IntArrayRef sizes_of_it) {
   why.clear();
   if (!taken) {
     why = first_line(taken.error());
@@ -53,8 +72,7 @@ void Reading::read_plain(const at::Tensor& tensor, double eps) {
   }
   stats = taken->stats;
   pending = std::move(taken->pending);
-  if (stats.outcome == TensorStats::Outcome::measured)
-    sizes.assign(tensor.sizes().begin(), tensor.sizes().end());
+  if (stats.outcome == TensorStats::Outcome::measured) sizes.assign(sizes_of_it.begin(), sizes_of_it.end());
   has_value = true;
 }
 
@@ -63,8 +81,11 @@ void Reading::read_part(const WatchedTensor& parameter, const at::Tensor& tensor
   const ParameterSharding* sharding = parameter.sharding.get();
   if (sharding != nullptr && sharding->run) {
     has_value = false;
-    fuse.guard(parameter.name,
-               [&] { read(parameter.part_of(tensor), eps, parameter.name, fuse, scale_of_it); });
+    fuse.guard(parameter.name, [&] {
+      Unwrapped whole = unwrapped(tensor);
+      if (!whole.why.empty()) return mark_not_applicable(std::move(whole.why));
+      read(parameter.part_of(tensor), eps, parameter.name, fuse, scale_of_it);
+    });
   } else {
     read(tensor, eps, parameter.name, fuse, scale_of_it);
   }
@@ -82,6 +103,7 @@ void forget(std::vector<Reading>& readings) {
   for (Reading& reading : readings) {
     reading.has_value = false;
     reading.pending.reset();
+    reading.of_scale.reset();
   }
 }
 

@@ -51,11 +51,12 @@ struct Reading {
   // read(). RowWriter fetches the values of all rows; resolve_pending() waits for those of its readings.
   std::shared_ptr<const DeviceScalars> pending;
   std::string why;  // why the tensor is not applicable; "": meta, undefined or without storage
+  std::shared_ptr<const Reading> of_scale;  // of the tensor's scale; null: it has none
 
   // Reads the tensor, or queues the reading on its device. If the tensor wraps another (DTensor), reads the
-  // wrapped one. A tensor that cannot be read (for example a nested tensor), or that is written during the
-  // reading, is not applicable: no tensor trips the fuse. `eps` refers to the values without `scale`; `scale`
-  // is > 0.
+  // wrapped one, or the numbers of low precision in it, and their scale. A tensor that cannot be read (for
+  // example a nested tensor), or that is written during the reading, is not applicable: no tensor trips the
+  // fuse. `eps` refers to the values without `scale`; `scale` is > 0.
   void read(const at::Tensor& tensor, double eps, const std::string& name, HookFuse& fuse,
             double scale = 1) noexcept;
   // As read(), of the part of `tensor` that belongs to the parameter.
@@ -66,6 +67,8 @@ struct Reading {
 
  private:
   void read_plain(const at::Tensor& tensor, double eps);
+  void read_values(const ScaledValues& values, double eps);
+  void take(tl::expected<StartedStats, std::string> taken, at::IntArrayRef sizes_of_it);
 };
 
 void forget(std::vector<Reading>& readings);

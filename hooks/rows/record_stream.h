@@ -21,6 +21,8 @@ class RecordStream {
 
   // Training thread, when hooks attach. The same name gets the same id.
   virtual std::uint32_t target_id(int vpp_stage, std::string_view name) = 0;
+  // Training thread. The target of the rows of the target's scale, NAME.scale; 0: the stream takes none.
+  virtual std::uint32_t scale_target_id(std::uint32_t /* target */) { return 0; }
   // Training thread, once per parameter and shape. `shape` as in "[16, 8]".
   virtual std::uint32_t shape_id(std::string_view shape) = 0;
   // Training thread. False: the record was dropped (the queue counts it).

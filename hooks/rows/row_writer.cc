@@ -19,6 +19,7 @@ std::string shape_text(at::IntArrayRef sizes) {
 namespace {
 
 constexpr std::size_t kMostKnownShapes = std::size_t{1} << 16;
+constexpr std::uint64_t kAfterTheTensors = std::uint64_t{1} << 48U;  // sequence of the first scale's row
 
 // All statistics of the record come later.
 LateRow statistics_row(const Record& record, const std::string& name) {
@@ -92,6 +93,12 @@ void RowWriter::write(const RowKey& key, const Reading& reading, const std::stri
     hold_for(std::move(late), reading.pending, unless_zeros);
   }
   push(record);
+  const std::uint32_t target = reading.of_scale ? stream_.scale_target_id(key.target) : 0;
+  if (target == 0) return;
+  RowKey of_scale = key;
+  of_scale.target = target;
+  of_scale.sequence += kAfterTheTensors;
+  write(of_scale, *reading.of_scale, name + ".scale", unless_zeros);
 }
 
 void RowWriter::write_folded(const RowKey& key, const std::vector<Reading>& parts, const std::string& name) {

@@ -55,8 +55,8 @@ class RowWriter {
   // complete records (then it waits for the devices), otherwise with the LateValues that will have them.
   void end_step();
 
-  // Writes the plan's statistics of one tensor. Ignores an absent or empty reading. Counts a reading that is
-  // not applicable, and logs the first of them with `name`.
+  // Writes the plan's statistics of one tensor, and in a row of its own those of its scale. Ignores an absent
+  // or empty reading. Counts a reading that is not applicable, and logs the first of them with `name`.
   void write(const RowKey& key, const Reading& reading, const std::string& name,
              const UnlessZeros& unless_zeros = {});
   // Writes the statistics of several tensors as those of one (folded_reading.h).

@@ -22,6 +22,14 @@ bool is_wrapper(const at::Tensor& tensor) {
 void set_unwrap(Unwrap unwrap) noexcept { unwrap_in_python.store(unwrap, std::memory_order_release); }
 
 Unwrapped unwrapped(const at::Tensor& tensor) {
+  Unwrapped inner = taken_apart(tensor);
+  if (inner.values)
+    inner.why =
+        std::string("numbers of type ") + name_of(inner.values->dtype) + " are not combined with others";
+  return inner;
+}
+
+Unwrapped taken_apart(const at::Tensor& tensor) {
   if (!is_wrapper(tensor)) return {tensor, "", {}};
   const Unwrap unwrap = unwrap_in_python.load(std::memory_order_acquire);
   if (unwrap != nullptr) {

@@ -1,13 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tensors that have no memory of their own and wrap others: DTensor, AsyncCollectiveTensor.
+// Tensors that have no memory of their own and wrap others: DTensor, AsyncCollectiveTensor, those of torchao
+// and Transformer Engine.
 #pragma once
 
 #include <ATen/core/Tensor.h>
 
+#include <memory>
 #include <optional>
 #include <string>
 
 #include "hooks/names/watched_model.h"
+#include "hooks/stats/scaled_values.h"
 
 namespace gradmon {
 
@@ -17,13 +20,19 @@ struct Unwrapped {
   at::Tensor tensor;  // undefined if there is none, or it cannot be read
   std::string why;    // why it cannot be read; "": it can
   ScopeText scope;    // what the wrapper says of it; null: nothing
+  // Not null: there is no tensor inside, but numbers of low precision.
+  std::shared_ptr<ScaledValues> values = {};
+  at::Tensor scale = {};  // as it is stored; undefined: none
+  DType scale_dtype = DType::unknown;
 };
 
 // Whether the tensor has a class in Python that sees each operator (`__torch_dispatch__`).
 bool is_wrapper(const at::Tensor& tensor);
 
-// Returns the tensor inside a wrapper, and any other tensor itself. Any thread. May take the GIL: all threads
+// Returns what is inside a wrapper, and any other tensor itself. Any thread. May take the GIL: all threads
 // that lock a mutex of the hooks do it without the GIL.
+Unwrapped taken_apart(const at::Tensor& tensor);
+// As taken_apart(), where a tensor is needed: numbers of low precision cannot be read.
 Unwrapped unwrapped(const at::Tensor& tensor);
 
 // Sets how wrappers are taken apart, which only the binding to Python knows. Null: they cannot be read. Call

@@ -4,12 +4,14 @@
 #include <ATen/ops/view_as_real.h>
 
 #include <algorithm>
+#include <cctype>
 #include <cmath>
 #include <cstddef>
 #include <cstdlib>
 #include <exception>
 #include <limits>
 #include <stdexcept>
+#include <vector>
 
 #include "hooks/device/cuda_totals.h"
 #include "hooks/device/device_batch.h"
@@ -116,6 +118,35 @@ StartedStats start(const at::Tensor& tensor, double eps) {
   return started;
 }
 
+constexpr std::int64_t kPieceInMemory = std::int64_t{1} << 18;
+constexpr std::int64_t kPieceOnDevice = std::int64_t{1} << 23;
+
+StartedStats start(const ScaledValues& values, double eps) {
+  using Outcome = TensorStats::Outcome;
+  StartedStats started;
+  TensorStats& stats = started.stats;
+  stats.dtype = values.dtype;
+  stats.outcome = values.codes.numel() == 0 ? Outcome::empty : Outcome::not_applicable;
+  const auto readable = [](const at::Tensor& part) { return !part.is_meta() && has_allocated_storage(part); };
+  if (values.codes.numel() == 0 || !readable(values.codes) || !readable(values.scale)) return started;
+  if (std::string why = why_captured(values.codes.device()); !why.empty()) throw std::runtime_error(why);
+
+  const PlainTorch plain;
+  if (is_read_in_memory(values.codes)) {
+    PartialStats all;
+    each_piece(values, kPieceInMemory, [&](const at::Tensor& piece) { all.add(cpu_stats(piece, eps)); });
+    stats.values = values_of(all);
+  } else {
+    std::vector<PendingScalars> parts;
+    each_piece(values, kPieceOnDevice,
+               [&](const at::Tensor& piece) { parts.push_back(device_stats(piece, eps)); });
+    stats.values.fill(std::numeric_limits<double>::quiet_NaN());
+    started.pending = folded_stats(parts);
+  }
+  stats.outcome = Outcome::measured;
+  return started;
+}
+
 TensorStats finish(const StartedStats& started) {
   TensorStats stats = started.stats;
   if (!started.pending) return stats;
@@ -165,12 +196,21 @@ DType dtype_of(const at::Tensor& tensor) {
     case c10::ScalarType::ComplexDouble:
       return DType::complex128;
     default:
-      return DType::unknown;
+      break;
   }
+  // By name, "Float8_e4m3fn", because older versions of torch have fewer types.
+  std::string name = c10::toString(tensor.scalar_type());
+  if (name == "ComplexHalf") name = "complex32";
+  std::transform(name.begin(), name.end(), name.begin(), [](unsigned char c) { return std::tolower(c); });
+  return dtype_named("torch." + name);
 }
 
 tl::expected<StartedStats, std::string> start_tensor_stats(const at::Tensor& tensor, double eps) noexcept {
   return guarded([&] { return start(tensor, eps); });
+}
+
+tl::expected<StartedStats, std::string> start_tensor_stats(const ScaledValues& values, double eps) noexcept {
+  return guarded([&] { return start(values, eps); });
 }
 
 tl::expected<TensorStats, std::string> tensor_stats(const at::Tensor& tensor, double eps) noexcept {

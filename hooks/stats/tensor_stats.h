@@ -11,6 +11,7 @@
 #include <tl/expected.hpp>
 
 #include "control/vocabulary.h"
+#include "hooks/stats/scaled_values.h"
 
 namespace gradmon {
 
@@ -44,6 +45,9 @@ struct StartedStats {
 // tensor has the statistics of the dense tensor, a complex tensor those of its real view (twice the
 // elements); a quantised tensor is dequantised. The error is torch's message.
 tl::expected<StartedStats, std::string> start_tensor_stats(const at::Tensor& tensor, double eps) noexcept;
+
+// The same, of the numbers that the values stand for. They are computed in pieces of bounded memory.
+tl::expected<StartedStats, std::string> start_tensor_stats(const ScaledValues& values, double eps) noexcept;
 
 // start_tensor_stats(), then waits for the device.
 tl::expected<TensorStats, std::string> tensor_stats(const at::Tensor& tensor, double eps) noexcept;

@@ -8,6 +8,7 @@
 #include <functional>
 #include <string>
 #include <string_view>
+#include <unordered_set>
 #include <utility>
 
 #include "runtime/collect/collection.h"
@@ -30,9 +31,15 @@ class Collection::Stream : public RecordStream {
   std::uint32_t target_id(int vpp_stage, std::string_view name) override {
     return names_.intern(name, vpp_stage);
   }
+  std::uint32_t scale_target_id(std::uint32_t target) override {
+    const std::uint32_t scale = names_.intern(names_.name(target) + ".scale", names_.vpp_stage(target));
+    scales_.insert(scale);
+    return scale;
+  }
   std::uint32_t shape_id(std::string_view shape) override { return names_.intern_shape(shape); }
   bool push(const Record& record) noexcept override {
-    if (observer_) observer_->on_record(record);
+    const bool of_scale = !scales_.empty() && scales_.count(record.target) != 0;
+    if (observer_ && !of_scale) observer_->on_record(record);
     // The target has fired, even if the queue drops the record.
     ledger_.count_row(record.kind, record.target);
     scopes_.count_row(record.kind, record.target);
@@ -69,6 +76,7 @@ class Collection::Stream : public RecordStream {
 
  private:
   TrainingScalars* observer_ = nullptr;
+  std::unordered_set<std::uint32_t> scales_;  // targets of scales: their norms are none of the model
   NameTable& names_;
   RecordQueue& queue_;
   TargetLedger& ledger_;

@@ -19,6 +19,7 @@ from gradmon.communication.process_groups import NO_GROUP, is_group_unknown, rep
 from gradmon.communication.process_groups import ranks_of, replica_ranks, shards_its_state, with_process_group
 from gradmon.compiled.tracing import in_whole_graph
 from gradmon.sharded.listing import Listing, listing_of
+from gradmon.sharded.scopes import value_of
 from gradmon.taps.tapping import Tapping
 
 
@@ -264,7 +265,9 @@ class Monitor(Tapping):
             For example "loss" or "learning-rate". The config key `scalars` says where it is written.
         value : float or torch.Tensor
             A number, or a tensor with one element. A tensor is read, and so waited for, only if this
-            step is collected; while it is captured into a CUDA graph, it is left out.
+            step is collected; while it is captured into a CUDA graph, it is left out. Of a DTensor that is a
+            shard or a summand (the norm of a sharded gradient) nothing is recorded: pass what its
+            full_tensor() returns on all ranks.
 
         Notes
         -----
@@ -280,7 +283,8 @@ class Monitor(Tapping):
         try:
             if is_captured(value):
                 return _gradmon.warn_once(f"scalar {name!r}: not read while it is captured into a CUDA graph")
-            steps.core.scalar(name, float(value.detach() if isinstance(value, torch.Tensor) else value))
+            number = value_of(value)
+            steps.core.scalar(name, float(number.detach() if isinstance(number, torch.Tensor) else number))
         except OBJECT_ERRORS as error:
             _gradmon.warn_once(f"scalar {name!r}: {error}")
 
@@ -314,7 +318,7 @@ class Monitor(Tapping):
         tokens : sequence of int or torch.Tensor
             Number of tokens of each expert: integers, or a 1-D tensor of integers on any device. A
             tensor is read, and so waited for, only if this step is collected; while it is captured into
-            a CUDA graph, it is left out.
+            a CUDA graph, it is left out; so is a DTensor of which each rank holds a part.
 
         Notes
         -----
@@ -332,8 +336,8 @@ class Monitor(Tapping):
         try:
             if is_captured(tokens):
                 return _gradmon.warn_once(f"expert_load {layer!r}: not read while captured into a CUDA graph")
-            counts = tokens.tolist() if isinstance(tokens, torch.Tensor) else tokens
-            steps.core.expert_load(layer, [operator.index(count) for count in counts])
+            counts = value_of(tokens).tolist() if isinstance(tokens, torch.Tensor) else tokens
+            steps.core.expert_load(layer, [operator.index(value_of(count)) for count in counts])
         except OBJECT_ERRORS as error:
             _gradmon.warn_once(f"expert_load {layer!r}: {error}")
 

@@ -231,6 +231,52 @@ TEST_CASE("reading a tensor that requires grad changes neither its version nor t
   CHECK(!x.grad().defined());
 }
 
+// Of `rows` x `columns` numbers with a scale for each block.
+ScaledValues scaled(std::int64_t rows, std::int64_t columns, std::int64_t high, std::int64_t wide) {
+  ScaledValues values;
+  values.codes = at::randint(-9, 9, {rows, columns}, at::kChar);
+  values.scale = at::rand({(rows + high - 1) / high, (columns + wide - 1) / wide});
+  values.block_rows = high;
+  values.block_columns = wide;
+  return values;
+}
+
+at::Tensor numbers_of(const ScaledValues& values) {
+  const at::Tensor each = values.scale.repeat_interleave(values.block_rows, 0)
+                              .repeat_interleave(values.block_columns, 1)
+                              .narrow(0, 0, values.rows())
+                              .narrow(1, 0, values.columns());
+  return values.codes.to(at::kFloat).mul(each);
+}
+
+TEST_CASE("numbers with scales are computed in pieces of bounded size, each number once") {
+  constexpr std::int64_t kMost = 100;
+  for (const ScaledValues& values : {scaled(1, 1003, 1, 1003), scaled(1003, 1, 7, 1), scaled(37, 53, 4, 16),
+                                     scaled(9, 300, 128, 128), scaled(64, 64, 1, 32), scaled(3, 3, 3, 3)}) {
+    double sum = 0;
+    std::int64_t count = 0;
+    each_piece(values, kMost, [&](const at::Tensor& piece) {
+      CHECK(piece.numel() <= kMost);
+      count += piece.numel();
+      sum += piece.to(at::kDouble).square().sum().item<double>();
+    });
+    const at::Tensor numbers = numbers_of(values);
+    CHECK(count == numbers.numel());
+    CHECK(near(sum, numbers.to(at::kDouble).square().sum().item<double>(), 0));
+    const auto started = start_tensor_stats(values, kEps);
+    REQUIRE(started.has_value());
+    check_values(started->stats.values, torch_values(numbers, kEps));
+  }
+}
+
+TEST_CASE("numbers with scales without memory are not applicable") {
+  ScaledValues values = scaled(4, 4, 1, 4);
+  values.scale = values.scale.to(at::kMeta);
+  const auto started = start_tensor_stats(values, kEps);
+  REQUIRE(started.has_value());
+  CHECK(started->stats.outcome == Outcome::not_applicable);
+}
+
 double gibibytes_available() {
   std::ifstream memory("/proc/meminfo");
   for (std::string key; memory >> key;) {

@@ -18,9 +18,4 @@ std::optional<Kind> kind_named(std::string_view name) {
   return static_cast<Kind>(found - kKindNames.begin());
 }
 
-DType dtype_named(std::string_view name) {
-  const auto found = std::find(kDTypeNames.begin(), kDTypeNames.end(), name);
-  return found == kDTypeNames.end() ? DType::unknown : static_cast<DType>(found - kDTypeNames.begin());
-}
-
 }  // namespace gradmon

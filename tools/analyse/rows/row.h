@@ -29,9 +29,8 @@ constexpr const char* name_of_field(Field field) {
 // kFields for a title that is no numeric column.
 Field field_named(std::string_view title);
 
-// By their names in files; nullopt, and DType::unknown, for another name.
+// By its name in files; nullopt for another name.
 std::optional<Kind> kind_named(std::string_view name);
-DType dtype_named(std::string_view name);
 
 struct Row {
   std::int64_t step = 0;

@@ -35,6 +35,21 @@ def checked(scope: "Union[str, Mapping[str, Any]]") -> str:
     return json.dumps(found, allow_nan=False)
 
 
+def value_of(tensor: Any) -> Any:
+    """What a tensor holds on every rank: of a replicated DTensor the local tensor. No communication.
+
+    Raises ValueError for a DTensor of which a rank holds only a part."""
+    if not any(one.__name__ == "DTensor" for one in type(tensor).__mro__):
+        return tensor
+    placements = tuple(tensor.placements)
+    if all(size == 1 or one.is_replicate() for one, size in zip(placements, tensor.device_mesh.shape)):
+        return tensor._local_tensor
+    raise ValueError(
+        f"not recorded: each rank holds a part of this DTensor ({', '.join(map(str, placements))}); "
+        "pass what its full_tensor() returns on all ranks"
+    )
+
+
 def piece(shape: "list[int]", begin: int, count: int, **more: Any) -> str:
     """The scope of `count` elements from `begin` on of a flattened tensor of that shape."""
     return json.dumps({"scope": "piece", "shape": shape, "begin": begin, "count": count, **more})
