@@ -48,10 +48,6 @@ void MonitorBinding::note_warnings(std::vector<std::string> warnings) noexcept {
   if (monitor_.session_) monitor_.session_->note_warnings(std::move(warnings));
 }
 
-void MonitorBinding::note_step_holder(std::string name) noexcept {
-  if (monitor_.session_) monitor_.session_->note_step_holder(std::move(name));
-}
-
 void MonitorBinding::note_attached(std::vector<std::string> lines) noexcept {
   if (monitor_.session_) monitor_.session_->note_attached(std::move(lines));
 }

@@ -49,8 +49,6 @@ class MonitorBinding {
   void note_skipped_update() noexcept;
   // Replaces the warnings that status() shows about the program's use of the monitor.
   void note_warnings(std::vector<std::string> warnings) noexcept;
-  // Names what holds the steps that do not end: a class that captures them into a graph.
-  void note_step_holder(std::string name) noexcept;
   void note_attached(std::vector<std::string> lines) noexcept;  // as TargetList::attached
   // Whether this step is collected, or measured for the flight recorder. If it is neither, the members below
   // do nothing.

@@ -90,11 +90,6 @@ class Monitor::Session {
     const std::lock_guard lock(mutex_);
     program_warnings_ = std::move(warnings);
   }
-  // What holds the steps, where it is known: UnendedStep::set_holder().
-  void note_step_holder(std::string name) noexcept {
-    const std::lock_guard lock(mutex_);
-    unended_.set_holder(std::move(name));
-  }
   void note_attached(std::vector<std::string> lines) noexcept {
     const std::lock_guard lock(mutex_);
     attached_ = std::move(lines);

@@ -150,13 +150,14 @@ class GradientHooks::Slot {
     if (left_unread_ || (postponed_ && !deliveries_.updated())) return kShortStep;
     if (!came_unseen_ || delivered_ || watched_.gradient_source != UnreducedSource::accumulator)
       return nullptr;
+    if (watched_.sharding && !watched_.sharding->no_unreduced.empty()) return nullptr;  // said already
     return was_empty_ ? kWasEmpty : kCameUnseen;
   }
 
   // For a parameter whose gradient a framework passes. No elements: it has one that was not seen.
   void deliver(const at::Tensor& gradient) noexcept {
     if (!armed() || hooks_.fuse_.tripped()) return;
-    if (gradient.numel() == 0 && watched_.tensor->numel() != 0)
+    if (gradient.defined() && gradient.numel() == 0 && watched_.tensor->numel() != 0)
       return run_if_armed([this] { has_non_zeros_ = true; });
     if (!takes_deliveries()) return;
     hooks_.any_arrived_.store(true, std::memory_order_relaxed);

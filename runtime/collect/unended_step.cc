@@ -6,9 +6,8 @@
 namespace gradmon {
 
 std::string UnendedStep::sentence(const std::string& since) const {
-  const std::string by = holder_.empty() ? "" : " by " + holder_;
   return "rank " + std::to_string(rank_.value) + ": no step has ended " + since +
-         "; if training runs, its step is captured" + by + ": call monitor.step()";
+         "; if training runs, its step is captured: call monitor.step()";
 }
 
 const std::string& UnendedStep::look(const Seen& seen, Time now) {

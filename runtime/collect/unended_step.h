@@ -5,7 +5,6 @@
 #include <chrono>
 #include <cstdint>
 #include <string>
-#include <utility>
 
 #include "control/step.h"
 
@@ -20,7 +19,7 @@ class UnendedStep {
 
   static constexpr std::chrono::seconds kPending{60};  // a switch waits for the step
   static constexpr std::chrono::minutes kCollecting{10};
-  static constexpr std::int64_t kPasses = 64;      // or four times the known accumulation, if that is more
+  static constexpr std::int64_t kPasses = 64;  // or four times the known accumulation, if that is more
   static constexpr std::int64_t kAccumulations = 4;
 
   struct Seen {
@@ -35,8 +34,6 @@ class UnendedStep {
   UnendedStep(Rank rank, std::int64_t accumulation)
       : rank_(rank), most_passes_(std::max(kPasses, kAccumulations * accumulation)) {}
 
-  // Sets what holds the steps, where it is known: a class name such as "OptimizerCudaGraphWrapper".
-  void set_holder(std::string name) { holder_ = std::move(name); }
   // The sentence for people; "" as long as steps end. Call it often. The sentence holds until the next step.
   const std::string& look(const Seen& seen, Time now);
 
@@ -45,7 +42,6 @@ class UnendedStep {
 
   const Rank rank_;
   const std::int64_t most_passes_;
-  std::string holder_;
   bool looked_ = false;
   Step current_;
   Time moved_;          // the step began

@@ -152,7 +152,6 @@ class Core {
     binding_.note_warnings(std::move(warnings));
   }
   void note_attached(std::vector<std::string> lines) noexcept { binding_.note_attached(std::move(lines)); }
-  void note_step_holder(std::string name) noexcept { binding_.note_step_holder(std::move(name)); }
 
   void before_update(const py::handle& optimizer, double gradient_scale, int reads) {
     guarded("the optimizer", [&] {
@@ -525,7 +524,6 @@ PYBIND11_MODULE(_gradmon, m) {
       .def("skipped", &Core::skipped)
       .def("note_warnings", &Core::note_warnings)
       .def("note_attached", &Core::note_attached)
-      .def("note_step_holder", &Core::note_step_holder)
       .def("before_update", &Core::before_update, py::arg("optimizer"), py::arg("gradient_scale") = 1.0,
            py::arg("reads") = static_cast<int>(UpdateReads::everything))
       .def("after_update", &Core::after_update)

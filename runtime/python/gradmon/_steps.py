@@ -62,7 +62,6 @@ class TrainingSteps:
         "_compiled",
         "_found",
         "_of_engine",
-        "_holder_of_steps",
         "_warned",
         "_nonce",
         "_of_loop",
@@ -106,7 +105,6 @@ class TrainingSteps:
         self._compiled: list[str] = []  # a warning for each model with modules within compiled code
         self._found: list[str] = []  # the warnings of the last look
         self._of_engine: list[str] = []  # those of note_warnings()
-        self._holder_of_steps = ""  # of note_step_holder()
         self._warned: list[str] = []  # the current warnings in status()
         self._nonce = nonce  # None: the launch is identified
         self._attached_by = attached_by
@@ -171,7 +169,7 @@ class TrainingSteps:
         know has left the update out, or gradmon does not see how it is made (captured, or in two halves)."""
         if not self.step_flags & _COLLECTS or self._of_loop is not None:
             return self.core.skipped()
-        unseen = self._holder_of_steps or self._versions() != self._versions_before
+        unseen = self._versions() != self._versions_before
         for known in self._optimizers:
             if unseen or _is_captured(known.optimizer):
                 self.core.before_update(known.optimizer, reads=_gradmon.READS_GRADIENTS)
@@ -189,11 +187,6 @@ class TrainingSteps:
             return [_gradmon.versions_of(known.optimizer) for known in self._optimizers]
         except OBJECT_ERRORS:  # of the program's optimizers
             return []
-
-    def note_step_holder(self, name: str) -> None:
-        """For status(): what captures the optimizer's step, so that gradmon sees no step."""
-        self._holder_of_steps = name
-        self.core.note_step_holder(name)
 
     def remove_at_stop(self, attached: Any) -> None:
         """For a loop: stop() calls attached.remove()."""
@@ -278,7 +271,9 @@ class TrainingSteps:
                 if flags != 0 or self.step_flags != 0:
                     self._apply_flags(self._prepare_step(flags))
 
-        around = OptimizerSteps if self._of_loop is None else hooked_or_replaced
+        around: "Callable[..., OptimizerSteps]" = (
+            OptimizerSteps if self._of_loop is None else hooked_or_replaced
+        )
         if commits_steps(optimizer):
             around = CommittedSteps
         return around(optimizer, before, after, before_closure)

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""gradmon with the real torchft: training is the same, and a group that starts again goes on in its
-directory. What the rows hold: silent/test_replica_groups.py."""
+"""gradmon with the real torchft: two replica groups of two ranks, in which one group leaves out a step and
+takes the other's weights; a group that starts again; communication of torchft's own process groups."""
 import json
 import os
 import uuid
@@ -54,7 +54,7 @@ while manager.current_step() < int(given["steps"]):
         manager.report_error(RuntimeError("planned"))
     seen.append({"grad_reduced": model.fc1.weight.grad.norm().item()})
     optimizer.step()
-    seen[-1]["committed"] = manager.current_step() > number
+    seen[-1]["committed"] = "param_origin" in seen[-1]
     seen[-1]["param_updated"] = model.fc1.weight.norm().item()
 if monitor is not None:
     monitor.stop()
@@ -90,6 +90,38 @@ def train(directory: Path, lighthouse: str, groups: int = 2, watch: bool = True,
             environments.append({**os.environ, **own, **run})
     argument = json.dumps({**options, "groups": groups, "watch": watch, **more})
     return [json.loads(out) for out in ranks.run_each(SCRIPT, argument, environments)]
+
+
+def rows_of(out: Path, group: int, rank: int, kind: str) -> "dict[int, float]":
+    rows = jobs.rows(out / f"group-{group}", kind, rank)
+    return {step: row["norm"] for (name, step, _), row in rows.items() if name == "module.fc1.weight"}
+
+
+def test_groups_are_jobs_of_their_own_and_uncommitted_steps_have_no_update(
+    tmp_path: Path, lighthouse: str
+) -> None:
+    found = train(tmp_path, lighthouse)
+    out = tmp_path / "out"
+    assert sorted(path.name for path in out.iterdir() if not path.name.startswith(".")) == [
+        "group-0",
+        "group-1",
+    ]
+    for index, of_rank in enumerate(found):
+        group, rank = divmod(index, 2)
+        seen = of_rank["seen"]
+        assert len({one["committed"] for one in seen}) == 2  # a busy machine may leave out more steps
+        expected = {number: one for number, one in enumerate(seen)}
+        reduced = rows_of(out, group, rank, "grad_reduced")
+        assert reduced == pytest.approx({n: one["grad_reduced"] for n, one in expected.items()}, rel=1e-6)
+        for kind in ("param_origin", "param_updated"):
+            # Weights before the update: those that torchft has loaded.
+            committed = {n: one[kind] for n, one in expected.items() if one["committed"]}
+            rows = rows_of(out, group, rank, kind)
+            assert {n: rows[n] for n in committed} == pytest.approx(committed, rel=1e-6)
+            assert len(rows) == len(committed if kind == "param_updated" else expected)
+        assert rows_of(out, group, rank, "grad_unreduced").keys() == expected.keys()
+        names = {name.partition(".")[0] for name, _, _ in jobs.rows(out / f"group-{group}", "other", rank)}
+        assert "all_reduce" in names
 
 
 def test_training_is_the_same_as_without_gradmon(tmp_path: Path, lighthouse: str) -> None:

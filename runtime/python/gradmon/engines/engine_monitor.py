@@ -53,7 +53,7 @@ class EngineMonitor(LoopMonitor):
         self._scale = scale
         self._warnings = warnings
         self._unseen = unseen
-        self._told: "list[str]" = []  # the last warnings
+        self._last_warnings: "list[str]" = []
         self._carriers: "list[tuple[Any, list[Carried]]]" = []  # by optimizer, while steps are collected
         self._updated = False
         self._ended = False  # by end_step(), since the program called step()
@@ -187,8 +187,8 @@ class EngineMonitor(LoopMonitor):
             self._carriers = []
         self._hooks.set(collects)
         warnings = self._hooks.reasons + self._warnings()
-        if warnings != self._told:
-            self._told = warnings
+        if warnings != self._last_warnings:
+            self._last_warnings = warnings
             self._steps.note_warnings(warnings)
         if collects:
             self._steps.core.gradient_scale(self._scale_now())

@@ -167,7 +167,8 @@ MODES: "dict[str, list[Mode]]" = {
         Mode(
             "TorchFSDPPlugin",
             "none",
-            "nothing is watched: TorchFSDPPlugin: gradmon.Monitor watches a model in FSDP, with torch's optimizer",
+            "nothing is watched: TorchFSDPPlugin: gradmon.Monitor watches a model in FSDP, with torch's "
+            "optimizer",
         ),
         Mode(
             "GeminiPlugin",

@@ -71,13 +71,14 @@ def _with_groups(
     group = groups.expert_tensor if expert else groups.tensor
     of_rows = groups.expert_rows if expert else groups.rows
     before = kind == "grad_unreduced"
-    split = getattr(parameter, "tensor_model_parallel", False)
+    split = bool(getattr(parameter, "tensor_model_parallel", False))
     rows = rows_of(parameter)
+    owned = not before and found["scope"] == "whole"
     if split or rows is not None:
         found.update(_box(parameter, group if split else _ALONE))
-        if found["scope"] != "piece":
+        if found["scope"] != "piece" and not (owned and found["size"] == found["shape"]):
             found["scope"] = "shard"
-    elif not before and found["scope"] == "whole" and max(len(group.ranks), len(of_rows.ranks)) > 1:
+    if owned and found["scope"] == "whole" and max(len(of_rows.ranks), split or len(group.ranks)) > 1:
         found["scope"] = "replica"  # the owner's, on each rank of these groups
     if before and len(group.ranks) > 1 and not split:
         summed = any(getattr(parameter, one, False) for one in _SUMMED) or _SUMMED_PARTS & set(
