@@ -5,7 +5,7 @@
 
 #include <filesystem>
 #include <fstream>
-#include <iterator>
+#include <sstream>
 #include <stdexcept>
 
 namespace gradmon {
@@ -17,8 +17,10 @@ std::string default_text() {
 
 TextBatches::TextBatches(const std::string& path, Shape shape, std::uint64_t seed, int rank) : shape_(shape) {
   std::ifstream file(path, std::ios::binary);
-  text_.assign(std::istreambuf_iterator<char>(file), {});
-  if (!file) throw std::runtime_error("cannot read the text " + path);
+  std::ostringstream text;
+  text << file.rdbuf();
+  text_ = text.str();
+  if (!file || !text) throw std::runtime_error("cannot read the text " + path);
   if (text_.size() <= static_cast<std::size_t>(shape.context)) {
     throw std::runtime_error(path + " has " + std::to_string(text_.size()) +
                              " bytes: it must be longer than --context " + std::to_string(shape.context));

@@ -10,7 +10,6 @@
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
-#include <iterator>
 #include <optional>
 #include <string>
 #include <system_error>
@@ -64,14 +63,11 @@ Finding examine_base(const fs::path& base) {
 
 // Kills the hub of a job directory, which its command line names.
 void kill_hub_of(const JobDirectory& directory) {
-  const std::string argument = '\0' + directory.path.string() + '\0';
   std::error_code error;
   for (fs::directory_iterator process("/proc", error), end; !error && process != end;
        process.increment(error)) {
-    std::ifstream file(process->path() / "cmdline");
-    const std::string words{std::istreambuf_iterator<char>(file), {}};
     const int pid = std::atoi(process->path().filename().c_str());
-    if (pid > 1 && words.find(argument) != std::string::npos) kill(pid, SIGKILL);
+    if (pid > 1 && has_argument(process->path() / "cmdline", directory.path)) kill(pid, SIGKILL);
   }
 }
 
@@ -128,6 +124,13 @@ Finding examine_program(const fs::path& program, const JobDirectory& directory) 
 }
 
 }  // namespace
+
+bool has_argument(const fs::path& command_line, const std::string& argument) {
+  std::ifstream file(command_line);
+  for (std::string word; std::getline(file, word, '\0');)
+    if (word == argument) return true;
+  return false;
+}
 
 Finding check_free_space(const fs::path& base, const FreeSpace& room) {
   Finding finding{Level::ok, "job directories",

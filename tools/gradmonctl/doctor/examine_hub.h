@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <string>
 
 #include "control/host/environment.h"
 #include "control/link/start_hub.h"
@@ -23,5 +24,9 @@ struct FreeSpace {
   bool files = true;  // more files can be created
 };
 Finding check_free_space(const std::filesystem::path& base, const FreeSpace& room);
+
+// Whether a process has this argument. `command_line` is its /proc/PID/cmdline; one that cannot be read, as that of
+// a process that has just ended, has none.
+bool has_argument(const std::filesystem::path& command_line, const std::string& argument);
 
 }  // namespace gradmon

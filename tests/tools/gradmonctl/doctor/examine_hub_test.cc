@@ -6,6 +6,7 @@
 #include <chrono>
 #include <filesystem>
 #include <fstream>
+#include <string>
 #include <system_error>
 
 #include "control/debian_version.h"
@@ -54,6 +55,16 @@ TEST_CASE("the doctor finds and starts a trial hub and removes its directory") {
   // Less than a second: a hub ends by itself about a second after its directory is gone.
   const std::chrono::milliseconds soon{500};
   CHECK(eventually([&] { return !named_by_a_process(runtime.base()); }, soon));
+}
+
+TEST_CASE("an argument is compared as a whole, and a command line that cannot be read has none") {
+  TemporaryDirectory directory;
+  using namespace std::string_literals;
+  write_text(directory / "cmdline", "gradmon-hub\0--directory\0/run/job\0"s);
+  CHECK(has_argument(directory / "cmdline", "/run/job"));
+  CHECK_FALSE(has_argument(directory / "cmdline", "/run"));
+  CHECK_FALSE(has_argument(directory.path(), "/run/job"));  // Reading fails, as after the end of a process.
+  CHECK_FALSE(has_argument(directory / "missing", "/run/job"));
 }
 
 TEST_CASE("a hub that is not found or does not start is a failure") {
