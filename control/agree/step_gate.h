@@ -107,7 +107,7 @@ class StepGate {
   std::vector<std::pair<Revision, Step>> take_applied();
   // The plan in force; none before the first. Revision 0: off after a lapse.
   std::optional<Commitment> in_force() const;
-  // Whether a committed plan waits for its step.
+  // True while a committed plan waits for its step.
   bool commitment_ahead() const;
   // Whether a plan that is on is in force and not ended, or committed for a later step.
   bool needs_lease() const;

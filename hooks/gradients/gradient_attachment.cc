@@ -23,7 +23,7 @@ void GradientAttachment::refresh() {
   if (attach_after_accumulation()) return to_accumulator_.detach();
   if (to_accumulator_.accumulator() && !fits(*to_accumulator_.accumulator(), parameter)) detach();
   if (!parameter.requires_grad()) return;
-  // Where an adapter passes gradients, its own post-accumulate hook comes after this.
+  // An adapter that passes gradients has a post-accumulate hook of its own, after this one.
   may_be_overtaken_ = parameter_.gradient_source == UnreducedSource::accumulator &&
                       !has_other_post_accumulate_hooks(parameter);
   const bool wanted = parameter.is_leaf() && parameter.numel() > 0 &&

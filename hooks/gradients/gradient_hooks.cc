@@ -256,7 +256,7 @@ class GradientHooks::Slot {
         "a post-accumulate hook that came during this step may have changed the gradient");
   }
 
-  // What was delivered last has also the micro batches before it.
+  // The gradient delivered last also holds the micro batches before it.
   void leave_out_accumulated() {
     GradientDelivery* const last = deliveries_.unused();
     if (hooks_.settings_.reads != GradientReads::each_micro_batch || last == nullptr || last->micro_step == 0)

@@ -97,7 +97,7 @@ class GradientHooks : public Probe {
   void disarm() noexcept override;
   void write_rows(RowWriter& rows) override;
 
-  // Whether a hook has seen a gradient in this step.
+  // True once a hook has seen a gradient in this step.
   bool any_arrived() const noexcept { return any_arrived_.load(std::memory_order_relaxed); }
   // Reads the gradient of a parameter whose source is not its accumulator. Any thread that runs a backward,
   // or the training thread; must not run while a step begins or ends.
@@ -135,8 +135,8 @@ class GradientHooks : public Probe {
   std::atomic<bool> any_arrived_{false};
   std::atomic<std::uint64_t> arrivals_{0};
   std::atomic<const Slot*> leader_{nullptr};  // whose parameter got a gradient first in this step
-  std::atomic<bool> repeated_{false};  // a parameter received several gradients in one micro batch
-  StepLimit limit_;                    // of the deliveries of one parameter
+  std::atomic<bool> repeated_{false};         // a parameter received several gradients in one micro batch
+  StepLimit limit_;                           // of the deliveries of one parameter
   // Training thread only.
   bool repeats_logged_ = false;
   // Held during a delivery in which another parameter may have to be read, too. Lock it before the mutex

@@ -39,17 +39,14 @@ void MomentProbe::before_update(const Update& update) {
 
 void MomentProbe::write_rows(RowWriter& rows) {
   for (std::size_t i = 0; i < watched_.size(); ++i) {
-    const auto miss = [&](Kind kind, const char* what) {
-      rows.count_not_applicable(kind, watched_[i].target, watched_[i].name,
-                                std::string("its optimizer keeps no ") + what + " that gradmon can read");
-    };
     const Keeps& keeps = keeps_[i];
     if (!keeps.seen || (keeps.first && keeps.second)) continue;
-    if (!keeps.first && !keeps.second) {
-      miss(Kind::exp_avg, "exp_avg or exp_avg_sq");
-    } else {
-      keeps.first ? miss(Kind::exp_avg_sq, "exp_avg_sq") : miss(Kind::exp_avg, "exp_avg");
-    }
+    const bool neither = !keeps.first && !keeps.second;
+    const char* what = neither ? "exp_avg or exp_avg_sq" : keeps.first ? "exp_avg_sq" : "exp_avg";
+    const std::string why = std::string("its optimizer keeps no ") + what + " that gradmon can read";
+    const Kind kind = keeps.first ? Kind::exp_avg_sq : Kind::exp_avg;
+    rows.count_not_applicable(kind, watched_[i].target, watched_[i].name, why);
+    if (neither) rows.note_reason(Kind::exp_avg_sq, watched_[i].target, why);
   }
   const auto unless_zeros = [&](std::size_t i) { return hooks_.unless_zeros(i); };
   write_in_order(rows, Kind::exp_avg, watched_, first_, unless_zeros);

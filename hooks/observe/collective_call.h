@@ -49,7 +49,7 @@ bool is_functional_wait(const char* name) noexcept;
 // Where two arguments hold tensors, the outputs come first in both versions.
 CollectiveCall collective_call(const char* name, c10::ArrayRef<const c10::IValue> arguments);
 
-// Whether the operator belongs to torch's symmetric memory: "symm_mem::one_shot_all_reduce". It communicates
+// True for an operator of torch's symmetric memory: "symm_mem::one_shot_all_reduce". It communicates
 // without c10d.
 bool is_symmetric_memory(const char* name) noexcept;
 

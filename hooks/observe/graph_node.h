@@ -40,7 +40,7 @@ NodePointer make_node(Arguments&&... arguments) {
   }
 }
 
-// Whether a backward pass runs on this thread.
+// True while a backward pass runs on this thread.
 inline bool within_backward() { return torch::autograd::get_current_graph_task_nodes_in_graph() != nullptr; }
 
 // Does not keep the node alive.

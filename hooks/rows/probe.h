@@ -47,7 +47,7 @@ class Probe {
   virtual void release_hooks() noexcept {}
   // See HookSet::gathered().
   virtual void gathered(const void* /* unit */) {}
-  // Whether before_update() is also called for UpdateReads::weights, or for gradients.
+  // True if before_update() is also called for UpdateReads::weights, or for gradients.
   virtual bool reads(UpdateReads) const { return false; }
   // Before and after the optimizer's step; any number of times per step.
   virtual void before_update(const Update&) {}

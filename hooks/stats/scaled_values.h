@@ -14,7 +14,7 @@ namespace gradmon {
 
 // Number i is its code, decoded, times the scale of its block; codes and scales are matrices.
 struct ScaledValues {
-  // What a code is. e2m1, e2m3 and e3m2: the bits of exponent and mantissa.
+  // The number format of a code. e2m1, e2m3 and e3m2: the bits of exponent and mantissa.
   enum class Code : std::uint8_t {
     number,           // of the type of `codes`
     index,            // in `table`

@@ -92,7 +92,7 @@ class Collection {
   void gathered(const void* unit) noexcept;
   void before_update(const std::vector<at::Tensor>& parameters, const OptimizerState* state) noexcept;
   void after_update(const std::vector<at::Tensor>& parameters, const OptimizerState* state) noexcept;
-  // What shows that training goes on within the current step. Any thread.
+  // Signs that training goes on within the current step. Any thread.
   const TrainingPasses& passes() const { return *passes_; }
   // As HookSet::deliver_gradient().
   void deliver_gradient(const at::Tensor& parameter, const at::Tensor& gradient) noexcept;

@@ -48,7 +48,7 @@ std::optional<std::string> from_process(const char* name);
 // `lookup`, except for RANK and WORLD_SIZE where they are given.
 Lookup with_rank(Lookup lookup, std::optional<int> rank, std::optional<int> world_size);
 
-// Whether the text can be a part of file names and launch ids: up to 64 of A-Z a-z 0-9 _ . -, not a dot
+// True if the text can be a part of file names and launch ids: up to 64 of A-Z a-z 0-9 _ . -, not a dot
 // first.
 bool is_group_name(const std::string& text) noexcept;
 

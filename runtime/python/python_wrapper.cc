@@ -31,7 +31,7 @@ namespace py = pybind11;
 struct WrapperClass;
 using TakeApart = Unwrapped (*)(const py::object& wrapper, const WrapperClass& of);
 
-// How tensors of a class are taken apart: by attributes alone.
+// The attributes that hold the parts of a class's tensors.
 struct WrapperClass {
   const char* name;  // of the class or of one that it derives from; Transformer Engine's also with "Storage"
   const char* attribute;  // that such a tensor has, and a tensor of another class of this name has not

@@ -169,10 +169,11 @@ TEST_CASE("a meta tensor is counted as not applicable and nothing is pending for
   rows.begin_step(Step{5});
   const Reading reading = read_directly(at::empty({4, 4}, at::TensorOptions(at::kFloat).device(at::kMeta)));
   CHECK_FALSE(reading.pending);
-  rows.write({Kind::grad_reduced, 0, 0}, reading, "a");
+  rows.write({Kind::grad_reduced, stream.target_id(0, "a"), 0}, reading, "a");
   rows.end_step();
   CHECK(stream.records.empty());
   CHECK(rows.not_applicable() == 1);
+  CHECK(stream.reasons["0:a"].find("meta") != std::string::npos);
 }
 
 }  // namespace

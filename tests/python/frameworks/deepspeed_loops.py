@@ -34,7 +34,7 @@ class Case(NamedTuple):
     @property
     def divisor(self) -> int:
         """What DeepSpeed divides each loss by."""
-        return int(self.config.get("gradient_accumulation_steps", self.micro))
+        return 1 if self.how == "unscaled" else int(self.config.get("gradient_accumulation_steps", self.micro))
 
 
 CASES = [
@@ -67,6 +67,7 @@ MODES = {
         for one in "012"
     },
     **{f"clip{one}": Case(one, config={"gradient_clipping": None}, scale=50) for one in "0123"},
+    **{f"unscaled{one}": Case(one, micro=2, how="unscaled") for one in "0123"},
     **{
         f"offload{one}": Case(
             one,
@@ -167,9 +168,10 @@ def accumulate(engine: Any, case: Case, step: int) -> None:
     dtype = getattr(torch, case.kind)
 
     def backward(number: int) -> None:
-        engine.backward(case.scale * engine(batch(step, number, dist.get_rank()).to(dtype)).float())
+        loss = case.scale * engine(batch(step, number, dist.get_rank()).to(dtype)).float()
+        engine.backward(loss, scale_wrt_gas=case.how != "unscaled")
 
-    if case.how == "stepped":
+    if case.how in ("stepped", "unscaled"):
         for number in range(case.micro):
             backward(number)
             engine.step()

@@ -174,6 +174,17 @@ def test_muons_rows_have_gradients_and_momenta_of_before_its_update(
     assert signs == set(range(1, STEPS)) - {overflow}
 
 
+def step_until_said(model: torch.nn.Module, optimizer: Zero, reason: str, directory: Path) -> None:
+    """Makes one step; status must say the reason."""
+    engine = Engine(1, optimizer)
+    engine.module = model
+    with watch(engine, directory) as monitor:
+        model(jobs.batch(0)).pow(2).mean().backward()
+        optimizer.reduce()
+        engine.step()
+        assert jobs.eventually(lambda: any(reason in one for one in monitor.status().warnings))
+
+
 def test_a_version_without_the_call_that_replaces_gradients_has_no_row_and_a_reason(tmp_path: Path) -> None:
     class Renamed(Zero):
         def __getattribute__(self, name: str) -> Any:
@@ -189,15 +200,8 @@ def test_a_version_without_the_call_that_replaces_gradients_has_no_row_and_a_rea
             self.inside = False
 
     model = jobs.make_net()
-    optimizer = Renamed(model)
-    engine = Engine(1, optimizer)
-    engine.module = model
-    with watch(engine, tmp_path) as monitor:
-        model(jobs.batch(0)).pow(2).mean().backward()
-        optimizer.reduce()
-        engine.step()
-        reason = "no rows in grad_reduced and exp_avg of parameters that Muon updates: AttributeError"
-        assert jobs.eventually(lambda: any(reason in one for one in monitor.status().warnings))
+    reason = "no rows in grad_reduced and exp_avg of parameters that Muon updates: AttributeError"
+    step_until_said(model, Renamed(model), reason, tmp_path)
     assert twice.read(tmp_path / "out", "grad_reduced") == {}
     assert twice.read(tmp_path / "out", "exp_avg") == {}
     assert twice.read(tmp_path / "out", "param_updated")
@@ -207,14 +211,7 @@ def test_a_renamed_argument_of_that_call_leaves_no_row_but_a_reason(tmp_path: Pa
     model = jobs.make_net()
     optimizer = Zero(model)
     optimizer.group_argument = "group"
-    engine = Engine(1, optimizer)
-    engine.module = model
-    with watch(engine, tmp_path) as monitor:
-        model(jobs.batch(0)).pow(2).mean().backward()
-        optimizer.reduce()
-        engine.step()
-        reason = "the engine replaces gradients before they are read: IndexError"
-        assert jobs.eventually(lambda: any(reason in one for one in monitor.status().warnings))
+    step_until_said(model, optimizer, "the engine replaces gradients before they are read: IndexError", tmp_path)
     assert twice.read(tmp_path / "out", "grad_reduced") == {}
     assert twice.read(tmp_path / "out", "param_updated")
 

@@ -11,7 +11,7 @@
 
 namespace gradmon {
 
-// What the columns of one header mean, and the rows read by them. A value; pure. Older releases of msprobe
+// The columns of one header, and the rows read by them. A value; pure. Older releases of msprobe
 // wrote "param_name" or "module_name" in place of "name", and "input.norm" and "output.norm" (of gradients
 // "input_grad.norm") in one row of a module: such a row is read as two, of "{module}.input" and
 // "{module}.output".

@@ -61,7 +61,7 @@ Extent scan(int fd, std::string_view header) {
   }
 }
 
-// What to do with a part of a row at the end of a file.
+// The treatment of an incomplete row at the end of a file.
 enum class PartOfARow : bool { leave, cut };
 // Finds nothing if there is no file.
 tl::expected<CsvRowScanner, std::string> scan_rows(const fs::path& path, PartOfARow part) {

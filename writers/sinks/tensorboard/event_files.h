@@ -62,7 +62,7 @@ class EventFiles {
 [[nodiscard]] tl::expected<std::vector<std::filesystem::path>, std::string> event_files_of(
     const std::filesystem::path& directory);
 
-// Whether the name is of the form of next_event_file(). TensorBoard's own writer adds a number to it; a host
+// True for a name as next_event_file() makes it. TensorBoard's own writer adds a number to it; a host
 // name that ends in ".{number}" is told from that only on the host itself.
 bool is_named_as_ours(const std::string& file_name);
 
