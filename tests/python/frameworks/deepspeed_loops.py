@@ -34,7 +34,9 @@ class Case(NamedTuple):
     @property
     def divisor(self) -> int:
         """What DeepSpeed divides each loss by."""
-        return 1 if self.how == "unscaled" else int(self.config.get("gradient_accumulation_steps", self.micro))
+        return (
+            1 if self.how == "unscaled" else int(self.config.get("gradient_accumulation_steps", self.micro))
+        )
 
 
 CASES = [

@@ -211,7 +211,9 @@ def test_a_renamed_argument_of_that_call_leaves_no_row_but_a_reason(tmp_path: Pa
     model = jobs.make_net()
     optimizer = Zero(model)
     optimizer.group_argument = "group"
-    step_until_said(model, optimizer, "the engine replaces gradients before they are read: IndexError", tmp_path)
+    step_until_said(
+        model, optimizer, "the engine replaces gradients before they are read: IndexError", tmp_path
+    )
     assert twice.read(tmp_path / "out", "grad_reduced") == {}
     assert twice.read(tmp_path / "out", "param_updated")
 
