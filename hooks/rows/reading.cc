@@ -53,7 +53,9 @@ void Reading::read_plain(const at::Tensor& tensor, double eps) {
   auto taken = start_tensor_stats(tensor, eps * scale);
   if (taken && version != version_of(tensor))
     taken = tl::unexpected<std::string>("the tensor was modified while it was read");
-  take(std::move(taken), tensor.sizes());
+  // A tensor without an array may have no sizes: it then has the reason that `taken` gives.
+  const at::IntArrayRef sizes_of_it = taken ? tensor.sizes() : at::IntArrayRef();
+  take(std::move(taken), sizes_of_it);
 }
 
 void Reading::read_values(const ScaledValues& values, double eps) {

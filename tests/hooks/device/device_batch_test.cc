@@ -2,7 +2,9 @@
 // Tests the path of device tensors with tensors of the CPU, because there may be no other device.
 #include "hooks/device/device_batch.h"
 
+#include <ATen/ops/_nested_tensor_from_tensor_list.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/ones.h>
 #include <ATen/ops/randint.h>
 #include <ATen/ops/randn.h>
 #include <c10/core/GradMode.h>
@@ -174,6 +176,13 @@ TEST_CASE("a meta tensor is counted as not applicable and nothing is pending for
   CHECK(stream.records.empty());
   CHECK(rows.not_applicable() == 1);
   CHECK(stream.reasons["0:a"].find("meta") != std::string::npos);
+}
+
+TEST_CASE("a nested tensor, which has no sizes, is not applicable for that reason") {
+  const Reading reading =
+      read_directly(at::_nested_tensor_from_tensor_list({at::ones({1, 2}), at::ones({2, 2})}));
+  CHECK(reading.stats.outcome == TensorStats::Outcome::not_applicable);
+  CHECK(reading.why == "a nested tensor");
 }
 
 }  // namespace

@@ -68,7 +68,7 @@ def test_joined_gradients_before_reduction_are_those_of_the_whole_layer(trained:
 @pytest.mark.parametrize("case", [case for case in MODES if case.endswith("shards")])
 def test_weights_that_are_split_again_have_the_boxes_of_their_ranks(trained: Path, case: str) -> None:
     """Their gradients are averaged over the ranks of a weight before the reduction begins."""
-    assert engine_oracle.check_joined(trained / case, "grad_unreduced", SPLIT_AGAIN) == 10 * STEPS
+    assert engine_oracle.check_joined(trained / case, "grad_unreduced", names=SPLIT_AGAIN) == 10 * STEPS
     offsets = []
     for file in (trained / case / "out").glob("*/scopes.json"):
         of_kinds = json.loads(file.read_text())["targets"].get("0:decoder.layers.0.mlp.linear_fc1.weight", {})
