@@ -5,6 +5,8 @@
 #include <torch/version.h>
 
 #include <algorithm>
+#include <fstream>
+#include <iterator>
 #include <stdexcept>
 #include <utility>
 
@@ -55,6 +57,9 @@ AgentOptions agent_options(const Environment& environment, const std::filesystem
   options.lead.torch = TORCH_VERSION;
   options.lead.hooks.assign(kKindNames.begin(), kKindNames.end());
   options.lead.name = environment.job_name;
+  std::ifstream command_line("/proc/self/cmdline");
+  if (options.lead.name.empty())
+    options.lead.name = program_name({std::istreambuf_iterator<char>(command_line), {}});
   return options;
 }
 

@@ -2,22 +2,29 @@
 #include "control/client/hub_query.h"
 
 #include <poll.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
+#include <fstream>
 #include <memory>
 #include <optional>
+#include <set>
+#include <sstream>
+#include <system_error>
 #include <utility>
 
 #include "control/host/frame_stream.h"
-#include "control/host/job_directory.h"
 #include "control/host/process_identity.h"
+#include "control/host/run_in_child.h"
 #include "control/host/unix_socket.h"
 #include "control/wire/messages.h"
 
 namespace gradmon {
 namespace {
 
+namespace fs = std::filesystem;
 using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
@@ -25,6 +32,7 @@ constexpr milliseconds kReplyTimeout{3000};
 constexpr milliseconds kReplyTimeoutOnceFound{1000};
 constexpr milliseconds kRestartGrace{1000};
 constexpr milliseconds kReconnectInterval{50};
+constexpr milliseconds kProcessesTime{1000};
 
 class HubQuery {
  public:
@@ -58,7 +66,7 @@ class HubQuery {
     return status;
   }
 
-  const std::filesystem::path& socket() const { return socket_; }
+  const fs::path& socket() const { return socket_; }
 
  private:
   void connect() {
@@ -70,19 +78,73 @@ class HubQuery {
     if (!stream_->send(encode(Frame(command)))) stream_.reset();
   }
 
-  const std::filesystem::path socket_;
+  const fs::path socket_;
   std::unique_ptr<FrameStream> stream_;  // null: not connected
   bool replied_ = false;
   std::string refusal_;
 };
 
+// The part with this index of a file whose parts end with `separator`; "" if there is none.
+std::string part_of(const fs::path& file, char separator, int index) {
+  std::ifstream in(file);
+  std::string part;
+  for (int i = 0; i <= index; ++i) {
+    if (!std::getline(in, part, separator)) return "";
+  }
+  return part;
+}
+
+// Without those that occur a second time.
+std::vector<JobDirectory> unique(std::vector<JobDirectory> directories) {
+  std::set<fs::path> seen;
+  const auto again = [&seen](const JobDirectory& each) { return !seen.insert(each.path).second; };
+  directories.erase(std::remove_if(directories.begin(), directories.end(), again), directories.end());
+  return directories;
+}
+
+bool answered(const HubReplies& replies, const Status& job) {
+  return std::any_of(replies.answers.begin(), replies.answers.end(), [&job](const HubReplies::Answer& each) {
+    return each.status.epoch == job.epoch && each.status.launch_id == job.launch_id;
+  });
+}
+
 }  // namespace
 
+std::vector<JobDirectory> directories_of_hub_processes() {
+  const auto found = run_in_child(
+      [] {
+        std::string paths;
+        std::error_code error;
+        for (fs::directory_iterator at("/proc", error), end; !error && at != end; at.increment(error)) {
+          struct stat owner {};
+          if (::stat(at->path().c_str(), &owner) != 0 || owner.st_uid != geteuid()) continue;
+          if (part_of(at->path() / "comm", '\n', 0) == "gradmon-hub")
+            paths += part_of(at->path() / "cmdline", '\0', 1) + '\0';
+        }
+        return paths;
+      },
+      kProcessesTime);
+  std::vector<JobDirectory> directories;
+  std::istringstream paths(found.value_or(""));
+  for (std::string path; std::getline(paths, path, '\0');) {
+    JobDirectory directory{path};
+    if (directory.path.is_absolute() && directory.check()) directories.push_back(std::move(directory));
+  }
+  return directories;
+}
+
 HubReplies query_all_hubs(const std::function<bool(const Status&)>& wanted) {
+  std::vector<JobDirectory> directories = find_job_directories().directories;
+  for (JobDirectory& directory : directories_of_hub_processes()) directories.push_back(std::move(directory));
+  return query_hubs(std::move(directories), wanted);
+}
+
+HubReplies query_hubs(std::vector<JobDirectory> directories,
+                      const std::function<bool(const Status&)>& wanted) {
   HubReplies replies;
+  replies.asked = unique(std::move(directories));
   std::vector<std::unique_ptr<HubQuery>> hubs;
-  for (const JobDirectory& directory : find_job_directories().directories)
-    hubs.push_back(std::make_unique<HubQuery>(directory));
+  for (const JobDirectory& directory : replies.asked) hubs.push_back(std::make_unique<HubQuery>(directory));
   bool found = false;
   for (const auto begun = Clock::now();;) {
     const auto left = (found ? kReplyTimeoutOnceFound : kReplyTimeout) - (Clock::now() - begun);
@@ -100,6 +162,7 @@ HubReplies query_all_hubs(const std::function<bool(const Status&)>& wanted) {
       auto status = hub->take_status();
       if (!status) continue;
       found = found || wanted(*status);
+      if (answered(replies, *status)) continue;  // by another hub of the same job
       replies.answers.push_back({ipc_endpoint(hub->socket()), std::move(*status)});
     }
   }

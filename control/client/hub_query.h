@@ -6,10 +6,11 @@
 #include <vector>
 
 #include "control/agree/journal.h"
+#include "control/host/job_directory.h"
 
 namespace gradmon {
 
-// The status replies of this user's hubs on this host.
+// The status replies of this user's hubs on this host, one for each job.
 struct HubReplies {
   struct Answer {
     std::string endpoint;
@@ -18,10 +19,20 @@ struct HubReplies {
   std::vector<Answer> answers;
   // Sentences: hubs that accept a connection but do not reply, or give no status and say why.
   std::vector<std::string> unresponsive;
+  std::vector<JobDirectory> asked = {};
 };
 
-// Asks all hubs at the same time. Waits 3 s for replies, but only 1 s once a `wanted` job is found. Until
-// one is found, a hub that is being restarted, with or without its socket, has 1 s to come back.
+// Asks the hubs of these directories, at the same time. Waits 3 s for replies, but only 1 s once a `wanted`
+// job is found. Until one is found, a hub that is being restarted, with or without its socket, has 1 s to
+// come back.
+HubReplies query_hubs(std::vector<JobDirectory> directories,
+                      const std::function<bool(const Status&)>& wanted);
+// Asks all hubs of this user on this host: those of the job_bases(), and those that run elsewhere.
 HubReplies query_all_hubs(const std::function<bool(const Status&)>& wanted);
+
+// The directories of the gradmon-hub processes of this user, whatever their environment, that pass
+// JobDirectory::check(). For programs with one thread: reads /proc in a child process, for one second at
+// most.
+std::vector<JobDirectory> directories_of_hub_processes();
 
 }  // namespace gradmon

@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "control/client/live_jobs.h"
 
+#include <algorithm>
 #include <chrono>
+#include <iterator>
+#include <set>
 #include <system_error>
 #include <utility>
 
@@ -41,7 +44,7 @@ std::string normal(const fs::path& path) {
 
 // What was found on the disk of a directory.
 struct OnDisk {
-  std::vector<std::size_t> same;  // indices of `others` that are this directory under another path
+  std::set<std::size_t> same;  // indices of `others` that are this directory under another path
   std::vector<JobEntry> entries;
   std::string denial;  // from access_denial()
 };
@@ -81,7 +84,7 @@ std::optional<OnDisk> scan_directory(const fs::path& directory, const std::vecto
   for (std::size_t at = 0, end = 0; (end = answer->find('\0', at)) != std::string::npos; at = end + 1) {
     const std::string piece = answer->substr(at, end - at);
     if (piece.front() == kSame) {
-      found.same.push_back(std::stoul(piece.substr(1)));
+      found.same.insert(std::stoul(piece.substr(1)));
     } else if (piece.front() == kDenied) {
       found.denial = piece.substr(1);
     } else if (auto job = parse_entry(piece)) {
@@ -91,30 +94,83 @@ std::optional<OnDisk> scan_directory(const fs::path& directory, const std::vecto
   return found;
 }
 
-}  // namespace
-
-LiveJobs live_jobs(const fs::path& output_dir) {
-  const std::string wanted = normal(output_dir);
-  return live_jobs(output_dir,
-                   query_all_hubs([&](const Status& status) { return normal(status.output_dir) == wanted; }));
+bool has_ranks(const Status& status) {
+  const auto has_gone = [](const RankStatus& rank) {
+    return rank.state == "left" || rank.state == "dropped";
+  };
+  return status.ranks.empty() || !std::all_of(status.ranks.begin(), status.ranks.end(), has_gone);
 }
 
-LiveJobs live_jobs(const fs::path& output_dir, const HubReplies& replies) {
+// The jobs of the answers with the wanted indices.
+LiveJobs jobs_in(const HubReplies& replies, const std::function<bool(std::size_t)>& is_wanted) {
   LiveJobs live;
-  const std::string wanted = normal(output_dir);
   live.unanswered = replies.unresponsive;
-  std::vector<std::string> directories;
-  for (const HubReplies::Answer& answer : replies.answers) {
-    if (normal(answer.status.output_dir) == wanted) live.jobs.push_back(entry_of(answer));
-    directories.push_back(answer.status.output_dir);
+  for (std::size_t i = 0; i < replies.answers.size(); ++i) {
+    if (!is_wanted(i)) continue;
+    live.jobs.push_back(entry_of(replies.answers[i]));
+    if (!has_ranks(replies.answers[i].status)) live.ended.insert(replies.answers[i].endpoint);
   }
-  if (!live.jobs.empty()) return live;
-  auto disk = scan_directory(output_dir, directories);
-  if (!disk) live.unanswered.push_back("the disk of " + wanted + " does not answer");
+  return live;
+}
+
+std::vector<std::string> output_directories(const HubReplies& replies) {
+  std::vector<std::string> directories;
+  for (const HubReplies::Answer& answer : replies.answers) directories.push_back(answer.status.output_dir);
+  return directories;
+}
+
+// Asks the hubs that run outside the job_bases() of this process: those that `disk` has entries of, and those
+// of this user's processes. Adds their replies; false: there are no more hubs.
+bool ask_elsewhere(HubReplies& replies, const std::optional<OnDisk>& disk,
+                   const std::function<bool(const Status&)>& wanted) {
+  std::vector<JobDirectory> more = directories_of_hub_processes();
+  for (const JobEntry& job : disk ? disk->entries : std::vector<JobEntry>()) {
+    const auto socket = job.host == host_name() ? ipc_path(job.endpoint) : std::nullopt;
+    JobDirectory directory{socket ? socket->parent_path() : fs::path()};
+    if (socket && directory.socket() == *socket && directory.check()) more.push_back(std::move(directory));
+  }
+  const auto known = [&](const JobDirectory& each) {
+    return std::any_of(replies.asked.begin(), replies.asked.end(),
+                       [&](const JobDirectory& asked) { return asked.path == each.path; });
+  };
+  more.erase(std::remove_if(more.begin(), more.end(), known), more.end());
+  if (more.empty()) return false;
+  HubReplies found = query_hubs(std::move(more), wanted);
+  std::move(found.answers.begin(), found.answers.end(), std::back_inserter(replies.answers));
+  std::move(found.unresponsive.begin(), found.unresponsive.end(), std::back_inserter(replies.unresponsive));
+  return true;
+}
+
+}  // namespace
+
+std::function<bool(const Status&)> writes_into(const fs::path& output_dir) {
+  return [wanted = normal(output_dir)](const Status& job) { return normal(job.output_dir) == wanted; };
+}
+
+LiveJobs live_jobs(const fs::path& output_dir) {
+  return live_jobs(output_dir, query_hubs(find_job_directories().directories, writes_into(output_dir)));
+}
+
+LiveJobs live_jobs(const fs::path& output_dir, HubReplies replies) {
+  LiveJobs live;
+  const auto wanted = writes_into(output_dir);
+  const auto take = [&](const std::function<bool(std::size_t)>& is_wanted) {
+    live = jobs_in(replies, is_wanted);
+    return !live.jobs.empty();
+  };
+  const auto has_path = [&](std::size_t i) { return wanted(replies.answers[i].status); };
+  if (take(has_path)) return live;
+  auto disk = scan_directory(output_dir, output_directories(replies));
+  const auto has_same = [&](std::size_t i) { return disk && disk->same.count(i) != 0; };
+  if (take(has_same)) return live;
+  if (ask_elsewhere(replies, disk, wanted)) {
+    if (take(has_path)) return live;
+    if (disk) disk = scan_directory(output_dir, output_directories(replies));
+    if (take(has_same)) return live;
+  }
+  if (!disk) live.unanswered.push_back("the disk of " + normal(output_dir) + " does not answer");
   if (!disk) return live;
   if (!disk->denial.empty()) live.denied.push_back(std::move(disk->denial));
-  for (const std::size_t same : disk->same) live.jobs.push_back(entry_of(replies.answers[same]));
-  if (!live.jobs.empty()) return live;
   for (JobEntry& job : disk->entries) {
     if (job.host == host_name() || job.address.empty()) continue;
     job.endpoint = job.address;
@@ -124,10 +180,7 @@ LiveJobs live_jobs(const fs::path& output_dir, const HubReplies& replies) {
 }
 
 LiveJobs jobs_of_this_host(const HubReplies& replies) {
-  LiveJobs live;
-  live.unanswered = replies.unresponsive;
-  for (const HubReplies::Answer& answer : replies.answers) live.jobs.push_back(entry_of(answer));
-  return live;
+  return jobs_in(replies, [](std::size_t) { return true; });
 }
 
 std::optional<bool> hub_is_listening(const std::string& endpoint) {

@@ -95,6 +95,11 @@ bool usable_runtime(const std::string& directory) {
          (found.st_mode & kOthersWrite) == 0;
 }
 
+bool is_gone(const fs::path& directory) {
+  struct stat found {};
+  return ::stat(directory.c_str(), &found) != 0 && errno == ENOENT;
+}
+
 bool plain(char c) {
   return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '.' || c == '_' ||
          c == '-';
@@ -124,11 +129,22 @@ void find_in(const fs::path& base, FoundJobs& found) {
 
 }  // namespace
 
+std::vector<fs::path> JobBases::all() const {
+  std::vector<fs::path> found{preferred()};
+  if (run_user) found.push_back(*run_user);
+  if (xdg_runtime) found.push_back(dev_shm);
+  return found;
+}
+
 JobBases job_bases(const EnvironmentLookup& environment) {
   JobBases bases;
+  const std::string user = std::to_string(geteuid());
   if (const auto runtime = environment("XDG_RUNTIME_DIR"); runtime && usable_runtime(*runtime))
     bases.xdg_runtime = fs::path(*runtime) / "gradmon";
-  bases.dev_shm = "/dev/shm/gradmon-" + std::to_string(geteuid());
+  bases.dev_shm = "/dev/shm/gradmon-" + user;
+  const std::string usual = "/run/user/" + user;  // made at a login, by pam_systemd
+  if (const fs::path base = fs::path(usual) / "gradmon"; usable_runtime(usual) && base != bases.xdg_runtime)
+    bases.run_user = base;
   return bases;
 }
 
@@ -149,7 +165,12 @@ std::string job_file_name(const std::string& launch_id) {
 tl::expected<JobDirectory, std::string> make_job_directory(const std::string& launch_id,
                                                            const JobBases& bases) {
   JobDirectory job{bases.preferred() / job_file_name(launch_id)};
-  if (auto made = job.ensure(); !made) return Problem(made.error());
+  auto made = job.ensure();
+  if (!made && bases.xdg_runtime && is_gone(bases.xdg_runtime->parent_path())) {
+    job.path = bases.dev_shm / job_file_name(launch_id);
+    made = job.ensure();
+  }
+  if (!made) return Problem(made.error());
   return job;
 }
 
@@ -157,8 +178,7 @@ tl::expected<void, std::string> JobDirectory::ensure() const { return open_both(
 
 FoundJobs find_job_directories(const JobBases& bases) {
   FoundJobs found;
-  if (bases.xdg_runtime) find_in(*bases.xdg_runtime, found);
-  find_in(bases.dev_shm, found);
+  for (const fs::path& base : bases.all()) find_in(base, found);
   return found;
 }
 

@@ -21,9 +21,13 @@ struct JobBases {
   // that belongs to this user and is not writable by others.
   std::optional<std::filesystem::path> xdg_runtime;
   std::filesystem::path dev_shm;  // /dev/shm/gradmon-{uid}
+  // /run/user/{uid}/gradmon, on the same conditions; unset if it is `xdg_runtime`. Only searched.
+  std::optional<std::filesystem::path> run_user = {};
 
   // The base in which a new job's directory is created.
   const std::filesystem::path& preferred() const { return xdg_runtime ? *xdg_runtime : dev_shm; }
+  // Every base, the preferred one first.
+  std::vector<std::filesystem::path> all() const;
 };
 JobBases job_bases(const EnvironmentLookup& environment = process_environment);
 
@@ -49,13 +53,15 @@ struct JobDirectory {
 // 16 hex digits of its SHA-256.
 std::string job_file_name(const std::string& launch_id);
 
-// Creates the base and the directory if they are missing, and checks both.
+// Creates the base and the directory if they are missing, and checks both: in `dev_shm` if the runtime
+// directory itself is gone, as /run/user/{uid} is after a logout.
 [[nodiscard]] tl::expected<JobDirectory, std::string> make_job_directory(const std::string& launch_id,
                                                                          const JobBases& bases = job_bases());
 
 struct FoundJobs {
-  std::vector<JobDirectory> directories;  // sorted by name; those in `xdg_runtime` come first
-  std::vector<std::string> refused;       // one error for each directory that failed the check
+  std::vector<JobDirectory>
+      directories;                   // those of the preferred base come first, each base's sorted by name
+  std::vector<std::string> refused;  // one error for each directory that failed the check
 };
 // All job directories of this user on this host. A missing base is not an error.
 FoundJobs find_job_directories(const JobBases& bases = job_bases());

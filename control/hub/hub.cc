@@ -298,11 +298,25 @@ void Hub::check_directory() {
       return;
     } else {
       log_debug("the job's directory: " + lock.error().reason);
-      return;
+      return hand_over();
     }
   }
   if (lead_) lead_->restore_files(last_look_);
   if (auto rebound = server_->rebind(); !rebound) log_debug(rebound.error());
+}
+
+// Ends this hub if its runtime directory is gone, as /run/user/UID is after a logout. The ranks then start a
+// hub in the base that is left, and it continues the epoch.
+void Hub::hand_over() {
+  const auto left = make_job_directory(launch_id_, job_bases());
+  if (!left || left->path == directory_.path ||
+      ::access(directory_.path.parent_path().parent_path().c_str(), F_OK) == 0)
+    return;
+  const auto lock = HubLock::acquire(*left);
+  if (lock && lead_) lead_->hand_over(*left);
+  log_warn(directory_.path.string() + " is gone and cannot be made again: the job moves to " +
+           left->path.string());
+  replaced_ = true;
 }
 
 bool Hub::finished() const {

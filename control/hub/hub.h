@@ -72,6 +72,7 @@ class Hub {
   void forget_hello(Peer peer, const std::string& process_id);
   void publish_state();
   void check_directory();
+  void hand_over();
   void log_refused();
   bool finished() const;
   void clean_up();

@@ -275,6 +275,12 @@ void Lead::restore_files(Clock::time_point now) {
   if (relinked) log_warn("the decision log was removed: writing a new one");
 }
 
+void Lead::hand_over(const JobDirectory& directory) const {
+  if (decisions_ == nullptr) return;
+  const auto copied = decisions_->copy_to(directory.decisions());
+  if (!copied) log_warn("a new epoch begins: " + copied.error());
+}
+
 void Lead::close() {
   service_->close();
   publisher_.close();

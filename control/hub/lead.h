@@ -68,6 +68,8 @@ class Lead {
   // Makes the decision log and the publisher's socket again if they were removed. Call it about once a
   // second.
   void restore_files(Clock::time_point now);
+  // Leaves the decisions in another job directory, for the hub that continues the epoch there.
+  void hand_over(const JobDirectory& directory) const;
   void on_store_notes(const std::vector<std::string>& texts) { endpoint_.on_store_notes(texts); }
   // Rank 0 has gone from this host and made another hub the lead.
   bool superseded() const { return superseded_; }

@@ -75,6 +75,15 @@ tl::expected<void, std::string> HubConnection::try_to_connect(Clock::time_point 
   auto directory = make_job_directory(launch_id_, settings_.bases);
   if (!directory) return tl::unexpected(directory.error());
   auto fd = connect_unix(directory->socket());
+  // A hub that was started in another environment, or before the runtime directory was there again.
+  for (const auto& base : settings_.bases.all()) {
+    const JobDirectory other{base / directory->path.filename()};
+    if (fd || other.path == directory->path || !other.check()) continue;
+    auto there = connect_unix(other.socket());
+    if (!there) continue;
+    fd = there;
+    directory = other;
+  }
   if (!fd) {
     if (now >= next_start_ && !start_.under_way()) begin_start(*directory, now);
     if (!start_error_.empty()) return tl::unexpected(start_error_);

@@ -6,6 +6,7 @@
 #include <charconv>
 #include <cstdlib>
 #include <initializer_list>
+#include <sstream>
 #include <string_view>
 #include <utility>
 
@@ -169,6 +170,21 @@ bool is_group_name(const std::string& text) noexcept {
          std::all_of(text.begin(), text.end(), [](unsigned char c) {
            return std::isalnum(c) != 0 || c == '_' || c == '.' || c == '-';
          });
+}
+
+std::string program_name(const std::string& command_line) {
+  std::istringstream words(command_line);
+  std::string word;
+  std::getline(words, word, '\0');
+  const std::string program = std::filesystem::path(word).filename();
+  if (program.rfind("python", 0) != 0) return program;
+  for (bool of_option = false; std::getline(words, word, '\0');) {
+    if (word == "-m" && std::getline(words, word, '\0')) return word;
+    if (word == "-c") break;
+    if (!of_option && word.rfind('-', 0) != 0) return std::filesystem::path(word).filename();
+    of_option = word == "-W" || word == "-X";
+  }
+  return program;
 }
 
 tl::expected<Environment, std::string> read_environment(const Lookup& lookup) {

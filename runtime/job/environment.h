@@ -30,7 +30,7 @@ struct Environment {
   int grad_acc_steps = 1;    // micro batches per step; from MonitorOptions only
   bool short_steps = false;  // some steps have fewer of them; from MonitorOptions only
   bool keep_last_step = false;
-  std::string job_name;  // GRADMON_JOB; "" for none
+  std::string job_name;  // GRADMON_JOB; "" for none: then program_name() is shown
   std::optional<std::string> endpoint;
   // Whether the launcher has started ranks on several hosts; nullopt: unknown.
   std::optional<bool> several_hosts;
@@ -51,6 +51,10 @@ Lookup with_rank(Lookup lookup, std::optional<int> rank, std::optional<int> worl
 // True if the text can be a part of file names and launch ids: up to 64 of A-Z a-z 0-9 _ . -, not a dot
 // first.
 bool is_group_name(const std::string& text) noexcept;
+
+// The name of the script or module that Python runs, else of the program; "" if it is unknown.
+// `command_line`: as in /proc/self/cmdline.
+std::string program_name(const std::string& command_line);
 
 // An error names the variable, its value and what was expected.
 tl::expected<Environment, std::string> read_environment(const Lookup& lookup);

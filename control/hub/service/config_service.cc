@@ -119,6 +119,12 @@ void ConfigService::watch(Watcher watcher) {
   });
 }
 
+void ConfigService::note_ranks(JobRegistry::Ranks ranks) {
+  disk_.post([file = file_, ranks] {
+    if (const auto open = file->watched.lock()) open->jobs.note_ranks(ranks);
+  });
+}
+
 void ConfigService::edit(Edits edits, std::function<void(Edited)> done) {
   disk_.post([file = file_, mailbox = mailbox_, edits = std::move(edits), done = std::move(done)] {
     mailbox->post([done, edited = file->edit(edits, {})]() mutable { done(std::move(edited)); });

@@ -42,6 +42,8 @@ class ConfigService {
   // First finishes a write-back that an earlier job left, then reports the first save. The disk thread
   // owns the file until that thread ends.
   void watch(Watcher watcher);
+  // For the other jobs with this config.
+  void note_ranks(JobRegistry::Ranks ranks);
   // Edits the current content (ConfigFile::edit) and validates the result before it is written. Always
   // calls `done`. Refused before watch().
   void edit(Edits edits, std::function<void(Edited)> done);

@@ -171,6 +171,10 @@ tl::expected<void, std::string> DecisionFile::relink() {
   return tl::unexpected(problem(path_.c_str()));
 }
 
+tl::expected<void, std::string> DecisionFile::copy_to(const std::filesystem::path& path) const {
+  return replace_file(path, contents(file_.get()).substr(0, static_cast<std::size_t>(end_)), 0600);
+}
+
 void DecisionFile::compact_if_due() noexcept {
   if (end_ < compact_at_) return;
   try {

@@ -56,6 +56,8 @@ class DecisionFile : public DecisionLog {
   // it can still read the removed file. A file that another hub has put there stays.
   bool is_at_its_path() const;
   tl::expected<void, std::string> relink();
+  // Writes the whole log to another path, for a hub that continues the epoch there.
+  tl::expected<void, std::string> copy_to(const std::filesystem::path& path) const;
 
  private:
   DecisionFile(std::filesystem::path path, Descriptor file, std::int64_t end, Bounds bounds)

@@ -61,7 +61,7 @@ std::string for_people(const JobRegistry::Job& job) {
 
 }  // namespace
 
-JobRegistry::JobRegistry(fs::path file, Job own) : file_(std::move(file)), own_{std::move(own), {}, 0} {
+JobRegistry::JobRegistry(fs::path file, Job own) : file_(std::move(file)), own_{std::move(own), {}} {
   for (std::string* text : {&own_.job.launch_id, &own_.job.name, &own_.job.host})
     *text = shortened(std::move(*text));
 }
@@ -95,7 +95,7 @@ void JobRegistry::put_record() {
   const Json json{{"launch_id", own_.job.launch_id}, {"name", own_.job.name},
                   {"host", own_.job.host},           {"sha256", own_.written.sha256},
                   {"size", own_.written.size},       {"mtime_ns", own_.written.mtime_ns},
-                  {"written_at", own_.written_at}};
+                  {"written_at", own_.written_at},   {"ended", own_.ended ? 1 : 0}};
   std::string text = json.dump(-1, ' ', false, Json::error_handler_t::replace);
   text.resize(kRecordBytes, '\0');
   [[maybe_unused]] const ssize_t n = ::pwrite(fd_.get(), text.data(), text.size(), slot_ * kRecordBytes);
@@ -116,7 +116,8 @@ std::vector<JobRegistry::Record> JobRegistry::others() const {
                    field<std::string>(json, "host")},
                   {field<std::int64_t>(json, "mtime_ns"), field<std::uint64_t>(json, "size"),
                    field<std::string>(json, "sha256")},
-                  field<std::int64_t>(json, "written_at")};
+                  field<std::int64_t>(json, "written_at"),
+                  field<std::int64_t>(json, "ended") != 0};
     // An ending hub of this same job is not another job.
     if (record.job.launch_id != own_.job.launch_id) records.push_back(std::move(record));
   }
@@ -126,8 +127,15 @@ std::vector<JobRegistry::Record> JobRegistry::others() const {
 std::vector<std::string> JobRegistry::refresh() {
   std::vector<std::string> names;
   if (!lock_slot()) return names;
-  for (const Record& record : others()) names.push_back(for_people(record.job));
+  for (const Record& record : others()) {
+    if (!record.ended) names.push_back(for_people(record.job));
+  }
   return names;
+}
+
+void JobRegistry::note_ranks(Ranks ranks) {
+  own_.ended = ranks == Ranks::gone;
+  if (lock_slot()) put_record();
 }
 
 void JobRegistry::about_to_write(const std::string& sha256) {

@@ -31,8 +31,13 @@ class JobRegistry {
   JobRegistry(const JobRegistry&) = delete;
   JobRegistry& operator=(const JobRegistry&) = delete;
 
-  // Registers this job, again if the file has vanished. Returns the other running jobs, by name.
+  // Registers this job, again if the file has vanished. Returns the other jobs that have a live rank, by
+  // name.
   std::vector<std::string> refresh();
+  // Whether this job has one. The hub of a job that has ended keeps its record for a while, so that its last
+  // write into the config is known as its own.
+  enum class Ranks : std::uint8_t { live, gone };
+  void note_ranks(Ranks ranks);
   // Call before this job writes bytes with this hash into the config, and after it with the save's identity.
   void about_to_write(const std::string& sha256);
   void has_written(const FileIdentity& save);
@@ -44,6 +49,7 @@ class JobRegistry {
     Job job;
     FileIdentity written;         // mtime 0: unknown yet
     std::int64_t written_at = 0;  // wall time
+    bool ended = false;           // no rank lives
   };
 
   bool lock_slot();

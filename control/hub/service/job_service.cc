@@ -107,13 +107,28 @@ void JobService::log_static_mode() {
 // Looks at the output directory regularly, to notice other jobs and a disk that does not answer.
 void JobService::watch_output() {
   dependencies_.run_disk.watch([this, directory = std::filesystem::path(job_.output_dir),
-                                own = own_name(job_), mailbox = dependencies_.mailbox] {
+                                own = own_name(job_), mailbox = dependencies_.mailbox, made = output_jobs_] {
     const auto jobs = std::make_shared<JobRegistry>(directory / ".gradmon" / "jobs.lock", own);
+    *made = jobs;
     return DiskThread::Watch{[] { return -1; }, [] { return kLookAtOutputEvery; },
                              [this, jobs, mailbox] {
                                auto others = jobs->refresh();
                                mailbox->post([this, others] { output_place_.used_by(others); });
                              }};
+  });
+}
+
+// Only a job with a live rank counts as one that uses the config and the output directory.
+void JobService::note_ranks() {
+  const Membership& members = coordinator_.membership();
+  const auto live =
+      std::any_of(members.begin(), members.end(), [](const auto& rank) { return rank.takes_part(); });
+  const auto gone = std::any_of(members.begin(), members.end(), [](const auto& rank) { return rank.gone(); });
+  const auto now = !live && gone ? JobRegistry::Ranks::gone : JobRegistry::Ranks::live;
+  if (std::exchange(ranks_, now) == now) return;
+  config_.note_ranks(now);
+  dependencies_.run_disk.post([made = output_jobs_, now] {
+    if (const auto jobs = made->lock()) jobs->note_ranks(now);
   });
 }
 
@@ -129,6 +144,7 @@ void JobService::on_message(const Envelope& envelope) {
 void JobService::tick(Ticks elapsed) {
   clock_ += elapsed;
   perform(coordinator_.tick(elapsed, wall_now()));
+  note_ranks();
   check_pending_edits();
   if (pending_write_back_ && clock_ >= next_write_back_) write_back(*pending_write_back_);
   log_pending();

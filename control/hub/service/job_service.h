@@ -86,6 +86,7 @@ class JobService {
   void on_content(ConfigService::Content content, const std::string& writer);
   void ignore_save_by(const std::string& writer, const FileContent& content);
   void watch_output();
+  void note_ranks();
   void watch_static_config();  // static mode
   void log_static_mode();      // once
   void adopt(const FileContent& content, PlanSource source);
@@ -162,6 +163,10 @@ class JobService {
   Ticks save_again_{};                              // after a failed append
   std::map<std::string, std::string> save_errors_;  // of the newest append to the history and the alerts
   ConfigService config_;
+  // Used by the thread of run_disk only: its watch owns the registry of the output directory.
+  const std::shared_ptr<std::weak_ptr<JobRegistry>> output_jobs_ =
+      std::make_shared<std::weak_ptr<JobRegistry>>();
+  JobRegistry::Ranks ranks_ = JobRegistry::Ranks::live;
   DiskReport config_place_;
   DiskReport output_place_;
   bool begun_ = false;

@@ -186,3 +186,26 @@ TEST_CASE("all jobs of both bases are found") {
   CHECK(found.directories[2].path == bases.directory / "shared" / "c");
   CHECK(found.refused.empty());
 }
+
+TEST_CASE("a job whose runtime directory is gone has its directory in the other base") {
+  const TemporaryDirectory directory;
+  const JobBases bases{directory / "runtime" / "gradmon", directory / "shared"};
+  REQUIRE_FALSE(fs::exists(directory / "runtime"));
+  const auto job = make_job_directory("job", bases);
+  INFO((job ? "" : job.error()));
+  REQUIRE(job);
+  CHECK(job->path == directory / "shared" / "job");
+  // A runtime directory that is there but cannot be used is an error.
+  write_text(directory / "runtime", "");
+  CHECK_FALSE(make_job_directory("job", bases));
+}
+
+TEST_CASE("the directory that a login makes is searched in every environment") {
+  Bases bases;
+  bases.value.run_user = bases.directory / "run";
+  REQUIRE(make_job_directory("a", {bases.value.run_user, bases.value.dev_shm}));
+  REQUIRE(find_job_directories(bases.value).directories.size() == 1);
+  CHECK(find_job_directories(bases.value).directories[0].path == bases.directory / "run" / "a");
+  bases.value.xdg_runtime.reset();
+  CHECK(bases.value.all() == std::vector<fs::path>{bases.value.dev_shm, *bases.value.run_user});
+}

@@ -270,6 +270,15 @@ TEST_CASE("a hub of another user is refused and the error names both users") {
                                         ": the hub belongs to uid 12345; expected uid 0 (the current user)");
 }
 
+TEST_CASE("a hub of this job in another base is found before one is started") {
+  HubFixture hub;
+  const JobDirectory other = make_job_directory(kLaunch, {{}, hub.bases.dev_shm}).value();
+  const Descriptor listener(bind_unix(other.socket()).value());
+  REQUIRE(::listen(listener.get(), 10) == 0);
+  CHECK(hub.connection.poll_connect(Clock::now()));
+  CHECK(hub.connection.connected());
+}
+
 TEST_CASE("a job directory that is removed between two connections is created again") {
   HubFixture hub;
   std::filesystem::remove_all(hub.directory.path.parent_path());

@@ -26,6 +26,21 @@ TEST_CASE("an empty environment is a single rank in static mode with the default
   REQUIRE(environment->output_dir == "./monitor_output");
 }
 
+TEST_CASE("a job without a name is named after the script or module that Python runs or else the program") {
+  const auto name = [](const std::vector<std::string>& words) {
+    std::string all;
+    for (const std::string& word : words) all += word + '\0';
+    return program_name(all);
+  };
+  CHECK(name({"/usr/bin/python3", "-u", "src/train.py", "--steps", "3"}) == "train.py");
+  CHECK(name({"python3.11", "-X", "dev", "-W", "error", "train.py"}) == "train.py");
+  CHECK(name({"python", "-m", "project.train", "-c"}) == "project.train");
+  CHECK(name({"python3", "-c", "import gradmon", "train.py"}) == "python3");
+  CHECK(name({"python3"}) == "python3");
+  CHECK(name({"./build/train", "-m", "x"}) == "train");
+  CHECK(name({}).empty());
+}
+
 TEST_CASE("the path of the key directory becomes absolute") {
   REQUIRE(read({{"GRADMON_KEYS", "/etc/keys"}})->keys == "/etc/keys");
   REQUIRE(read({{"GRADMON_KEYS", "keys"}})->keys == std::filesystem::absolute("keys"));

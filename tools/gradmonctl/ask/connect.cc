@@ -19,8 +19,8 @@ CommandClock system_clock() {
           [](std::chrono::milliseconds time) { std::this_thread::sleep_for(time); }};
 }
 
-tl::expected<AskJob, JobLookupError> connect(const JobSelector& selector) {
-  const auto endpoint = find_endpoint(selector);
+tl::expected<AskJob, JobLookupError> connect(const JobSelector& selector, std::string* taken) {
+  const auto endpoint = find_endpoint(selector, taken);
   if (!endpoint) return tl::make_unexpected(endpoint.error());
   auto keys = find_keys(selector, *endpoint);
   if (!keys) return tl::make_unexpected(JobLookupError{kExitUsage, printable(keys.error())});
@@ -47,9 +47,15 @@ int report_no_job(const JobLookupError& problem, const Console& console) {
   return problem.code;
 }
 
+void report_taken(const std::string& taken, const Console& console) {
+  if (!taken.empty()) console.err << "gradmonctl: " << taken << '\n';
+}
+
 int with_job(const JobSelector& selector, const Console& console,
              const std::function<int(const AskJob&)>& command) {
-  const auto ask = connect(selector);
+  std::string taken;
+  const auto ask = connect(selector, &taken);
+  report_taken(taken, console);
   return ask ? command(*ask) : report_no_job(ask.error(), console);
 }
 

@@ -14,13 +14,17 @@ namespace gradmon {
 
 CommandClock system_clock();
 
-// Finds the job and its keys. The returned function sends the first command when called.
-tl::expected<AskJob, JobLookupError> connect(const JobSelector& selector);
+// Finds the job and its keys. The returned function sends the first command when called. `taken`: as in
+// find_endpoint().
+tl::expected<AskJob, JobLookupError> connect(const JobSelector& selector, std::string* taken = nullptr);
 // A function that answers every command with the error `problem`.
 AskJob failing_ask(const JobLookupError& problem);
 
 // Prints `problem` to `console.err`. Returns its exit code.
 int report_no_job(const JobLookupError& problem, const Console& console);
+
+// Prints which job was taken, if `taken` says it.
+void report_taken(const std::string& taken, const Console& console);
 
 // Runs `command` with the job at `selector`; calls report_no_job() if there is none. Returns the
 // exit code.

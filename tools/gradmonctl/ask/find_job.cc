@@ -34,7 +34,10 @@ std::vector<JobEntry> jobs_named(const std::string& name, std::vector<JobEntry> 
 }
 
 tl::expected<std::string, JobLookupError> only_job(const LiveJobs& live, const std::string& which) {
-  const std::vector<JobEntry>& jobs = live.jobs;
+  std::vector<JobEntry> jobs;
+  const auto runs = [&live](const JobEntry& job) { return live.ended.count(job.endpoint) == 0; };
+  std::copy_if(live.jobs.begin(), live.jobs.end(), std::back_inserter(jobs), runs);
+  if (jobs.empty()) jobs = live.jobs;
   if (jobs.size() == 1) return jobs.front().endpoint;
   if (jobs.empty() && !live.denied.empty()) {
     std::string message;
@@ -62,13 +65,36 @@ tl::expected<std::string, JobLookupError> only_job(const LiveJobs& live, const s
                                                             table.text()});
 }
 
-tl::expected<std::string, JobLookupError> find_endpoint(const JobSelector& selector) {
+namespace {
+
+// A hub that does not answer may be that of another job: then no job is known to be the only one.
+tl::expected<std::string, JobLookupError> job_here_or_only_job(const std::string& directory,
+                                                               const std::string& there, std::string* taken) {
+  const HubReplies replies = query_all_hubs(writes_into(directory));
+  const LiveJobs here = live_jobs(directory, replies);
+  const LiveJobs all = jobs_of_this_host(replies);
+  if (!here.jobs.empty() || all.jobs.empty() || !all.unanswered.empty()) return only_job(here, there);
+  auto endpoint = only_job(all, "of this user on this host");
+  if (endpoint && taken != nullptr) {
+    const auto is_it = [&](const JobEntry& job) { return job.endpoint == *endpoint; };
+    const JobEntry& job = *std::find_if(all.jobs.begin(), all.jobs.end(), is_it);
+    *taken = "no live job " + there + ": this is your only one, " +
+             printable(job.name.empty() ? "launch " + job.launch_id : job.name);
+  }
+  return endpoint;
+}
+
+}  // namespace
+
+tl::expected<std::string, JobLookupError> find_endpoint(const JobSelector& selector, std::string* taken) {
   if (!selector.endpoint.empty()) return selector.endpoint;
   const std::string given = environment_text("GRADMON_ENDPOINT");
   if (selector.output_dir.empty() && selector.job.empty() && !given.empty()) return given;
   const std::string directory = output_directory(selector);
   const std::string name = chosen_name(selector);
   const std::string there = "with the output directory " + printable(directory);
+  const bool chosen = !selector.output_dir.empty() || !environment_text("MONITOR_OUTPUT_DIR").empty();
+  if (name.empty() && !chosen) return job_here_or_only_job(directory, there, taken);
   if (name.empty()) return only_job(live_jobs(directory), there);
   const std::string named = "named " + printable(name);
   const auto with_name = [&name](LiveJobs live) {

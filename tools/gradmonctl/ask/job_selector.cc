@@ -12,7 +12,8 @@ void add_job_options(Arguments& arguments, JobSelector& selector) {
                        "the job's name or launch id, as `gradmonctl jobs` lists them\n(default: GRADMON_JOB)",
                        "NAME"});
   arguments.push_back({"--output-dir", &selector.output_dir,
-                       "the job's output directory\n(default: MONITOR_OUTPUT_DIR, else ./monitor_output)",
+                       "the job's output directory\n(default: MONITOR_OUTPUT_DIR, else ./monitor_output,\n"
+                       "else that of your only live job)",
                        "DIR"});
   arguments.push_back({"--keys", &selector.keys,
                        "the directory of keys, for a TCP endpoint\n(default: GRADMON_KEYS, else "

@@ -42,7 +42,9 @@ LiveJob live_job(const std::string& endpoint, const AskJob& ask) {
 
 int with_live_job(JobSelector selector, const Console& console,
                   const std::function<int(const LiveJob&)>& command) {
-  const auto endpoint = find_endpoint(selector);
+  std::string taken;
+  const auto endpoint = find_endpoint(selector, &taken);
+  report_taken(taken, console);
   if (!endpoint) return report_no_job(endpoint.error(), console);
   selector.endpoint = *endpoint;
   return with_job(selector, console, [&](const AskJob& ask) { return command(live_job(*endpoint, ask)); });

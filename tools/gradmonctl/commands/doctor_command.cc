@@ -104,7 +104,9 @@ class DoctorSubcommand : public SubcommandFor<DoctorRequest> {
     return arguments;
   }
   int perform(const Console& console) override {
-    const auto ask = connect(request().selector);
+    std::string taken;
+    const auto ask = connect(request().selector, &taken);
+    report_taken(taken, console);
     return doctor_command(request(), ask ? *ask : failing_ask(ask.error()), console);
   }
 };

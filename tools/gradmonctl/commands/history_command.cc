@@ -55,11 +55,17 @@ class HistorySubcommand : public SubcommandFor<HistoryRequest> {
   }
   int perform(const Console& console) override {
     const JobSelector& selector = request().selector;
-    const auto ask = connect(selector);
+    std::string taken;
+    const auto ask = connect(selector, &taken);
+    const HistoryFiles files = [&selector] { return history_from_files(output_directory(selector)); };
+    if (!taken.empty() && files()) {
+      const std::string why = "no live job with the output directory " + output_directory(selector);
+      return history_command(request(), failing_ask({kExitNoAnswer, why}), files, console);
+    }
+    report_taken(taken, console);
     if (!ask && !tell_files(selector, ask.error())) return report_no_job(ask.error(), console);
     const std::string denial = ask ? "" : history_denial(output_directory(selector));
     if (!denial.empty()) return report_no_job({kExitNotAllowed, printable(denial)}, console);
-    const HistoryFiles files = [&selector] { return history_from_files(output_directory(selector)); };
     return history_command(request(), ask ? *ask : failing_ask(ask.error()), files, console);
   }
 };

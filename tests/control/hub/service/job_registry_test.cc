@@ -65,6 +65,22 @@ TEST_CASE("jobs with long names full of escapes see each other") {
   CHECK(two.writer_of(written));
 }
 
+TEST_CASE("a job without a live rank is not named and its last write is still known as its own") {
+  const RegistryFixture fixture;
+  const auto one = fixture.job("launch-1");
+  const auto two = fixture.job("launch-2");
+  REQUIRE(two->refresh().size() == 1);
+  one->note_ranks(JobRegistry::Ranks::gone);
+  CHECK(two->refresh().empty());
+  const FileIdentity written = save("{}");
+  one->about_to_write(written.sha256);
+  one->has_written(written);
+  CHECK(two->refresh().empty());
+  CHECK(two->writer_of(written) == "job launch-1 on here");
+  one->note_ranks(JobRegistry::Ranks::live);  // started again under the same launch id
+  CHECK(two->refresh() == Names{"job launch-1 on here"});
+}
+
 TEST_CASE("an earlier hub of the same launch is not another job") {
   const RegistryFixture fixture;
   const auto one = fixture.job("launch-1");

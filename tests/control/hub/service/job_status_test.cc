@@ -95,6 +95,25 @@ TEST_CASE("two jobs with one config name each other and ignore each other's writ
   CHECK(late.ranks[0]->collected.size() == 400);
 }
 
+TEST_CASE("a job whose ranks have ended no longer counts as another one, although its hub runs on") {
+  ServedJob one(kOff);
+  std::filesystem::create_directories(one.output / ".gradmon");
+  ServedJob two(kOff, 1, 1, true, &one);
+  const auto both = [&](const std::function<bool()>& condition) {
+    return one.until([&] {
+      two.turn();
+      return condition();
+    });
+  };
+  const std::string config = "config " + one.path.string() + " is used by another job, too: job launch";
+  const std::string output = "output directory " + one.output.string() + " is used by another job, too";
+  REQUIRE(both([&] { return warns(two, config) && warns(two, output); }));
+  one.ranks[0]->ended = true;
+  one.ranks[0]->say(Disconnected{});
+  CHECK(both([&] { return !warns(two, config) && !warns(two, output); }));
+  CHECK(one.status().ranks.front().state == "dropped");
+}
+
 TEST_CASE("ranks that the status has no room for are counted") {
   ServedJob job(kOff, 4'001, 1);
   const Status status = job.status();

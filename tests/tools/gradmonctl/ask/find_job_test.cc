@@ -106,6 +106,13 @@ TEST_CASE("an unresponsive hub is reported instead of a missing job") {
   CHECK(only_job({{live_entry("1")}, {"the hub at /run/hub.sock does not answer"}}, "").has_value());
 }
 
+TEST_CASE("a job that has ended is not taken for one of several") {
+  LiveJobs both{{live_entry("1"), live_entry("2")}, {}};
+  both.ended = {"tcp://elsewhere:1"};
+  CHECK(*only_job(both, "") == "tcp://elsewhere:2");
+  CHECK(*only_job({{live_entry("1")}, {}, {}, both.ended}, "") == "tcp://elsewhere:1");
+}
+
 TEST_CASE("several live jobs are an error that lists them") {
   const auto several = only_job({{live_entry("1"), live_entry("2")}, {}}, "with the output directory /out");
   REQUIRE(!several);
