@@ -62,46 +62,60 @@ std::optional<Step> departed_step(const LogEntry& entry) {
   return {};
 }
 
-// The entries of a rank between the first and the last time that its newest process has joined.
-class RejoiningProcess {
+// The entries of a rank from which its state can be told: its first join, the first and the last join of its
+// newest process, and the join before them, of another process. If that one were missing, a process that came
+// back could seem to have stayed.
+class RankEntries {
  public:
   // `at`: the index of the entry. Returns the entries that a later one has replaced.
-  std::vector<std::size_t> join(const Hello& hello, std::size_t at) {
-    const bool same = last_ && process_id_ == hello.process_id && held_epoch_ == hello.held_epoch;
-    std::vector<std::size_t> replaced = same ? since_last_ : std::vector<std::size_t>();
-    if (same && last_ != first_) replaced.push_back(*last_);
-    if (!last_ || process_id_ != hello.process_id) first_ = at;
-    process_id_ = hello.process_id;
-    held_epoch_ = hello.held_epoch;
+  std::vector<std::size_t> join(const std::string& process_id, std::size_t at) {
+    std::vector<std::size_t> replaced;
+    const auto replace = [&](std::size_t old, std::size_t kept) {
+      if (old != first_ && old != kept) replaced.push_back(old);
+    };
+    if (first_ && process_id == process_id_) {
+      replace(last_, process_first_);
+    } else if (first_) {
+      replace(before_, last_);
+      replace(process_first_, last_);
+      before_ = last_;
+      process_first_ = at;
+    } else {
+      first_ = before_ = process_first_ = at;
+    }
+    if (first_ != at) replaced.insert(replaced.end(), gone_.begin(), gone_.end());
+    gone_.clear();
+    process_id_ = process_id;
     last_ = at;
-    since_last_.clear();
     return replaced;
   }
-  void depart(std::size_t at) { since_last_.push_back(at); }
+  void depart(std::size_t at) { gone_.push_back(at); }
 
  private:
   std::string process_id_;
-  std::string held_epoch_;
   std::optional<std::size_t> first_;
-  std::optional<std::size_t> last_;
-  std::vector<std::size_t> since_last_;  // departures
+  std::size_t before_ = 0, process_first_ = 0, last_ = 0;
+  std::vector<std::size_t> gone_;  // departures since the last join
 };
 
-// The indices of entries of ranks that change nothing: of a process that has joined again and again. The
-// highest step of them must stay known, so its entry is left out.
+// The indices of entries of ranks that change nothing. The highest step of them must stay known, and that a
+// rank has been in an earlier epoch: those entries are left out.
 std::set<std::size_t> replaced_of_ranks(const std::vector<LogEntry>& entries) {
-  std::map<Rank, RejoiningProcess> ranks;
+  std::map<Rank, RankEntries> ranks;
   std::set<std::size_t> replaced;
+  std::map<std::string, std::size_t> first_of_epoch;
   for (std::size_t i = 0; i < entries.size(); ++i) {
     if (const auto* gone = std::get_if<DepartureEntry>(&entries[i])) ranks[gone->rank].depart(i);
     const auto* joined = std::get_if<JoinedEntry>(&entries[i]);
     if (joined == nullptr) continue;
-    for (const std::size_t one : ranks[joined->rank].join(joined->hello, i)) replaced.insert(one);
+    first_of_epoch.emplace(joined->hello.held_epoch, i);
+    for (const std::size_t one : ranks[joined->rank].join(joined->hello.process_id, i)) replaced.insert(one);
   }
   const auto highest = std::max_element(replaced.begin(), replaced.end(), [&](std::size_t a, std::size_t b) {
     return departed_step(entries[a]) < departed_step(entries[b]);
   });
   if (highest != replaced.end()) replaced.erase(highest);
+  for (const auto& [epoch, first] : first_of_epoch) replaced.erase(first);
   return replaced;
 }
 

@@ -52,8 +52,8 @@ using LogEntry =
 
 // The entries from which Coordinator::restore() makes the same state, but for the history of old revisions.
 // Drops closed revisions whose plans are not among the newest `kept_bytes` of config texts. Keeps the newest
-// commit, the newest commit of a plan that the user proposed, and the highest revision. Of a process that has
-// joined again and again it keeps the first and the last time.
+// commit, the newest commit of a plan that the user proposed, and the highest revision. Of a
+// rank whose processes have joined again and again it keeps five entries at most, besides one for each epoch.
 std::vector<LogEntry> compacted(const std::vector<LogEntry>& entries, std::size_t kept_bytes);
 
 // The state of the coordinator that must survive its death. One thread.

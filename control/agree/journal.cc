@@ -49,7 +49,8 @@ void Journal::drop_oldest() {
   std::size_t applied = 0;
   auto kept = entries_.end();
   while (kept != entries_.begin()) {
-    applied += std::prev(kept)->second.applied.size();
+    const HistoryEntry& entry = std::prev(kept)->second;
+    applied += entry.applied.size() + (entry.by.size() + entry.reason.size()) / 64;
     if (++count > 2 && (count > kMostKept || applied > kMostApplied)) break;
     --kept;
   }

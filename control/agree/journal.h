@@ -184,7 +184,8 @@ class Journal {
   using Key = std::uint64_t;  // identifies an entry; rising, never reused
 
   static constexpr std::size_t kMostKept = 10'000;
-  static constexpr std::size_t kMostApplied = std::size_t{1} << 18U;  // ranks in all entries; some 16 MiB
+  // Ranks in all entries, some 16 MiB. 64 bytes of an entry's texts count as a rank.
+  static constexpr std::size_t kMostApplied = std::size_t{1} << 18U;
 
   // Refused changes, of all these: clients that are refused again and again push out no change of the job.
   static constexpr std::size_t kMostRefused = 100;

@@ -17,6 +17,11 @@ namespace gradmon {
 // Whether the last line of a file, open for reading, is incomplete: after a kill or a full disk.
 bool ends_within_a_line(int fd);
 
+// A file to which so many `bytes` are to be appended, and which would then exceed `most_bytes`, becomes
+// {file}.1. Returns the line with which the new file begins if that has replaced an earlier {file}.1, else
+// "".
+std::string make_room(const std::filesystem::path& file, std::size_t bytes, std::size_t most_bytes);
+
 // Creates (mode 0640) or overwrites a file and syncs it. Refuses a symbolic link. The file's name survives
 // a crash only after sync_directory(). If writing fails, the file is removed.
 [[nodiscard]] tl::expected<void, std::string> write_durably(const std::filesystem::path& file,

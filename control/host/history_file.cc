@@ -83,17 +83,11 @@ HistoryEntry entry_from(const nlohmann::json& json) {
 fs::path older(const fs::path& file) { return file.string() + ".1"; }
 
 // An entry is appended anew, in whole, whenever it changes. So the file grows with ranks times changes.
-void make_room(const fs::path& file, std::size_t bytes, std::size_t most_bytes) {
-  std::error_code error;
-  const auto present = fs::file_size(file, error);
-  if (error || present == 0 || present + bytes <= most_bytes) return;
-  const bool drops = fs::exists(older(file), error);
-  fs::rename(file, older(file), error);
-  if (drops && !error)
-    log_warn("history: the oldest changes are dropped: " + older(file).string() + " is replaced");
-}
-
-tl::expected<void, std::string> append(const fs::path& file, std::string lines) {
+tl::expected<void, std::string> append(const fs::path& file, std::string lines, std::size_t most_bytes) {
+  if (auto made = make_directories(file.parent_path()); !made) return made;
+  const std::string dropped = make_room(file, lines.size(), most_bytes);
+  if (!dropped.empty()) log_warn(older(file).string() + " is replaced: the oldest changes are dropped");
+  lines.insert(0, dropped);
   Descriptor opened(open(file.c_str(), O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC, 0640));
   if (opened.valid() && ends_within_a_line(opened.get())) lines.insert(0, "\n");
   if (opened.valid() && write_all(opened.get(), lines) && opened.close()) return {};
@@ -156,19 +150,19 @@ tl::expected<void, std::string> append_history(const fs::path& file,
                                                std::size_t most_bytes) {
   std::string lines;
   for (const auto& [key, entry] : entries) lines += line_of(to_json(key, entry));
-  if (auto made = make_directories(file.parent_path()); !made) return made;
-  make_room(file, lines.size(), most_bytes);
-  return append(file, std::move(lines));
+  return append(file, std::move(lines), most_bytes);
 }
 
-tl::expected<void, std::string> append_switch(const fs::path& file, const SwitchNote& note) {
-  if (auto made = make_directories(file.parent_path()); !made) return made;
-  return append(file, line_of({{"epoch", note.epoch},
-                               {"rank", note.rank.value},
-                               {"revision", note.revision.value},
-                               {"step", note.step.value},
-                               {"on", note.on},
-                               {"at", note.at}}));
+tl::expected<void, std::string> append_switch(const fs::path& file, const SwitchNote& note,
+                                              std::size_t most_bytes) {
+  return append(file,
+                line_of({{"epoch", note.epoch},
+                         {"rank", note.rank.value},
+                         {"revision", note.revision.value},
+                         {"step", note.step.value},
+                         {"on", note.on},
+                         {"at", note.at}}),
+                most_bytes);
 }
 
 tl::expected<std::vector<HistoryEntry>, std::string> history_from_files(const fs::path& output_dir) {
@@ -184,13 +178,16 @@ tl::expected<std::vector<HistoryEntry>, std::string> history_from_files(const fs
 
   std::error_code error;
   for (const fs::directory_entry& run : fs::directory_iterator(output_dir, error)) {
-    for_each_line(run.path() / "switches.jsonl", [&](const nlohmann::json& json) {
-      if (json.value("epoch", "") != epoch) return;
-      const auto known = entries.key_of.find(Revision{json.value("revision", std::uint64_t{0})});
-      if (known == entries.key_of.end()) return;
-      entries.by_key.at(known->second).applied[json.at("rank").get<int>()] =
-          json.at("step").get<std::int64_t>();
-    });
+    const fs::path switches = run.path() / "switches.jsonl";
+    for (const fs::path& file : {older(switches), switches}) {
+      for_each_line(file, [&](const nlohmann::json& json) {
+        if (json.value("epoch", "") != epoch) return;
+        const auto known = entries.key_of.find(Revision{json.value("revision", std::uint64_t{0})});
+        if (known == entries.key_of.end()) return;
+        entries.by_key.at(known->second).applied[json.at("rank").get<int>()] =
+            json.at("step").get<std::int64_t>();
+      });
+    }
   }
   std::vector<HistoryEntry> all;
   for (auto& [key, entry] : entries.by_key) all.push_back(std::move(entry));

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A job's history on disk, which outlives the job. The lead hub appends the changed entries of its
 // journal to $OUT/.gradmon/{epoch}/history.jsonl; older ones are in history.jsonl.1. Each rank appends its
-// plan switches to switches.jsonl in its run directory.
+// plan switches to switches.jsonl in its run directory, with older ones in switches.jsonl.1.
 #pragma once
 
 #include <cstddef>
@@ -26,14 +26,16 @@ struct SwitchNote {
 };
 
 inline constexpr std::size_t kMostHistoryBytes = std::size_t{64} << 20U;
+inline constexpr std::size_t kMostSwitchBytes = std::size_t{1} << 20U;
 
-// Append whole lines and create missing parent directories. A history that would exceed `most_bytes` first
-// becomes {file}.1, in the place of the previous one, whose loss is logged. File I/O: on the lead hub's disk
-// thread or a rank's writer thread.
+// Append whole lines and create missing parent directories. A file that would exceed `most_bytes` first
+// becomes {file}.1, in the place of the previous one: the log and the first line of the new file say so. File
+// I/O: on the lead hub's disk thread or a rank's writer thread.
 tl::expected<void, std::string> append_history(const std::filesystem::path& file,
                                                const std::map<Journal::Key, HistoryEntry>& entries,
                                                std::size_t most_bytes = kMostHistoryBytes);
-tl::expected<void, std::string> append_switch(const std::filesystem::path& file, const SwitchNote& note);
+tl::expected<void, std::string> append_switch(const std::filesystem::path& file, const SwitchNote& note,
+                                              std::size_t most_bytes = kMostSwitchBytes);
 
 // Reads the history of the newest epoch in an output directory. Incomplete lines are skipped. An error
 // means that the directory holds no history.

@@ -65,7 +65,7 @@ class Collection::OwnTime {
 
 Collection::Collection(Settings settings, WriterThread::OnFinished on_finished)
     : settings_(std::move(settings)),
-      names_(std::make_shared<NameTable>()),
+      names_(std::make_shared<NameTable>(NameTable::kNamesOfARank)),
       queue_(std::make_shared<RecordQueue>(queue_options(settings_.queue_capacity))),
       ledger_(*names_),
       last_(std::make_shared<LastStep>()),

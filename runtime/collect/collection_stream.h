@@ -29,7 +29,9 @@ class Collection::Stream : public RecordStream {
         writer_(writer),
         on_absence_(std::move(on_absence)) {}
   std::uint32_t target_id(int vpp_stage, std::string_view name) override {
-    return names_.intern(name, vpp_stage);
+    const std::uint32_t id = names_.intern(name, vpp_stage);
+    if (id == 0) on_absence_("too many different names of rows: those with further ones are left out");
+    return id;
   }
   std::uint32_t scale_target_id(std::uint32_t target) override {
     const std::uint32_t scale = names_.intern(names_.name(target) + ".scale", names_.vpp_stage(target));
@@ -38,6 +40,7 @@ class Collection::Stream : public RecordStream {
   }
   std::uint32_t shape_id(std::string_view shape) override { return names_.intern_shape(shape); }
   bool push(const Record& record) noexcept override {
+    if (record.target == 0) return true;  // left out: NameTable::intern()
     const bool of_scale = !scales_.empty() && scales_.count(record.target) != 0;
     if (observer_ && !of_scale) observer_->on_record(record);
     // The target has fired, even if the queue drops the record.
@@ -46,6 +49,7 @@ class Collection::Stream : public RecordStream {
     return queue_.push(record);
   }
   bool push(const Histogram& histogram) noexcept override {
+    if (histogram.target == 0) return true;
     ledger_.count_row(histogram.kind, histogram.target);
     scopes_.count_row(histogram.kind, histogram.target);
     return queue_.histograms().push(histogram);

@@ -7,32 +7,32 @@
 
 namespace gradmon {
 
-NameTable::NameTable() { intern({}); }
+NameTable::NameTable(const Bound& names) : names_{names} { intern({}); }
 
 std::uint32_t NameTable::intern(std::string_view text, int vpp_stage) {
   const std::lock_guard lock(mutex_);
-  const auto known = ids_.find({vpp_stage, text});
-  return known != ids_.end() ? known->second : add(text, vpp_stage);
+  return find_or_add(text, vpp_stage, names_, "names", "are left out");
 }
 
 std::uint32_t NameTable::intern_shape(std::string_view shape) {
   const std::lock_guard lock(mutex_);
-  if (const auto known = ids_.find({0, shape}); known != ids_.end()) return known->second;
-  if (shapes_ < kMostShapes && shape.size() <= kMostShapeBytes - shape_bytes_) {
-    ++shapes_;
-    shape_bytes_ += shape.size();
-    return add(shape, 0);
-  }
-  if (!std::exchange(told_of_shapes_, true))
-    log_warn("more than " + std::to_string(kMostShapes) +
-             " different shapes of tensors, or 64 MiB of them: rows with further ones have an empty shape");
-  return 0;
+  return find_or_add(shape, 0, shapes_, "shapes of tensors", "have an empty shape");
 }
 
-std::uint32_t NameTable::add(std::string_view text, int vpp_stage) {
+std::uint32_t NameTable::find_or_add(std::string_view text, int vpp_stage, Texts& texts, const char* what,
+                                     const char* then) {
+  if (const auto known = ids_.find({vpp_stage, text}); known != ids_.end()) return known->second;
+  if (texts.now.count == texts.most.count || text.size() > texts.most.bytes - texts.now.bytes) {
+    if (!std::exchange(texts.full, true))
+      log_warn("more than " + std::to_string(texts.most.count) + " different " + what + ", or " +
+               std::to_string(texts.most.bytes >> 20U) + " MiB of them: rows with further ones " + then);
+    return 0;
+  }
   const auto id = static_cast<std::uint32_t>(entries_.size());
   const Entry& entry = entries_.emplace_back(Entry{std::string(text), vpp_stage});
   ids_.emplace(std::pair(vpp_stage, std::string_view(entry.text)), id);
+  ++texts.now.count;
+  texts.now.bytes += text.size();
   return id;
 }
 

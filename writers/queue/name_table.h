@@ -17,17 +17,25 @@ namespace gradmon {
 
 class NameTable {
  public:
+  // A bound on the texts of a table. A rank has kNamesOfARank: its program may make a new name in each step.
+  struct Bound {
+    std::size_t count;
+    std::size_t bytes;
+  };
+  static constexpr Bound kNamesOfARank{std::size_t{1} << 19, std::size_t{64} << 20};
+  static constexpr Bound kUnbounded{SIZE_MAX, SIZE_MAX};
   static constexpr std::size_t kMostShapes = std::size_t{1} << 18;
   static constexpr std::size_t kMostShapeBytes = std::size_t{64} << 20;
 
-  // Id 0 is the empty text of stage 0, the default in a Record.
-  NameTable();
+  // Id 0 is the empty text of stage 0, the default in a Record. The bound is on names; shapes have their own.
+  explicit NameTable(const Bound& names = kUnbounded);
 
   NameTable(const NameTable&) = delete;
   NameTable& operator=(const NameTable&) = delete;
 
   // Returns the id of a text. The same text and stage always have the same id, and ids are never
-  // reused. `vpp_stage` is the index of the model chunk of a target.
+  // reused. `vpp_stage` is the index of the model chunk of a target. Beyond the
+  // bound a new text gets id 0, and the log says so once: its rows are left out.
   std::uint32_t intern(std::string_view text, int vpp_stage = 0);
   // As intern(). Of more than kMostShapes different shapes, or kMostShapeBytes of them, the rest get id 0,
   // and the log says so once: where shapes never repeat, they must not fill the memory.
@@ -44,16 +52,22 @@ class NameTable {
     std::string text;
     int vpp_stage;
   };
+  struct Texts {
+    Bound most;
+    Bound now{};
+    bool full = false;  // the log has said so
+  };
   const Entry& entry(std::uint32_t id) const;
-  std::uint32_t add(std::string_view text, int vpp_stage);  // Requires mutex_.
+  // Requires mutex_. `what` and `then`: for the log.
+  std::uint32_t find_or_add(std::string_view text, int vpp_stage, Texts& texts, const char* what,
+                            const char* then);
 
   mutable std::mutex mutex_;
   // Guarded by mutex_; entries never move and never change.
   std::deque<Entry> entries_;
   std::map<std::pair<int, std::string_view>, std::uint32_t> ids_;
-  std::size_t shapes_ = 0;
-  std::size_t shape_bytes_ = 0;
-  bool told_of_shapes_ = false;
+  Texts names_;
+  Texts shapes_{{kMostShapes, kMostShapeBytes}};
 };
 
 // "1:fc1.weight"; for stage 0 the name alone.

@@ -18,6 +18,7 @@
 #include "control/files/descriptor.h"
 #include "control/files/durable_file.h"
 #include "control/files/make_directories.h"
+#include "control/log.h"
 
 namespace gradmon {
 namespace {
@@ -72,9 +73,12 @@ tl::expected<void, std::string> append_alerts(const fs::path& path,
   if (auto made = make_directories(path.parent_path()); !made) return made;
   struct stat found {};
   Descriptor file = open_to_append(path, found);
-  const bool full = file.valid() && found.st_size > 0 &&
-                    found.st_size + static_cast<std::int64_t>(lines.size()) > most_bytes;
-  if (full && std::rename(path.c_str(), older(path).c_str()) == 0) file = open_to_append(path, found);
+  if (file.valid()) {
+    const std::string dropped = make_room(path, lines.size(), static_cast<std::size_t>(most_bytes));
+    if (!dropped.empty()) log_warn(older(path).string() + " is replaced: the oldest alerts are dropped");
+    lines.insert(0, dropped);
+    file = open_to_append(path, found);
+  }
   if (file.valid() && ends_within_a_line(file.get())) lines.insert(0, "\n");
   const bool written = file.valid() && write_all(file.get(), lines);
   if (written && file.close()) return {};

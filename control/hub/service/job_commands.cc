@@ -21,6 +21,7 @@ constexpr Ticks kOffFileTimeout{1'000};        // after this time `off` is propo
 constexpr std::size_t kMostPendingEdits = 64;  // from then on only `off` is accepted
 constexpr Ticks kAnswerTimeout{3'000};         // after this time another command is answered without the file
 constexpr std::size_t kAnswersKept = 1000;
+constexpr std::size_t kMostKeptMessage = 4'000;  // bytes, of an answer that is kept
 constexpr std::size_t kMostDryRuns = 16;
 constexpr std::size_t kMostReason = 1'000;   // bytes, of the reason in a refused change's history entry
 constexpr std::size_t kMostOfASender = 256;  // bytes, of who sent a command, and of its request id
@@ -365,6 +366,7 @@ void JobService::answer(const std::string& peer, const Command& command, Command
   dependencies_.reply(peer, command, reply);
   const bool refused = reply.outcome != CommandOutcome::done && reply.outcome != CommandOutcome::incomplete;
   if (refused) note_refused(command, reply.message);
+  reply.message = std::string(utf8_prefix(reply.message, kMostKeptMessage));
   if (answered_.emplace(command.request_id, std::move(reply)).second)
     answered_order_.push_back(command.request_id);
   if (answered_order_.size() > kAnswersKept) {

@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <memory>
 #include <random>
+#include <set>
+#include <string>
 
 #include "control/agree/membership.h"
 #include "control/debian_version.h"
@@ -66,6 +68,14 @@ std::string restored_members(const std::vector<LogEntry>& entries) {
   return text;
 }
 
+std::set<std::string> epochs_in(const std::vector<LogEntry>& entries) {
+  std::set<std::string> epochs;
+  for (const LogEntry& entry : entries) {
+    if (const auto* joined = std::get_if<JoinedEntry>(&entry)) epochs.insert(joined->hello.held_epoch);
+  }
+  return epochs;
+}
+
 TEST_CASE("a compacted log gives the same members, whoever has joined and gone in whatever order") {
   std::mt19937_64 random(5);
   std::size_t least = 1'000;
@@ -80,24 +90,26 @@ TEST_CASE("a compacted log gives the same members, whoever has joined and gone i
         continue;
       }
       Hello hello;
-      hello.process_id = random() % 5 == 0 ? "other" : "process";
-      hello.held_epoch = random() % 5 == 0 ? "" : "epoch";
+      hello.process_id = random() % 5 == 0 ? "other " + std::to_string(random() % 2) : "process";
+      hello.held_epoch = random() % 5 == 0 ? "" : random() % 5 == 0 ? "earlier" : "epoch";
       hello.start_iteration = hello.step = step;
       hello.lapsed = random() % 2 == 0;
       entries.emplace_back(JoinedEntry{rank, i, hello});
     }
     const auto left = compacted(entries, 0);
     REQUIRE(restored_members(left) == restored_members(entries));
+    REQUIRE(epochs_in(left) == epochs_in(entries));
     least = std::min(least, left.size());
   }
   CHECK(least < 20);
 }
 
-TEST_CASE("a rank that lapses again and again takes no more room in a compacted log") {
+TEST_CASE("a rank that lapses or is started again and again takes no more room in a compacted log") {
+  const bool one_process = GENERATE(true, false);
   std::vector<LogEntry> entries;
   for (std::uint64_t i = 1; i <= 1'000; ++i) {
     Hello hello;
-    hello.process_id = "process";
+    hello.process_id = one_process ? "process" : "process " + std::to_string(i);
     hello.held_epoch = i == 1 ? "" : "epoch";
     hello.step = Step{static_cast<std::int64_t>(10 * i)};
     entries.emplace_back(JoinedEntry{Rank{0}, i, hello});

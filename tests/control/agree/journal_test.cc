@@ -72,5 +72,13 @@ TEST_CASE("the journal of a job of many ranks keeps fewer entries, and always th
   CHECK(journal.entries().size() == 2);
 }
 
+TEST_CASE("reasons of a megabyte push out older entries before they fill the memory") {
+  Journal journal;
+  HistoryEntry aborted;
+  aborted.reason.assign(std::size_t{1} << 20U, 'x');
+  for (int i = 0; i < 40; ++i) journal.add(aborted);
+  CHECK(journal.entries().size() == 16);
+}
+
 }  // namespace
 }  // namespace gradmon

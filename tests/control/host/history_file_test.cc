@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "control/host/history_file.h"
 
+#include <algorithm>
 #include <fstream>
 
 #include "control/debian_version.h"
@@ -74,9 +75,31 @@ TEST_CASE("a history beyond its bound loses its oldest entries and both of its f
   CHECK(append(1) == 1);
   CHECK(append(2) == 2);
   CHECK(append(3) == 2);
+  CHECK(read_text(file).find("{\"left_out\": \"the oldest lines, with the earlier history.jsonl.1\"}\n") ==
+        0);
   const auto history = history_from_files(directory.path());
   CHECK(history->front().revision == Revision{2});
   CHECK(history->back().revision == Revision{3});
+}
+
+TEST_CASE("the switches of a rank stay within their bound, say that they do, and both files are read") {
+  TemporaryDirectory directory;
+  const auto run = directory / "Nov21_01-02-03-rank1-00000000";
+  std::map<Journal::Key, HistoryEntry> entries;
+  for (std::uint64_t i = 1; i <= 100; ++i) entries[i] = entry(i);
+  REQUIRE(append_history(directory / ".gradmon/e/history.jsonl", entries));
+  for (std::uint64_t i = 1; i <= 100; ++i)
+    REQUIRE(append_switch(run / "switches.jsonl", {"e", Rank{1}, Revision{i}, Step{5}, true, 0}, 1'000));
+  std::uintmax_t bytes = 0;
+  for (const auto& file : std::filesystem::directory_iterator(run)) bytes += file.file_size();
+  CHECK(bytes <= 2'100);
+  CHECK(read_text(run / "switches.jsonl").find("{\"left_out\"") == 0);
+  const auto history = history_from_files(directory.path());
+  REQUIRE(history->size() == 100);
+  CHECK(history->front().applied.count(1) == 0);
+  const auto noted = [](const HistoryEntry& one) { return one.applied.count(1) != 0; };
+  CHECK(std::count_if(history->begin(), history->end(), noted) > 15);
+  CHECK(noted(history->back()));
 }
 
 TEST_CASE("a line cut short by a kill is skipped") {

@@ -103,6 +103,16 @@ class CollectionFixture {
     optimizer_->step();
     collection_.after_update(network_.parameters(), &state);
   }
+  // The layer's tokens go to so many experts, each with a name of its own. Returns the rows of the step.
+  std::size_t step_with_experts(const std::string& layer, std::size_t experts) {
+    collection_.begin_step(step_, HookSet::Collect::yes, 0);
+    collection_.report_experts(layer, std::vector<std::int64_t>(experts, 1));
+    collection_.tap({Kind::param_origin, layer + ".tapped", at::ones({2}), 0, ""}, {});
+    train(1);
+    collection_.end_step(0, true);
+    step_.value += 1;
+    return last_rows().size();
+  }
   void end_collection() { collection_.end_collection(step_); }
   bool recording() const { return collection_.recording(); }
   std::string flight() const {
@@ -401,6 +411,21 @@ TEST_CASE("a plan that is on and enables no kind gives a warning") {
   REQUIRE(nothing.report().warnings.size() == 1);
   CHECK(nothing.report().warnings.front().find("enables no kind of row") != std::string::npos);
   CHECK(CollectionFixture(R"({"print_struct": true})").report().warnings.empty());
+}
+
+TEST_CASE("a program that makes new names in each step fills no memory, and its further rows are left out") {
+  constexpr std::size_t kMost = NameTable::kNamesOfARank.count;
+  CollectionFixture fixture(
+      R"({"param_distribution": true, "targets": {"fc1.bias": {}, "first.tapped": {}, "third.tapped": {}},
+                                "scalars": {"expert_load": "records"}})",
+      2 * kMost, kSgd, [](Collection::Settings& settings) { settings.keep_last_step = true; });
+  CHECK(fixture.step_with_experts("first", 3) == 6);
+  CHECK(fixture.step_with_experts("second", kMost) > kMost / 2);
+  CHECK(fixture.step_with_experts("third", 3) == 2);
+  const CollectingReport report = fixture.report();
+  CHECK(report.dropped == 0);
+  const auto says = [](const std::string& line) { return line.find("too many different names") == 0; };
+  CHECK(std::count_if(report.warnings.begin(), report.warnings.end(), says) == 1);
 }
 
 }  // namespace

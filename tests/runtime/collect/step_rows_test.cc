@@ -7,8 +7,14 @@
 namespace gradmon {
 namespace {
 
+Record named_record() {
+  Record record;
+  record.target = 1;
+  return record;
+}
+
 void push(StepRows& rows, std::int64_t count) {
-  for (std::int64_t i = 0; i < count; ++i) rows.push(Record{});
+  for (std::int64_t i = 0; i < count; ++i) rows.push(named_record());
 }
 
 TEST_CASE("rows that were taken are gone from the step and count as waiting until nobody holds them") {
@@ -27,6 +33,13 @@ TEST_CASE("rows that were taken are gone from the step and count as waiting unti
   CHECK(rows.take() != nullptr);
 }
 
+TEST_CASE("a row whose name has no room in the table is left out") {
+  StepRows rows(std::make_shared<NameTable>(NameTable::Bound{1, 64}));
+  REQUIRE(rows.target_id(0, "w") == 0);
+  rows.push(Record{});
+  CHECK(rows.size() == 0);
+}
+
 class LateTens : public LateValues {
  public:
   bool ready() noexcept override { return true; }
@@ -41,12 +54,12 @@ TEST_CASE("rows whose values come late are completed once, where they are looked
   StepRows rows(std::make_shared<NameTable>());
   rows.take_late(std::make_shared<LateTens>());
   for (const double value : {1.0, 2.0, 3.0}) {
-    Record record;
+    Record record = named_record();
     record.mask = kLate;
     record.values[0] = value;
     rows.push(record);
   }
-  rows.push(Record{});
+  rows.push(named_record());
   const auto taken = rows.take();
   REQUIRE(taken);
   CHECK(taken->rows.size() == 4);
@@ -57,7 +70,7 @@ TEST_CASE("rows whose values come late are completed once, where they are looked
     CHECK(completed[1].values[0] == 30);
     CHECK(completed[2].values[0] == 0);
   }
-  rows.push(Record{});
+  rows.push(named_record());
   CHECK(rows.take()->late == nullptr);
 }
 

@@ -62,6 +62,22 @@ TEST_CASE("long shapes beyond the bound have id 0 and shorter ones find room") {
   CHECK(names.intern_shape(half) == long_one);
 }
 
+TEST_CASE("names beyond the bound have id 0 and known ones, shapes and other tables do not count") {
+  NameTable names(NameTable::Bound{3, 12});
+  const auto first = names.intern("fc1");
+  CHECK(first != 0);
+  CHECK(names.intern("0123456789") == 0);
+  CHECK(names.intern_shape("[1]") != 0);
+  CHECK(names.intern("fc2") != 0);
+  CHECK(names.intern("fc3") == 0);
+  CHECK(names.intern("fc1") == first);
+  CHECK(names.intern("fc1", 1) == 0);
+  CHECK(names.intern_shape("[2]") != 0);
+  NameTable unbounded;
+  for (std::size_t i = 0; i < NameTable::kNamesOfARank.count; ++i) unbounded.intern(std::to_string(i));
+  CHECK(unbounded.intern("fc1") != 0);
+}
+
 TEST_CASE("threads that intern the same texts agree on every id") {
   NameTable names;
   constexpr int kTexts = 500;

@@ -27,15 +27,16 @@ std::unique_ptr<Subcommand> keygen_subcommand();
 std::unique_ptr<Subcommand> run_subcommand();
 std::unique_ptr<Subcommand> analyse_subcommand();
 std::unique_ptr<Subcommand> convert_subcommand();
+std::unique_ptr<Subcommand> gc_subcommand();
 
 Subcommands all_subcommands() {
   Subcommands all;
   for (const auto make :
-       {status_subcommand, watch_subcommand,   jobs_subcommand,   on_subcommand,       off_subcommand,
-        set_subcommand,    cancel_subcommand,  evict_subcommand,  get_subcommand,      history_subcommand,
-        alerts_subcommand, targets_subcommand, query_subcommand,  validate_subcommand, import_subcommand,
-        doctor_subcommand, schema_subcommand,  keygen_subcommand, run_subcommand,      analyse_subcommand,
-        convert_subcommand})
+       {status_subcommand,  watch_subcommand,   jobs_subcommand,   on_subcommand,       off_subcommand,
+        set_subcommand,     cancel_subcommand,  evict_subcommand,  get_subcommand,      history_subcommand,
+        alerts_subcommand,  targets_subcommand, query_subcommand,  validate_subcommand, import_subcommand,
+        doctor_subcommand,  schema_subcommand,  keygen_subcommand, run_subcommand,      analyse_subcommand,
+        convert_subcommand, gc_subcommand})
     all.push_back(make());
   return all;
 }

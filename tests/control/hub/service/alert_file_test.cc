@@ -91,6 +91,7 @@ TEST_CASE("the files stay within their bound and hold the newest alerts") {
   REQUIRE(numbers.size() > 8);
   CHECK(numbers.back() == 100);
   CHECK(numbers.front() == 100 - numbers.size() + 1);
+  CHECK(read_text(path).find("{\"left_out\"") == 0);
 }
 
 TEST_CASE("what is no file of alerts gives none and is left alone") {

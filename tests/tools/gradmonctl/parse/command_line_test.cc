@@ -39,7 +39,7 @@ TEST_CASE("the help of every command matches its golden file") {
   for (const char* command :
        {"",       "status", "watch",  "jobs",    "doctor",  "on",      "off",   "set",
         "cancel", "evict",  "get",    "history", "alerts",  "targets", "query", "validate",
-        "import", "keygen", "schema", "run",     "analyse", "convert"}) {
+        "import", "keygen", "schema", "run",     "analyse", "convert", "gc"}) {
     const auto help = *command == '\0' ? parse({"--help"}) : parse({command, "--help"});
     REQUIRE(!help);
     CHECK(help.error().code == 0);
