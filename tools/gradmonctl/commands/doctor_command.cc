@@ -104,7 +104,7 @@ class DoctorSubcommand : public SubcommandFor<DoctorRequest> {
     return arguments;
   }
   int perform(const Console& console) override {
-    const auto ask = connect(request().selector);
+    const auto ask = connect(request().selector, console);
     return doctor_command(request(), ask ? *ask : failing_ask(ask.error()), console);
   }
 };

@@ -55,7 +55,7 @@ class HistorySubcommand : public SubcommandFor<HistoryRequest> {
   }
   int perform(const Console& console) override {
     const JobSelector& selector = request().selector;
-    const auto ask = connect(selector);
+    const auto ask = connect(selector, console);
     if (!ask && !tell_files(selector, ask.error())) return report_no_job(ask.error(), console);
     const std::string denial = ask ? "" : history_denial(output_directory(selector));
     if (!denial.empty()) return report_no_job({kExitNotAllowed, printable(denial)}, console);
