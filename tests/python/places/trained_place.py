@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """A job of gradmon-train, of one rank, in directories of its own."""
+import contextlib
 import json
 import os
 import shutil
+import signal
 import subprocess
 import tempfile
 from pathlib import Path
@@ -46,6 +48,7 @@ class TrainedPlace:
         for training in self.trainings:
             training.kill()
             training.wait()
+        assert jobs.eventually(self.hub_is_killed)  # it would make its directory again
         shutil.rmtree(self.path, ignore_errors=True)
 
     def train(
@@ -82,6 +85,13 @@ class TrainedPlace:
             if arguments[1:2] == [str(self.job).encode()]:
                 return int(entry.name)
         return 0
+
+    def hub_is_killed(self) -> bool:
+        hub = self.hub()
+        if hub != 0:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(hub, signal.SIGKILL)
+        return hub == 0
 
     def log(self) -> str:
         return (self.path / "log").read_text()
