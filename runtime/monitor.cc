@@ -96,7 +96,7 @@ Monitor::Monitor(std::filesystem::path config, MonitorOptions options) {
     }
     LaunchIdSource launch = launch_of(*environment, options);
     RendezvousExchange notes;
-    if (environment->store && environment->several_hosts != false)
+    if (environment->store && environment->world_size > 1)
       notes = rendezvous_in_store(open_store(*environment->store), Rank{environment->rank});
     session_ =
         std::make_unique<Session>(std::move(config), Step{options.start_iteration}, std::move(*environment),

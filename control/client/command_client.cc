@@ -64,7 +64,10 @@ class LocalConnection : public CommandClient::Connection {
     ::poll(&polled, 1, static_cast<int>(at_most.count()));
     stream_->flush();
     const auto read = stream_->read([this](std::string&& frame) { frames_.push_back(std::move(frame)); });
-    if (read.state != FrameStream::Read::State::open) stream_.reset();
+    if (read.state != FrameStream::Read::State::open) {
+      stream_.reset();
+      trouble_ = "the hub has closed the connection";
+    }
     return frames_.empty() ? std::nullopt : std::optional(take());
   }
 

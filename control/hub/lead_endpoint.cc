@@ -32,7 +32,10 @@ Client client_of(const KeyBytes& key) { return {"hub." + to_z85(key).substr(0, 8
 }  // namespace
 
 LeadEndpoint::LeadEndpoint(Introduction introduction, Host host)
-    : introduction_(std::move(introduction)), host_(std::move(host)), opened_(Clock::now()) {
+    : introduction_(std::move(introduction)),
+      host_(std::move(host)),
+      opened_(Clock::now()),
+      next_ask_(opened_ + store_poll_delay(introduction_.several_hosts)) {
   if (is_tcp(introduction_.endpoint) || (introduction_.world_size > 1 && introduction_.several_hosts == true))
     open();
 }
@@ -63,8 +66,10 @@ void LeadEndpoint::open() {
 void LeadEndpoint::resolve_and_listen() {
   resolving_ = true;
   if (!resolver_) resolver_ = std::make_unique<DiskThread>("gradmon-find");
-  resolver_->post([this, mailbox = host_.mailbox, master = introduction_.master_addr] {
-    mailbox->post([this, address = local_address_towards(master)] {
+  // Where training's address is loopback, the containers of one host share its network.
+  const Loopback loopback = introduction_.several_hosts == false ? Loopback::accepted : Loopback::refused;
+  resolver_->post([this, mailbox = host_.mailbox, master = introduction_.master_addr, loopback] {
+    mailbox->post([this, address = local_address_towards(master, loopback)] {
       resolving_ = false;
       const bool v6 = address.find(':') != std::string::npos;
       if (address.empty()) return fail("this host has no address that other hosts could reach");
@@ -155,17 +160,23 @@ void LeadEndpoint::on_store_notes(const std::vector<std::string>& texts) {
   for (const std::string& text : texts) {
     if (auto note = parse_note(text, introduction_.launch_id)) notes.push_back(std::move(*note));
   }
-  admit(notes);
+  admit(std::move(notes));
 }
 
-void LeadEndpoint::admit(const std::vector<HubNote>& notes) {
+void LeadEndpoint::admit(std::vector<HubNote> notes) {
   if (notes.empty() || !discovers_hubs()) return;
-  if (!bus_ && !is_tcp(introduction_.endpoint)) open();
-  const std::size_t most = static_cast<std::size_t>(introduction_.world_size) + kMostForeign;
-  bool fresh = false;
   if (!generated_keys_ && introduction_.keys.empty()) {
     if (auto own = hub_keys_in(host_.key_file)) generated_keys_ = std::move(*own);
   }
+  // This hub may have left a note itself, before rank 0 came.
+  const std::string own = generated_keys_ ? to_z85(generated_keys_->secret.public_key()) : "";
+  notes.erase(
+      std::remove_if(notes.begin(), notes.end(), [&](const HubNote& note) { return note.key == own; }),
+      notes.end());
+  if (notes.empty()) return;
+  if (!bus_ && !is_tcp(introduction_.endpoint)) open();
+  const std::size_t most = static_cast<std::size_t>(introduction_.world_size) + kMostForeign;
+  bool fresh = false;
   for (const HubNote& note : notes) {
     KeyBytes key{};
     if (note.key.size() != kKeyText || from_z85(note.key, key)) continue;

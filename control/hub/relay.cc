@@ -38,6 +38,7 @@ bool knows_port(const std::string& endpoint) {
 Relay::Relay(Introduction introduction, Host host)
     : introduction_(std::move(introduction)),
       host_(std::move(host)),
+      next_ask_(Clock::now() + store_poll_delay(introduction_.several_hosts)),
       lost_since_(Clock::now()),
       alert_reports_(kAlertReports, Clock::now()),
       replica_messages_(kReplicaMessages, Clock::now()) {

@@ -14,4 +14,10 @@ inline std::optional<std::chrono::milliseconds> store_poll_interval(
   return std::chrono::milliseconds{elapsed < std::chrono::seconds{3} ? 250 : 1000};
 }
 
+// How long a new hub waits before it first reads the store. Where the launcher says that all ranks are on one
+// host, they have one hub as a rule.
+inline std::chrono::milliseconds store_poll_delay(std::optional<bool> several_hosts) {
+  return std::chrono::milliseconds{several_hosts == false ? 1000 : 0};
+}
+
 }  // namespace gradmon

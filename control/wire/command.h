@@ -28,8 +28,12 @@ enum class CommandVerb : std::uint8_t {
   dry_run_targets,
   cancel,
   evict,
-  alerts
+  alerts,
+  unknown = 255  // of a later release
 };
+
+// This program's release, as "0.2.0". The first releases did not send theirs.
+std::string own_release();
 
 struct Command {
   CommandVerb verb = CommandVerb::status;
@@ -43,6 +47,7 @@ struct Command {
   std::optional<std::int64_t> rank = {};  // evict; alerts: only those of this rank
   std::string config_text = {};           // dry_run_targets: the config to edit; "" for the job's
   std::uint64_t after = 0;                // alerts: only those with a higher number
+  std::string release = own_release();    // of the program that asks; "": it does not tell
 };
 
 // The result of a command. The numbers are gradmonctl's exit codes.
@@ -74,6 +79,7 @@ struct CommandReply {
   // And how many the ranks have raised in all.
   std::vector<RankAlert> alerts;
   std::uint64_t raised_alerts = 0;
+  std::string release = own_release();  // of the hub that answers; "": it does not tell
 };
 
 }  // namespace gradmon

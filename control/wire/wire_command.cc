@@ -51,6 +51,8 @@ CommandOutcome read_outcome(std::uint32_t from) {
 
 }  // namespace
 
+std::string own_release() { return GRADMON_VERSION; }
+
 void write(const Command& from, wire::Command& to) {
   to.set_verb(static_cast<std::uint32_t>(from.verb));
   to.set_request_id(from.request_id);
@@ -66,14 +68,13 @@ void write(const Command& from, wire::Command& to) {
   to.set_config_text(from.config_text);
   if (from.rank) to.set_rank(*from.rank);
   to.set_after(from.after);
+  to.set_release(from.release);
 }
 
 tl::expected<Command, std::string> read_command(const wire::Command& from) {
-  if (from.verb() > static_cast<std::uint32_t>(CommandVerb::alerts)) {
-    return tl::unexpected(std::string("an unknown command"));
-  }
   Command to;
-  to.verb = static_cast<CommandVerb>(from.verb());
+  const bool known = from.verb() <= static_cast<std::uint32_t>(CommandVerb::alerts);
+  to.verb = known ? static_cast<CommandVerb>(from.verb()) : CommandVerb::unknown;
   to.request_id = from.request_id();
   to.by = from.by();
   if (from.has_at()) to.at = from.at();
@@ -83,6 +84,7 @@ tl::expected<Command, std::string> read_command(const wire::Command& from) {
   to.config_text = from.config_text();
   if (from.has_rank()) to.rank = from.rank();
   to.after = from.after();
+  to.release = from.release();
   return to;
 }
 
@@ -107,6 +109,7 @@ void write(const CommandReply& from, wire::CommandReply& to) {
   }
   for (const RankAlert& alert : from.alerts) to.add_alerts(encode_fields(alert));
   to.set_raised_alerts(from.raised_alerts);
+  to.set_release(from.release);
 }
 
 tl::expected<CommandReply, std::string> read_reply(const wire::CommandReply& from) {
@@ -136,6 +139,7 @@ tl::expected<CommandReply, std::string> read_reply(const wire::CommandReply& fro
     to.alerts.push_back(std::move(*read));
   }
   to.raised_alerts = from.raised_alerts();
+  to.release = from.release();
   return to;
 }
 

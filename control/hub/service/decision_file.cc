@@ -113,8 +113,7 @@ tl::expected<DecisionFile::Opened, std::string> DecisionFile::open(const std::fi
     std::size_t whole = at;
     while (const auto bytes = next_entry(all, at)) {
       auto entry = decode_log_entry(*bytes);
-      if (!entry) break;
-      opened.entries.push_back(std::move(*entry));
+      if (entry) opened.entries.push_back(std::move(*entry));  // Otherwise it is a later release's.
       whole = at;
     }
     // Bytes behind an incomplete entry must not be read as entries later.
@@ -194,8 +193,7 @@ void DecisionFile::compact() {
   std::vector<LogEntry> entries;
   while (const auto bytes = next_entry(all, at)) {
     auto entry = decode_log_entry(*bytes);
-    if (!entry) return;
-    entries.push_back(std::move(*entry));
+    if (entry) entries.push_back(std::move(*entry));
   }
   if (at != all.size()) return;
   std::string whole = record_of(*header);

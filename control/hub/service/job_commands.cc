@@ -110,6 +110,11 @@ void JobService::carry_out(const std::string& peer, const Command& command) {
       return cancel(peer, command);
     case CommandVerb::evict:
       return evict(peer, command);
+    case CommandVerb::unknown:
+      reply = failed(CommandOutcome::failed, "the job runs gradmon " + own_release() +
+                                                 ", which does not know this command of gradmon " +
+                                                 std::string(utf8_prefix(command.release, kMostOfASender)));
+      return dependencies_.reply(peer, command, reply);
     case CommandVerb::on:
     case CommandVerb::off:
     case CommandVerb::set:

@@ -8,7 +8,8 @@ namespace {
 bool needs_control(CommandVerb verb) {
   return verb == CommandVerb::on || verb == CommandVerb::off || verb == CommandVerb::set ||
          verb == CommandVerb::dry_run || verb == CommandVerb::targets ||
-         verb == CommandVerb::dry_run_targets || verb == CommandVerb::cancel || verb == CommandVerb::evict;
+         verb == CommandVerb::dry_run_targets || verb == CommandVerb::cancel || verb == CommandVerb::evict ||
+         verb == CommandVerb::unknown;
 }
 
 }  // namespace

@@ -50,8 +50,8 @@ def has(some: "Sequence[Any]", one: Any) -> bool:
 class OptimizerRounds:
     """An iteration ends when all awaited optimizers have stepped, in any order. At first all
     optimizers are awaited. If one steps twice before the others have stepped, the others are no
-    longer awaited. Nor are those that share parameters with one that came later, which may replace them,
-    until they step again. Training thread."""
+    longer awaited. Nor are those that share parameters with one that came after their first step, which may
+    replace them, until they step again. Training thread."""
 
     __slots__ = ("single", "stepped", "_all", "_awaited", "_perhaps_replaced", "_has_ended")
 
@@ -64,7 +64,7 @@ class OptimizerRounds:
         self._has_ended = False  # an iteration, since the last add()
 
     def add(self, optimizer: Any, sharing: "Sequence[Any]" = ()) -> None:
-        """sharing: those that share parameters with it."""
+        """sharing: those that share parameters with it, and have stepped."""
         awaited = [one for one in self._awaited if not has(sharing, one)]
         self._set(self._all + [optimizer], awaited + [optimizer], self.stepped)
         self._perhaps_replaced = [*self._perhaps_replaced, *sharing]

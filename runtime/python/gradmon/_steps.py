@@ -287,7 +287,7 @@ class TrainingSteps:
 
     def _remove_replaced(self, optimizer: Any) -> "list[Any]":
         """Removes optimizers of the same parameters as the new one: it replaces them. Returns those that
-        share some with it: either they are replaced as well, or all of them step."""
+        share some with it and have stepped: either they are replaced as well, or all of them step."""
         taken = parameters_of(optimizer)
         sharing = []
         for known in list(self._optimizers):
@@ -297,7 +297,7 @@ class TrainingSteps:
                 self._optimizers.remove(known)
                 self._rounds.remove(known.optimizer)
                 self._calls_before -= known.calls
-            elif taken & held:
+            elif taken & held and known.calls > 0:
                 sharing.append(known.optimizer)
         return sharing
 

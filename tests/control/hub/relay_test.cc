@@ -170,6 +170,43 @@ TEST_CASE("a lead hub restarted without its directory has a new key and is found
   CHECK(after->key != before->key);
 }
 
+TEST_CASE("hubs of containers on one host find each other and the lead hub listens at loopback") {
+  const Hosts hosts;
+  const auto contained = [&](int rank) {
+    Introduction said = hosts.rank(rank);
+    said.several_hosts = false;
+    said.endpoint.clear();
+    said.master_addr = "127.0.0.1";
+    return said;
+  };
+  HubPeer rank0(hosts.here), rank1(hosts.there);
+  rank0.join(hosts.here, contained(0));
+  CHECK(rank1.join(hosts.there, contained(1)).refused.empty());
+  CHECK(rank1.epoch == rank0.epoch);
+  const auto entry = hosts.entry();
+  REQUIRE(entry);
+  CHECK(entry->address.rfind("tcp://127.0.0.1:", 0) == 0);
+}
+
+TEST_CASE("a hub that was a relay until rank 0 came does not listen for its own note") {
+  const Hosts hosts;
+  Introduction first = hosts.rank(1, 3), zero = hosts.rank(0, 3);
+  first.several_hosts = zero.several_hosts = std::nullopt;
+  first.has_store = zero.has_store = true;
+  zero.endpoint.clear();
+  HubPeer rank1(hosts.here), rank0(hosts.here);
+  rank1.send(first);
+  const auto asked = rank1.next<StoreNotes>();
+  REQUIRE(asked);
+  rank0.join(hosts.here, zero);
+  for (int i = 0; i < 4; ++i) {
+    rank0.send(StoreNotes{"", {asked->own_note}});
+    const auto again = rank0.next<StoreNotes>();  // with the lead hub's entry where it listens
+    REQUIRE(again);
+    CHECK(again->own_note.empty());
+  }
+}
+
 TEST_CASE("a hub tells its ranks why it cannot reach the lead hub until it can") {
   const Hosts hosts;
   HubPeer rank1(hosts.there), client(hosts.there);

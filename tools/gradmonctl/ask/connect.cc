@@ -14,12 +14,39 @@
 
 namespace gradmon {
 
+namespace {
+
+// Of the verbs that every release answers: `off` asks for its verdict, too.
+bool works_between_releases(CommandVerb verb) {
+  return verb == CommandVerb::status || verb == CommandVerb::off || verb == CommandVerb::verdict;
+}
+
+}  // namespace
+
+AskJob name_other_release(AskJob ask, const Console& console) {
+  const auto named = std::make_shared<bool>(false);
+  return [ask = std::move(ask), console, named](const Command& command, std::chrono::milliseconds timeout) {
+    auto reply = ask(command, timeout);
+    if (*named || works_between_releases(command.verb)) return reply;
+    // The release of a job that does not answer a command is in its status.
+    const auto known = reply ? reply : ask(make_command(CommandVerb::status), kAnswerTime);
+    if (!known || known->outcome == CommandOutcome::no_lead || known->release == own_release()) return reply;
+    *named = true;
+    console.err << "gradmonctl: this is gradmonctl " << own_release() << ", and the job runs "
+                << (known->release.empty() ? "an earlier gradmon, which does not tell its version"
+                                           : "gradmon " + printable(known->release))
+                << ": status and off work between releases, everything else as far as both know it\n";
+    return reply;
+  };
+}
+
 CommandClock system_clock() {
   return {[] { return std::chrono::steady_clock::now(); },
           [](std::chrono::milliseconds time) { std::this_thread::sleep_for(time); }};
 }
 
-tl::expected<AskJob, JobLookupError> connect(const JobSelector& selector, std::string* taken) {
+tl::expected<AskJob, JobLookupError> connect(const JobSelector& selector, const Console& console,
+                                             std::string* taken) {
   const auto endpoint = find_endpoint(selector, taken);
   if (!endpoint) return tl::make_unexpected(endpoint.error());
   auto keys = find_keys(selector, *endpoint);
@@ -29,7 +56,7 @@ tl::expected<AskJob, JobLookupError> connect(const JobSelector& selector, std::s
     AskJob ask = [client](const Command& command, std::chrono::milliseconds timeout) {
       return client->ask(command, timeout);
     };
-    return bounded_ask(patient_ask(std::move(ask), system_clock()));
+    return name_other_release(bounded_ask(patient_ask(std::move(ask), system_clock())), console);
   } catch (const std::runtime_error& error) {
     return tl::make_unexpected(JobLookupError{kExitUsage, error.what()});
   }
@@ -54,7 +81,7 @@ void report_taken(const std::string& taken, const Console& console) {
 int with_job(const JobSelector& selector, const Console& console,
              const std::function<int(const AskJob&)>& command) {
   std::string taken;
-  const auto ask = connect(selector, &taken);
+  const auto ask = connect(selector, console, &taken);
   report_taken(taken, console);
   return ask ? command(*ask) : report_no_job(ask.error(), console);
 }

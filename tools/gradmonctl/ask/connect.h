@@ -16,7 +16,11 @@ CommandClock system_clock();
 
 // Finds the job and its keys. The returned function sends the first command when called. `taken`: as in
 // find_endpoint().
-tl::expected<AskJob, JobLookupError> connect(const JobSelector& selector, std::string* taken = nullptr);
+tl::expected<AskJob, JobLookupError> connect(const JobSelector& selector, const Console& console,
+                                             std::string* taken = nullptr);
+// A function that also prints both releases to `console.err`, once, if a command other than status and off
+// is for a job of another release.
+AskJob name_other_release(AskJob ask, const Console& console);
 // A function that answers every command with the error `problem`.
 AskJob failing_ask(const JobLookupError& problem);
 

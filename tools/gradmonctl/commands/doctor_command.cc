@@ -105,7 +105,7 @@ class DoctorSubcommand : public SubcommandFor<DoctorRequest> {
   }
   int perform(const Console& console) override {
     std::string taken;
-    const auto ask = connect(request().selector, &taken);
+    const auto ask = connect(request().selector, console, &taken);
     report_taken(taken, console);
     return doctor_command(request(), ask ? *ask : failing_ask(ask.error()), console);
   }

@@ -56,7 +56,7 @@ class HistorySubcommand : public SubcommandFor<HistoryRequest> {
   int perform(const Console& console) override {
     const JobSelector& selector = request().selector;
     std::string taken;
-    const auto ask = connect(selector, &taken);
+    const auto ask = connect(selector, console, &taken);
     const HistoryFiles files = [&selector] { return history_from_files(output_directory(selector)); };
     if (!taken.empty() && files()) {
       const std::string why = "no live job with the output directory " + output_directory(selector);

@@ -187,6 +187,22 @@ TEST_CASE("entries behind a damaged entry do not come back when the log has grow
   REQUIRE(again.entries.size() == left + 1);
 }
 
+TEST_CASE("an entry that a later release has written is skipped and stays in the log") {
+  const Log log;
+  log.with_entries(2);
+  {
+    const auto opened = log.open();
+    const auto later = static_cast<DepartureEntry::How>(99);
+    REQUIRE(opened.file->append(LogEntry(DepartureEntry{Rank{0}, later, Step{1}, ""})));
+    REQUIRE(opened.file->append(offered(3)));
+  }
+  for (int hub = 0; hub < 2; ++hub) {
+    const auto opened = log.open();
+    REQUIRE(opened.entries.size() == 3);
+    CHECK(revision_of(opened.entries.back()) == 3);
+  }
+}
+
 TEST_CASE("random bytes are a log without entries and never a crash") {
   const Log log;
   std::mt19937 random(3);

@@ -27,6 +27,16 @@ TEST_CASE("off is written into a file that asks for on, even where nothing is on
   CHECK(job.ask(CommandVerb::off, "again").message == "already off");
 }
 
+TEST_CASE("a command of a later release is refused in a sentence with both releases") {
+  ServedJob job(kOff, 1, 1);
+  Command later = ServedJob::command(CommandVerb::unknown, "later");
+  later.release = "9.9.9";
+  const CommandReply reply = job.ask(later);
+  CHECK(reply.outcome == CommandOutcome::failed);
+  CHECK(reply.message ==
+        "the job runs gradmon " + own_release() + ", which does not know this command of gradmon 9.9.9");
+}
+
 TEST_CASE("refused commands of many senders push no change out of the history") {
   ServedJob job(kOff, 1, 1);
   REQUIRE(job.until([&] { return job.status().reason == "never turned on"; }));
