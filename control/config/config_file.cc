@@ -24,7 +24,8 @@ constexpr milliseconds kProblemDelay{1000};             // before a broken or mi
 constexpr milliseconds kReportPause{250};
 constexpr milliseconds kMinDisplacedTime{2000};
 constexpr milliseconds kDisplacedPollInterval{50};
-constexpr seconds kLeftoverAge{10};  // an older side file was left by a killed process
+constexpr seconds kRecoverEvery{2};
+constexpr seconds kRecoverFor{20};
 
 bool is_complete_object(std::string_view text) {
   const auto document = locate_json(text);
@@ -46,11 +47,12 @@ std::filesystem::path target_of(const std::filesystem::path& path) {
 
 }  // namespace
 
-ConfigFile::ConfigFile(std::filesystem::path path, Clock clock)
+ConfigFile::ConfigFile(std::filesystem::path path, Clock clock, std::filesystem::path spare)
     : path_(std::move(path)), clock_(std::move(clock)), watch_(path_), next_stat_(clock_()) {
   next_hash_ = next_stat_ + kHashEvery;
-  recover_side_files(target_of(path_), kLeftoverAge);
-  recover_at_ = next_stat_ + 2 * kLeftoverAge;
+  recovery_.spare = std::move(spare);
+  recover_until_ = next_stat_ + kRecoverFor;
+  recover(next_stat_);
 }
 
 ConfigFile::~ConfigFile() { release_displaced(); }
@@ -61,7 +63,9 @@ milliseconds ConfigFile::next_poll() const {
   if (may_have_changed_) due = now;
   if (candidate_) due = std::min(due, std::max(now, candidate_->since + candidate_->pause));
   if (last_report_ && (may_have_changed_ || candidate_)) due = std::max(due, *last_report_ + kReportPause);
-  if (!displaced_.empty()) due = std::min(due, now + kDisplacedPollInterval);
+  const auto young = [now](const auto& entry) { return now - entry.since < kMaxDisplacedTime; };
+  if (std::any_of(displaced_.begin(), displaced_.end(), young))
+    due = std::min(due, now + kDisplacedPollInterval);
   return std::clamp(std::chrono::ceil<milliseconds>(due - now), milliseconds(0), kStatEvery);
 }
 
@@ -69,10 +73,7 @@ std::optional<tl::expected<FileContent, std::string>> ConfigFile::poll() {
   const auto now = clock_();
   take_events();
   check_displaced(now);
-  if (now >= recover_at_ && displaced_.empty()) {
-    const bool again = recover_side_files(target_of(path_), kLeftoverAge) == LeftOvers::some;
-    recover_at_ = again ? now + kLeftoverAge : Time::max();
-  }
+  if (now >= recover_at_) recover(now);
   if (!may_have_changed_ && !candidate_ && now < next_stat_) return std::nullopt;
   if (last_report_ && now < *last_report_ + kReportPause) return std::nullopt;
   next_stat_ = now + kStatEvery;
@@ -89,6 +90,23 @@ std::optional<tl::expected<FileContent, std::string>> ConfigFile::poll() {
   remember(seen->read);
   last_report_ = now;
   return std::move(seen->read.content);
+}
+
+void ConfigFile::recover(Time now) {
+  recovery_.watched.clear();
+  for (const auto& entry : displaced_) recovery_.watched.insert(entry.displaced.side);
+  const bool again = recover_side_files(target_of(path_), recovery_) == LeftOvers::some;
+  recover_at_ = again || now < recover_until_ ? now + kRecoverEvery : Time::max();
+}
+
+std::vector<std::string> ConfigFile::superseded_saves() const {
+  std::vector<std::string> lines;
+  std::error_code error;
+  for (const auto& side : recovery_.superseded) {
+    if (std::filesystem::exists(side, error))
+      lines.push_back("an earlier save is in " + side.string() + ": copy it or remove it");
+  }
+  return lines;
 }
 
 void ConfigFile::take_events() {
@@ -177,16 +195,16 @@ void ConfigFile::check_displaced(Time now) {
   for (const auto& watched : std::exchange(displaced_, {})) {
     const auto age = now - watched.since;
     // Checked before the last comparison: if nobody has it open now, nobody can write to it later.
-    const bool closed = age >= kMinDisplacedTime && !is_open_elsewhere(watched.displaced);
+    const auto open = age >= kMinDisplacedTime ? is_open_elsewhere(watched.displaced) : OpenElsewhere::yes;
     std::vector<DisplacedFile> more;
-    const auto restored = restore_if_written(watched.displaced, own_signature_, more);
+    const auto restored = restore_if_written(watched.displaced, recovery_.ours, more);
     for (auto& file : more) kept.push_back({std::move(file), clock_()});
     if (restored == Restored::failed) {
-      recover_at_ = std::min(recover_at_, now + kLeftoverAge);
+      recover_at_ = std::min(recover_at_, now + kRecoverEvery);
     } else if (restored == Restored::yes) {
       take_events();
       replaced_ = false;
-    } else if (closed || age >= kMaxDisplacedTime) {
+    } else if (open == OpenElsewhere::no || (open == OpenElsewhere::unknown && age >= kMaxDisplacedTime)) {
       discard(watched.displaced);
     } else {
       kept.push_back(watched);
@@ -199,7 +217,7 @@ void ConfigFile::check_displaced(Time now) {
 void ConfigFile::release_displaced() {
   check_displaced(clock_());
   for (const auto& watched : displaced_) {
-    if (!is_open_elsewhere(watched.displaced)) discard(watched.displaced);
+    if (is_open_elsewhere(watched.displaced) == OpenElsewhere::no) discard(watched.displaced);
   }
 }
 
@@ -251,17 +269,19 @@ tl::expected<FileContent, EditError> ConfigFile::edit_once(const Edits& edits,
     return fail(Kind::invalid, std::move(objection));
 
   std::vector<DisplacedFile> displaced;
-  const auto done = replace_content(target_of(path_), *base, *text, displaced);
+  const auto done =
+      replace_content(target_of(path_), *base, *text, displaced, Replacement::exchange, recovery_.spare);
   for (auto& file : displaced) displaced_.push_back({std::move(file), clock_()});
   take_events();
   if (!done) {
     replaced_ = false;
     if (done.error().kind == ExchangeError::Kind::stuck)
-      recover_at_ = std::min(recover_at_, clock_() + kLeftoverAge);
+      recover_at_ = std::min(recover_at_, clock_() + kRecoverEvery);
     const bool lost_race = done.error().kind == ExchangeError::Kind::changed;
     return fail(lost_race ? Kind::changed : Kind::unwritable, done.error().text);
   }
-  own_signature_ = done->signature;
+  if (!base->signature.same_save(recovery_.ours)) recovery_.user_save_ns = base->signature.mtime_ns;
+  recovery_.ours = done->signature;
   const auto now = sign_file(path_);
   if (!now || !now->same_save(done->signature)) return fail(Kind::changed, kSavedMeanwhile);
   remember(*done);

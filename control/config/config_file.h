@@ -33,7 +33,7 @@ struct EditError {
   enum class Kind {
     changed,     // the file is not the save of `based_on`, or somebody keeps saving it
     invalid,     // the file is not JSON, an edit cannot be set, or `check` refused the result
-    unwritable,  // unchanged: it cannot be replaced, or not without losing owner, mode or links
+    unwritable,  // unchanged: it can neither be replaced nor written in place
     unreadable,  // missing, no permission, not a regular file, too large
   };
   Kind kind = Kind::changed;
@@ -48,7 +48,9 @@ class ConfigFile {
   // Returns why this text must not be written; "" if it may be.
   using Check = std::function<std::string(std::string_view text)>;
 
-  explicit ConfigFile(std::filesystem::path path, Clock clock = &std::chrono::steady_clock::now);
+  // `spare`: a directory for side files that the config's own directory refuses; "": none.
+  explicit ConfigFile(std::filesystem::path path, Clock clock = &std::chrono::steady_clock::now,
+                      std::filesystem::path spare = {});
   ~ConfigFile();
   ConfigFile(const ConfigFile&) = delete;
   ConfigFile& operator=(const ConfigFile&) = delete;
@@ -67,6 +69,9 @@ class ConfigFile {
   // save of the user's, unless the file system cannot exchange files (replace_content.h).
   tl::expected<FileContent, EditError> edit(const Edits& edits, const std::optional<FileIdentity>& based_on,
                                             const Check& check = nullptr);
+
+  // Saves that an earlier job moved aside and that are older than the present one, for people.
+  std::vector<std::string> superseded_saves() const;
 
  private:
   using Time = std::chrono::steady_clock::time_point;
@@ -93,6 +98,7 @@ class ConfigFile {
   void take_events();
   void check_displaced(Time now);
   void release_displaced();
+  void recover(Time now);
   std::optional<std::string> report_problem(const std::string& problem, Time now);
   void remember(const FileRead& read);
   tl::expected<FileRead, EditError> present_content() const;
@@ -107,7 +113,7 @@ class ConfigFile {
 
   std::optional<FileIdentity> known_;
   FileSignature known_signature_;
-  FileSignature own_signature_;  // of the file that the last edit wrote
+  Recovery recovery_;  // `ours` is the signature of the file that the last edit wrote
   std::optional<Candidate> candidate_;
   std::optional<std::string> problem_;  // the present problem, reported or not
   Time problem_since_;
@@ -120,7 +126,8 @@ class ConfigFile {
   bool events_seen_ = false;      // since the last known content
   Time next_stat_;
   Time next_hash_;
-  Time recover_at_;  // next recovery: for a process that was killed just before the start, or a stuck save
+  Time recover_at_;     // next recovery: of what an earlier job left, or of a stuck save
+  Time recover_until_;  // at least; an earlier job may end just after this one's start
   std::optional<Time> last_report_;
   std::vector<DisplacedEntry> displaced_;
 };

@@ -4,6 +4,7 @@
 #include <simdjson.h>
 
 #include <exception>
+#include <utility>
 
 #include "control/config/config_reader.h"
 
@@ -53,9 +54,20 @@ Result parse(std::string_view text, std::string_view file) {
   JsonTree tree{text, locate_json(text), {}};
   const auto& document = tree.document;
   if (document.fault) return tl::unexpected(std::vector{document_error(text, file, *document.fault)});
+  // simdjson refuses a text with an oversized number: it gets a zero in its place.
+  std::string readable(text);
+  std::vector<std::pair<std::size_t, double>> oversized;
+  for (std::size_t i = 0; i < document.nodes.size(); ++i) {
+    const auto& [begin, end] = document.nodes[i].value;
+    if (document.nodes[i].kind != JsonKind::number) continue;
+    const auto value = oversized_number(text.substr(begin, end - begin));
+    if (!value) continue;
+    oversized.emplace_back(i, *value);
+    readable.replace(begin, end - begin, std::string(end - begin - 1, ' ') + '0');
+  }
   dom::parser parser(kMaxJsonBytes);
   dom::element root;
-  const simdjson::padded_string body(text.substr(byte_order_mark_bytes(text)));
+  const simdjson::padded_string body(std::string_view(readable).substr(byte_order_mark_bytes(text)));
   if (const auto error = parser.parse(body).get(root)) {
     return tl::unexpected(
         std::vector{document_error(text, file, {0, simdjson::error_message(error), "valid JSON"})});
@@ -66,6 +78,7 @@ Result parse(std::string_view text, std::string_view file) {
     return tl::unexpected(
         std::vector{document_error(text, file, {0, "JSON that two parsers read differently", "valid JSON"})});
   }
+  for (const auto& [node, value] : oversized) tree.scalars[node] = value;
   auto reading = read_config(tree, file);
   if (!reading.errors.empty()) return tl::unexpected(std::move(reading.errors));
   return ParsedConfig{std::move(reading.config), std::move(reading.warnings)};

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Parses a config text into a Config, or into all its errors. Pure functions; any thread.
 //
-// The text must be JSON that simdjson accepts, without duplicate keys, of at most 1 MiB, 32 levels and
-// 65,536 values. Every known key must have the type and range of config_schema.h. A UTF-8 BOM is
-// accepted.
+// The text must be JSON without duplicate keys, of at most 1 MiB, 32 levels and 65,536 values. Every known
+// key must have the type and range of config_schema.h; an unknown key may have any value, also a number
+// beyond 64 bits. A UTF-8 BOM is accepted.
 #pragma once
 
 #include <cstddef>

@@ -106,6 +106,7 @@ class Reader {
   void read(std::uint32_t at, const Constraint& wanted, double& out) {
     const auto number = number_at(at);
     if (!number) return add_error(at, wanted.expected);
+    if (std::isinf(*number)) return add_error(at, std::string(wanted.expected) + " that fits in 64 bits");
     const auto low = static_cast<double>(wanted.low);
     const bool above = *number > low || (wanted.rule == Rule::inclusive_low && *number >= low);
     const bool below = wanted.high == kUnbounded || *number <= static_cast<double>(wanted.high);

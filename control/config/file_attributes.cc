@@ -70,7 +70,6 @@ std::string why_unwritable(const std::filesystem::path& file) {
   struct stat status {};
   if (::lstat(file.c_str(), &status) != 0) return "cannot stat it: " + std::generic_category().message(errno);
   if (!S_ISREG(status.st_mode)) return "it is not a regular file";
-  if (status.st_nlink > 1) return "it has more than one hard link, which replacing it would break";
   const bool closed = (status.st_mode & (S_IWUSR | S_IWGRP | S_IWOTH)) == 0;
   if (closed || ::faccessat(AT_FDCWD, file.c_str(), W_OK, AT_EACCESS) != 0) return "it is read-only";
   return "";

@@ -12,7 +12,7 @@ namespace gradmon {
 // cannot be kept.
 [[nodiscard]] std::string copy_attributes(const std::filesystem::path& source, int fd);
 
-// Returns "" or, for people, why the file must not be replaced.
+// Returns "" or, for people, why the file must not be written.
 [[nodiscard]] std::string why_unwritable(const std::filesystem::path& file);
 
 }  // namespace gradmon

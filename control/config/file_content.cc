@@ -45,8 +45,12 @@ tl::expected<FileRead, std::string> read_file(const std::filesystem::path& path)
   if (const auto first = sign_file(path); !first) return Problem(first.error());
   const Descriptor file(::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC | O_NOCTTY));
   if (file.get() < 0) return system_problem(errno);
+  return read_open_file(file.get());
+}
+
+tl::expected<FileRead, std::string> read_open_file(int fd) {
   struct stat status {};
-  if (::fstat(file.get(), &status) != 0) return system_problem(errno);
+  if (::fstat(fd, &status) != 0 || ::lseek(fd, 0, SEEK_SET) != 0) return system_problem(errno);
   auto signature = sign(status);
   if (!signature) return Problem(signature.error());
 
@@ -55,7 +59,7 @@ tl::expected<FileRead, std::string> read_file(const std::filesystem::path& path)
   auto& text = out.content.text;
   std::array<char, 65'536> buffer{};
   for (;;) {
-    const auto got = ::read(file.get(), buffer.data(), buffer.size());
+    const auto got = ::read(fd, buffer.data(), buffer.size());
     if (got < 0 && errno == EINTR) continue;
     if (got < 0) return system_problem(errno);
     if (got == 0) break;

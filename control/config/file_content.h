@@ -44,6 +44,8 @@ struct FileRead {
 // a regular file, or over 1 MiB.
 [[nodiscard]] tl::expected<FileSignature, std::string> sign_file(const std::filesystem::path& path);
 [[nodiscard]] tl::expected<FileRead, std::string> read_file(const std::filesystem::path& path);
+// The same of an open file, from its start.
+[[nodiscard]] tl::expected<FileRead, std::string> read_open_file(int fd);
 
 // 64 lower-case hex digits.
 std::string sha256_of(std::string_view text);

@@ -3,7 +3,7 @@
 
 #include <charconv>
 #include <cstdint>
-#include <optional>
+#include <limits>
 
 #include "control/text/utf8.h"
 
@@ -89,20 +89,26 @@ bool is_large(std::string_view number) {
   return place + exponent > 0;
 }
 
-bool fits(std::string_view number) {
+}  // namespace
+
+std::optional<double> oversized_number(std::string_view number) {
   const char* const begin = number.data();
   const char* const end = begin + number.size();
-  if (number.find_first_of(".eE") == std::string_view::npos) {
-    std::int64_t negative = 0;
-    std::uint64_t positive = 0;
-    return number.front() == '-' ? std::from_chars(begin, end, negative).ec == std::errc{}
-                                 : std::from_chars(begin, end, positive).ec == std::errc{};
-  }
+  const bool integer = number.find_first_of(".eE") == std::string_view::npos;
+  std::int64_t negative = 0;
+  std::uint64_t positive = 0;
+  if (integer && (number.front() == '-' ? std::from_chars(begin, end, negative).ec
+                                        : std::from_chars(begin, end, positive).ec) == std::errc{})
+    return std::nullopt;
   double value = 0;
-  return std::from_chars(begin, end, value).ec == std::errc{} || !is_large(number);
+  if (std::from_chars(begin, end, value).ec != std::errc{}) {
+    if (!is_large(number)) return std::nullopt;
+    constexpr double kInfinity = std::numeric_limits<double>::infinity();
+    return number.front() == '-' ? -kInfinity : kInfinity;
+  }
+  if (!integer) return std::nullopt;
+  return value;
 }
-
-}  // namespace
 
 std::string found_and_expected(const std::string& found, const std::string& expected) {
   if (expected.empty()) return found;
@@ -163,7 +169,6 @@ tl::expected<std::size_t, JsonFault> end_of_number(std::string_view text, std::s
   if (at < text.size() && std::string_view(" \t\r\n,]}:").find(text[at]) == std::string_view::npos) {
     return fault("a decimal number");
   }
-  if (!fits(text.substr(begin, at - begin))) return fault("a number that fits in 64 bits");
   return at;
 }
 

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Scans and decodes JSON strings and numbers. Strict (RFC 8259); accepts what simdjson accepts. Pure
-// functions.
+// Scans and decodes JSON strings and numbers. Strict (RFC 8259); accepts what simdjson accepts, and numbers
+// of any size. Pure functions.
 #pragma once
 
 #include <cstddef>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <tl/expected.hpp>
@@ -24,8 +25,10 @@ std::string found_and_expected(const std::string& found, const std::string& expe
 [[nodiscard]] tl::expected<std::size_t, JsonFault> end_of_string(std::string_view text, std::size_t begin);
 
 // Offset just after the number that begins at `begin` (with a digit or "-").
-// A number beyond what 64-bit integers and doubles can hold is a fault.
 [[nodiscard]] tl::expected<std::size_t, JsonFault> end_of_number(std::string_view text, std::size_t begin);
+// The value of a number that simdjson refuses: of an integer of more than 64 bits the nearest double, of a
+// number beyond all doubles an infinity. None if simdjson accepts the number.
+std::optional<double> oversized_number(std::string_view number);
 
 // Decodes a valid string literal, quotes included.
 std::string decode_string(std::string_view literal);

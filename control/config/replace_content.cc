@@ -5,11 +5,14 @@
 #include <linux/fs.h>
 #include <signal.h>
 #include <sodium.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
+#include <charconv>
 #include <cstdio>
 #include <cstdlib>
 #include <ctime>
@@ -18,7 +21,11 @@
 #include <thread>
 
 #include "control/config/file_attributes.h"
+#include "control/config/json_locate.h"
+#include "control/files/checked_file.h"
+#include "control/files/descriptor.h"
 #include "control/files/durable_file.h"
+#include "control/files/make_directories.h"
 #include "control/log.h"
 
 namespace gradmon {
@@ -43,10 +50,15 @@ tl::unexpected<ExchangeError> stuck(const fs::path& side) {
                     "a save made during the edit could not be restored: it is in " + side.string()});
 }
 
-// Names beside the target: of a new file until it is complete, and of side files.
+// Names beside the target: of a new file until it is complete, of side files, and of writes in place.
 std::string new_prefix(const fs::path& target) { return "." + target.filename().string() + ".gradmon-new-"; }
 std::string side_prefix(const fs::path& target) {
   return "." + target.filename().string() + ".gradmon-prev-";
+}
+// With the target's path, because another target of this name may have the same spare directory.
+std::string write_prefix(const fs::path& target) {
+  return "." + target.filename().string() + ".gradmon-write-" +
+         sha256_of(target.string()).substr(0, kHashDigits) + "-";
 }
 
 std::string random_suffix() {
@@ -148,15 +160,6 @@ Restoration restore(const fs::path& side, const fs::path& target, FileSignature 
   return {};
 }
 
-// Whether a killed process has left a save of the user's at `side`: the target has the content of the
-// edit, or is an older save that was exchanged with `side` at the same time.
-bool holds_lost_save(const FileRead& side, const FileRead& target, const SideName& name) {
-  constexpr std::int64_t kSameTime = 50'000'000;  // ns between the ctimes of one exchange, at most
-  if (target.content.identity.sha256.substr(0, kHashDigits) == name.new_hash) return true;
-  const auto apart = target.signature.ctime_ns - side.signature.ctime_ns;
-  return std::abs(apart) < kSameTime && side.signature.mtime_ns > target.signature.mtime_ns;
-}
-
 tl::expected<void, ExchangeError> put_in_place(const fs::path& target, const fs::path& side,
                                                const FileRead& base, const FileSignature& ours,
                                                std::vector<DisplacedFile>& displaced, Replacement how) {
@@ -193,13 +196,134 @@ tl::expected<void, ExchangeError> put_in_place(const fs::path& target, const fs:
   return {};
 }
 
-}  // namespace
+// Granted only if nobody else has the file open. Until the descriptor is closed, others wait in open().
+bool take_write_lease(int fd) {
+  // The signal that somebody opens the file must not be SIGIO, which would end this process.
+  return ::fcntl(fd, F_SETSIG, SIGURG) == 0 && ::fcntl(fd, F_SETLEASE, F_WRLCK) == 0;
+}
 
-tl::expected<FileRead, ExchangeError> replace_content(const fs::path& target, const FileRead& base,
-                                                      std::string_view text,
-                                                      std::vector<DisplacedFile>& displaced,
-                                                      Replacement how) {
-  if (auto obstacle = why_unwritable(target); !obstacle.empty()) return unwritable(std::move(obstacle));
+// A write in place, as its side file has it: the size of the old content, a newline, both contents.
+struct PlannedWrite {
+  std::string before;
+  std::string after;
+
+  static std::optional<PlannedWrite> parse(std::string_view text) {
+    const auto line = std::min(text.find('\n'), text.size());
+    std::size_t size = 0;
+    const auto [end, error] = std::from_chars(text.data(), text.data() + line, size);
+    if (error != std::errc{} || end != text.data() + line || size >= text.size() - line) return std::nullopt;
+    return PlannedWrite{std::string(text.substr(line + 1, size)), std::string(text.substr(line + 1 + size))};
+  }
+
+  // Whether the write was interrupted at this content: bytes of `after`, then the rest of `before`.
+  bool is_incomplete(std::string_view text) const {
+    if (text == before || text == after || text.size() < before.size()) return false;
+    const auto written = std::mismatch(text.begin(), text.end(), after.begin(), after.end()).first;
+    if (text.size() > before.size()) return written == text.end();
+    const auto unwritten = std::mismatch(text.rbegin(), text.rend(), before.rbegin(), before.rend()).first;
+    return unwritten.base() <= written;
+  }
+
+  // Writes the bytes that differ, in one call if possible, then cuts. False: errno has the cause.
+  bool perform(int fd) const {
+    const auto first = static_cast<std::size_t>(
+        std::mismatch(before.begin(), before.end(), after.begin(), after.end()).first - before.begin());
+    auto end = after.size();
+    while (before.size() == after.size() && end > first && before[end - 1] == after[end - 1]) --end;
+    return ::lseek(fd, static_cast<off_t>(first), SEEK_SET) >= 0 &&
+           write_all(fd, std::string_view(after).substr(first, end - first)) &&
+           (after.size() >= before.size() || ::ftruncate(fd, static_cast<off_t>(after.size())) == 0);
+  }
+};
+
+// Stays until the write is done. Locked while this process lives.
+struct WriteRecord {
+  fs::path path;
+  Descriptor lock;
+};
+
+tl::expected<WriteRecord, std::string> record_write(const fs::path& target, const fs::path& spare,
+                                                    const PlannedWrite& planned) {
+  const auto text = std::to_string(planned.before.size()) + "\n" + planned.before + planned.after;
+  std::string problem;
+  for (const auto& directory : {target.parent_path(), spare}) {
+    if (directory.empty() || (directory == spare && !make_directories(spare))) continue;
+    WriteRecord record{directory / (write_prefix(target) + random_suffix()), {}};
+    record.lock.reset(::open(record.path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600));
+    const int fd = record.lock.get();
+    if (fd >= 0 && (::flock(fd, LOCK_EX) == 0 || errno == ENOLCK || errno == ENOSYS) && write_all(fd, text) &&
+        ::fsync(fd) == 0 && is_at_path(record.path, fd)) {
+      sync_directory(directory);
+      return record;
+    }
+    problem = "cannot create a file in " + directory.string() + ": " + message(errno);
+    if (fd >= 0) ::unlink(record.path.c_str());
+  }
+  return tl::unexpected(problem);
+}
+
+// Gives the file the present time, which anybody who may write to it may do, and another than
+// `other_than_ns`.
+bool renew_time_stamp(int fd, std::int64_t other_than_ns) {
+  for (int i = 0; i < 100; ++i) {
+    struct stat status {};
+    if (::fstat(fd, &status) != 0) return false;
+    if (status.st_mtim.tv_sec * 1'000'000'000L + status.st_mtim.tv_nsec != other_than_ns) return true;
+    if (i > 0) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    if (::futimens(fd, nullptr) != 0) return false;
+  }
+  return false;
+}
+
+// Performs the write in the open file if it still is at `target` and is `base`.
+tl::expected<FileRead, ExchangeError> write_open_file(int fd, const fs::path& target, const FileRead& base,
+                                                      const PlannedWrite& planned) {
+  constexpr std::chrono::milliseconds kPause{5};
+  bool leased = take_write_lease(fd);
+  for (int i = 0; !leased && errno == EAGAIN && i < 20; ++i) {
+    std::this_thread::sleep_for(kPause);
+    leased = take_write_lease(fd);
+  }
+  const auto unchanged = [&](const FileRead& expected) {
+    const auto now = read_open_file(fd);
+    return now && now->content.text == expected.content.text &&
+           now->signature.same_save(expected.signature) && is_at_path(target, fd);
+  };
+  if (!unchanged(base)) return changed();
+  if (!planned.perform(fd) || !renew_time_stamp(fd, base.signature.mtime_ns)) {
+    const int code = errno;
+    const auto ns = base.signature.mtime_ns;
+    const timespec times[2] = {{0, UTIME_OMIT}, {ns / 1'000'000'000, ns % 1'000'000'000}};
+    const bool undone = PlannedWrite{planned.after, planned.before}.perform(fd);
+    if (undone) ::futimens(fd, times);
+    auto kind = undone ? ExchangeError::Kind::unwritable : ExchangeError::Kind::stuck;
+    return tl::unexpected(ExchangeError{kind, "it cannot be written: " + message(code)});
+  }
+  auto written = read_open_file(fd);
+  if (!written) return unwritable(written.error());
+  if (!leased) std::this_thread::sleep_for(kPause);
+  const bool kept = written->content.text == planned.after && unchanged(*written);
+  ::fcntl(fd, F_SETLEASE, F_UNLCK);  // Nobody must wait for the disk.
+  if (!kept) return changed();
+  if (::fsync(fd) != 0) return unwritable("it cannot be written: " + message(errno));
+  return std::move(*written);
+}
+
+tl::expected<FileRead, ExchangeError> write_in_place(const fs::path& target, const FileRead& base,
+                                                     std::string_view text, const fs::path& spare) {
+  const PlannedWrite planned{base.content.text, std::string(text)};
+  const auto record = record_write(target, spare, planned);
+  if (!record) return unwritable(record.error());
+  const Descriptor file(::open(target.c_str(), O_RDWR | O_NONBLOCK | O_NOFOLLOW | O_CLOEXEC));
+  auto done = file.valid() ? write_open_file(file.get(), target, base, planned)
+                           : unwritable("it cannot be opened: " + message(errno));
+  if (done || done.error().kind != ExchangeError::Kind::stuck) ::unlink(record->path.c_str());
+  return done;
+}
+
+tl::expected<FileRead, ExchangeError> put_new_file(const fs::path& target, const FileRead& base,
+                                                   std::string_view text,
+                                                   std::vector<DisplacedFile>& displaced, Replacement how) {
   const auto hash = sha256_of(text);
   const auto fresh = target.parent_path() / (new_prefix(target) + random_suffix());
   const auto side = side_path(target, base.content.identity, hash);
@@ -222,6 +346,115 @@ tl::expected<FileRead, ExchangeError> replace_content(const fs::path& target, co
   return out;
 }
 
+std::vector<fs::path> files_with_prefix(const fs::path& directory, const std::string& prefix) {
+  std::vector<fs::path> files;
+  std::error_code error;
+  for (fs::directory_iterator i(directory, error), end; !error && i != end; i.increment(error)) {
+    if (i->path().filename().string().rfind(prefix, 0) == 0) files.push_back(i->path());
+  }
+  return files;
+}
+
+std::chrono::nanoseconds unchanged_for(const FileSignature& file) {
+  return std::chrono::system_clock::now().time_since_epoch() - std::chrono::nanoseconds(file.ctime_ns);
+}
+
+// Completes the write if it was interrupted. False if that is not possible now.
+bool complete_write(const fs::path& target, const PlannedWrite& planned) {
+  const Descriptor file(::open(target.c_str(), O_RDWR | O_NONBLOCK | O_NOFOLLOW | O_CLOEXEC));
+  const int fd = file.get();
+  if (!file.valid()) return false;
+  take_write_lease(fd);
+  const auto now = read_open_file(fd);
+  if (!now) return false;
+  if (!planned.is_incomplete(now->content.text)) return true;
+  if (!planned.perform(fd) || !renew_time_stamp(fd, now->signature.mtime_ns) || ::fsync(fd) != 0)
+    return false;
+  log_warn("completed a change of " + target.string() + " that an earlier run had begun");
+  return true;
+}
+
+// Of processes that have ended: they hold no lock on the record any more.
+LeftOvers complete_writes(const fs::path& directory, const fs::path& target, std::chrono::seconds age) {
+  auto left_overs = LeftOvers::none;
+  const auto objection = [](const struct stat& status) {
+    const bool own = S_ISREG(status.st_mode) && status.st_uid == ::geteuid() && status.st_nlink == 1;
+    const bool bounded = static_cast<std::uint64_t>(status.st_size) <= 3 * kMaxJsonBytes;
+    return own && bounded && (status.st_mode & (S_IWGRP | S_IWOTH)) == 0 ? "" : "not of this user alone";
+  };
+  for (const auto& file : files_with_prefix(directory, write_prefix(target))) {
+    const Descriptor lock(::open(file.c_str(), O_RDWR | O_NONBLOCK | O_NOFOLLOW | O_CLOEXEC));
+    const auto record = sign_file(file);
+    if (!lock.valid() || !record) continue;
+    const bool young = unchanged_for(*record) < age;
+    const bool in_use = ::flock(lock.get(), LOCK_EX | LOCK_NB) != 0 && (errno == EWOULDBLOCK || young);
+    const auto text = read_checked_file(file, O_NOFOLLOW, objection);
+    if (!text) continue;
+    const auto planned = PlannedWrite::parse(*text);
+    if (in_use || (planned ? !complete_write(target, *planned) : young)) {
+      left_overs = LeftOvers::some;
+    } else {
+      ::unlink(file.c_str());
+    }
+  }
+  return left_overs;
+}
+
+// Whether the user's save in a side file is newer than the target: the target has gradmon's edit of an older
+// save, or was put there before that save, or was exchanged with it at the same time.
+bool is_newer(const FileRead& side, const FileRead& target, const SideName& name, const Recovery& recovery) {
+  constexpr std::int64_t kSameTime = 50'000'000;  // ns between the ctimes of one exchange, at most
+  if (target.content.identity.sha256.substr(0, kHashDigits) == name.new_hash) return true;
+  if (target.signature.same_save(recovery.ours)) return side.signature.mtime_ns > recovery.user_save_ns;
+  if (side.signature.mtime_ns > target.signature.ctime_ns) return true;
+  const auto apart = target.signature.ctime_ns - side.signature.ctime_ns;
+  return std::abs(apart) < kSameTime && side.signature.mtime_ns > target.signature.mtime_ns;
+}
+
+// False: the side file must be looked at again.
+bool recover_side_file(const fs::path& file, const fs::path& target, Recovery& recovery) {
+  const auto name = parse_side_name(file.filename().string(), side_prefix(target));
+  const auto left = name ? read_file(file) : tl::unexpected(std::string());
+  if (!left) return true;
+  const bool is_save = !name->may_hold(left->content.identity);
+  const auto age = unchanged_for(left->signature);
+  if (age < (is_save ? recovery.save_age : recovery.age)) return false;
+  if (is_save) {
+    const auto now = read_file(target);
+    if (!now) return false;
+    if (!is_newer(*left, *now, *name, recovery)) {
+      recovery.superseded.insert(file);
+      return true;
+    }
+    if (!restore(file, target, now->signature).done) return false;
+    log_warn("restored a config save that an earlier run had moved aside");
+  }
+  const auto open = is_open_elsewhere({target, file, left->signature});
+  if (open == OpenElsewhere::yes) return false;
+  if (open == OpenElsewhere::unknown && age < kMaxDisplacedTime + recovery.age) return false;
+  ::unlink(file.c_str());
+  return true;
+}
+
+}  // namespace
+
+tl::expected<FileRead, ExchangeError> replace_content(const fs::path& target, const FileRead& base,
+                                                      std::string_view text,
+                                                      std::vector<DisplacedFile>& displaced, Replacement how,
+                                                      const fs::path& spare) {
+  if (auto obstacle = why_unwritable(target); !obstacle.empty()) return unwritable(std::move(obstacle));
+  std::error_code error;
+  std::string why;  // a new file cannot take the place of this one
+  if (fs::hard_link_count(target, error) == 1) {
+    auto done = put_new_file(target, base, text, displaced, how);
+    if (done || done.error().kind != ExchangeError::Kind::unwritable) return done;
+    why = done.error().text + "; in place: ";
+  }
+  auto done = write_in_place(target, base, text, spare);
+  if (!done) done.error().text.insert(0, done.error().kind == ExchangeError::Kind::changed ? "" : why);
+  return done;
+}
+
 Restored restore_if_written(const DisplacedFile& file, const FileSignature& ours,
                             std::vector<DisplacedFile>& displaced) {
   const auto side = sign_file(file.side);
@@ -241,47 +474,28 @@ Restored restore_if_written(const DisplacedFile& file, const FileSignature& ours
 
 void discard(const DisplacedFile& file) { ::unlink(file.side.c_str()); }
 
-bool is_open_elsewhere(const DisplacedFile& file) {
-  const int fd = ::open(file.side.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-  if (fd < 0) return errno != ENOENT;
-  // Only a granted write lease proves that nobody else has the file open. If somebody opens the file
-  // now, the lease sends a signal: SIGIO would end this process.
-  const bool granted = ::fcntl(fd, F_SETSIG, SIGURG) == 0 && ::fcntl(fd, F_SETLEASE, F_WRLCK) == 0;
-  ::close(fd);
-  return !granted;
+OpenElsewhere is_open_elsewhere(const DisplacedFile& file) {
+  const Descriptor side(::open(file.side.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+  if (!side.valid()) return errno == ENOENT ? OpenElsewhere::no : OpenElsewhere::unknown;
+  if (take_write_lease(side.get())) return OpenElsewhere::no;  // Only that proves it.
+  return errno == EAGAIN ? OpenElsewhere::yes : OpenElsewhere::unknown;
 }
 
-LeftOvers recover_side_files(const fs::path& target, std::chrono::seconds age) {
-  auto left_overs = LeftOvers::none;
-  const auto new_files = new_prefix(target);
-  const auto side_files = side_prefix(target);
-  std::error_code error;
-  for (fs::directory_iterator i(target.parent_path(), error), end; !error && i != end; i.increment(error)) {
-    const auto file_name = i->path().filename().string();
-    const auto name = parse_side_name(file_name, side_files);
-    if (!name && file_name.rfind(new_files, 0) != 0) continue;
-    const auto left = read_file(i->path());
-    if (!left) continue;
-    const auto changed_at = std::chrono::nanoseconds(left->signature.ctime_ns);
-    const auto unchanged_for = std::chrono::system_clock::now().time_since_epoch() - changed_at;
-    if (unchanged_for < age) {
+LeftOvers recover_side_files(const fs::path& target, Recovery& recovery) {
+  auto left_overs = complete_writes(target.parent_path(), target, recovery.age);
+  if (!recovery.spare.empty() && complete_writes(recovery.spare, target, recovery.age) == LeftOvers::some)
+    left_overs = LeftOvers::some;
+  for (const auto& file : files_with_prefix(target.parent_path(), new_prefix(target))) {
+    const auto left = sign_file(file);
+    if (!left || unchanged_for(*left) < recovery.age) {
       left_overs = LeftOvers::some;
-      continue;
+    } else {
+      ::unlink(file.c_str());
     }
-    const auto now = read_file(target);
-    const bool is_save = name && !name->may_hold(left->content.identity);
-    const bool must_restore = is_save && now && holds_lost_save(*left, *now, *name);
-    if (must_restore && restore(i->path(), target, now->signature).done) {
-      log_warn("restored a config save that an earlier run had moved aside");
-    } else if (must_restore || (is_save && !now)) {
+  }
+  for (const auto& file : files_with_prefix(target.parent_path(), side_prefix(target))) {
+    if (recovery.watched.count(file) == 0 && !recover_side_file(file, target, recovery))
       left_overs = LeftOvers::some;
-      continue;
-    }
-    if (unchanged_for < kMaxDisplacedTime + age && is_open_elsewhere({target, i->path(), left->signature})) {
-      left_overs = LeftOvers::some;
-      continue;
-    }
-    ::unlink(i->path().c_str());
   }
   return left_overs;
 }

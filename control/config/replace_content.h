@@ -4,12 +4,16 @@
 // content that the edit was based on. If they differ, the two files are exchanged back. The displaced
 // file stays beside the target as `.NAME.gradmon-prev-…`, the side file, until nobody can write to it
 // any more. The new file is `.NAME.gradmon-new-…` until it is complete.
-// One thread; does file I/O.
+// A file that must stay where it is (a mount point, a second hard link, another owner, a directory that
+// cannot be written) is written in place: only the bytes that differ. Until that is done,
+// `.NAME.gradmon-write-…` has the old and the new content, so that the next process can complete the write of
+// a killed one. One thread; does file I/O.
 #pragma once
 
 #include <chrono>
 #include <cstdint>
 #include <filesystem>
+#include <set>
 #include <string>
 #include <string_view>
 #include <tl/expected.hpp>
@@ -32,7 +36,7 @@ struct ExchangeError {
   enum class Kind {
     changed,     // somebody has saved the file; that save is in place
     unwritable,  // the file is unchanged; `text` says why
-    stuck,       // somebody has saved the file; that save could not be restored. `text` names its path
+    stuck,       // a save could not be restored (`text` names its path), or the file is written half
   };
   Kind kind = Kind::changed;
   std::string text;
@@ -43,17 +47,21 @@ struct ExchangeError {
 enum class Replacement : std::uint8_t { exchange, rename };
 
 // Replaces the content of `target` with `text` if it still is `base`. `target` must not be a symbolic
-// link. Mode, owner, ACL and attributes are kept. Fails, with the file unchanged, if they cannot be
-// kept, or if the file is read-only, has a second link, or is not regular. The time stamp of the new
-// file differs from that of `base`. Displaced files are appended to `displaced`, also on failure. For
-// each of them the caller must call restore_if_written() repeatedly for two seconds and, up to a minute,
-// while it is open elsewhere; then discard(). After ExchangeError::Kind::stuck or Restored::failed, the
-// caller must call recover_side_files() until it returns LeftOvers::none.
+// link. Mode, owner, ACL, attributes and links are kept: where a new file cannot have them, the present one
+// is written in place. Others cannot open the file during that write if the file system has leases and this
+// process may take one (the owner, root); otherwise a save within these microseconds may be mixed up with the
+// edit. `spare`: the directory for `.gradmon-write-…` if the target's refuses it; "": none. Fails, with the
+// file unchanged, if the file is read-only or not regular. The time stamp of the new content differs from
+// that of `base`. Displaced files are appended to `displaced`, also on failure. For each of them the caller
+// must call restore_if_written() repeatedly for two seconds, and as long as it is open elsewhere (or may be:
+// for kMaxDisplacedTime); then discard(). After ExchangeError::Kind::stuck or Restored::failed, the caller
+// must call recover_side_files() until it returns LeftOvers::none.
 [[nodiscard]] tl::expected<FileRead, ExchangeError> replace_content(const std::filesystem::path& target,
                                                                     const FileRead& base,
                                                                     std::string_view text,
                                                                     std::vector<DisplacedFile>& displaced,
-                                                                    Replacement how = Replacement::exchange);
+                                                                    Replacement how = Replacement::exchange,
+                                                                    const std::filesystem::path& spare = {});
 
 enum class Restored : std::uint8_t {
   no,      // the target is unchanged
@@ -66,23 +74,35 @@ enum class Restored : std::uint8_t {
 Restored restore_if_written(const DisplacedFile& file, const FileSignature& ours,
                             std::vector<DisplacedFile>& displaced);
 
-// The longest time that a displaced file is watched while somebody has it open.
+// The longest time that a displaced file is watched which somebody may have open.
 constexpr std::chrono::seconds kMaxDisplacedTime{60};
 
 // Removes the side file.
 void discard(const DisplacedFile& file);
 
-// Whether somebody still has the displaced file open, and may write to it. Also true if that cannot be
-// known: the file system has no leases, or the file is another user's and this process has no CAP_LEASE.
-bool is_open_elsewhere(const DisplacedFile& file);
+// Whether somebody else has the displaced file open, and may still write to it. Unknown if the file system
+// has no leases, or if the file is another user's and this process has no CAP_LEASE.
+enum class OpenElsewhere : std::uint8_t { no, yes, unknown };
+OpenElsewhere is_open_elsewhere(const DisplacedFile& file);
 
 enum class LeftOvers : std::uint8_t { none, some };
 
-// Cleans up the files, older than `age`, that a killed process has left beside `target`: puts back a
+// What recover_side_files() must know of the process that calls it, and what it found.
+struct Recovery {
+  std::chrono::seconds age{10};                // younger files may be another process's, which is alive
+  std::chrono::seconds save_age{2};            // the same, of a save of the user's
+  std::filesystem::path spare;                 // as of replace_content()
+  std::set<std::filesystem::path> watched;     // side files that the caller watches: left alone
+  FileSignature ours;                          // of the caller's last edit of the target, and the time stamp
+  std::int64_t user_save_ns = 0;               // of the user's save on which that edit is based
+  std::set<std::filesystem::path> superseded;  // out: saves that stay in a side file, as the target is newer
+};
+
+// Cleans up what killed or ended processes have left beside `target`: completes a write in place, puts back a
 // displaced save of the user's, and removes the other files. A save of the user's stays while the target
-// cannot be read, or the save cannot be put back. A file that somebody still has open stays for another
-// kMaxDisplacedTime, because the process that displaced it may be alive and watching it. Returns whether
-// files were left for a later call.
-LeftOvers recover_side_files(const std::filesystem::path& target, std::chrono::seconds age);
+// cannot be read, or the save cannot be put back, or if the user has saved the target later. A file that
+// somebody has open stays; for kMaxDisplacedTime if that is not known. Returns whether files were left for a
+// later call.
+LeftOvers recover_side_files(const std::filesystem::path& target, Recovery& recovery);
 
 }  // namespace gradmon

@@ -30,15 +30,18 @@ struct ConfigService::OnDisk {
   struct Watched {
     using Clock = std::chrono::steady_clock;
 
-    Watched(const fs::path& path, const JobRegistry::Job& own) : file(path), jobs(jobs_file_of(path), own) {}
+    Watched(const fs::path& path, const fs::path& spare, const JobRegistry::Job& own)
+        : file(path, &Clock::now, spare), jobs(jobs_file_of(path), own) {}
 
     ConfigFile file;
     JobRegistry jobs;
     Clock::time_point next_look{};
     std::vector<std::string> others;
+    std::vector<std::string> superseded;
   };
 
   const fs::path path;
+  const fs::path spare;  // for side files that the directory of the config refuses
   const JobRegistry::Job own;
   const WriteBackNote note;
   // Owned by the watch of the disk thread, so that its destructor, which does file I/O, runs there.
@@ -91,11 +94,12 @@ struct ConfigService::OnDisk {
 ConfigService::ConfigService(const Place& place, DiskThread& disk, std::shared_ptr<Mailbox> mailbox)
     : disk_(disk),
       mailbox_(std::move(mailbox)),
-      file_(new OnDisk{place.config, place.own, WriteBackNote(place.output_dir, place.config)}) {}
+      file_(new OnDisk{place.config, place.output_dir / ".gradmon", place.own,
+                       WriteBackNote(place.output_dir, place.config)}) {}
 
 void ConfigService::watch(Watcher watcher) {
   disk_.watch([on_disk = file_, mailbox = mailbox_, watcher = std::move(watcher)] {
-    const auto open = std::make_shared<OnDisk::Watched>(on_disk->path, on_disk->own);
+    const auto open = std::make_shared<OnDisk::Watched>(on_disk->path, on_disk->spare, on_disk->own);
     on_disk->watched = open;
     DiskThread::Watch watch;
     watch.fd = [open] { return open->file.event_fd(); };
@@ -111,9 +115,11 @@ void ConfigService::watch(Watcher watcher) {
       if (now < open->next_look) return;
       open->next_look = now + kLookForJobsEvery;
       auto others = open->jobs.refresh();
-      if (others == open->others) return;
+      auto superseded = open->file.superseded_saves();
+      if (others == open->others && superseded == open->superseded) return;
       open->others = others;
-      mailbox->post([watcher, others = std::move(others)] { watcher.on_other_jobs(others); });
+      open->superseded = superseded;
+      mailbox->post([watcher, others, superseded] { watcher.on_notices(others, superseded); });
     };
     return watch;
   });

@@ -33,8 +33,8 @@ class ConfigService {
     // Called with each save, whole, or with the reason why there is none. `writer`: the other job that
     // wrote it, for people; "" for a save by the user.
     std::function<void(Content, const std::string& writer)> on_content;
-    // Called when the list of other jobs with this config changes.
-    std::function<void(std::vector<std::string>)> on_other_jobs;
+    // Called when the list of other jobs with this config changes, or ConfigFile::superseded_saves().
+    std::function<void(std::vector<std::string> other_jobs, std::vector<std::string> superseded)> on_notices;
   };
 
   ConfigService(const Place& place, DiskThread& disk, std::shared_ptr<Mailbox> mailbox);

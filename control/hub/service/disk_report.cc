@@ -17,6 +17,7 @@ std::set<std::string> DiskReport::conditions() const {
   std::set<std::string> lines;
   if (is_unresponsive()) lines.insert(place_ + kNoAnswer);
   for (const std::string& other : others_) lines.insert(place_ + " is used by another job, too: " + other);
+  for (const std::string& note : notes_) lines.insert(place_ + ": " + note);
   return lines;
 }
 

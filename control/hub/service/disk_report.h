@@ -22,6 +22,7 @@ class DiskReport {
   DiskReport(std::string place, const DiskThread& disk) : place_(std::move(place)), disk_(disk) {}
 
   void used_by(std::vector<std::string> others) { others_ = std::move(others); }
+  void notes(std::vector<std::string> lines) { notes_ = std::move(lines); }
   std::vector<std::string> warnings() const;
   // A log line for each condition that began or ended since the last call.
   std::vector<Line> take_changes();
@@ -33,6 +34,7 @@ class DiskReport {
   const std::string place_;
   const DiskThread& disk_;
   std::vector<std::string> others_;
+  std::vector<std::string> notes_;
   std::set<std::string> reported_;
 };
 

@@ -326,6 +326,9 @@ void JobService::on_edit_done(const std::string& peer, const Command& command, C
     if (error.kind == EditError::Kind::invalid && command.verb != CommandVerb::off) {
       return answer(peer, command, failed(CommandOutcome::invalid_config, error.text));
     }
+    if (command.verb == CommandVerb::set)
+      return answer(peer, command,
+                    failed(CommandOutcome::failed, "the config file was not changed: " + error.text));
     return propose_without_file(peer, command, error.text);
   }
   auto source = plan_from_config(edited->text, job_.lead.config_path);

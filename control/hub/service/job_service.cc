@@ -82,7 +82,10 @@ void JobService::open(const std::vector<LogEntry>& restored) {
   config_.watch({[this](ConfigService::Content content, const std::string& writer) {
                    on_content(std::move(content), writer);
                  },
-                 [this](std::vector<std::string> others) { config_place_.used_by(std::move(others)); }});
+                 [this](std::vector<std::string> others, std::vector<std::string> superseded) {
+                   config_place_.used_by(std::move(others));
+                   config_place_.notes(std::move(superseded));
+                 }});
 }
 
 // Static mode writes nothing into the config, so it makes no JobRegistry beside the file.

@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 // ConfigFile::edit() changes only its value and loses no save of the user's.
 #include <fcntl.h>
+#include <sched.h>
+#include <sys/mount.h>
 #include <sys/stat.h>
 #include <sys/xattr.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
+#include <functional>
 #include <random>
 #include <thread>
 
@@ -149,11 +152,14 @@ TEST_CASE("a displaced file is watched while somebody has it open", "[configfile
     file.poll();
     CHECK(directory.names() == std::set<std::string>{"c.json"});
   }
-  SECTION("for at most a minute") {
-    now += std::chrono::seconds(31);
-    file.poll();
-    CHECK(directory.names() == std::set<std::string>{"c.json"});
+  SECTION("also for hours, until it is written to") {
+    now += std::chrono::hours(5);
+    CHECK_FALSE(file.poll().has_value());
+    const auto text = text_of(2);
+    REQUIRE(::write(fd, text.data(), text.size()) == static_cast<ssize_t>(text.size()));
     ::close(fd);
+    file.poll();
+    CHECK(read_text(path) == text);
   }
 }
 
@@ -173,9 +179,69 @@ TEST_CASE("a save into a displaced file after the job's end is restored by the n
   const auto text = text_of(2);
   REQUIRE(::write(fd, text.data(), text.size()) == static_cast<ssize_t>(text.size()));
   ::close(fd);
-  recover_side_files(path, std::chrono::seconds(-1));
-  CHECK(read_text(path) == text);
+  ConfigFile next(path);
+  CHECK(eventually([&] {
+    next.poll();
+    return read_text(path) == text;
+  }));
   CHECK(directory.names() == std::set<std::string>{"c.json"});
+}
+
+TEST_CASE("a save into a displaced file is taken up by the next job although that job has edited the file",
+          "[configfile]") {
+  ScratchDirectory directory;
+  const auto path = directory / "c.json";
+  save_in_place(path, text_of(1));
+  make_old(path);
+  int fd = -1;
+  {
+    ConfigFile file(path);
+    first_content(file);
+    fd = ::open(path.c_str(), O_WRONLY | O_CLOEXEC);
+    REQUIRE(file.edit(kOff, std::nullopt).has_value());
+  }
+  ConfigFile next(path);
+  first_content(next);
+  REQUIRE(next.edit({{"n", "5"}}, std::nullopt).has_value());
+  const auto text = text_of(2);
+  REQUIRE(::write(fd, text.data(), text.size()) == static_cast<ssize_t>(text.size()));
+  REQUIRE(next.edit({{"n", "6"}}, std::nullopt).has_value());
+  ::close(fd);
+  CHECK(next_text(next) == text);
+  CHECK(read_text(path) == text);
+  CHECK(next.superseded_saves().empty());
+}
+
+TEST_CASE("a save that an earlier job left and that the user has replaced since is named", "[configfile]") {
+  ScratchDirectory directory;
+  const auto path = directory / "c.json";
+  save_in_place(path, text_of(1));
+  make_old(path);
+  int fd = -1;
+  {
+    ConfigFile file(path);
+    first_content(file);
+    fd = ::open(path.c_str(), O_WRONLY | O_CLOEXEC);
+    REQUIRE(file.edit(kOff, std::nullopt).has_value());
+  }
+  const auto text = text_of(2);
+  REQUIRE(::write(fd, text.data(), text.size()) == static_cast<ssize_t>(text.size()));
+  ::close(fd);
+  save_by_rename(path, text_of(3));
+  ConfigFile next(path);
+  CHECK(first_content(next).text == text_of(3));
+  REQUIRE(eventually([&] {
+    next.poll();
+    return !next.superseded_saves().empty();
+  }));
+  const auto names = directory.names();
+  REQUIRE(names.size() == 2);
+  const auto side = directory / *names.begin();
+  CHECK(read_text(side) == text);
+  CHECK(next.superseded_saves() ==
+        std::vector<std::string>{"an earlier save is in " + side.string() + ": copy it or remove it"});
+  fs::remove(side);
+  CHECK(next.superseded_saves().empty());
 }
 
 TEST_CASE("a displaced file that is still open is left alone by another job", "[configfile]") {
@@ -187,7 +253,9 @@ TEST_CASE("a displaced file that is still open is left alone by another job", "[
   const auto seen = first_content(file);
   const int fd = ::open(path.c_str(), O_WRONLY | O_CLOEXEC);
   REQUIRE(file.edit(kOff, seen.identity).has_value());
-  CHECK(recover_side_files(path, std::chrono::seconds(-1)) == LeftOvers::some);
+  Recovery other;
+  other.age = other.save_age = std::chrono::seconds(-1);
+  CHECK(recover_side_files(path, other) == LeftOvers::some);
   CHECK(directory.names().size() == 2);
   const auto text = text_of(2);
   REQUIRE(::write(fd, text.data(), text.size()) == static_cast<ssize_t>(text.size()));
@@ -263,27 +331,194 @@ TEST_CASE("an edit keeps mode and owner and attributes and the symbolic link", "
   CHECK(read_text(target) == with_off(text_of(1)));
 }
 
-TEST_CASE("a file that cannot be replaced is unchanged and the error says why", "[configfile]") {
+namespace {
+
+// Edits the file as `edits` say, one after the other, and checks that it stays the same file.
+void check_written_in_place(const fs::path& path, const fs::path& spare = {}) {
+  struct stat before {};
+  REQUIRE(::stat(path.c_str(), &before) == 0);
+  ConfigFile file(path, &std::chrono::steady_clock::now, spare);
+  std::string text = first_content(file).text;
+  for (const auto& edit : ConfigFile::Edits{{"dynamic_on", "false"},  // longer
+                                            {"dynamic_on", "true"},   // shorter
+                                            {"n", "7"},               // of the same length
+                                            {"n", "7"},               // the same again
+                                            {"new", "[1, 2, 3]"}}) {
+    CAPTURE(edit.first, edit.second);
+    const auto saved = read_now(path).content.identity;
+    const auto done = file.edit({edit}, std::nullopt);
+    REQUIRE(done.has_value());
+    text = set_value(text, "/" + edit.first, edit.second).value();
+    CHECK(done->text == text);
+    CHECK(read_text(path) == text);
+    CHECK(done->identity == read_now(path).content.identity);
+    CHECK(done->identity.mtime_ns != saved.mtime_ns);
+    CHECK_FALSE(file.poll().has_value());
+  }
+  struct stat after {};
+  REQUIRE(::stat(path.c_str(), &after) == 0);
+  CHECK(
+      (after.st_dev == before.st_dev && after.st_ino == before.st_ino && after.st_nlink == before.st_nlink));
+  CHECK((after.st_mode == before.st_mode && after.st_uid == before.st_uid && after.st_gid == before.st_gid));
+  save_in_place(path, text_of(9));
+  CHECK(next_text(file) == text_of(9));
+}
+
+// Runs it on a thread that has mounts of its own. False: this process may not mount.
+bool with_own_mounts(const std::function<void()>& run) {
+  bool may = false;
+  std::thread([&] {
+    may = ::unshare(CLONE_NEWNS) == 0 && ::mount(nullptr, "/", nullptr, MS_REC | MS_PRIVATE, nullptr) == 0;
+    if (may) run();
+  }).join();
+  return may;
+}
+
+}  // namespace
+
+TEST_CASE("a file with a second hard link is written in place", "[configfile]") {
+  ScratchDirectory directory;
+  const auto path = directory / "c.json";
+  save_in_place(path, text_of(1));
+  fs::create_hard_link(path, directory / "other");
+  fs::create_symlink("c.json", directory / "link");
+  check_written_in_place(directory / "link");
+  CHECK(read_text(directory / "other") == text_of(9));
+  CHECK(fs::is_symlink(directory / "link"));
+  CHECK(directory.names() == std::set<std::string>{"c.json", "link", "other"});
+}
+
+TEST_CASE("a file that is a mount point is written in place", "[configfile]") {
+  ScratchDirectory directory;
+  const auto path = directory / "c.json";
+  save_in_place(path, "");
+  save_in_place(directory / "real.json", text_of(1));
+  bool mounted = false;
+  const bool may = with_own_mounts([&] {
+    mounted = ::mount((directory / "real.json").c_str(), path.c_str(), nullptr, MS_BIND, nullptr) == 0;
+    if (mounted) check_written_in_place(path);
+  });
+  if (!may) WARN("skipped: this process may not mount");
+  CHECK(mounted == may);
+  if (may) CHECK(read_text(directory / "real.json") == text_of(9));
+  CHECK(directory.names() == std::set<std::string>{"c.json", "real.json"});
+}
+
+TEST_CASE("a file mounted from a read-only file system stays as it is and the error says why",
+          "[configfile]") {
+  ScratchDirectory directory;
+  const auto path = directory / "c.json";
+  save_in_place(path, text_of(1));
+  std::string refused = "not mounted";
+  const bool may = with_own_mounts([&] {
+    if (::mount(path.c_str(), path.c_str(), nullptr, MS_BIND, nullptr) != 0 ||
+        ::mount(nullptr, path.c_str(), nullptr, MS_REMOUNT | MS_BIND | MS_RDONLY, nullptr) != 0)
+      return;
+    ConfigFile file(path);
+    first_content(file);
+    const auto done = file.edit(kOff, std::nullopt);
+    refused = done ? "edited" : done.error().text;
+  });
+  if (!may) WARN("skipped: this process may not mount");
+  if (may) CHECK(refused == "it is read-only");
+  CHECK(read_text(path) == text_of(1));
+}
+
+TEST_CASE("a file of another owner is written in place", "[configfile]") {
+  if (::geteuid() != 0) {
+    WARN("skipped: only root can be another user");
+    return;
+  }
+  constexpr uid_t kOwner = 1234;
+  constexpr uid_t kUser = 5678;
+  constexpr gid_t kGroup = 4321;
+  ScratchDirectory directory;
+  const auto path = directory / "c.json";
+  const auto spare = directory / "spare";
+  save_in_place(path, text_of(1));
+  fs::create_directory(spare);
+  REQUIRE(::chown(spare.c_str(), kUser, kGroup) == 0);
+  REQUIRE(::chown(path.c_str(), kOwner, kGroup) == 0);
+  REQUIRE(::chown(directory.path().c_str(), kOwner, kGroup) == 0);
+  REQUIRE(::chmod(path.c_str(), 0664) == 0);
+  mode_t of_directory = 0;
+  SECTION("in a directory of the group") { of_directory = 02775; }
+  SECTION("in a directory that only its owner may write to") { of_directory = 0755; }
+  REQUIRE(::chmod(directory.path().c_str(), of_directory) == 0);
+  REQUIRE((::setegid(kGroup) == 0 && ::seteuid(kUser) == 0));
+  check_written_in_place(path, spare);
+  std::string refused;
+  if (of_directory == 0755) {
+    ConfigFile file(path);
+    first_content(file);
+    const auto done = file.edit(kOff, std::nullopt);
+    refused = done ? "edited" : done.error().text;
+  }
+  REQUIRE((::seteuid(0) == 0 && ::setegid(0) == 0));
+  const std::string denied = "cannot create a file in ";
+  if (of_directory == 0755)
+    CHECK(refused == denied + "its directory: Permission denied; in place: " + denied +
+                         directory.path().string() + ": Permission denied");
+  CHECK(directory.names() == std::set<std::string>{"c.json", "spare"});
+  CHECK(fs::is_empty(spare));
+}
+
+// A long text, so that the comparison before the write takes milliseconds.
+TEST_CASE("a save in place is not lost to a write in place", "[configfile]") {
+  ScratchDirectory directory;
+  const auto path = directory / "c.json";
+  const auto long_text = [](int n) {
+    return "{\"dynamic_on\": true, \"n\": " + std::to_string(1000 + n) + ", \"x\": \"" +
+           std::string(900'000, 'x') + "\"}";
+  };
+  save_in_place(path, long_text(0));
+  make_old(path);
+  fs::create_hard_link(path, directory / "other");
+  ConfigFile file(path);
+  first_content(file);
+  const int saves = full_scale() ? 500 : 40;
+  std::atomic<bool> done{false};
+  std::atomic<int> edited{0};
+  std::atomic<int> lost{0};
+  std::thread user([&] {
+    std::mt19937 random(7);
+    for (int n = 1; n <= saves && lost == 0; ++n) {
+      const auto whole = long_text(n);
+      save_in_place(path, whole);
+      const int before = edited;
+      if (!eventually([&] { return edited > before; })) break;
+      std::this_thread::sleep_for(std::chrono::microseconds(random() % 20'000));
+      const auto has_it = [&] {  // not during a write
+        const auto now = read_text(path);
+        return now == whole || now == with_off(whole);
+      };
+      if (!eventually(has_it, std::chrono::seconds(10))) lost = n;
+    }
+    done = true;
+  });
+  while (!done) {
+    const auto now = read_file(path);
+    const ConfigFile::Edits other{{"dynamic_on", edited % 2 == 0 ? "false" : "true"}};  // each writes
+    if (now && file.edit(other, now->content.identity).has_value()) ++edited;
+  }
+  user.join();
+  CHECK(edited > 0);
+  CHECK(lost == 0);
+}
+
+TEST_CASE("a file that cannot be written is unchanged and the error says why", "[configfile]") {
   ScratchDirectory directory;
   const auto path = directory / "c.json";
   save_in_place(path, text_of(1));
   make_old(path);
-  std::string reason;
-  SECTION("read-only") {
-    REQUIRE(::chmod(path.c_str(), 0444) == 0);
-    reason = "it is read-only";
-  }
-  SECTION("a second hard link") {
-    fs::create_hard_link(path, directory / "other");
-    reason = "it has more than one hard link, which replacing it would break";
-  }
+  REQUIRE(::chmod(path.c_str(), 0444) == 0);
   ConfigFile file(path);
   first_content(file);
   const auto before = directory.names();
   const auto done = file.edit(kOff, std::nullopt);
   REQUIRE_FALSE(done.has_value());
   CHECK(done.error().kind == Kind::unwritable);
-  CHECK(done.error().text == reason);
+  CHECK(done.error().text == "it is read-only");
   CHECK(read_text(path) == text_of(1));
   CHECK(directory.names() == before);
 }

@@ -249,6 +249,48 @@ TEST_CASE("a number without an upper bound may be any double, and a duration is 
         "c.json:1:18: /max_overhead: found 1e30, expected a number > 0 and <= 1\n");
 }
 
+TEST_CASE("an unknown key may have a number of any size", "[config]") {
+  for (const std::string number : {"18446744073709551616", "-9223372036854775809", "1e400", "-1e400",
+                                   "123456789012345678901234567890", "1E+99999999999999999999"}) {
+    CAPTURE(number);
+    CHECK(parse_valid("{\"comment\": " + number + ", \"collect_times\": 3}").collect_times == 3);
+    CHECK(parse_valid("\xEF\xBB\xBF{\"eps\": 2, \"notes\": [{\"n\": " + number + "}, 7]}").eps == 2);
+    CHECK(messages("{\"comment\": " + number + "}") == "warning: c.json:1:2: unknown key \"comment\"\n");
+  }
+}
+
+TEST_CASE("every key that is a real number takes an integer of 30 digits as it takes 1e30", "[config]") {
+  const std::string integer = "1" + std::string(30, '0');
+  int real = 0;
+  const auto same = [&](const auto& option, const std::string& before, const std::string& after) {
+    const std::string named = before + "\"" + std::string(option.name) + "\": ";
+    CAPTURE(named);
+    const auto found = [&](const std::string& number) {
+      std::string text = messages(named + number + after);
+      const auto at = text.find(number);
+      return at == std::string::npos ? text : text.replace(at, number.size(), "N");
+    };
+    CHECK(found(integer) == found("1e30"));
+    CHECK(found("1e400").find(std::string(option.expected)) != std::string::npos);
+    ++real;
+  };
+  const auto each = [&](const auto& table, const std::string& before, const std::string& after) {
+    for (const auto& option : table) {
+      if (option.expected.substr(0, 8) == "a number") same(option, before, after);
+    }
+  };
+  each(options<Config>(), "{", "}");
+  each(options<Config::OnAlert>(), "{\"on_alert\": {", "}}");
+  for (const auto& rule : alert_rule_schemas()) {
+    each(rule.args,
+         "{\"alert\": {\"rules\": [{\"rule_name\": \"" +
+             std::string(kAnomalyNames[static_cast<std::size_t>(rule.anomaly)]) + "\", \"args\": {",
+         "}}]}}");
+  }
+  CHECK(real >= 10);
+  CHECK(parse_valid("{\"throughput_baseline\": " + integer + "}").throughput_baseline == 1e30);
+}
+
 TEST_CASE("a byte order mark and CRLF are accepted and do not shift positions", "[config]") {
   CHECK(parse_valid("\xEF\xBB\xBF{\"collect_times\": 2}\r\n").collect_times == 2);
   CHECK(messages("\xEF\xBB\xBF{\"eps\": 0}") == "c.json:1:9: /eps: found 0, expected a number > 0\n");

@@ -37,11 +37,14 @@ const char* name_of(Saving saving) {
 // One config file, one write-back, and a save by the user in the middle of it.
 class WriteBackRun {
  public:
-  explicit WriteBackRun(const fs::path& parent) : directory_(parent / "job") {
+  // With two links the file is written in place.
+  explicit WriteBackRun(const fs::path& parent, std::uintmax_t links = 1)
+      : directory_(parent / "job"), links_(links) {
     fs::remove_all(directory_);
     fs::create_directories(directory_ / "conf");
     std::ofstream(config_) << text_of(1, "true");
     set_time(config_, 1'700'000'000'123'456'789);
+    if (links_ == 2) fs::create_hard_link(config_, directory_ / "conf" / "other");
   }
 
   // Returns "" or the error. The process is stopped before call `save_at` for the save (not
@@ -69,7 +72,21 @@ class WriteBackRun {
     const std::string after = next_job();
     if (due && after != text_of(1, "false")) return "the next job has not completed the write-back";
     if (!killed && after != text_of(1, "false")) return "not written back";
+    if (fs::hard_link_count(config_) != links_) return "a link is broken";
     return after == left || due ? "" : "changed without a reason: " + after;
+  }
+
+  // `on`, killed before call `kill_at`. Returns the file's content then, and after the next job has read it.
+  std::pair<std::string, std::string> turn_on(int kill_at) {
+    std::ofstream(config_) << text_of(1, "false");
+    {
+      FailpointProcess process(run("on", kill_at == 0 ? "" : std::to_string(kill_at) + " kill"));
+      killed = process.wait() == State::killed;
+    }
+    const std::string left = read_text(config_);
+    FailpointProcess process(run("look", ""));
+    process.wait();
+    return {left, read_text(config_)};
   }
 
   bool killed = false;
@@ -128,7 +145,9 @@ class WriteBackRun {
       FailpointProcess process(run("look", ""));
       process.wait();
     }
-    recover_side_files(config_, std::chrono::seconds(-1));
+    Recovery recovery;
+    recovery.age = recovery.save_age = std::chrono::seconds(-1);
+    recover_side_files(config_, recovery);
     return read_text(config_);
   }
 
@@ -145,6 +164,7 @@ class WriteBackRun {
   }
 
   const fs::path directory_;
+  const std::uintmax_t links_;
   const fs::path config_ = directory_ / "conf" / "c.json";
   const fs::path output_ = directory_ / "conf" / "out";
   const WriteBackNote note_{output_, config_};
@@ -152,8 +172,8 @@ class WriteBackRun {
   std::optional<FileIdentity> saved_;
 };
 
-int count_calls(const fs::path& parent) {
-  WriteBackRun write_back(parent);
+int count_calls(const fs::path& parent, std::uintmax_t links = 1) {
+  WriteBackRun write_back(parent, links);
   REQUIRE(write_back.run_once(Saving::none, 0, 0).empty());
   return static_cast<int>(write_back.calls());
 }
@@ -186,6 +206,54 @@ TEST_CASE("a write-back killed before any of its calls leaves a whole file and t
     }
     CHECK(killed > calls / 2);
   }
+}
+
+TEST_CASE("a write-back in place killed before any of its calls is whole or completed by the next job",
+          "[configfile]") {
+  const TemporaryDirectory directory;
+  const int calls = count_calls(directory.path(), 2);
+  REQUIRE(calls > 20);
+  int killed = 0;
+  for (int n = 1; n <= calls; ++n) {
+    WriteBackRun write_back(directory.path(), 2);
+    CAPTURE(n);
+    CHECK(write_back.run_once(Saving::none, 0, n) == "");
+    killed += write_back.killed ? 1 : 0;
+  }
+  CHECK(killed > calls / 2);
+}
+
+// Saves that open the file wait while the stopped process has its lease: config_edit_test.cc has these.
+TEST_CASE("a save by rename at any moment of a write-back in place is not lost", "[configfile]") {
+  const TemporaryDirectory directory;
+  const int calls = count_calls(directory.path(), 2);
+  for (int n = 1; n <= calls; n += full_scale() ? 1 : 3) {
+    WriteBackRun write_back(directory.path(), 2);
+    CAPTURE(n);
+    CHECK(write_back.run_once(Saving::rename, n, 0) == "");
+  }
+}
+
+// The last byte of the old text is cut after the shorter new one has been written.
+TEST_CASE("a shorter text that a killed process has not cut is completed by the next job", "[configfile]") {
+  const TemporaryDirectory directory;
+  const std::string on = text_of(1, "true");
+  const std::string off = text_of(1, "false");
+  int calls = 0;
+  {
+    WriteBackRun whole(directory.path(), 2);
+    REQUIRE(whole.turn_on(0).first == on);
+    calls = static_cast<int>(whole.calls());
+  }
+  int torn = 0;
+  for (int n = 1; n <= calls; ++n) {
+    WriteBackRun run(directory.path(), 2);
+    const auto [left, after] = run.turn_on(n);
+    CAPTURE(n, left);
+    CHECK(after == (left == off ? off : on));
+    torn += left != off && left != on ? 1 : 0;
+  }
+  CHECK(torn > 0);
 }
 
 TEST_CASE("a save at any moment of a write-back is not lost", "[configfile]") {

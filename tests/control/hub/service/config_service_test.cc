@@ -42,7 +42,7 @@ struct ConfigServiceFixture {
     service.watch({[this](const ConfigService::Content& content, const std::string&) {
                      reports.push_back(content ? content->text : "(problem) " + content.error());
                    },
-                   [](const std::vector<std::string>&) {}});
+                   [](const auto&, const auto&) {}});
   }
   bool until(const std::function<bool()>& condition) {
     return eventually([&] {
@@ -174,7 +174,7 @@ TEST_CASE("a save by another job is reported with its name and a save by the use
   ConfigService other({f.path, f.output, {"second", "", "host"}}, disk, f.mailbox);
   std::vector<std::string> others;
   other.watch({[&](const ConfigService::Content&, const std::string& writer) { writers.push_back(writer); },
-               [&](std::vector<std::string> jobs) { others = std::move(jobs); }});
+               [&](std::vector<std::string> jobs, const auto&) { others = std::move(jobs); }});
   REQUIRE(f.first() == kOn);
   REQUIRE(f.until(
       [&] { return writers.size() == 1 && others == std::vector<std::string>{"job launch on host"}; }));
@@ -208,8 +208,7 @@ TEST_CASE("the disk thread releases the file when it ends and not the destructor
   auto disk = std::make_unique<DiskThread>();
   ConfigService service({path, directory.path(), {"launch", "", "host"}}, *disk, mailbox);
   bool edited = false;
-  service.watch(
-      {[](const ConfigService::Content&, const std::string&) {}, [](const std::vector<std::string>&) {}});
+  service.watch({[](const ConfigService::Content&, const std::string&) {}, [](const auto&, const auto&) {}});
   service.edit({{"dynamic_on", "false"}},
                [&](const ConfigService::Edited& done) { edited = done.has_value(); });
   REQUIRE(eventually([&] {

@@ -17,6 +17,22 @@ TEST_CASE("a set that cannot be saved while nothing is collected says so") {
   CHECK(read_text(job.path) == text);
 }
 
+TEST_CASE("a set that cannot write the config file fails and says why, and changes nothing") {
+  const bool on = GENERATE(false, true);
+  ServedJob job(on ? kOn : kOff);
+  REQUIRE((on ? job.until_state("on") : job.until([&] { return job.status().reason == "never turned on"; })));
+  const auto revision = job.status().revision;
+  REQUIRE(::chmod(job.path.c_str(), 0444) == 0);
+  Command set = ServedJob::command(CommandVerb::set, "set");
+  set.edits = {{"collect_times", "5"}};
+  const CommandReply reply = job.ask(set);
+  CHECK(reply.outcome == CommandOutcome::failed);
+  CHECK(reply.message == "the config file was not changed: it is read-only");
+  CHECK(read_text(job.path) == (on ? kOn : kOff));
+  CHECK(job.status().revision == revision);
+  CHECK(job.ask(CommandVerb::config).config_text == (on ? kOn : kOff));
+}
+
 TEST_CASE("off is written into a file that asks for on, even where nothing is on") {
   ServedJob job(kOff, 2, 1);  // of two ranks one is there, so that no change is decided
   CHECK(job.ask(CommandVerb::on, "on").outcome == CommandOutcome::done);

@@ -124,5 +124,21 @@ TEST_CASE("ranks that the status has no room for are counted") {
   CHECK(agreeing_ranks_of(status).agreeing <= 1);
 }
 
+TEST_CASE("a save that an earlier job left beside a newer one is named until it is removed") {
+  ServedJob job(kOff);
+  const auto side =
+      job.path.parent_path() / ("." + job.path.filename().string() + ".gradmon-prev-" + std::string(12, 'a') +
+                                "-" + std::string(12, 'b') + "-" + std::string(16, '0') + "-00000000");
+  write_text(side, kOn);
+  std::filesystem::last_write_time(side,
+                                   std::filesystem::file_time_type::clock::now() - std::chrono::hours(1));
+  const std::string line =
+      "config " + job.path.string() + ": an earlier save is in " + side.string() + ": copy it or remove it";
+  REQUIRE(job.until([&] { return warns(job, line); }));
+  CHECK(read_text(job.path) == kOff);
+  std::filesystem::remove(side);
+  CHECK(job.until([&] { return !warns(job, line); }));
+}
+
 }  // namespace
 }  // namespace gradmon
