@@ -24,7 +24,7 @@ struct LiveJobs {
       {};  // endpoints of `jobs` whose ranks have all gone and whose hub is about to end
 };
 
-// Whether a job has that output directory, as text: for query_all_hubs().
+// Returns true for a job with that output directory, compared as text. For query_all_hubs().
 std::function<bool(const Status&)> writes_into(const std::filesystem::path& output_dir);
 
 // The jobs with that output directory. Of this host: the jobs whose hub answers over its socket and names

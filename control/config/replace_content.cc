@@ -215,7 +215,7 @@ struct PlannedWrite {
     return PlannedWrite{std::string(text.substr(line + 1, size)), std::string(text.substr(line + 1 + size))};
   }
 
-  // Whether the write was interrupted at this content: bytes of `after`, then the rest of `before`.
+  // True if an interrupted write left this content: bytes of `after`, then the rest of `before`.
   bool is_incomplete(std::string_view text) const {
     if (text == before || text == after || text.size() < before.size()) return false;
     const auto written = std::mismatch(text.begin(), text.end(), after.begin(), after.end()).first;
@@ -374,7 +374,7 @@ bool complete_write(const fs::path& target, const PlannedWrite& planned) {
   return true;
 }
 
-// Of processes that have ended: they hold no lock on the record any more.
+// Completes the writes of ended processes, which no longer lock their record.
 LeftOvers complete_writes(const fs::path& directory, const fs::path& target, std::chrono::seconds age) {
   auto left_overs = LeftOvers::none;
   const auto objection = [](const struct stat& status) {
@@ -400,7 +400,7 @@ LeftOvers complete_writes(const fs::path& directory, const fs::path& target, std
   return left_overs;
 }
 
-// Whether the user's save in a side file is newer than the target: the target has gradmon's edit of an older
+// True if the user's save in a side file is newer than the target: the target has gradmon's edit of an older
 // save, or was put there before that save, or was exchanged with it at the same time.
 bool is_newer(const FileRead& side, const FileRead& target, const SideName& name, const Recovery& recovery) {
   constexpr std::int64_t kSameTime = 50'000'000;  // ns between the ctimes of one exchange, at most

@@ -80,14 +80,14 @@ constexpr std::chrono::seconds kMaxDisplacedTime{60};
 // Removes the side file.
 void discard(const DisplacedFile& file);
 
-// Whether somebody else has the displaced file open, and may still write to it. Unknown if the file system
-// has no leases, or if the file is another user's and this process has no CAP_LEASE.
+// Yes while another process has the displaced file open and may write to it. Unknown if the file system has
+// no leases, or if the file is another user's and this process has no CAP_LEASE.
 enum class OpenElsewhere : std::uint8_t { no, yes, unknown };
 OpenElsewhere is_open_elsewhere(const DisplacedFile& file);
 
 enum class LeftOvers : std::uint8_t { none, some };
 
-// What recover_side_files() must know of the process that calls it, and what it found.
+// Input of recover_side_files() about the calling process, and its findings.
 struct Recovery {
   std::chrono::seconds age{10};                // younger files may be another process's, which is alive
   std::chrono::seconds save_age{2};            // the same, of a save of the user's

@@ -66,7 +66,7 @@ void LeadEndpoint::open() {
 void LeadEndpoint::resolve_and_listen() {
   resolving_ = true;
   if (!resolver_) resolver_ = std::make_unique<DiskThread>("gradmon-find");
-  // Where training's address is loopback, the containers of one host share its network.
+  // Containers of one host share its network if training's address is loopback.
   const Loopback loopback = introduction_.several_hosts == false ? Loopback::accepted : Loopback::refused;
   resolver_->post([this, mailbox = host_.mailbox, master = introduction_.master_addr, loopback] {
     mailbox->post([this, address = local_address_towards(master, loopback)] {

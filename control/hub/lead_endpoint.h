@@ -43,7 +43,7 @@ class LeadEndpoint {
   Bus* bus() const { return bus_.get(); }
   // Why it does not listen although it should; "" if nothing is wrong.
   const std::string& trouble() const { return trouble_; }
-  // Whether ranks may have another hub. If so, the lead looks for the notes of such hubs.
+  // True if ranks may have another hub. The lead then looks for the notes of such hubs.
   bool discovers_hubs() const { return introduction_.world_size > 1; }
   // Sets address, key and trouble of the entry.
   void describe(JobEntry& entry) const;

@@ -34,7 +34,7 @@ class JobRegistry {
   // Registers this job, again if the file has vanished. Returns the other jobs that have a live rank, by
   // name.
   std::vector<std::string> refresh();
-  // Whether this job has one. The hub of a job that has ended keeps its record for a while, so that its last
+  // Notes if a rank of this job lives. The hub of an ended job keeps its record for a while, so that its last
   // write into the config is known as its own.
   enum class Ranks : std::uint8_t { live, gone };
   void note_ranks(Ranks ranks);

@@ -187,10 +187,9 @@ TEST_CASE("a save into a displaced file after the job's end is restored by the n
   CHECK(directory.names() == std::set<std::string>{"c.json"});
 }
 
-TEST_CASE("a save into a displaced file is taken up by the next job although that job has edited the file",
-          "[configfile]") {
-  ScratchDirectory directory;
-  const auto path = directory / "c.json";
+// Makes an old config, opens it as an editor does, and edits it as a job that then ends. Returns the editor's
+// descriptor, of the displaced file.
+int held_over_an_edit(const std::filesystem::path& path) {
   save_in_place(path, text_of(1));
   make_old(path);
   int fd = -1;
@@ -200,6 +199,14 @@ TEST_CASE("a save into a displaced file is taken up by the next job although tha
     fd = ::open(path.c_str(), O_WRONLY | O_CLOEXEC);
     REQUIRE(file.edit(kOff, std::nullopt).has_value());
   }
+  return fd;
+}
+
+TEST_CASE("a save into a displaced file is taken up by the next job although that job has edited the file",
+          "[configfile]") {
+  ScratchDirectory directory;
+  const auto path = directory / "c.json";
+  const int fd = held_over_an_edit(path);
   ConfigFile next(path);
   first_content(next);
   REQUIRE(next.edit({{"n", "5"}}, std::nullopt).has_value());
@@ -215,15 +222,7 @@ TEST_CASE("a save into a displaced file is taken up by the next job although tha
 TEST_CASE("a save that an earlier job left and that the user has replaced since is named", "[configfile]") {
   ScratchDirectory directory;
   const auto path = directory / "c.json";
-  save_in_place(path, text_of(1));
-  make_old(path);
-  int fd = -1;
-  {
-    ConfigFile file(path);
-    first_content(file);
-    fd = ::open(path.c_str(), O_WRONLY | O_CLOEXEC);
-    REQUIRE(file.edit(kOff, std::nullopt).has_value());
-  }
+  const int fd = held_over_an_edit(path);
   const auto text = text_of(2);
   REQUIRE(::write(fd, text.data(), text.size()) == static_cast<ssize_t>(text.size()));
   ::close(fd);

@@ -20,7 +20,7 @@ bool simdjson_accepts(const std::string& text) {
   return parser.parse(simdjson::padded_string(text)).error() == simdjson::SUCCESS;
 }
 
-// Whether we accept the text, and simdjson must: it refuses numbers beyond 64 bits.
+// True if gradmon accepts the text and simdjson must accept it: simdjson refuses numbers beyond 64 bits.
 bool accepted_without_oversized_numbers(const std::string& text) {
   const auto document = locate_json(text);
   return !document.fault &&

@@ -19,13 +19,6 @@ GRADMONCTL = os.environ["GRADMON_BIN"] + "/gradmonctl"
 OTHER_USER, OTHER_GROUP = 5678, 4321
 
 
-def eventually(condition: Callable[[], bool]) -> None:
-    end = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.01)
-
-
 class Training:
     def __init__(self, config: Path, output: Path) -> None:
         self.config = config
@@ -90,7 +83,7 @@ def test_a_mounted_config_is_written_back_and_set(tmp_path: Path) -> None:
         again = Training(config, tmp_path / "again")
         again.until(lambda: again.state() == "off")
         again.monitor.stop()
-        eventually(
+        assert jobs.eventually(
             lambda: not list(tmp_path.glob(".*"))
         )  # the hubs have ended and left nothing beside the file
     assert (done.returncode, done.stderr) == (0, "gradmonctl: saved; collecting stays off\n")
@@ -182,7 +175,9 @@ def test_a_save_of_an_editor_that_held_the_file_across_a_restart_is_an_edit(tmp_
         first.monitor.off()
         first.until(lambda: not first.is_on_in_file())
         first.monitor.stop()
-        eventually(lambda: not (tmp_path / ".config.json.gradmon-jobs").exists())  # the first hub has ended
+        assert jobs.eventually(
+            lambda: not (tmp_path / ".config.json.gradmon-jobs").exists()
+        )  # the first hub has ended
         second = Training(config, tmp_path / "second")
         second.until(lambda: second.state() == "off")
         editor.write(json.dumps({"wg_distribution": True, "dynamic_on": True, "ndigits": 9}))
@@ -193,4 +188,6 @@ def test_a_save_of_an_editor_that_held_the_file_across_a_restart_is_an_edit(tmp_
     second.monitor.off()
     second.until(lambda: second.state() == "off" and not second.is_on_in_file())
     second.monitor.stop()
-    eventually(lambda: sorted(path.name for path in tmp_path.iterdir()) == ["config.json", "first", "second"])
+    assert jobs.eventually(
+        lambda: sorted(path.name for path in tmp_path.iterdir()) == ["config.json", "first", "second"]
+    )

@@ -64,12 +64,12 @@ def text_field(number: int, text: bytes) -> bytes:
 
 
 def command_in(frame: bytes) -> "dict[int, Any]":
-    """Of a command's frame: 1 the verb, 2 the request id, 11 the release."""
+    """A command's fields: 1 the verb, 2 the request id, 11 the release."""
     return fields(fields(frame)[2])
 
 
 def reply_in(frame: bytes) -> "dict[int, Any]":
-    """Of a reply's frame: 1 the request id, 2 the outcome, 3 the message, 8 the status, 15 the release."""
+    """A reply's fields: 1 the request id, 2 the outcome, 3 the message, 8 the status, 15 the release."""
     return fields(fields(frame)[3])
 
 

@@ -16,7 +16,7 @@ namespace gradmon {
 
 namespace {
 
-// Of the verbs that every release answers: `off` asks for its verdict, too.
+// True for the verbs that every release answers; `off` asks for its verdict, too.
 bool works_between_releases(CommandVerb verb) {
   return verb == CommandVerb::status || verb == CommandVerb::off || verb == CommandVerb::verdict;
 }

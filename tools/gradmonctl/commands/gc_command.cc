@@ -58,7 +58,7 @@ std::string run_of(const std::string& name) {
   return own ? run->id : "";
 }
 
-// Whether gradmon gives that name to a file in one of its directories. An incomplete file ends in ".new".
+// True if gradmon gives that name to a file in one of its directories. An incomplete file ends in ".new".
 bool is_own_file(std::string_view name) {
   if (name.size() > 5 && name.substr(name.size() - 4) == ".new") {
     name.remove_suffix(4);
