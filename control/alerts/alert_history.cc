@@ -2,23 +2,32 @@
 #include "control/alerts/alert_history.h"
 
 #include <algorithm>
+#include <limits>
 #include <utility>
 
 namespace gradmon {
 namespace {
 
-// The first alerts of the query's rank from `alert` on, as far as the query's bytes go.
+using Alerts = std::vector<const RankAlert*>;
+
 template <typename Iterator>
-std::vector<RankAlert> first_that_fit(Iterator alert, Iterator end, const AlertHistory::Query& query) {
-  std::vector<RankAlert> found;
-  std::size_t bytes = 0;
-  for (; alert != end; ++alert) {
-    if (query.rank && alert->rank.value != *query.rank) continue;
-    bytes += size_of(*alert);
-    if (bytes > query.most_bytes) break;
-    found.push_back(*alert);
+void add_pointers(Iterator begin, Iterator end, Alerts& to) {
+  for (; begin != end; ++begin) to.push_back(&*begin);
+}
+
+// Moves the rank's alerts, as far as the bytes go. Returns the bytes that are left.
+std::size_t take_fitting(Alerts& from, const std::optional<std::int64_t>& rank, std::size_t bytes,
+                         std::vector<RankAlert>& to) {
+  auto next = from.begin();
+  for (; next != from.end(); ++next) {
+    if (rank && (*next)->rank.value != *rank) continue;
+    const std::size_t size = size_of(**next);
+    if (size > bytes) break;
+    bytes -= size;
+    to.push_back(**next);
   }
-  return found;
+  from.erase(from.begin(), next);
+  return bytes;
 }
 
 }  // namespace
@@ -36,6 +45,10 @@ std::vector<RankAlert> AlertHistory::add(Rank rank, const std::string& process_i
     alert.at = now;
     alert.rank = rank;
     ++of_rank.listed;
+    if (take_first(alert)) {
+      first_.push_back(alert);
+      continue;
+    }
     if (of_rank.kept == kMostKeptOfARank) forget_oldest_of(rank.value);
     if (kept_.size() == kMostKept) forget_oldest_of(kept_.front().rank.value);
     kept_.push_back(alert);
@@ -44,17 +57,40 @@ std::vector<RankAlert> AlertHistory::add(Rank rank, const std::string& process_i
   return std::move(report.alerts);
 }
 
-// From the newest on, so that the oldest find no room.
+// Whether it is the first one of its rule and step, with room for it. Notes its step.
+bool AlertHistory::take_first(const RankAlert& alert) {
+  const auto name = std::find(kAnomalyNames.begin(), kAnomalyNames.end(), alert.rule);
+  const auto rule = static_cast<std::size_t>(name - kAnomalyNames.begin());
+  std::size_t& of_rank = ranks_[alert.rank.value].first[rule];
+  if (steps_[rule].size() == kMostFirstOfARule || of_rank == kMostFirstOfARank) return false;
+  if (!steps_[rule].insert(alert.step).second) return false;
+  ++of_rank;
+  return true;
+}
+
+// The first ones from the oldest on; the others from the newest on, so that the oldest find no room.
 void AlertHistory::restore(std::vector<Kept> earlier) {
   if (!earlier.empty()) next_ = std::max(next_, earlier.back().alert.number + 1);  // The clock may go back.
-  for (auto kept = earlier.rbegin(); kept != earlier.rend(); ++kept) {
-    if (!kept_.empty() && kept->alert.number >= kept_.front().number) continue;
-    OfRank& of_rank = ranks_[kept->alert.rank.value];
-    if (of_rank.process_id.empty()) of_rank.process_id = kept->process_id;
-    if (of_rank.process_id == kept->process_id) ++of_rank.listed;
-    if (kept_.size() == kMostKept || of_rank.kept == kMostKeptOfARank) continue;
+  const auto oldest = [](const std::deque<RankAlert>& alerts) {
+    return alerts.empty() ? std::numeric_limits<std::uint64_t>::max() : alerts.front().number;
+  };
+  const std::uint64_t before = std::min(oldest(first_), oldest(kept_));
+  std::vector<bool> is_first(earlier.size());
+  std::deque<RankAlert> first;
+  for (std::size_t i = 0; i < earlier.size(); ++i) {
+    is_first[i] = earlier[i].alert.number < before && take_first(earlier[i].alert);
+    if (is_first[i]) first.push_back(earlier[i].alert);
+  }
+  first_.insert(first_.begin(), first.begin(), first.end());
+  for (std::size_t i = earlier.size(); i-- > 0;) {
+    Kept& kept = earlier[i];
+    if (kept.alert.number >= before) continue;
+    OfRank& of_rank = ranks_[kept.alert.rank.value];
+    if (of_rank.process_id.empty()) of_rank.process_id = kept.process_id;
+    if (of_rank.process_id == kept.process_id) ++of_rank.listed;
+    if (is_first[i] || kept_.size() == kMostKept || of_rank.kept == kMostKeptOfARank) continue;
     ++of_rank.kept;
-    kept_.push_front(std::move(kept->alert));
+    kept_.push_front(std::move(kept.alert));
   }
 }
 
@@ -67,15 +103,24 @@ void AlertHistory::forget_oldest_of(int rank) {
 }
 
 std::vector<RankAlert> AlertHistory::find(const Query& query) const {
-  if (query.after == 0) {
-    auto newest = first_that_fit(kept_.rbegin(), kept_.rend(), query);
-    std::reverse(newest.begin(), newest.end());
-    return newest;
+  std::vector<RankAlert> found;
+  Alerts from;
+  std::size_t bytes = query.most_bytes;
+  add_pointers(first_.begin(), first_.end(), from);
+  if (query.after == 0) bytes = bytes - bytes / 2 + take_fitting(from, query.rank, bytes / 2, found);
+  add_pointers(kept_.begin(), kept_.end(), from);
+  const auto is_older = [](const RankAlert* a, const RankAlert* b) { return a->number < b->number; };
+  std::sort(from.begin(), from.end(), is_older);
+  if (query.after > 0) {
+    const auto is_later = [&](const RankAlert* alert) { return alert->number > query.after; };
+    from.erase(from.begin(), std::find_if(from.begin(), from.end(), is_later));
+  } else {
+    std::reverse(from.begin(), from.end());
   }
-  const auto next =
-      std::upper_bound(kept_.begin(), kept_.end(), query.after,
-                       [](std::uint64_t number, const RankAlert& alert) { return number < alert.number; });
-  return first_that_fit(next, kept_.end(), query);
+  take_fitting(from, query.rank, bytes, found);
+  std::sort(found.begin(), found.end(),
+            [&](const RankAlert& a, const RankAlert& b) { return is_older(&a, &b); });
+  return found;
 }
 
 std::uint64_t AlertHistory::listed(Rank rank) const {

@@ -1,24 +1,32 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
+#include "control/alert_rule.h"
 #include "control/alerts/alert_report.h"
 
 namespace gradmon {
 
-// The newest alerts of all ranks of a job. Bounded as a whole and for each rank, so that one rank cannot push
-// out the alerts of the others. Pure; one thread.
+// The alerts of all ranks of a job: for good the first one of each rule and step, and of the others the
+// newest. Bounded as a whole, for each rank and for each rule, so that neither a rank nor a rule can push out
+// the alerts of the others. Pure; one thread.
 class AlertHistory {
  public:
+  // Of the newest.
   static constexpr std::size_t kMostKept = 4'096;
   static constexpr std::size_t kMostKeptOfARank = 256;
+  // Of the first ones: the steps of a rule, and of a rule and rank. Later steps are among the newest only.
+  static constexpr std::size_t kMostFirstOfARule = 256;
+  static constexpr std::size_t kMostFirstOfARank = 32;
 
   // `first`: the number of the first alert. A restarted hub passes a number above all earlier ones.
   explicit AlertHistory(std::uint64_t first) : next_(first) {}
@@ -41,26 +49,35 @@ class AlertHistory {
     std::optional<std::int64_t> rank;  // only this rank's
     std::size_t most_bytes = 0;        // of all the answer's alerts, by size_of()
   };
-  // Alerts in the order of their numbers. If not all of them fit into `most_bytes`: without `after` the
-  // newest ones, otherwise the first ones after it, so that a caller that asks again with the last number
-  // misses none.
+  // Alerts in the order of their numbers. If not all of them fit into `most_bytes`: without `after` the first
+  // ones of each rule and step in half of it, and the newest; otherwise the first ones after it, so that a
+  // caller that asks again with the last number misses none.
   std::vector<RankAlert> find(const Query& query) const;
+
+  // The first alert of each rule and step, by rising number.
+  const std::deque<RankAlert>& first() const { return first_; }
 
   // How many alerts the rank's present process has reported, also those that are not kept any more; without
   // AlertReport::left_out.
   std::uint64_t listed(Rank rank) const;
 
  private:
+  static constexpr std::size_t kRules = kAnomalyNames.size() + 1;  // the last: those without a known name
+
   struct OfRank {
     std::string process_id;
     std::uint64_t listed = 0;
     std::size_t kept = 0;
+    std::array<std::size_t, kRules> first{};
   };
 
+  bool take_first(const RankAlert& alert);
   void forget_oldest_of(int rank);
 
   std::uint64_t next_;
-  std::deque<RankAlert> kept_;  // by rising number
+  std::deque<RankAlert> first_;                       // by rising number
+  std::array<std::set<std::int64_t>, kRules> steps_;  // of first_
+  std::deque<RankAlert> kept_;                        // the newest others, by rising number
   std::map<int, OfRank> ranks_;
 };
 

@@ -32,20 +32,22 @@ std::int64_t integer_from(const nlohmann::json& json, const char* key) {
 }  // namespace
 
 nlohmann::ordered_json json_of(const RankAlert& alert) {
-  return {{"number", alert.number},
-          {"at", alert.at},
-          {"rank", alert.rank.value},
-          {"step", alert.step},
-          {"micro_step", alert.micro_step},
-          {"pp_stage", alert.pp_stage},
-          {"vpp_stage", alert.vpp_stage},
-          {"call_id", alert.call_id},
-          {"rule", alert.rule},
-          {"tag_name", alert.tag_name},
-          {"op", alert.op},
-          {"value", json_of(alert.value)},
-          {"history_mean", json_of(alert.history_mean)},
-          {"message", alert.message}};
+  nlohmann::ordered_json json{{"number", alert.number},
+                              {"at", alert.at},
+                              {"rank", alert.rank.value},
+                              {"step", alert.step},
+                              {"micro_step", alert.micro_step},
+                              {"pp_stage", alert.pp_stage},
+                              {"vpp_stage", alert.vpp_stage},
+                              {"call_id", alert.call_id},
+                              {"rule", alert.rule},
+                              {"tag_name", alert.tag_name},
+                              {"op", alert.op},
+                              {"value", json_of(alert.value)},
+                              {"history_mean", json_of(alert.history_mean)},
+                              {"message", alert.message}};
+  if (alert.left_out > 0) json["left_out"] = alert.left_out;
+  return json;
 }
 
 std::optional<RankAlert> alert_from(const nlohmann::json& json) {
@@ -69,6 +71,7 @@ std::optional<RankAlert> alert_from(const nlohmann::json& json) {
     if (json.contains("value")) alert.value = value_from(json["value"]);
     if (json.contains("history_mean")) alert.history_mean = value_from(json["history_mean"]);
     alert.message = json.value("message", "");
+    alert.left_out = static_cast<std::uint64_t>(integer_from(json, "left_out"));
   } catch (const nlohmann::json::exception&) {
     return {};
   }

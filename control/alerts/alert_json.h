@@ -9,7 +9,8 @@
 namespace gradmon {
 
 // An alert as gradmonctl prints it and as `on_alert.exec` gets it. A value that is not finite is one of the
-// texts "nan", "inf" and "-inf", because JSON has no such numbers. Any thread.
+// texts "nan", "inf" and "-inf", because JSON has no such numbers. "left_out" is there if it is not 0. Any
+// thread.
 nlohmann::ordered_json json_of(const RankAlert& alert);
 // The alert of such an object, its texts cut as bounded() does; fields that are missing keep their default.
 // Nullopt if a field has another type, or there is no rank or no number.

@@ -33,6 +33,9 @@ struct RankAlert {
   double value = 0;
   double history_mean = 0;
   std::string message;  // one sentence for people
+  // Further alerts of the step, rank and rule that are not in the report. Only the first one of a rule has
+  // them.
+  std::uint64_t left_out = 0;
 
   template <typename Self, typename Visit>
   static void each_field(Self& self, Visit visit) {
@@ -50,6 +53,7 @@ struct RankAlert {
     visit(12, self.value);
     visit(13, self.history_mean);
     visit(14, self.message);
+    visit(15, self.left_out);
   }
 };
 

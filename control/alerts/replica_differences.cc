@@ -10,6 +10,7 @@
 #include <map>
 
 #include "control/alert_rule.h"
+#include "control/text/alert_words.h"
 #include "control/vocabulary.h"
 
 namespace gradmon {
@@ -21,6 +22,7 @@ constexpr std::size_t kMostRanksNamed = 8;  // of those with one value
 using RowsOfTarget = std::vector<const ReplicaRow*>;
 
 std::string number(double value) {
+  if (std::isnan(value)) return "nan";
   std::array<char, 32> text{};
   const auto end = std::to_chars(text.data(), text.data() + text.size(), value).ptr;
   return {text.data(), end};
@@ -54,14 +56,6 @@ Widest widest_in(const RowsOfTarget& rows) {
   return widest;
 }
 
-// With three digits: "0.2".
-std::string rounded(double value) {
-  std::array<char, 32> text{};
-  const auto end =
-      std::to_chars(text.data(), text.data() + text.size(), value, std::chars_format::general, 3).ptr;
-  return {text.data(), end};
-}
-
 // "rank 1 has 2.5, ranks 0, 2, 3 have 1.25"; the one that differs most first.
 std::string comparison_text(const Widest& widest, const std::vector<EqualRanks>& of,
                             const RowsOfTarget& rows) {
@@ -92,8 +86,8 @@ DifferingTarget describe(const std::string& target, const ReplicaRequest& reques
   alert.history_mean = *value_of(*rows.front(), widest.op);
   alert.message = "Rule " + alert.rule + " reports anomaly signal in ('" + alert.tag_name + "', '" +
                   alert.op + "') at step " + std::to_string(alert.step) + ", " +
-                  comparison_text(widest, of, rows) + ", relative difference " + rounded(widest.difference) +
-                  ".";
+                  comparison_text(widest, of, rows) + ", relative difference " +
+                  number_text(widest.difference, 3) + ".";
   return found;
 }
 

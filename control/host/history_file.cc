@@ -126,18 +126,21 @@ void take_entry(Journal::Key key, HistoryEntry entry, Entries& entries) {
   own = std::move(entry);
 }
 
-fs::path newest_epoch(const fs::path& registers) {
+// The epoch whose file of that name, or an older one, is the newest; "" if there is none.
+fs::path newest_epoch(const fs::path& registers, const std::vector<std::string>& names) {
   fs::path newest;
   fs::file_time_type latest{};
   std::error_code error;
   for (const fs::directory_entry& epoch : fs::directory_iterator(registers, error)) {
-    const fs::path history = epoch.path() / "history.jsonl";
-    for (const fs::path& file : {history, older(history)}) {  // The first is missing for a moment at times.
-      std::error_code missing;
-      const auto time = fs::last_write_time(file, missing);
-      if (missing || (!newest.empty() && time <= latest)) continue;
-      newest = history;
-      latest = time;
+    for (const std::string& name : names) {
+      const fs::path last = epoch.path() / name;
+      for (const fs::path& file : {last, older(last)}) {  // The first is missing for a moment at times.
+        std::error_code missing;
+        const auto time = fs::last_write_time(file, missing);
+        if (missing || (!newest.empty() && time <= latest)) continue;
+        newest = epoch.path();
+        latest = time;
+      }
     }
   }
   return newest;
@@ -165,10 +168,25 @@ tl::expected<void, std::string> append_switch(const fs::path& file, const Switch
                 most_bytes);
 }
 
+tl::expected<fs::path, std::string> job_register(const fs::path& run) {
+  std::string epoch;
+  const fs::path switches = run / "switches.jsonl";
+  for (const fs::path& file : {older(switches), switches})
+    for_each_line(file, [&](const nlohmann::json& json) { epoch = json.value("epoch", epoch); });
+  const fs::path of_rank = run / ".." / ".gradmon" / fs::path(epoch).filename();
+  fs::path found =
+      epoch.empty() ? newest_epoch(run / ".gradmon", {"history.jsonl", "alerts.jsonl"}) : of_rank;
+  if (found.empty())
+    return tl::unexpected("no job has written in " + run.string() +
+                          "; expected an output directory of gradmon, or a rank's directory in it");
+  return found;
+}
+
 tl::expected<std::vector<HistoryEntry>, std::string> history_from_files(const fs::path& output_dir) {
-  const fs::path history = newest_epoch(output_dir / ".gradmon");
-  if (history.empty()) return tl::unexpected("no history in " + output_dir.string());
-  const std::string epoch = history.parent_path().filename().string();
+  const fs::path job = newest_epoch(output_dir / ".gradmon", {"history.jsonl"});
+  if (job.empty()) return tl::unexpected("no history in " + output_dir.string());
+  const fs::path history = job / "history.jsonl";
+  const std::string epoch = job.filename().string();
   Entries entries;
   for (const fs::path& file : {older(history), history}) {
     for_each_line(file, [&](const nlohmann::json& json) {

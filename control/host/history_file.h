@@ -37,6 +37,10 @@ tl::expected<void, std::string> append_history(const std::filesystem::path& file
 tl::expected<void, std::string> append_switch(const std::filesystem::path& file, const SwitchNote& note,
                                               std::size_t most_bytes = kMostSwitchBytes);
 
+// The directory $OUT/.gradmon/{epoch} of the job that has written last in the output directory `run`; or, if
+// `run` is a rank's directory in it, of the job that wrote that one. The error: there is none.
+tl::expected<std::filesystem::path, std::string> job_register(const std::filesystem::path& run);
+
 // Reads the history of the newest epoch in an output directory. Incomplete lines are skipped. An error
 // means that the directory holds no history.
 tl::expected<std::vector<HistoryEntry>, std::string> history_from_files(

@@ -3,6 +3,8 @@
 
 #include <utility>
 
+#include "control/alert_rule.h"
+
 namespace gradmon {
 
 AlertOutbox::AlertOutbox(std::shared_ptr<Mailbox> mailbox)
@@ -13,7 +15,10 @@ void AlertOutbox::put(AlertReport report) {
   {
     const std::lock_guard lock(mutex_);
     raised_ += report.alerts.size() + report.left_out;
-    if (waiting_.size() < kMostWaiting) waiting_.push_back(std::move(report));
+    bool new_rule = false;
+    for (const RankAlert& alert : report.alerts)
+      new_rule |= rules_.size() < kAnomalyNames.size() && rules_.insert(alert.rule).second;
+    if (waiting_.size() < kMostWaiting || new_rule) waiting_.push_back(std::move(report));
   }
   mailbox_->wake();
 }

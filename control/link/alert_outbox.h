@@ -8,6 +8,8 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <set>
+#include <string>
 
 #include "control/alerts/alert_report.h"
 #include "control/host/mailbox.h"
@@ -28,7 +30,8 @@ class AlertOutbox {
   explicit AlertOutbox(std::shared_ptr<Mailbox> mailbox);
 
   // The writer thread: adds the alerts of a step. Returns at once. If kMostWaiting reports wait, the new one
-  // is dropped: the first alerts of a fault say more about it than the later ones.
+  // is dropped: the first alerts of a fault say more about it than the later ones. But the first one with
+  // a rule finds room: no rule can hide that another one has fired.
   void put(AlertReport report);
   // Agent thread: the report to send next. nullopt: there is none, or it must wait for its turn.
   std::optional<AlertReport> take(Clock::time_point now);
@@ -40,6 +43,7 @@ class AlertOutbox {
   mutable std::mutex mutex_;
   // Guarded by mutex_.
   std::deque<AlertReport> waiting_;
+  std::set<std::string> rules_;  // of all reports so far
   std::uint64_t raised_ = 0;
   TokenBucket reports_;
 };

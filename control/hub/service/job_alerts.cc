@@ -6,8 +6,8 @@
 #include <utility>
 
 #include "control/config/config_overlay.h"
+#include "control/host/alert_file.h"
 #include "control/host/process_identity.h"
-#include "control/hub/service/alert_file.h"
 #include "control/hub/service/job_service.h"
 #include "control/log.h"
 #include "control/wire/plan_source.h"

@@ -44,7 +44,7 @@ TEST_CASE("a query gives the newest alerts, or those after a number, of a rank, 
   CHECK(steps_of(history.find({4, {}, kAllBytes})) == std::vector<std::int64_t>{4, 5});
   CHECK(steps_of(history.find({0, 1, kAllBytes})) == std::vector<std::int64_t>{1, 3, 5});
   CHECK(steps_of(history.find({2, 1, kAllBytes})) == std::vector<std::int64_t>{3, 5});
-  CHECK(steps_of(history.find({0, {}, 2 * size_of(RankAlert{})})) == std::vector<std::int64_t>{4, 5});
+  CHECK(steps_of(history.find({0, {}, 2 * size_of(RankAlert{})})) == std::vector<std::int64_t>{0, 5});
   CHECK(history.find({6, {}, kAllBytes}).empty());
   CHECK(history.find({7, {}, kAllBytes}).empty());
 }
@@ -66,9 +66,60 @@ TEST_CASE("a rank that floods the history keeps only its own share") {
   for (int step = 0; step < 1'000; ++step) history.add(Rank{0}, "loud", report_of_step(step, 16), 0);
   CHECK(history.find({0, 1, kAllBytes}).size() == 1);
   const auto loud = history.find({0, 0, kAllBytes});
-  REQUIRE(loud.size() == AlertHistory::kMostKeptOfARank);
-  CHECK((loud.front().step == 984 && loud.back().step == 999));
+  REQUIRE(loud.size() == AlertHistory::kMostFirstOfARank + AlertHistory::kMostKeptOfARank);
+  for (std::size_t i = 0; i < AlertHistory::kMostFirstOfARank; ++i)
+    CHECK(loud[i].step == static_cast<std::int64_t>(i));
+  CHECK((loud[AlertHistory::kMostFirstOfARank].step == 984 && loud.back().step == 999));
   CHECK(history.listed(Rank{0}) == 16'000);
+}
+
+TEST_CASE("the first alert of each rule and step stays, whatever comes after it") {
+  AlertHistory history(1);
+  const auto add = [&](int rank, std::int64_t step, const std::string& rule) {
+    AlertReport report = report_of_step(step, 16);
+    for (RankAlert& alert : report.alerts) alert.rule = rule;
+    history.add(Rank{rank}, "p", report, 0);
+  };
+  for (int rank = 0; rank < 64; ++rank) add(rank, 60, "AnomalySpike");
+  for (std::int64_t step = 0; step < 100; ++step) {
+    for (int rank = 0; rank < 64; ++rank) add(rank, 1'000 + step, "AnomalySpike");
+  }
+  for (int rank = 0; rank < 64; ++rank) add(rank, 2'000, "AnomalyNan");
+  for (std::int64_t step = 0; step < 100; ++step) {
+    for (int rank = 0; rank < 64; ++rank) add(rank, 3'000 + step, "rule " + std::to_string(step));
+  }
+  std::vector<std::pair<std::int64_t, std::string>> first;
+  for (const RankAlert& alert : history.first()) {
+    if (alert.step < 1'000 || alert.step == 2'000) first.emplace_back(alert.step, alert.rule);
+  }
+  CHECK(first ==
+        std::vector<std::pair<std::int64_t, std::string>>{{60, "AnomalySpike"}, {2'000, "AnomalyNan"}});
+  CHECK(history.first().size() <= 3 * AlertHistory::kMostFirstOfARule);
+  const auto all = history.find({0, {}, kAllBytes});
+  CHECK((all.front().step == 60 && all.front().rank == Rank{0}));
+  CHECK(all.size() == history.first().size() + AlertHistory::kMostKept);
+  const std::size_t few = 20 * size_of(all.front());
+  const auto some = history.find({0, {}, few});
+  CHECK((some.front().number == all.front().number && some.back().number == all.back().number));
+  CHECK((some.size() >= 18 && some.size() <= 22));
+  const auto later = history.find({all.front().number, {}, few});
+  CHECK(later.front().number == all[1].number);
+}
+
+TEST_CASE("the steps that stay are bounded for each rule, and for each rule of a rank") {
+  AlertHistory history(1);
+  for (std::int64_t step = 0; step < 10'000; ++step) {
+    AlertReport report = report_of_step(step);
+    report.alerts[0].rule = "AnomalySpike";
+    history.add(Rank{static_cast<int>(step % 16)}, "p", report, 0);
+  }
+  CHECK(history.first().size() == AlertHistory::kMostFirstOfARule);
+  for (std::int64_t step = 0; step < 100; ++step) {
+    AlertReport report = report_of_step(step);
+    report.alerts[0].rule = "AnomalyNan";
+    history.add(Rank{0}, "p", report, 0);
+  }
+  CHECK(history.first().size() == AlertHistory::kMostFirstOfARule + AlertHistory::kMostFirstOfARank);
 }
 
 TEST_CASE("the whole history is bounded and forgets the oldest alert first") {
@@ -76,8 +127,9 @@ TEST_CASE("the whole history is bounded and forgets the oldest alert first") {
   const int ranks = 40;
   for (int i = 0; i < 40 * 150; ++i) history.add(Rank{i % ranks}, "p", report_of_step(i), 0);
   const auto kept = history.find({0, {}, kAllBytes});
-  REQUIRE(kept.size() == AlertHistory::kMostKept);
-  CHECK((kept.front().step == 6'000 - 4'096 && kept.back().step == 5'999));
+  REQUIRE(kept.size() == AlertHistory::kMostFirstOfARule + AlertHistory::kMostKept);
+  CHECK((kept.front().step == 0 && kept.back().step == 5'999));
+  CHECK(kept[AlertHistory::kMostFirstOfARule].step == 6'000 - 4'096);
 }
 
 TEST_CASE("a new process of a rank starts its count anew") {
@@ -126,7 +178,7 @@ TEST_CASE("the alerts of an earlier hub keep the bounds and the newest find room
       earlier.push_back(kept);
   }
   history.restore(earlier);
-  CHECK(history.find({0, {}, kAllBytes}).size() == AlertHistory::kMostKept);
+  CHECK(history.find({0, {}, kAllBytes}).size() == AlertHistory::kMostFirstOfARule + AlertHistory::kMostKept);
   CHECK(history.find({0, 19, kAllBytes}).size() == AlertHistory::kMostKeptOfARank);
   CHECK(history.find({0, 19, kAllBytes}).back().step == 19'400);
   CHECK(history.find({0, 0, kAllBytes}).back().step == -1);

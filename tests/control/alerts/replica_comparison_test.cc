@@ -122,6 +122,16 @@ TEST_CASE("the rank that differs from the majority raises the alert") {
         "rank 1 has 2.5, ranks 0, 2, 3 have 2, relative difference 0.2.");
 }
 
+TEST_CASE("a NaN with a sign is nan in the message") {
+  Job job;
+  for (const int rank : {0, 2, 3}) job.tell(rank, rows_of({{"a", 1}}, 5));
+  job.tell(1, rows_of({{"a", -kNan}}, 5));
+  job.answer_all();
+  REQUIRE(job.alerts().size() == 1);
+  CHECK(job.alerts()[0].message.find("rank 1 has nan, ranks 0, 2, 3 have 1, relative difference inf.") !=
+        std::string::npos);
+}
+
 TEST_CASE("of two equally large parts, the one without the lowest rank raises the alert") {
   Job job;
   for (const int rank : {0, 1, 2, 3}) job.tell(rank, rows_of({{"a", rank < 2 ? 1.0 : 3.0}}, 5));

@@ -51,6 +51,26 @@ TEST_CASE("a full outbox keeps its first reports and counts all alerts") {
   CHECK(taken == static_cast<std::int64_t>(AlertOutbox::kMostWaiting));
 }
 
+TEST_CASE("a full outbox takes the first report with a rule, also if the rule is not the report's first") {
+  Outbox out;
+  for (int step = 0; step < 100; ++step) out.box.put(report_of_step(step));
+  for (int step = 100; step < 110; ++step) {
+    AlertReport report = report_of_step(step, 2);
+    report.alerts[1].rule = "AnomalyNan";
+    out.box.put(std::move(report));
+  }
+  for (int step = 110; step < 1'000; ++step) {
+    AlertReport report = report_of_step(step);
+    report.alerts[0].rule = std::to_string(step);  // of a later release
+    out.box.put(std::move(report));
+  }
+  std::vector<std::int64_t> taken;
+  auto now = AlertOutbox::Clock::now();
+  for (; const auto report = out.box.take(now); now += seconds(1)) taken.push_back(report->alerts[0].step);
+  REQUIRE(taken.size() == AlertOutbox::kMostWaiting + 4);  // five rules with ""
+  CHECK(taken[AlertOutbox::kMostWaiting] == 100);
+}
+
 TEST_CASE("an outbox wakes the agent, and outlives the agent's mailbox loop") {
   Outbox out;
   out.box.put(report_of_step(1));

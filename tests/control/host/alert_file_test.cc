@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "control/hub/service/alert_file.h"
+#include "control/host/alert_file.h"
 
 #include <sys/stat.h>
 
@@ -78,19 +78,24 @@ TEST_CASE("alerts that do not fit on the disk leave no part and can be appended 
   CHECK(numbers_of(read_alerts(path)) == std::vector<std::uint64_t>{1, 2});
 }
 
-TEST_CASE("the files stay within their bound and hold the newest alerts") {
+TEST_CASE(
+    "the files stay within their bound and hold the newest alerts and the first of each rule and step") {
   const TemporaryDirectory directory;
   const auto path = directory / "alerts.jsonl";
   constexpr std::int64_t most = 4'000;
-  for (std::uint64_t number = 1; number <= 100; ++number)
-    REQUIRE(append_alerts(path, {alert_of(number)}, most));
+  for (std::uint64_t number = 1; number <= 100; ++number) {
+    AlertHistory::Kept kept = alert_of(number);
+    if (number == 50) kept.alert.rule = "AnomalySpike";
+    REQUIRE(append_alerts(path, {kept}, most));
+  }
   std::uintmax_t bytes = 0;
   for (const auto& file : std::filesystem::directory_iterator(directory.path())) bytes += file.file_size();
   CHECK(bytes <= 2 * most);
   const auto numbers = numbers_of(read_alerts(path));
   REQUIRE(numbers.size() > 8);
   CHECK(numbers.back() == 100);
-  CHECK(numbers.front() == 100 - numbers.size() + 1);
+  CHECK((numbers[0] == 1 && numbers[1] == 50));
+  for (std::size_t i = 2; i < numbers.size(); ++i) CHECK(numbers[i] == 100 - numbers.size() + 1 + i);
   CHECK(read_text(path).find("{\"left_out\"") == 0);
 }
 
@@ -112,6 +117,24 @@ TEST_CASE("what is no file of alerts gives none and is left alone") {
   std::filesystem::create_symlink(path, link);
   CHECK(read_alerts(link).empty());
   CHECK_FALSE(append_alerts(link, {alert_of(1)}));
+}
+
+TEST_CASE("the alerts of a run are those of its newest job, or of the job of a rank's directory") {
+  const TemporaryDirectory out;
+  CHECK(alerts_from_files(out.path()).error().find("no job has written in " + out.path().string()) == 0);
+  const auto file_of = [&](const char* epoch) { return out / ".gradmon" / epoch / "alerts.jsonl"; };
+  REQUIRE(append_alerts(file_of("old"), {alert_of(1)}));
+  REQUIRE(append_alerts(file_of("new"), {alert_of(2)}));
+  const auto now = std::filesystem::last_write_time(file_of("new"));
+  std::filesystem::last_write_time(file_of("old"), now - std::chrono::hours(1));
+  CHECK(numbers_of(alerts_from_files(out.path()).value()) == std::vector<std::uint64_t>{2});
+  std::filesystem::create_directories(out / "rank");
+  write_text(out / "rank" / "switches.jsonl", "{\"epoch\": \"old\"}\n{\"epo");
+  CHECK(numbers_of(alerts_from_files(out / "rank").value()) == std::vector<std::uint64_t>{1});
+  std::filesystem::create_directories(out / ".gradmon" / "quiet");
+  write_text(out / ".gradmon" / "quiet" / "history.jsonl", "{}\n");
+  std::filesystem::last_write_time(out / ".gradmon" / "quiet" / "history.jsonl", now + std::chrono::hours(1));
+  CHECK(alerts_from_files(out.path()).value().empty());
 }
 
 }  // namespace

@@ -1,15 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "control/hub/service/alert_file.h"
+#include "control/host/alert_file.h"
 
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <set>
 #include <sstream>
 #include <utility>
 
@@ -18,6 +20,7 @@
 #include "control/files/descriptor.h"
 #include "control/files/durable_file.h"
 #include "control/files/make_directories.h"
+#include "control/host/history_file.h"
 #include "control/log.h"
 
 namespace gradmon {
@@ -26,7 +29,7 @@ namespace {
 namespace fs = std::filesystem;
 using Json = nlohmann::ordered_json;
 
-fs::path older(const fs::path& path) { return path.string() + ".1"; }
+fs::path rotated(const fs::path& path) { return path.string() + ".1"; }
 
 std::string line_of(const AlertHistory::Kept& kept) {
   Json json = json_of(kept.alert);
@@ -43,6 +46,23 @@ std::optional<AlertHistory::Kept> kept_in(const std::string& line) {
   } catch (const nlohmann::json::exception&) {
     return {};
   }
+}
+
+void read_file(const fs::path& file, std::vector<AlertHistory::Kept>& into);
+
+// Of {path}.1, which is about to be replaced: the lines of the first alerts of all.
+std::string first_lines(const fs::path& path, std::size_t most_bytes) {
+  AlertHistory history(1);
+  history.restore(read_alerts(path));
+  std::set<std::uint64_t> first;
+  for (const RankAlert& alert : history.first()) first.insert(alert.number);
+  std::vector<AlertHistory::Kept> replaced;
+  read_file(rotated(path), replaced);
+  std::string lines;
+  for (const AlertHistory::Kept& kept : replaced) {
+    if (first.count(kept.alert.number) > 0 && lines.size() < most_bytes) lines += line_of(kept);
+  }
+  return lines;
 }
 
 std::string objection(const struct stat& found) {
@@ -63,6 +83,19 @@ Descriptor open_to_append(const fs::path& path, struct stat& found) {
   return file;
 }
 
+void read_file(const fs::path& file, std::vector<AlertHistory::Kept>& into) {
+  const auto text = read_checked_file(file, O_NOFOLLOW, objection);
+  if (!text) return;
+  std::istringstream lines(*text);
+  for (std::string line; std::getline(lines, line);) {
+    if (auto kept = kept_in(line)) into.push_back(std::move(*kept));
+  }
+}
+
+bool is_older(const AlertHistory::Kept& a, const AlertHistory::Kept& b) {
+  return a.alert.number < b.alert.number;
+}
+
 }  // namespace
 
 tl::expected<void, std::string> append_alerts(const fs::path& path,
@@ -74,9 +107,12 @@ tl::expected<void, std::string> append_alerts(const fs::path& path,
   struct stat found {};
   Descriptor file = open_to_append(path, found);
   if (file.valid()) {
-    const std::string dropped = make_room(path, lines.size(), static_cast<std::size_t>(most_bytes));
-    if (!dropped.empty()) log_warn(older(path).string() + " is replaced: the oldest alerts are dropped");
-    lines.insert(0, dropped);
+    const auto most = static_cast<std::size_t>(most_bytes);
+    const bool full = static_cast<std::size_t>(found.st_size) + lines.size() > most;
+    const std::string first = full ? first_lines(path, most / 4) : "";
+    const std::string dropped = make_room(path, lines.size(), most);
+    if (!dropped.empty()) log_warn(rotated(path).string() + " is replaced: the oldest alerts are dropped");
+    lines.insert(0, dropped.empty() ? "" : dropped + first);
     file = open_to_append(path, found);
   }
   if (file.valid() && ends_within_a_line(file.get())) lines.insert(0, "\n");
@@ -90,15 +126,18 @@ tl::expected<void, std::string> append_alerts(const fs::path& path,
 
 std::vector<AlertHistory::Kept> read_alerts(const fs::path& path) {
   std::vector<AlertHistory::Kept> all;
-  for (const fs::path& file : {older(path), path}) {
-    const auto text = read_checked_file(file, O_NOFOLLOW, objection);
-    if (!text) continue;
-    std::istringstream lines(*text);
-    for (std::string line; std::getline(lines, line);) {
-      if (auto kept = kept_in(line)) all.push_back(std::move(*kept));
-    }
-  }
+  read_file(rotated(path), all);
+  read_file(path, all);
+  std::stable_sort(all.begin(), all.end(), is_older);
+  const auto repeated = [](const auto& a, const auto& b) { return !is_older(a, b); };
+  all.erase(std::unique(all.begin(), all.end(), repeated), all.end());
   return all;
+}
+
+tl::expected<std::vector<AlertHistory::Kept>, std::string> alerts_from_files(const fs::path& run) {
+  const auto job = job_register(run);
+  if (!job) return tl::unexpected(job.error());
+  return read_alerts(*job / "alerts.jsonl");
 }
 
 }  // namespace gradmon

@@ -1,0 +1,17 @@
+// SPDX-License-Identifier: Apache-2.0
+// Words for alerts in the log and in gradmonctl's lists. Pure.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+namespace gradmon {
+
+// With at most so many significant digits: "0.086". "nan" for any NaN, also one with a sign.
+std::string number_text(double value, int digits);
+
+// The series of an alert: "gradient norm of head.output" for the tag "0:head.output:0/rank0/actv_grad" and
+// the statistic "norm"; "loss" for a training scalar. The tag itself if it has another form.
+std::string series_text(std::string_view tag_name, std::string_view op);
+
+}  // namespace gradmon
