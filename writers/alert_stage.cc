@@ -34,21 +34,29 @@ std::optional<FileToWrite> AlertStage::on_step(Step step, const std::vector<Reco
   if (settings_.flight) settings_.flight->keep(step, records);
   if (settings_.on_records) settings_.on_records(step, records);
   const Findings& findings = evaluate(records);
-  if (findings.first.empty()) {
-    // Other rows of this step may have raised an alert.
-    const bool alerted = settings_.flight && settings_.flight->alerted(step);
-    return alerted ? settings_.flight->on_alert(step) : std::nullopt;
-  }
-  return report(describe(findings, step, records, layout_, *settings_.names, settings_.origin), now);
+  const auto described = [&](const std::vector<Finding>& these) {
+    return describe(these, step, records, layout_, *settings_.names, settings_.origin);
+  };
+  const StepAlerts begun = described(findings.begun);
+  if (!begun.events.empty()) tell(begun, now);
+  const bool dumps = settings_.dump && !findings.first.empty();
+  auto dump = dumps ? settings_.dump->add(described(findings.first).events) : std::nullopt;
+  // Other rows of this step may have raised an alert.
+  const bool alerted = settings_.flight && (!begun.events.empty() || settings_.flight->alerted(step));
+  return both(std::move(dump), alerted ? settings_.flight->on_alert(step) : std::nullopt);
 }
 
 std::optional<FileToWrite> AlertStage::report(const StepAlerts& alerts, Time now) {
-  for (const std::string& line : state_->log.lines(alerts, now)) log_warn(line);
-  state_->recent.add(alerts);
-  if (settings_.on_alerts) settings_.on_alerts(alerts);
+  tell(alerts, now);
   auto dump = settings_.dump ? settings_.dump->add(alerts.events) : std::nullopt;
   auto flight = settings_.flight ? settings_.flight->on_alert(alerts.step) : std::nullopt;
   return both(std::move(dump), std::move(flight));
+}
+
+void AlertStage::tell(const StepAlerts& alerts, Time now) {
+  for (const std::string& line : state_->log.lines(alerts, now)) log_warn(line);
+  state_->recent.add(alerts);
+  if (settings_.on_alerts) settings_.on_alerts(alerts);
 }
 
 const Findings& AlertStage::evaluate(const std::vector<Record>& records) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The alert rules of one revision: looks at each step and passes what they find to the log, the dump, the
-// recent alerts and the program. Keeps the step for the flight recorder, which writes after an alert.
+// The alert rules of one revision. Looks at each step: the dump gets all findings; the log, the recent
+// alerts and the program get those that begin in the step (Findings). Keeps the step for the flight
+// recorder, which writes after an alert begins.
 #pragma once
 
 #include <cstdint>
@@ -36,8 +37,8 @@ class AlertStage : public StepObserver {
     std::shared_ptr<const NameTable> names;
     std::shared_ptr<FlightRecorder> flight = nullptr;  // null: none
     std::int64_t keep_last = 0;                        // steps that it keeps
-    // Called on the writer thread after each step with alerts. It must return at once, and own what it uses:
-    // an abandoned writer thread may still call it. May be null.
+    // Called on the writer thread after each step in which alerts begin. It must return at once, and own what
+    // it uses: an abandoned writer thread may still call it. May be null.
     std::function<void(const StepAlerts&)> on_alerts = nullptr;
     // Called on the writer thread with the records of each step, before the rules look at them. May be null.
     std::function<void(Step, const std::vector<Record>&)> on_records = nullptr;
@@ -55,6 +56,7 @@ class AlertStage : public StepObserver {
 
  private:
   const Findings& evaluate(const std::vector<Record>& records);
+  void tell(const StepAlerts& alerts, Time now);
 
   const Settings settings_;
   const std::shared_ptr<AlertState> state_;

@@ -44,6 +44,7 @@ AlertReport report_of(const StepAlerts& alerts) {
     alert.value = event.value;
     alert.history_mean = event.history_mean;
     alert.message = event.message;
+    alert.left_out = event.left_out;
     report.alerts.push_back(std::move(alert));
   }
   return report;
@@ -67,6 +68,7 @@ StepAlerts step_alerts_of(const AlertReport& report, const AlertOrigin& origin) 
     event.value = alert.value;
     event.history_mean = alert.history_mean;
     event.message = alert.message;
+    event.left_out = alert.left_out;
     event.group_mates = origin.group_mates;
     alerts.events.push_back(std::move(event));
   }

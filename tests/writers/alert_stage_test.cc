@@ -3,6 +3,7 @@
 
 #include <sys/resource.h>
 
+#include <cmath>
 #include <nlohmann/json.hpp>
 
 #include "control/debian_version.h"
@@ -103,6 +104,23 @@ TEST_CASE("an alert reaches the program, the recent alerts and the dump") {
   CHECK(rig.recent().total == 1);
   CHECK(rig.recent().events.at(0).message == rig.received[0].events[0].message);
   CHECK(rig.keys() == std::vector<std::string>{"0:fc1.weight/rank0/post_grad_step_2_call_0_norm"});
+}
+
+TEST_CASE("a fault that lasts is reported once, and dumped in each step") {
+  Rig rig;
+  rig.keep_last = 1;
+  rig.begin(1, {kNanRule});
+  for (std::int64_t step = 1; step < 6; ++step) rig.step(step, step == 1 ? 1 : std::nan(""));
+  rig.begin(2, {kNanRule});
+  rig.step(6, std::nan(""));
+  rig.step(7, 1);
+  rig.step(8, std::nan(""));
+  rig.stop();
+  REQUIRE(rig.received.size() == 2);
+  CHECK((rig.received[0].step == Step{2} && rig.received[1].step == Step{8}));
+  CHECK(rig.recent().total == 2);
+  CHECK(rig.keys().size() == 6);
+  CHECK(rig.flight->counts().written == 2);
 }
 
 TEST_CASE("an alert has the flight recorder write the steps before, apart from the rows of the sinks") {

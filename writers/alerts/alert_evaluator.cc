@@ -75,6 +75,7 @@ void AlertEvaluator::add_series(std::uint64_t key) {
   index_.emplace(key, static_cast<std::uint32_t>(series()));
   keys_.push_back(key);
   means_.emplace_back().fill(kNoMean);
+  active_.push_back(0);
   for (Windows& windows : windows_) windows.of.emplace_back(windows.length);
   for (auto& counts : low_counts_) counts.push_back(0);
 }
@@ -83,9 +84,13 @@ const Findings& AlertEvaluator::evaluate(const Layout& layout, const std::vector
   findings_.first.clear();
   findings_.left_out = 0;
   last_ = kNone;
+  bool others = false;
+  others_fired_ = 0;
   for (const Record& record : records) {
     const std::int32_t micro_step = has_micro_step(record.kind, layout) ? record.micro_step : 0;
     const std::uint32_t series = series_of(key_of(record.kind, record.target, micro_step));
+    others = others || series == kNone;
+    fired_bits_ = 0;
     for (const WatchedValue& value : watched_values(record.kind)) {
       if ((record.mask >> value.index & 1U) == 0) continue;
       const double x = record.values[value.index];
@@ -98,7 +103,10 @@ const Findings& AlertEvaluator::evaluate(const Layout& layout, const std::vector
       }
       if (std::isfinite(x)) history = next_mean(history, x);
     }
+    begin_alerts(record.kind, series);
   }
+  if (others) others_active_ = others_fired_;
+  choose_begun();
   return findings_;
 }
 
@@ -141,10 +149,56 @@ bool AlertEvaluator::has_vanished(const CheckedRule& checked, double x, std::uin
 }
 
 void AlertEvaluator::add_finding(const Finding& finding) {
+  note_fired(finding);
   if (findings_.first.size() < kMostFindings) {
     findings_.first.push_back(finding);
   } else {
     ++findings_.left_out;
+  }
+}
+
+void AlertEvaluator::note_fired(const Finding& finding) {
+  const std::uint8_t bit = bit_of(finding.anomaly);
+  if ((fired_bits_ & bit) == 0 || finding.value == static_cast<std::uint8_t>(Op::norm))
+    fired_[static_cast<std::size_t>(finding.anomaly)] = finding;
+  fired_bits_ |= bit;
+}
+
+// After the values of a row.
+void AlertEvaluator::begin_alerts(Kind kind, std::uint32_t series) {
+  std::uint8_t& active = series == kNone ? others_active_ : active_[series];
+  const auto begins = static_cast<std::uint8_t>(fired_bits_ & ~active);
+  if (series == kNone) {
+    active |= fired_bits_;
+    others_fired_ |= fired_bits_;
+  } else {
+    active = fired_bits_;
+  }
+  for (std::size_t anomaly = 0; begins >> anomaly != 0; ++anomaly) {
+    if ((begins >> anomaly & 1U) == 0) continue;
+    Begun& begun = begun_[anomaly];
+    ++begun.count;
+    auto& findings = kind == Kind::scalar ? begun.of_scalars : begun.of_tensors;
+    if (findings.size() < kMostFindings) findings.push_back(fired_[anomaly]);
+  }
+}
+
+void AlertEvaluator::choose_begun() {
+  findings_.begun.clear();
+  const auto kinds = static_cast<std::size_t>(
+      std::count_if(begun_.begin(), begun_.end(), [](const Begun& begun) { return begun.count > 0; }));
+  for (const Anomaly anomaly :
+       {Anomaly::nan, Anomaly::spike, Anomaly::turbulence, Anomaly::vanish, Anomaly::rank_divergence}) {
+    Begun& begun = begun_[static_cast<std::size_t>(anomaly)];
+    if (begun.count == 0) continue;
+    auto& chosen = begun.of_scalars;
+    chosen.insert(chosen.end(), begun.of_tensors.begin(), begun.of_tensors.end());
+    if (chosen.size() > kMostFindings / kinds) chosen.resize(kMostFindings / kinds);
+    chosen.front().left_out = begun.count - chosen.size();
+    findings_.begun.insert(findings_.begun.end(), chosen.begin(), chosen.end());
+    begun.of_scalars.clear();
+    begun.of_tensors.clear();
+    begun.count = 0;
   }
 }
 

@@ -24,20 +24,28 @@ struct Finding {
   const char* op = "";
   Anomaly anomaly = Anomaly::nan;
   double mean = 0;  // of abs(x) before this value; abs(x) itself if there is none before it
+  // Of the first one of its anomaly in `begun`: series in which that began too, and which are not in `begun`.
+  std::uint64_t left_out = 0;
 };
 
+// A lasting fault is found anew in each step, and begins once: in the first step in which it is found in a
+// series, and again after a step in which it was not found there.
 struct Findings {
   std::vector<Finding> first;  // in the order of the records
   std::uint64_t left_out = 0;  // findings after those
+  // Of each series and anomaly that begin, one finding: that in the norm, else the first. NaN comes first, of
+  // an anomaly the training scalars, then the order of the records. Each anomaly has the same share of the
+  // places.
+  std::vector<Finding> begun;
 };
 
 class AlertEvaluator {
  public:
-  static constexpr std::size_t kMostFindings = 16;  // in `first`
+  static constexpr std::size_t kMostFindings = 16;  // in `first`, and in `begun`
   static constexpr std::size_t kMostSeries = 65'536;
 
   // A series is the values of one row: of a kind, a target and a micro step. Above `most_series`, AnomalyNan
-  // alone looks at further rows.
+  // alone looks at further rows; it begins once for all of them.
   explicit AlertEvaluator(std::size_t most_series = kMostSeries) : most_series_(most_series) {}
 
   // The rules that hold from now on, tried in this order. Histories are kept: a window of a new length begins
@@ -75,6 +83,9 @@ class AlertEvaluator {
   bool fires(const CheckedRule& checked, double x, double mean, std::uint32_t series);
   bool has_vanished(const CheckedRule& checked, double x, std::uint32_t series);
   void add_finding(const Finding& finding);
+  void note_fired(const Finding& finding);
+  void begin_alerts(Kind kind, std::uint32_t series);
+  void choose_begun();
 
   const std::size_t most_series_;
   std::vector<CheckedRule> rules_;
@@ -84,9 +95,22 @@ class AlertEvaluator {
   bool vanishing_ = false;  // the value that is being checked is low, and its rule has not fired yet
   Findings findings_;
 
+  // The first findings of an anomaly that begin in this step.
+  struct Begun {
+    std::vector<Finding> of_scalars;
+    std::vector<Finding> of_tensors;
+    std::uint64_t count = 0;
+  };
+  std::array<Begun, kAnomalyNames.size()> begun_;
+  std::array<Finding, kAnomalyNames.size()> fired_;  // of the row that is being checked, where a bit is set
+  std::uint8_t fired_bits_ = 0;                      // bit_of each anomaly
+  std::uint8_t others_fired_ = 0;                    // of the rows without a series, in this step
+  std::uint8_t others_active_ = 0;                   // likewise, before it
+
   // By series.
   std::vector<std::uint64_t> keys_;
   std::vector<std::array<double, kValues>> means_;  // NaN: no finite value so far
+  std::vector<std::uint8_t> active_;                // bit_of each anomaly that was found last time
   std::vector<Windows> windows_;
   std::vector<std::vector<std::uint16_t>> low_counts_;  // by vanish rule: low values in a row
 };

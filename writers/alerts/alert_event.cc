@@ -36,6 +36,7 @@ AlertEvent event_of(const Finding& finding, const std::vector<Record>& records, 
   event.history_mean = finding.mean;
   event.message = alert_message(event);
   event.group_mates = origin.group_mates;
+  event.left_out = finding.left_out;
   return event;
 }
 
@@ -56,13 +57,14 @@ std::string alert_message(const AlertEvent& event) {
   return text + ".";
 }
 
-StepAlerts describe(const Findings& findings, Step step, const std::vector<Record>& records,
+StepAlerts describe(const std::vector<Finding>& findings, Step step, const std::vector<Record>& records,
                     const Layout& layout, const NameTable& names, const AlertOrigin& origin) {
   StepAlerts alerts;
   alerts.step = step;
-  alerts.left_out = findings.left_out;
-  for (const Finding& finding : findings.first)
+  for (const Finding& finding : findings) {
     alerts.events.push_back(event_of(finding, records, layout, names, origin));
+    alerts.left_out += finding.left_out;
+  }
   return alerts;
 }
 

@@ -35,12 +35,13 @@ struct AlertEvent {
   double history_mean = 0;
   std::string message;
   std::vector<int> group_mates;
+  std::uint64_t left_out = 0;  // as in Finding
 };
 
 struct StepAlerts {
   Step step{-1};
-  std::vector<AlertEvent> events;  // at most AlertEvaluator::kMostFindings, in the order of the rows
-  std::uint64_t left_out = 0;      // alerts after those
+  std::vector<AlertEvent> events;  // at most AlertEvaluator::kMostFindings
+  std::uint64_t left_out = 0;      // further alerts
 };
 
 // "{vpp}:{name}[:{micro}]/rank{R}/{task}", the tag that msprobe has for the row. The task is the file's
@@ -52,7 +53,7 @@ std::string tag_name_of(const Record& record, const Layout& layout, const NameTa
 std::string alert_message(const AlertEvent& event);
 
 // `records`: those that the findings are of.
-StepAlerts describe(const Findings& findings, Step step, const std::vector<Record>& records,
+StepAlerts describe(const std::vector<Finding>& findings, Step step, const std::vector<Record>& records,
                     const Layout& layout, const NameTable& names, const AlertOrigin& origin);
 
 }  // namespace gradmon

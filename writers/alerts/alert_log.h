@@ -1,34 +1,40 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <array>
 #include <chrono>
 #include <cstdint>
-#include <optional>
 #include <string>
 #include <vector>
 
+#include "control/alert_rule.h"
 #include "writers/alerts/alert_event.h"
 
 namespace gradmon {
 
-// Chooses the alerts that are logged: at most kMostLines in each kPeriod. The others are counted. Pure; one
-// thread.
+// Chooses what is logged of the alerts of a rank: one line for each step and rule, and of each rule at most
+// kBurst lines at once and then one in each kPause. The five rules together log less than 200 lines in an
+// hour. Alerts without a line are counted in the rule's next one. Pure; one thread.
 class AlertLog {
  public:
   using Time = std::chrono::steady_clock::time_point;
-  static constexpr int kMostLines = 16;
-  static constexpr std::chrono::seconds kPeriod{10};
+  static constexpr int kBurst = 12;
+  static constexpr std::chrono::seconds kPause{150};
 
-  // The lines to log now. The first line of a period says how many alerts were not logged before, if any.
+  // The lines to log now, in the order of the events.
   std::vector<std::string> lines(const StepAlerts& alerts, Time now);
 
  private:
-  void count_line(std::vector<std::string>& lines);
+  struct OfRule {
+    int lines_left = kBurst;
+    Time counted_to{};             // lines_left includes those that became free until then
+    std::uint64_t not_logged = 0;  // alerts
+    std::int64_t since = 0;        // step of the first one
+  };
 
-  std::optional<Time> period_began_;
-  int lines_in_period_ = 0;
-  std::uint64_t not_logged_ = 0;
-  std::int64_t not_logged_since_ = 0;  // step
+  OfRule& of(const std::string& rule);
+
+  std::array<OfRule, kAnomalyNames.size()> rules_;
 };
 
 }  // namespace gradmon

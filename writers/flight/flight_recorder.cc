@@ -61,8 +61,10 @@ tl::expected<void, std::string> FlightRecorder::write() {
   const Step last = ring_.newest_due();
   const auto rows = write_due_rows();
   if (!rows) return tl::unexpected(rows.error());
+  if (writes_logged_ == kMostWritesLogged) return {};
   log_info("flight recorder: steps " + std::to_string(first.value) + " to " + std::to_string(last.value) +
-           " (" + std::to_string(*rows) + " rows) written to " + directory_().string());
+           " (" + std::to_string(*rows) + " rows) written to " + directory_().string() +
+           (++writes_logged_ == kMostWritesLogged ? "; later writes are not logged" : ""));
   return {};
 }
 

@@ -26,6 +26,7 @@ class FlightRecorder : public std::enable_shared_from_this<FlightRecorder> {
  public:
   static constexpr std::uint64_t kMostRowsWritten = 4'000'000;
   static constexpr std::int64_t kStepsOfAFile = 1000;
+  static constexpr int kMostWritesLogged = 8;
 
   struct Limits {
     std::size_t rows_kept = FlightRing::kMostRows;
@@ -77,6 +78,7 @@ class FlightRecorder : public std::enable_shared_from_this<FlightRecorder> {
   Layout layout_;
   CsvSink sink_;
   bool sink_ready_ = false;  // begin_revision() of the layout was called
+  int writes_logged_ = 0;
   Step alerted_{-1};
   std::weak_ptr<void> write_;       // alive while the writer thread has the write
   std::uint64_t lost_in_ring_ = 0;  // the part of ring_.lost() that lost_ contains

@@ -471,8 +471,8 @@ class Monitor(Tapping):
 
         Notes
         -----
-        The alerts of a step are there once the writer thread has written its rows. May be called on any
-        thread.
+        A rule that goes on firing for a row is reported once, and again after it has stopped. The alerts of a
+        step are there once the writer thread has written its rows. May be called on any thread.
         """
         return [] if self._steps is None else self._steps.core.alerts()
 

@@ -3,6 +3,7 @@
 
 #include <cmath>
 #include <limits>
+#include <map>
 #include <set>
 #include <string>
 #include <utility>
@@ -192,6 +193,79 @@ TEST_CASE("at most 16 findings of a step are listed and the others are counted")
   CHECK(findings.left_out == 19);
   for (std::size_t i = 0; i < 16; ++i) CHECK(findings.first[i].record == i + 5);
   CHECK(evaluator.evaluate({}, {norm_record(1)}).left_out == 0);
+}
+
+TEST_CASE("a lasting fault begins once, and again after a step without it") {
+  AlertEvaluator evaluator;
+  evaluator.set_rules({rule(Anomaly::nan, 100.0), rule(Anomaly::turbulence, 5.0)});
+  std::string began;
+  for (const double norm : {1.0, kNan, kNan, 200.0, 1.0, kNan, 50.0, 60.0, kNan}) {
+    const Findings& findings = evaluator.evaluate({}, {norm_record(norm)});
+    began += findings.begun.empty() ? "-" : findings.begun[0].anomaly == Anomaly::nan ? "n" : "t";
+  }
+  CHECK(began == "-n---nt-n");
+  evaluator.set_rules({rule(Anomaly::nan)});  // new rules do not raise it again
+  CHECK(evaluator.evaluate({}, {norm_record(kNan)}).begun.empty());
+  CHECK(evaluator.evaluate({}, {norm_record(kNan)}).first.size() == 1);
+}
+
+TEST_CASE("AnomalyNan begins once for each row of a recorded run, whatever it looks at later") {
+  RecordedRun run("nan");
+  AlertEvaluator evaluator;
+  evaluator.set_rules({rule(Anomaly::nan)});
+  std::map<std::int64_t, std::size_t> begun;
+  for (auto records = run.next_step(); !records.empty(); records = run.next_step()) {
+    const Findings& findings = evaluator.evaluate({}, records);
+    if (!findings.begun.empty()) begun[run.step()] = findings.begun.size();
+  }
+  CHECK(begun == std::map<std::int64_t, std::size_t>{{120, 11}, {121, 1}});
+}
+
+TEST_CASE("of a row, the norm stands for the values that begin") {
+  AlertEvaluator evaluator;
+  evaluator.set_rules({rule(Anomaly::nan)});
+  Record all = norm_record(kNan);
+  all.mask = (1U << kOps) - 1;
+  all.values.fill(kNan);
+  const Findings& findings = evaluator.evaluate({}, {all});
+  CHECK(findings.first.size() == kOps);
+  REQUIRE(findings.begun.size() == 1);
+  CHECK(std::string(findings.begun[0].op) == "norm");
+}
+
+TEST_CASE(
+    "what begins has NaN and the scalars first, the same share for each rule, and a count of the rest") {
+  AlertEvaluator evaluator;
+  evaluator.set_rules({rule(Anomaly::turbulence, 5.0), rule(Anomaly::nan)});
+  std::vector<Record> records;
+  for (std::uint32_t i = 0; i < 100; ++i) records.push_back(norm_record(1, i));
+  Record loss = plain_record(0, 0);
+  loss.kind = Kind::scalar;
+  loss.mask = bit_of(Column::value);
+  loss.values[static_cast<std::size_t>(Column::value)] = kNan;
+  evaluator.evaluate({}, records);
+  for (std::size_t i = 0; i < 100; ++i) records[i].values[kNorm] = i < 60 ? 100 : kNan;
+  records.push_back(loss);
+  const Findings& findings = evaluator.evaluate({}, records);
+  REQUIRE(findings.begun.size() == 16);
+  CHECK(findings.begun[0].record == 100);
+  CHECK(findings.begun[0].left_out == 41 - 8);
+  CHECK((findings.begun[1].record == 60 && findings.begun[1].left_out == 0));
+  CHECK((findings.begun[8].anomaly == Anomaly::turbulence && findings.begun[8].left_out == 60 - 8));
+  CHECK(evaluator.evaluate({}, records).begun.empty());
+}
+
+TEST_CASE("rows above the limit of series begin together, until none of them has the fault") {
+  AlertEvaluator evaluator(1);
+  evaluator.set_rules({rule(Anomaly::nan)});
+  std::string began;
+  for (const auto& [b, c] : std::vector<std::pair<double, double>>{
+           {1, 1}, {kNan, 1}, {1, kNan}, {kNan, kNan}, {1, 1}, {1, kNan}}) {
+    const Findings& findings =
+        evaluator.evaluate({}, {norm_record(1, 1), norm_record(b, 2), norm_record(c, 3)});
+    began += std::to_string(findings.begun.size());
+  }
+  CHECK(began == "010001");
 }
 
 TEST_CASE("above the limit of series only AnomalyNan looks at further rows") {

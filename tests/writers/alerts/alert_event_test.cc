@@ -79,9 +79,8 @@ TEST_CASE("an event has the place of its row, counted over all kinds of the step
   records[0].target = input;
   records[0].micro_step = records[1].micro_step = 3;
   records[0].values[static_cast<std::size_t>(Op::norm)] = 8;
-  Findings findings;
-  findings.first = {{0, 3, "norm", Anomaly::spike, 2.0}, {2, 3, "norm", Anomaly::nan, 0.0}};
-  findings.left_out = 7;
+  const std::vector<Finding> findings{{0, 3, "norm", Anomaly::spike, 2.0, 4},
+                                      {2, 3, "norm", Anomaly::nan, 0.0, 3}};
   const AlertOrigin origin{Rank{5}, 1, {1, 5}};
   const StepAlerts alerts = describe(findings, Step{4}, records, {}, names, origin);
   REQUIRE(alerts.events.size() == 2);
@@ -92,6 +91,7 @@ TEST_CASE("an event has the place of its row, counted over all kinds of the step
   CHECK((first.tag_name == "1:fc1.input:3/rank5/actv" && first.op == "norm"));
   CHECK((first.value == 8 && first.history_mean == 2 && first.group_mates == std::vector<int>{1, 5}));
   CHECK(first.message == alert_message(first));
+  CHECK(first.left_out == 4);
   CHECK((alerts.events[1].call_id == 2 && alerts.events[1].micro_step == 0));
 }
 
@@ -106,9 +106,8 @@ TEST_CASE("call_id counts the rows of all kinds in the order in which they were 
   records[1].read_at = 50;
   records[2].read_at = 60;
   records[3].read_at = 70;
-  Findings findings;
-  for (std::size_t i = 0; i < records.size(); ++i)
-    findings.first.push_back({i, 3, "norm", Anomaly::nan, 0.0});
+  std::vector<Finding> findings;
+  for (std::size_t i = 0; i < records.size(); ++i) findings.push_back({i, 3, "norm", Anomaly::nan, 0.0});
   const StepAlerts alerts = describe(findings, Step{4}, records, {}, names, {});
   std::vector<std::uint64_t> call_ids;
   for (const AlertEvent& event : alerts.events) call_ids.push_back(event.call_id);

@@ -4,6 +4,7 @@
 #include <fstream>
 
 #include "control/debian_version.h"
+#include "control/log.h"
 #include "tests/support/temporary_directory.h"
 #include "tests/writers/files_in.h"
 #include "tests/writers/sample_records.h"
@@ -125,6 +126,21 @@ TEST_CASE("a write reports each step, and ends where nobody waits for it any mor
   CHECK(rig.recorder->counts().written == 4);
   REQUIRE(file->write());
   CHECK(rig.recorder->counts().written == 6);
+}
+
+std::vector<std::string> logged;
+
+TEST_CASE("the first eight writes are logged, and the last of them says so") {
+  set_log_sink([](LogLevel, std::string_view line) { logged.emplace_back(line); });
+  Rig rig;
+  for (std::int64_t step = 0; step < 30; ++step) {
+    rig.step(step, 1);
+    REQUIRE(rig.recorder->on_alert(Step{step})->write());
+  }
+  REQUIRE(logged.size() == FlightRecorder::kMostWritesLogged);
+  CHECK(logged[0].find("flight recorder: steps 0 to 0 (2 rows) written to ") == 0);
+  CHECK(logged[6].find("not logged") == std::string::npos);
+  CHECK(logged[7].find("; later writes are not logged") != std::string::npos);
 }
 
 TEST_CASE("a recorder that keeps nothing writes nothing") {
