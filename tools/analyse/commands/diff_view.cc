@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tools/analyse/commands/diff_view.h"
 
-#include <cstdio>
 #include <iterator>
 
+#include "control/text/alert_words.h"
 #include "tools/analyse/commands/run_choice.h"
 #include "tools/analyse/commands/value_text.h"
 #include "tools/gradmonctl/show/printable.h"
@@ -13,15 +13,10 @@ namespace gradmon {
 namespace {
 
 constexpr std::size_t kAFew = 10;
+constexpr int kDifferenceDigits = 3;
 
 constexpr auto kAtLeft = TextTable::Align::left;
 constexpr auto kAtRight = TextTable::Align::right;
-
-std::string difference_text(double difference) {
-  char text[32];
-  std::snprintf(text, sizeof text, "%.3g", difference);
-  return text;
-}
 
 std::string place_text(const Parting& parting) {
   std::string text = layer_text(0, parting.layer) + " (" + name_of(parting.kind) + "), step " +
@@ -32,7 +27,8 @@ std::string place_text(const Parting& parting) {
 
 std::string values_text(const Parting& parting) {
   return std::string(name_of_field(parting.field)) + " " + value_text(parting.a) + " in A, " +
-         value_text(parting.b) + " in B, relative difference " + difference_text(parting.difference);
+         value_text(parting.b) + " in B, relative difference " +
+         number_text(parting.difference, kDifferenceDigits);
 }
 
 std::string more_text(std::size_t all, std::size_t shown, const char* noun) {
@@ -59,7 +55,7 @@ std::string steps_text(const Divergence& found, std::size_t most) {
                                    std::to_string(one.parted)};
     if (const Parting* const worst = one.worst.get()) {
       for (std::string cell :
-           {difference_text(worst->difference), std::string(name_of_field(worst->field)),
+           {number_text(worst->difference, kDifferenceDigits), std::string(name_of_field(worst->field)),
             std::to_string(worst->rank), std::string(name_of(worst->kind)), layer_text(0, worst->layer)})
         cells.push_back(std::move(cell));
     }

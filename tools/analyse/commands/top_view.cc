@@ -2,8 +2,8 @@
 #include "tools/analyse/commands/top_view.h"
 
 #include <algorithm>
-#include <cstdio>
 
+#include "control/text/alert_words.h"
 #include "tools/analyse/commands/first_view.h"
 #include "tools/analyse/commands/run_choice.h"
 #include "tools/analyse/commands/value_text.h"
@@ -12,14 +12,9 @@
 namespace gradmon {
 namespace {
 
+constexpr int kFactorDigits = 4;
 constexpr auto kLeft = TextTable::Align::left;
 constexpr auto kRight = TextTable::Align::right;
-
-std::string factor_text(double factor) {
-  char text[32];
-  std::snprintf(text, sizeof text, "%.4g", factor);
-  return text;
-}
 
 std::string shown_layer(const std::string& label) { return layer_text(0, label); }
 
@@ -40,7 +35,7 @@ std::string changes_table(const LayerChanges& changes, std::size_t count) {
                    {"layer", kLeft}});
   for (std::size_t i = 0; i < std::min(count, changes.largest.size()); ++i) {
     const LayerChanges::Change& entry = changes.largest[i];
-    table.add({factor_text(entry.change.factor), std::to_string(entry.change.step),
+    table.add({number_text(entry.change.factor, kFactorDigits), std::to_string(entry.change.step),
                std::to_string(entry.rank), value_text(entry.change.before), value_text(entry.change.after),
                name_of(entry.kind), shown_layer(entry.layer)});
   }
@@ -62,8 +57,8 @@ std::string exploding_table(const LayerChanges& changes, std::size_t count) {
       {{"factor", kRight}, {"rank", kRight}, {"last size", kRight}, {"kind", kLeft}, {"layer", kLeft}});
   for (std::size_t i = 0; i < std::min(count, changes.exploding.size()); ++i) {
     const LayerChanges::Exploding& entry = changes.exploding[i];
-    table.add({factor_text(entry.growth), std::to_string(entry.rank), value_text(entry.last_size),
-               name_of(entry.kind), shown_layer(entry.layer)});
+    table.add({number_text(entry.growth, kFactorDigits), std::to_string(entry.rank),
+               value_text(entry.last_size), name_of(entry.kind), shown_layer(entry.layer)});
   }
   return table.text();
 }

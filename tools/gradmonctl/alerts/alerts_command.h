@@ -2,7 +2,11 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
+#include <string>
+#include <tl/expected.hpp>
+#include <vector>
 
 #include "tools/gradmonctl/ask/job.h"
 #include "tools/gradmonctl/ask/job_selector.h"
@@ -12,14 +16,19 @@ namespace gradmon {
 
 struct AlertsRequest {
   JobSelector selector;
+  std::string run = {};  // an output directory, or a rank's directory in it; "": that of the selector
   bool json = false;
-  bool all = false;     // also print every alert and whole lines in a terminal
+  bool all = false;     // each alert, and whole lines in a terminal
   bool follow = false;  // and go on with new ones
   std::optional<std::int64_t> rank = {};
 };
 
-// gradmonctl alerts: prints the alerts that the lead hub keeps. Returns the exit code.
-int alerts_command(const AlertsRequest& request, const AskJob& ask, const Console& console);
+using AlertFiles = std::function<tl::expected<std::vector<RankAlert>, std::string>()>;
+
+// gradmonctl alerts: prints the alerts that the lead hub keeps. If the job does not answer, prints those in
+// `files`, and says so on `console.err`. Returns the exit code.
+int alerts_command(const AlertsRequest& request, const AskJob& ask, const AlertFiles& files,
+                   const Console& console);
 
 // gradmonctl alerts --follow: prints one line for each alert, the newest kept ones first (as many as one
 // answer holds), then each new one. Asks once a second, and at once again after an answer with alerts.

@@ -1,51 +1,104 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tools/gradmonctl/alerts/alerts_view.h"
 
-#include <array>
-#include <cstdio>
+#include <algorithm>
+#include <map>
+#include <set>
 #include <utility>
+#include <vector>
 
 #include "control/alerts/alert_json.h"
+#include "control/text/alert_words.h"
 #include "tools/gradmonctl/show/printable.h"
+#include "tools/gradmonctl/show/rank_ranges.h"
 #include "tools/gradmonctl/show/text_table.h"
 #include "tools/gradmonctl/show/time_text.h"
 
 namespace gradmon {
 namespace {
 
-std::string number_text(double value) {
-  std::array<char, 32> text{};
-  std::snprintf(text.data(), text.size(), "%.6g", value);
-  return text.data();
-}
+constexpr int kDigits = 6;
+constexpr int kDigitsOfAGroup = 3;
+constexpr auto kLeft = TextTable::Align::left;
 
 std::uint64_t not_listed(const CommandReply& reply) {
   return reply.raised_alerts > reply.alerts.size() ? reply.raised_alerts - reply.alerts.size() : 0;
 }
 
-}  // namespace
-
-Listing alerts_listing(const CommandReply& reply) {
+// The listing without its table.
+Listing frame_of(const CommandReply& reply, const std::string& noun) {
   Listing listing;
-  listing.noun = "alert";
-  listing.keep = Listing::Keep::last;
+  listing.noun = noun;
   listing.before = reply.alerts.empty() ? "no alert is listed\n" : "";
   if (not_listed(reply) > 0)
     listing.after = std::to_string(not_listed(reply)) +
                     " more were raised and are not listed (anomaly.json of each rank may have them)\n";
+  return listing;
+}
+
+// The alerts of one step and rule.
+struct Group {
+  const RankAlert* first = nullptr;
+  std::vector<int> ranks;
+  std::uint64_t series = 0;
+};
+
+std::vector<Group> groups_of(const CommandReply& reply) {
+  std::map<std::pair<std::int64_t, std::string>, Group> by_step;
+  for (const RankAlert& alert : reply.alerts) {
+    Group& group = by_step[{alert.step, alert.rule}];
+    if (group.first == nullptr) group.first = &alert;
+    group.ranks.push_back(alert.rank.value);
+    group.series += 1 + alert.left_out;
+  }
+  std::vector<Group> groups;
+  for (auto& [key, group] : by_step) groups.push_back(std::move(group));
+  std::set<std::string> rules;
+  std::stable_partition(groups.begin(), groups.end(),
+                        [&](const Group& group) { return rules.insert(group.first->rule).second; });
+  return groups;
+}
+
+// "0-3, 7"
+std::string numbers_of(std::vector<int> ranks) {
+  std::sort(ranks.begin(), ranks.end());
+  ranks.erase(std::unique(ranks.begin(), ranks.end()), ranks.end());
+  const std::string text = rank_ranges(ranks);  // "ranks 0-3, 7"
+  return text.substr(text.find(' ') + 1);
+}
+
+}  // namespace
+
+Listing alert_groups_listing(const CommandReply& reply) {
+  Listing listing = frame_of(reply, "line");
   if (reply.alerts.empty()) return listing;
-  const auto left = TextTable::Align::left;
-  TextTable table({{"received", left},
+  TextTable table(
+      {{"step"}, {"rule", kLeft}, {"ranks", kLeft}, {"series"}, {"value"}, {"usually"}, {"first", kLeft}});
+  for (const Group& group : groups_of(reply)) {
+    const RankAlert& alert = *group.first;
+    table.add({std::to_string(alert.step), alert.rule, numbers_of(group.ranks), std::to_string(group.series),
+               number_text(alert.value, kDigitsOfAGroup), number_text(alert.history_mean, kDigitsOfAGroup),
+               series_text(alert.tag_name, alert.op)});
+  }
+  table.fill(listing);
+  return listing;
+}
+
+Listing alerts_listing(const CommandReply& reply) {
+  Listing listing = frame_of(reply, "alert");
+  if (reply.alerts.empty()) return listing;
+  TextTable table({{"received", kLeft},
                    {"rank"},
                    {"step"},
-                   {"rule", left},
+                   {"rule", kLeft},
                    {"value"},
                    {"history mean"},
-                   {"op", left},
-                   {"tag", left}});
+                   {"op", kLeft},
+                   {"tag", kLeft}});
   for (const RankAlert& alert : reply.alerts) {
     table.add({utc_text(alert.at), std::to_string(alert.rank.value), std::to_string(alert.step), alert.rule,
-               number_text(alert.value), number_text(alert.history_mean), alert.op, alert.tag_name});
+               number_text(alert.value, kDigits), number_text(alert.history_mean, kDigits), alert.op,
+               alert.tag_name});
   }
   table.fill(listing);
   return listing;

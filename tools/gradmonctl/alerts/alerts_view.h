@@ -12,6 +12,9 @@ namespace gradmon {
 
 // A table with one line for each alert of the reply, and how many others the ranks have raised.
 Listing alerts_listing(const CommandReply& reply);
+// A table with one line for each step and rule of the reply: its ranks, its number of series and its first
+// alert. The first line of each rule comes first; then the steps rise.
+Listing alert_groups_listing(const CommandReply& reply);
 
 // One line, with a line feed: "2026-07-06 12:34:56 UTC  rank 3  MESSAGE".
 std::string alert_line(const RankAlert& alert);

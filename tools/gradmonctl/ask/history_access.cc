@@ -5,6 +5,9 @@
 #include <system_error>
 
 #include "control/client/access_denial.h"
+#include "tools/gradmonctl/ask/connect.h"
+#include "tools/gradmonctl/ask/find_job.h"
+#include "tools/gradmonctl/show/printable.h"
 
 namespace gradmon {
 
@@ -29,6 +32,33 @@ std::string history_denial(const fs::path& output_dir) {
     if (!unseen) newest = time;
   }
   return of_newest;
+}
+
+namespace {
+
+// Whether the files of the output directory may replace the answer of a job that was not found.
+// If the user named a job, the files may be those of another job and would mislead.
+bool tell_files(const JobSelector& selector, const JobLookupError& problem) {
+  if (problem.code != kExitNoAnswer && problem.code != kExitNotAllowed) return false;
+  return chosen_name(selector).empty() || !selector.output_dir.empty();
+}
+
+}  // namespace
+
+int with_job_or_files(const JobSelector& selector, const Console& console,
+                      const std::function<bool()>& has_files,
+                      const std::function<int(const AskJob&)>& command) {
+  std::string taken;
+  const auto ask = connect(selector, console, &taken);
+  if (!taken.empty() && has_files()) {
+    const std::string why = "no live job with the output directory " + output_directory(selector);
+    return command(failing_ask({kExitNoAnswer, why}));
+  }
+  report_taken(taken, console);
+  if (!ask && !tell_files(selector, ask.error())) return report_no_job(ask.error(), console);
+  const std::string denial = ask ? "" : history_denial(output_directory(selector));
+  if (!denial.empty()) return report_no_job({kExitNotAllowed, printable(denial)}, console);
+  return command(ask ? *ask : failing_ask(ask.error()));
 }
 
 }  // namespace gradmon

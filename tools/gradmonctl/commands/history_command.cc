@@ -4,7 +4,7 @@
 #include <memory>
 
 #include "control/host/history_file.h"
-#include "tools/gradmonctl/ask/connect.h"
+#include "tools/gradmonctl/ask/find_job.h"
 #include "tools/gradmonctl/ask/history_access.h"
 #include "tools/gradmonctl/commands/history_view.h"
 #include "tools/gradmonctl/parse/subcommand.h"
@@ -37,13 +37,6 @@ int history_command(const HistoryRequest& request, const AskJob& ask, const Hist
 
 namespace {
 
-// Whether the files of the output directory may replace the answer of a job that was not found.
-// If the user named a job, the files may be those of another job and would mislead.
-bool tell_files(const JobSelector& selector, const JobLookupError& problem) {
-  if (problem.code != kExitNoAnswer && problem.code != kExitNotAllowed) return false;
-  return chosen_name(selector).empty() || !selector.output_dir.empty();
-}
-
 class HistorySubcommand : public SubcommandFor<HistoryRequest> {
  public:
   std::string usage() const override { return "history [--all] [--json]"; }
@@ -55,18 +48,10 @@ class HistorySubcommand : public SubcommandFor<HistoryRequest> {
   }
   int perform(const Console& console) override {
     const JobSelector& selector = request().selector;
-    std::string taken;
-    const auto ask = connect(selector, console, &taken);
     const HistoryFiles files = [&selector] { return history_from_files(output_directory(selector)); };
-    if (!taken.empty() && files()) {
-      const std::string why = "no live job with the output directory " + output_directory(selector);
-      return history_command(request(), failing_ask({kExitNoAnswer, why}), files, console);
-    }
-    report_taken(taken, console);
-    if (!ask && !tell_files(selector, ask.error())) return report_no_job(ask.error(), console);
-    const std::string denial = ask ? "" : history_denial(output_directory(selector));
-    if (!denial.empty()) return report_no_job({kExitNotAllowed, printable(denial)}, console);
-    return history_command(request(), ask ? *ask : failing_ask(ask.error()), files, console);
+    return with_job_or_files(
+        selector, console, [&] { return files().has_value(); },
+        [&](const AskJob& ask) { return history_command(request(), ask, files, console); });
   }
 };
 

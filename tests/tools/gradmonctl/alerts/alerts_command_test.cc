@@ -19,6 +19,10 @@ CommandReply newer_than(std::uint64_t after) {
   return reply;
 }
 
+tl::expected<std::vector<RankAlert>, std::string> no_files() {
+  return tl::unexpected<std::string>("no files");
+}
+
 struct Followed {
   FakeJob fake;
   std::optional<bool> lives = false;
@@ -38,15 +42,18 @@ struct Followed {
 
 TEST_CASE("alerts prints the job's answer, of one rank if asked") {
   FakeJob job;
-  job.answer(sample_alerts());
-  job.answer(sample_alerts());
+  for (int i = 0; i < 3; ++i) job.answer(sample_alerts());
   AlertsRequest request;
   request.rank = 3;
-  CHECK(alerts_command(request, job.ask(), job.console()) == 0);
+  CHECK(alerts_command(request, job.ask(), no_files, job.console()) == 0);
   request.json = true;
-  CHECK(alerts_command(request, job.ask(), job.console()) == 0);
-  CHECK(job.out.str() ==
-        full_text(alerts_listing(sample_alerts())) + alerts_json(sample_alerts(), JsonLayout::indented));
+  CHECK(alerts_command(request, job.ask(), no_files, job.console()) == 0);
+  request.json = false;
+  request.all = true;
+  CHECK(alerts_command(request, job.ask(), no_files, job.console()) == 0);
+  CHECK(job.out.str() == full_text(alert_groups_listing(sample_alerts())) +
+                             alerts_json(sample_alerts(), JsonLayout::indented) +
+                             full_text(alerts_listing(sample_alerts())));
   CHECK(job.asked[0].verb == CommandVerb::alerts);
   CHECK(job.asked[0].rank == 3);
 }
@@ -55,9 +62,27 @@ TEST_CASE("alerts of a job that refuses or does not answer ends with its code") 
   FakeJob job;
   job.answer(reply_with(CommandOutcome::not_allowed, "no"));
   job.stay_silent();
-  CHECK(alerts_command({}, job.ask(), job.console()) == 5);
-  CHECK(alerts_command({}, job.ask(), job.console()) == 4);
+  CHECK(alerts_command({}, job.ask(), no_files, job.console()) == 5);
+  CHECK(alerts_command({}, job.ask(), no_files, job.console()) == 4);
   CHECK(job.out.str().empty());
+}
+
+TEST_CASE("the alerts of a job that does not answer are those of its files, of one rank if asked") {
+  FakeJob job;
+  for (int i = 0; i < 3; ++i) job.stay_silent();
+  const auto files = [] { return tl::expected<std::vector<RankAlert>, std::string>(sample_alerts().alerts); };
+  CHECK(alerts_command({}, job.ask(), files, job.console()) == 0);
+  CHECK(job.err.str().find("; showing the alerts from the job's files\n") != std::string::npos);
+  AlertsRequest of_one;
+  of_one.rank = 0;
+  of_one.json = true;
+  CHECK(alerts_command(of_one, job.ask(), files, job.console()) == 0);
+  CommandReply expected = sample_alerts();
+  expected.raised_alerts = 5;
+  std::string text = full_text(alert_groups_listing(expected));
+  expected.alerts.erase(expected.alerts.begin(), expected.alerts.begin() + 2);
+  expected.raised_alerts = 1;
+  CHECK(job.out.str() == text + alerts_json(expected, JsonLayout::indented));
 }
 
 TEST_CASE("followed alerts are printed once each, until the job ends") {
