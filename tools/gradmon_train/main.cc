@@ -12,6 +12,7 @@
 
 #include <fstream>
 #include <iostream>
+#include <limits>
 #include <optional>
 #include <thread>
 
@@ -87,9 +88,9 @@ class StepLog {
   std::ofstream file_;
 };
 
-// Makes a gradient too large, as a bad batch or a flipped bit does.
-void spoil_gradient(CharTransformer& model, const std::string& parameter) {
-  model.named_parameters()[parameter].mutable_grad().mul_(kSpike);
+// Makes a gradient too large or NaN, as a bad batch or a flipped bit does.
+void spoil_gradient(CharTransformer& model, const std::string& parameter, double factor) {
+  model.named_parameters()[parameter].mutable_grad().mul_(factor);
 }
 
 // The earliest end of a step that begins now.
@@ -147,7 +148,10 @@ void train(const TrainOptions& options) {
     skew.wait();
     unset_gradients(parameters);
     const auto done = accumulate_gradients(model, batches.next(options.micro_batches));
-    if (options.rank == 0 && step == options.spike_step) spoil_gradient(model, options.spike_parameter);
+    if (options.rank == 0 && step == options.spike_step)
+      spoil_gradient(model, options.spike_parameter, kSpike);
+    if (options.rank == 0 && step == options.nan_step)
+      spoil_gradient(model, options.spike_parameter, std::numeric_limits<double>::quiet_NaN());
     if (gradients) gradients->average();
     if (options.max_norm > 0) torch::nn::utils::clip_grad_norm_(parameters, options.max_norm);
     if (monitor) report_step_scalars(*monitor, options, done);

@@ -35,6 +35,7 @@ void add_training(CLI::App& app, TrainOptions& options) {
          "A fault to find: in this step the gradient of --spike-parameter becomes 1000 times too large on "
          "rank 0, before it is reduced")
       ->check(kNotNegative);
+  app.add_option("--nan-step", options.nan_step, "Likewise, but it becomes NaN")->check(kNotNegative);
   app.add_option("--spike-parameter", options.spike_parameter, "See --spike-step");
   app.add_option("--threads", options.threads, "Threads of torch's operators")->check(kPositive);
   app.add_option(

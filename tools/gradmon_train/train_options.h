@@ -30,6 +30,7 @@ struct TrainOptions {
   std::vector<std::string> frozen;         // see freeze()
   double max_norm = 1.0;                   // of the gradients, which are clipped to it; 0: not clipped
   std::optional<std::int64_t> spike_step;  // see --spike-step
+  std::optional<std::int64_t> nan_step;    // see --nan-step
   std::string spike_parameter = "head.weight";
   int threads = 1;
   std::uint64_t seed = 1;
