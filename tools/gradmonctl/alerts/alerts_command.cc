@@ -66,7 +66,7 @@ namespace {
 
 class AlertsSubcommand : public SubcommandFor<AlertsRequest> {
  public:
-  std::string usage() const override { return "alerts [--follow] [--rank R] [--all] [--json]"; }
+  std::string usage() const override { return "alerts [RUN] [--follow] [--rank R] [--all] [--json]"; }
   std::string summary() const override { return "Show the alerts of all ranks"; }
   Arguments arguments() override {
     Arguments arguments{

@@ -46,7 +46,7 @@ bool tell_files(const JobSelector& selector, const JobLookupError& problem) {
 
 class HistorySubcommand : public SubcommandFor<HistoryRequest> {
  public:
-  std::string usage() const override { return "history [--all] [--json]"; }
+  std::string usage() const override { return "history [RUN] [--all] [--json]"; }
   std::string summary() const override { return "Show the outcome of every change"; }
   Arguments arguments() override {
     Arguments arguments{list_all(request().all), {"--json", &request().json, "one JSON object"}};
