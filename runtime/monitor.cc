@@ -12,6 +12,7 @@
 
 #include "control/host/process_identity.h"
 #include "control/log.h"
+#include "control/text/output_names.h"
 #include "hooks/observe/forward_entry.h"
 #include "runtime/collect/parameter_share.h"
 #include "runtime/job/environment.h"
@@ -40,7 +41,7 @@ tl::expected<Environment, std::string> settle_environment(const MonitorOptions& 
   environment->grad_acc_steps = options.grad_acc_steps;
   environment->short_steps = options.short_steps;
   environment->keep_last_step = options.keep_last_step;
-  environment->output_dir = std::filesystem::absolute(environment->output_dir);
+  environment->output_dir = without_dots(std::filesystem::absolute(environment->output_dir));
   if (options.grad_acc_steps < 1) {
     return tl::unexpected("grad_acc_steps " + std::to_string(options.grad_acc_steps) + ": expected >= 1");
   }

@@ -52,6 +52,10 @@ void MonitorBinding::note_attached(std::vector<std::string> lines) noexcept {
   if (monitor_.session_) monitor_.session_->note_attached(std::move(lines));
 }
 
+bool MonitorBinding::takes_scalars() const noexcept {
+  return monitor_.session_ && monitor_.session_->takes_scalars();
+}
+
 bool MonitorBinding::collecting() const noexcept {
   return monitor_.session_ && monitor_.session_->collecting();
 }

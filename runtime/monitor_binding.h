@@ -53,6 +53,7 @@ class MonitorBinding {
   // Whether this step is collected, or measured for the flight recorder. If it is neither, the members below
   // do nothing.
   bool collecting() const noexcept;
+  bool takes_scalars() const noexcept;  // whether Monitor::scalar() has a use for values
   // An FSDP unit (ParameterSharding::unit) has just gathered its parameters for a forward. On the thread that
   // runs it, without the GIL.
   void gathered(const void* unit) noexcept;

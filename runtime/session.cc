@@ -16,6 +16,7 @@
 #include "control/link/alert_outbox.h"
 #include "control/link/replica_outbox.h"
 #include "control/log.h"
+#include "control/text/output_names.h"
 #include "control/wire/plan_source.h"
 #include "hooks/names/target_names.h"
 #include "hooks/rows/libtorch_optimizer_state.h"
@@ -93,7 +94,7 @@ Monitor::Session::Session(std::filesystem::path config, Step start, Environment 
                           LaunchIdSource launch, RendezvousExchange exchange_notes, ParallelGroups groups)
     : environment_(std::move(environment)),
       groups_(std::move(groups)),
-      config_(std::filesystem::absolute(config)),
+      config_(without_dots(std::filesystem::absolute(config))),
       start_(start),
       directory_(std::make_shared<RunDirectory>(environment_.output_dir, Rank{environment_.rank},
                                                 launch.known ? launch.known->id : launch.name_on_host,
@@ -178,13 +179,13 @@ void Monitor::Session::boundary() noexcept {
     if (collection_ && collection_->collecting()) {
       collection_->end_step(samples_, gate_.step_still_valid(boot_now()));
       if (collection_->wants_one_step_only()) log_output_complete();
-    } else if (recording_) {
+    } else if (every_step_) {
       collection_->end_step_between(samples_);
     }
     pass_gate();
   } catch (const std::exception& error) {
     if (collection_) collection_->stop(kStopAfterErrorWithin);
-    recording_ = false;
+    every_step_ = false;
     std::string text = std::string("collection has failed and stays off until restart: ") + error.what();
     log_error(text);
     const std::lock_guard lock(mutex_);
@@ -206,7 +207,7 @@ void Monitor::Session::pass_gate() {
   if (!collection_ || !fatal_error_.empty()) return;
   if (opening.ended) collection_->end_collection(current_);
   collection_->begin_step(current_, opening.collect ? HookSet::Collect::yes : HookSet::Collect::no, samples_);
-  recording_ = collection_->recording();
+  every_step_ = collection_->needs_every_step();
 }
 
 void Monitor::Session::swap(const Commitment& commitment) {
@@ -249,6 +250,7 @@ void Monitor::Session::prepare_collection(std::int64_t capacity) {
   Collection::Settings settings{capacity,   Rank{environment_.rank},     environment_.world_size,
                                 directory_, environment_.grad_acc_steps, environment_.keep_last_step};
   settings.short_steps = environment_.short_steps;
+  settings.start = start_;
   settings.samples = resumed_samples_;
   if (environment_.rank == 0) settings.ranks = [this] { return agent_.status().ranks; };
   settings.stack = stack_;
@@ -292,7 +294,7 @@ void Monitor::Session::update(torch::optim::Optimizer& optimizer, const Closure&
 }
 
 void Monitor::Session::scalar(std::string_view name, double value) noexcept {
-  if (collecting()) collection_->report_scalar(name, value);
+  if (takes_scalars()) collection_->report_scalar(name, value);
 }
 
 void Monitor::Session::expert_load(std::string_view layer, const std::vector<std::int64_t>& tokens) noexcept {

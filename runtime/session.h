@@ -51,9 +51,10 @@ class Monitor::Session {
     if (inactive()) return loop_;
     if (!gate_.try_begin(current_)) {
       boundary();
-    } else if (recording_) {
+    } else if (every_step_) {
       collection_->end_step_between(samples_);
       collection_->begin_step(current_, HookSet::Collect::no, samples_);
+      every_step_ = collection_->needs_every_step();
     }
     return loop_;
   }
@@ -62,6 +63,10 @@ class Monitor::Session {
   // after_update() around each optimizer step.
   bool collecting() const noexcept {
     return !inactive() && collection_ && (collection_->collecting() || collection_->recording());
+  }
+  // Whether scalar() has a use for values.
+  bool takes_scalars() const noexcept {
+    return collecting() || (!inactive() && collection_ && collection_->awaits_scalars());
   }
   void gathered(const void* unit) noexcept { collection_->gathered(unit); }
   void before_update(const std::vector<at::Tensor>& parameters, const OptimizerState& state) noexcept {
@@ -157,7 +162,7 @@ class Monitor::Session {
   Step request_step_;
   bool stopped_ = false;
   bool directory_settled_ = false;     // fix_directory() was called
-  bool recording_ = false;             // collection_->recording() since the last pass_gate()
+  bool every_step_ = false;            // collection_->needs_every_step() as the step began
   std::function<bool()> interrupted_;  // may be null
   Loop loop_ = Loop::goes_on;
 

@@ -67,4 +67,12 @@ std::string id_of_run_file(std::string_view name) {
   return name.substr(id) == kEnd ? std::string(name.substr(0, id)) : "";
 }
 
+std::filesystem::path without_dots(const std::filesystem::path& path) {
+  std::filesystem::path shorter;
+  for (const auto& part : path) {
+    if (part != ".") shorter /= part;
+  }
+  return shorter.empty() ? path : shorter;
+}
+
 }  // namespace gradmon

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <filesystem>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -34,5 +35,8 @@ std::optional<KindFileName> parse_kind_file(std::string_view name);
 
 // The id in "run-1a2b3c4d.json"; "" for another name.
 std::string id_of_run_file(std::string_view name);
+
+// "/a/./b/" as "/a/b/". Leaves ".." alone: behind a symbolic link it is another directory.
+std::filesystem::path without_dots(const std::filesystem::path& path);
 
 }  // namespace gradmon

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/collect/collection.h"
 
+#include <ATen/SequenceNumber.h>
+
 #include <algorithm>
 #include <chrono>
 #include <thread>
@@ -34,6 +36,8 @@ QueueOptions queue_options(std::int64_t capacity) {
 constexpr std::chrono::milliseconds kWaitForRows{1000};
 constexpr std::chrono::milliseconds kWaitForFirstRows = kWaitForRows + RunDirectory::kIdentityWithin;
 constexpr std::chrono::milliseconds kPollPause{1};
+// Autograd nodes of what a program computes for its log: `loss / steps`. A forward of a model makes more.
+constexpr std::uint64_t kNodesForLog = 2;
 constexpr const char* kNoRules = "keep_last has no effect without alert rules (alert.rules)";
 constexpr const char* kNoReplicas =
     "AnomalyRankDivergence has no effect: the monitor knows no other rank with the same parameters (watch "
@@ -128,10 +132,14 @@ void Collection::swap(const Commitment& commitment, std::shared_ptr<const Config
   std::function<void(std::vector<Record>&)> amend;
   if (const auto resumed = resumed_samples())
     amend = [resumed](std::vector<Record>& records) { resumed->amend(records); };
-  writer_.begin_revision(layout_of(*config_, commitment.revision), make_sinks(),
-                         alerts_.make(*config_, begin_replicas()), std::move(amend));
+  const auto sinks = std::make_shared<std::vector<std::unique_ptr<Sink>>>(make_sinks());
+  const auto stage = std::make_shared<std::unique_ptr<AlertStage>>(alerts_.make(*config_, begin_replicas()));
+  after_scalars(
+      [this, layout = layout_of(*config_, commitment.revision), sinks, stage, amend = std::move(amend)] {
+        writer_.begin_revision(layout, std::move(*sinks), std::move(*stage), amend);
+      });
   if (!config_->scalars.empty()) {
-    scalars_ = std::make_unique<TrainingScalars>(
+    scalars_ = std::make_shared<TrainingScalars>(
         *config_, commitment.revision,
         TrainingScalars::Context{settings_.rank, settings_.world_size, names_, *stream_, writer_,
                                  resumed_samples()});
@@ -261,9 +269,11 @@ void Collection::update_unmatched() {
 
 void Collection::detach() {
   hooks_.reset();
+  if (flight_) flight_->settle();
   flight_.reset();
   replicas_.reset();
   stream_->set_observer(nullptr);
+  if (scalars_) scalars_->detach();
   scalars_.reset();
   scalar_steps_ = 0;
   collecting_ = false;
@@ -281,6 +291,10 @@ void Collection::begin_step(Step step, HookSet::Collect collect, std::int64_t sa
   step_ = step;
   updated_ = false;
   passes_->begin();
+  previous_ = std::exchange(ended_, Measured::no);
+  if (previous_ == Measured::no) begins_seen_ = true;  // as far as is known
+  begun_ = step <= settings_.start || model_.parameters.empty();
+  nodes_ = at::sequence_number::peek();
   if (!collecting_ && !was_armed && !flight_) return;
   if (collecting_) measure_overhead(step);
   const OwnTime own_time(*this);
@@ -289,6 +303,7 @@ void Collection::begin_step(Step step, HookSet::Collect collect, std::int64_t sa
   if (scalars_ && (collecting_ || was_armed)) scalars_->begin_step(step, collect, samples);
   if (replicas_ && (collecting_ || was_armed)) replicas_->begin_step(step, collect);
   if (flight_) flight_->begin_step(step, collect, samples);
+  nodes_ = at::sequence_number::peek();  // hooks that were attached have made some
 }
 
 std::chrono::nanoseconds Collection::hooks_time() const noexcept {
@@ -308,6 +323,9 @@ void Collection::measure_overhead(Step step) {
 
 void Collection::end_step(std::int64_t samples, bool counts) noexcept {
   const OwnTime own_time(*this);
+  settle_scalars();
+  begins_seen_ = forward_seen();
+  ended_ = Measured::collected;
   if (hooks_) {
     hooks_->end_step();
     if (!updated_) warn_of_missing_update();
@@ -319,10 +337,13 @@ void Collection::end_step(std::int64_t samples, bool counts) noexcept {
     if (replicas_) replicas_->drop_step();
     queue_->drop_step(in_force_.revision, step_);
     ledger_.drop_step();
+    if (awaiting_) awaiting_->drop();
+    awaiting_.reset();
     return log_warn("rows of step " + std::to_string(step_.value) +
                     " dropped: this rank lost its lease during the step");
   }
-  last_ended_ = queue_->end_step(in_force_.revision, step_) > 0 ? step_ : Step{-1};
+  last_rows_ = queue_->end_step(in_force_.revision, step_);
+  last_ended_ = last_rows_ > 0 ? step_ : Step{-1};
   if (flight_) end_flight_step(samples);
   if (replicas_) end_replica_step();
   write_note();
@@ -332,8 +353,11 @@ void Collection::end_step(std::int64_t samples, bool counts) noexcept {
 }
 
 void Collection::end_step_between(std::int64_t samples) noexcept {
+  settle_scalars();
   if (!flight_) return;
   const OwnTime own_time(*this);
+  begins_seen_ = forward_seen();
+  ended_ = Measured::between;
   end_flight_step(samples);
 }
 
@@ -356,6 +380,7 @@ void Collection::note_failure(const std::optional<HookFailure>& failure) {
 void Collection::end_scalars(std::int64_t samples) noexcept {
   if (!scalars_) return;
   scalars_->end_step(samples);
+  if (scalars_->awaits()) awaiting_ = scalars_;
   const auto failure = scalars_->failure();
   std::vector<std::string> warnings = scalars_->warnings();
   if (++scalar_steps_ == 2) {  // Some scalars need two collected steps.
@@ -366,13 +391,56 @@ void Collection::end_scalars(std::int64_t samples) noexcept {
   scalar_warnings_ = std::move(warnings);
 }
 
+// Returns whether the value belongs to the step before, which may have had no use for it.
+bool Collection::report_late(std::string_view name, double value) noexcept {
+  if (!begins_seen_ || begun_ || forward_seen()) return false;
+  bool taken = true;
+  TrainingScalars* const scalars = awaiting_ ? awaiting_.get() : scalars_.get();
+  if (previous_ == Measured::collected && scalars) taken = scalars->report_late(name, value);
+  if (previous_ == Measured::between && flight_) taken = flight_->report_late(name, value);
+  if (taken) nodes_ = at::sequence_number::peek();
+  if (awaiting_ && !awaiting_->awaits()) settle_scalars();
+  return taken;
+}
+
+bool Collection::forward_seen() const noexcept {
+  return passes_->training() > 0 || at::sequence_number::peek() > nodes_ + kNodesForLog;
+}
+
+// Writes the rows that wait for late scalars, and posts what is to come after them.
+void Collection::settle_scalars() noexcept {
+  if (flight_) flight_->settle();
+  if (!awaiting_) return;
+  std::vector<Record> rows;
+  stream_->hold(&rows);
+  awaiting_->settle();
+  stream_->hold(nullptr);
+  awaiting_.reset();
+  if (!rows.empty()) {
+    const Revision revision{rows.front().revision};
+    last_rows_ = rows.size() + (last_ended_.value == rows.front().step ? last_rows_ : 0);
+    last_ended_ = Step{rows.front().step};
+    queue_->add_to_step(revision, last_ended_, std::move(rows));
+  }
+  for (const auto& post : std::exchange(posts_, {})) post();
+}
+
+void Collection::after_scalars(std::function<void()> post) {
+  if (!awaiting_) return post();
+  posts_.push_back(std::move(post));
+}
+
 std::vector<Metric> Collection::last_rows() const {
   if (!keeps_last_step_ || last_ended_ < Step{0}) return {};
   const bool may_wait_for_hub = settings_.directory->epoch().empty() && last_->content().step < Step{0};
   const auto deadline =
       std::chrono::steady_clock::now() + (may_wait_for_hub ? kWaitForFirstRows : kWaitForRows);
   LastStep::Content last = last_->content();
-  while (last.step < last_ended_ && std::chrono::steady_clock::now() < deadline) {
+  const auto is_whole = [this](const LastStep::Content& content) {
+    return last_ended_ < content.step ||
+           (content.step == last_ended_ && content.records.size() >= last_rows_);
+  };
+  while (!is_whole(last) && std::chrono::steady_clock::now() < deadline) {
     std::this_thread::sleep_for(kPollPause);
     last = last_->content();
   }
@@ -394,7 +462,9 @@ std::vector<Metric> Collection::last_rows() const {
 void Collection::end_collection(Step end) noexcept {
   if (recording()) forget_flight();
   detach();
-  queue_->end_collection(in_force_.revision, Step{end.value - 1});
+  after_scalars([this, revision = in_force_.revision, last = Step{end.value - 1}] {
+    queue_->end_collection(revision, last);
+  });
 }
 
 void Collection::warn_of_missing_update() noexcept {
@@ -413,7 +483,7 @@ void Collection::gathered(const void* unit) noexcept {
 void Collection::before_update(const std::vector<at::Tensor>& parameters,
                                const OptimizerState* state) noexcept {
   const OwnTime own_time(*this);
-  updated_ = true;
+  updated_ = begun_ = true;
   passes_->begin();
   if (hooks_) hooks_->before_update(parameters, state);
   if (scalars_) scalars_->before_update(parameters, state);
@@ -432,11 +502,12 @@ void Collection::after_update(const std::vector<at::Tensor>& parameters,
 void Collection::tap(const TappedValue& value, std::chrono::steady_clock::time_point begun) noexcept {
   own_time_ += std::chrono::steady_clock::now() - begun;
   const OwnTime own_time(*this);
-  updated_ = true;
+  updated_ = begun_ = true;
   if (hooks_ && collecting_) hooks_->tap(value);
 }
 
 void Collection::deliver_gradient(const at::Tensor& parameter, const at::Tensor& gradient) noexcept {
+  begun_ = true;
   if (hooks_) hooks_->deliver_gradient(parameter, gradient);
   if (scalars_) scalars_->deliver_gradient(parameter, gradient);
   if (flight_) flight_->deliver_gradient(parameter, gradient);
@@ -445,6 +516,7 @@ void Collection::deliver_gradient(const at::Tensor& parameter, const at::Tensor&
 
 void Collection::report_scalar(std::string_view name, double value) noexcept {
   const OwnTime own_time(*this);
+  if (report_late(name, value)) return;
   if (scalars_ && collecting_) scalars_->report(name, value);
   if (flight_) flight_->report(name, value);
 }
@@ -456,6 +528,7 @@ void Collection::report_experts(std::string_view layer, const std::vector<std::i
 }
 
 void Collection::stop(std::optional<std::chrono::milliseconds> at_most) noexcept {
+  settle_scalars();
   detach();
   model_ = {};
   if (notes_) notes_->renew();

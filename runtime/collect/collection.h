@@ -53,6 +53,7 @@ class Collection {
     ReplicaRowReader::OnStep on_replicas = {};     // called on the writer thread, as on_alerts
     bool short_steps = false;                      // some steps have fewer micro batches than grad_acc_steps
     std::shared_ptr<ResumedSamples> samples = {};  // for a directory of an earlier job; may be null
+    Step start = {};                               // the first step of the job
   };
 
   // The writer thread calls `on_finished` when a revision has collected its last step and all its rows
@@ -78,13 +79,16 @@ class Collection {
   // dropped.
   void end_step(std::int64_t samples, bool counts) noexcept;
 
-  // In place of end_step() for a step that is not collected. Does nothing unless recording().
+  // In place of end_step() for a step that is not collected. Does nothing unless needs_every_step().
   void end_step_between(std::int64_t samples) noexcept;
 
   // Whether this step is collected.
   bool collecting() const { return collecting_; }
   // Whether the flight recorder measures every step of this plan.
   bool recording() const { return flight_ != nullptr; }
+  // Whether report_scalar() has a use for values although the step that has begun is not collected.
+  bool awaits_scalars() const { return awaiting_ != nullptr || (flight_ && flight_->awaits_scalars()); }
+  bool needs_every_step() const { return recording() || awaits_scalars(); }
   // Whether one collected step completes the plan's output (print_struct, cc_log_only).
   bool wants_one_step_only() const {
     return config_->print_struct || (config_->cc_distribution.enable && config_->cc_distribution.cc_log_only);
@@ -104,7 +108,10 @@ class Collection {
   void gradient_scale(double scale, std::optional<int> chunk) noexcept {
     chunk ? scales_->set(*chunk, scale) : scales_->set(scale);
   }
-  // Scalars and expert loads that the program reports in a step that is collected or recorded.
+  // Scalars and expert loads that the program reports in a step that is collected or recorded. A scalar
+  // belongs to the step that has just ended, unless that step has a value of this name from the program or
+  // training has begun the next: a forward with gradients (it makes autograd nodes), a backward, an update or
+  // a tap.
   void report_scalar(std::string_view name, double value) noexcept;
   void report_experts(std::string_view layer, const std::vector<std::int64_t>& tokens) noexcept;
 
@@ -136,6 +143,10 @@ class Collection {
   void update_unmatched();
   void warn_of_missing_update() noexcept;
   void end_scalars(std::int64_t samples) noexcept;
+  bool report_late(std::string_view name, double value) noexcept;
+  bool forward_seen() const noexcept;
+  void settle_scalars() noexcept;
+  void after_scalars(std::function<void()> post);
   AlertStages::OnRecords begin_replicas();
   void begin_flight();
   void forget_flight();
@@ -170,12 +181,19 @@ class Collection {
   std::shared_ptr<const Config> config_ = std::make_shared<const Config>();  // of the last plan that was on
   std::set<std::string> logged_warnings_;                                    // under the plan in force
   Step step_;
-  Step last_ended_{-1};  // the last collected step; -1: none, or it had no rows
+  Step last_ended_{-1};          // the last collected step; -1: none, or it had no rows
+  std::uint64_t last_rows_ = 0;  // so many
   bool keeps_last_step_ = false;
   bool collecting_ = false;
-  bool updated_ = false;       // update() was called in this step
-  int scalar_steps_ = 0;       // steps with scalars that have ended under this plan
-  std::size_t unmatched_ = 0;  // unmatched names and patterns at the last update_unmatched()
+  bool updated_ = false;     // update() was called in this step
+  bool begun_ = true;        // training has begun this step: by another sign than forward_seen()
+  bool begins_seen_ = true;  // forward_seen() in the step before, or unknown
+  std::uint64_t nodes_ = 0;  // autograd nodes that this thread had made before this step
+  enum class Measured : std::uint8_t { no, between, collected };
+  Measured ended_ = Measured::no;     // the step that is to end at this boundary
+  Measured previous_ = Measured::no;  // the step before this one
+  int scalar_steps_ = 0;              // steps with scalars that have ended under this plan
+  std::size_t unmatched_ = 0;         // unmatched names and patterns at the last update_unmatched()
   OverheadMeter meter_;
   std::chrono::nanoseconds own_time_{};    // since the last collected step began, without the hooks' time
   std::chrono::nanoseconds hooks_time_{};  // hooks_time() when the last collected step began
@@ -193,9 +211,11 @@ class Collection {
   const std::unique_ptr<RunNotes> notes_;  // uses writer_; null except in rank 0
   const std::unique_ptr<Stream> stream_;   // uses writer_
   // Keep last: detach before the rest dies.
-  std::unique_ptr<TrainingScalars> scalars_;  // null: the config names none
-  std::unique_ptr<FlightSteps> flight_;       // null: the recorder is off
-  std::unique_ptr<ReplicaSteps> replicas_;    // null: no AnomalyRankDivergence
+  std::vector<std::function<void()>> posts_;   // for the writer, after the rows of awaiting_
+  std::shared_ptr<TrainingScalars> awaiting_;  // whose rows wait; null: none do
+  std::shared_ptr<TrainingScalars> scalars_;   // null: the config names none
+  std::unique_ptr<FlightSteps> flight_;        // null: the recorder is off
+  std::unique_ptr<ReplicaSteps> replicas_;     // null: no AnomalyRankDivergence
   std::unique_ptr<HookSet> hooks_;
 };
 

@@ -6,10 +6,12 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <new>
 #include <string>
 #include <string_view>
 #include <unordered_set>
 #include <utility>
+#include <vector>
 
 #include "runtime/collect/collection.h"
 #include "runtime/output/output_document.h"
@@ -46,7 +48,13 @@ class Collection::Stream : public RecordStream {
     // The target has fired, even if the queue drops the record.
     ledger_.count_row(record.kind, record.target);
     scopes_.count_row(record.kind, record.target);
-    return queue_.push(record);
+    if (held_ == nullptr) return queue_.push(record);
+    try {
+      held_->push_back(record);
+    } catch (const std::bad_alloc&) {
+      return false;
+    }
+    return true;
   }
   bool push(const Histogram& histogram) noexcept override {
     if (histogram.target == 0) return true;
@@ -77,9 +85,12 @@ class Collection::Stream : public RecordStream {
   }
   // `observer` sees every record before it is queued. Null: none. It must live until the next call.
   void set_observer(TrainingScalars* observer) { observer_ = observer; }
+  // Records go there instead of the queue. Null: into the queue.
+  void hold(std::vector<Record>* held) { held_ = held; }
 
  private:
   TrainingScalars* observer_ = nullptr;
+  std::vector<Record>* held_ = nullptr;
   std::unordered_set<std::uint32_t> scales_;  // targets of scales: their norms are none of the model
   NameTable& names_;
   RecordQueue& queue_;

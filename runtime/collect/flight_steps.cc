@@ -59,7 +59,7 @@ struct FlightSteps::Waiting {
 };
 
 FlightSteps::FlightSteps(const Config& config, const Layout& layout, Context context)
-    : context_(std::move(context)), rows_(context_.names) {
+    : context_(std::move(context)), rows_(context_.names), scalar_rows_(context_.names) {
   context_.writer.write_file([stage = context_.stage, layout]() -> tl::expected<void, std::string> {
     stage->begin_revision(layout);
     return {};
@@ -67,8 +67,8 @@ FlightSteps::FlightSteps(const Config& config, const Layout& layout, Context con
   if (config.scalars.empty()) return;
   scalars_ = std::make_unique<TrainingScalars>(
       config, layout.revision,
-      TrainingScalars::Context{context_.rank, context_.world_size, context_.names, rows_, context_.writer,
-                               context_.samples, TrainingScalars::Steps::between});
+      TrainingScalars::Context{context_.rank, context_.world_size, context_.names, scalar_rows_,
+                               context_.writer, context_.samples, TrainingScalars::Steps::between});
 }
 
 FlightSteps::~FlightSteps() = default;
@@ -120,8 +120,21 @@ void FlightSteps::count_experts(std::string_view layer, const std::vector<std::i
 
 void FlightSteps::end_step(std::int64_t samples) noexcept {
   if (hooks_) hooks_->end_step();
-  if (scalars_ && between_) scalars_->end_step(samples);
-  if (rows_.size() > 0) send();
+  send(rows_);
+  if (!scalars_ || !between_) return;
+  scalars_->end_step(samples);
+  send(scalar_rows_);
+}
+
+bool FlightSteps::report_late(std::string_view name, double value) noexcept {
+  const bool taken = !scalars_ || scalars_->report_late(name, value);
+  if (!awaits_scalars()) settle();
+  return taken;
+}
+
+void FlightSteps::settle() noexcept {
+  if (scalars_) scalars_->settle();
+  send(scalar_rows_);
 }
 
 void FlightSteps::drop_step() noexcept {
@@ -129,11 +142,13 @@ void FlightSteps::drop_step() noexcept {
   rows_.clear();
 }
 
-void FlightSteps::send() noexcept {
+void FlightSteps::send(StepRows& from) noexcept {
+  if (from.size() == 0) return;
   try {
-    auto rows = rows_.take();
-    if (!rows) return context_.recorder->count_lost(rows_.size());
-    const auto waiting = std::make_shared<Waiting>(context_, step_, std::move(rows));
+    auto rows = from.take();
+    if (!rows) return context_.recorder->count_lost(from.size());
+    const Step step{rows->rows.front().step};
+    const auto waiting = std::make_shared<Waiting>(context_, step, std::move(rows));
     context_.writer.write_file([waiting] { return waiting->write(); });
   } catch (const std::exception& error) {
     log_error(std::string("a step is missing in the flight recorder: ") + error.what());

@@ -50,6 +50,10 @@ class FlightSteps {
   void before_update(const std::vector<at::Tensor>& parameters, const OptimizerState* state) noexcept;
   void deliver_gradient(const at::Tensor& parameter, const at::Tensor& gradient) noexcept;
   void report(std::string_view name, double value) noexcept;
+  // As those of TrainingScalars, for a step of the recorder's own.
+  bool report_late(std::string_view name, double value) noexcept;
+  bool awaits_scalars() const noexcept { return scalars_ && scalars_->awaits(); }
+  void settle() noexcept;
   void count_experts(std::string_view layer, const std::vector<std::int64_t>& tokens) noexcept;
   // Passes the step's rows to the writer thread. Rows that StepRows refuses count as lost.
   void end_step(std::int64_t samples) noexcept;
@@ -63,10 +67,11 @@ class FlightSteps {
   struct Waiting;
 
   HookSet::Collect reads_gradients() const noexcept;
-  void send() noexcept;
+  void send(StepRows& rows) noexcept;
 
   const Context context_;
   StepRows rows_;
+  StepRows scalar_rows_;
   bool plan_reads_gradients_ = false;
   bool between_ = false;  // this step is not collected
   Step step_;

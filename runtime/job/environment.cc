@@ -196,7 +196,7 @@ tl::expected<Environment, std::string> read_environment(const Lookup& lookup) {
   if (auto read = read_store(lookup, environment); !read) return tl::unexpected(read.error());
   read_mode(lookup, environment);
   environment.output_dir = lookup("MONITOR_OUTPUT_DIR").value_or("");
-  if (environment.output_dir.empty()) environment.output_dir = "./monitor_output";
+  if (environment.output_dir.empty()) environment.output_dir = "monitor_output";
   if (auto endpoint = lookup("GRADMON_ENDPOINT"); endpoint && !endpoint->empty())
     environment.endpoint = endpoint;
   environment.job_name = lookup("GRADMON_JOB").value_or("");

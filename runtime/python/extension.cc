@@ -43,8 +43,16 @@ namespace {
 namespace py = pybind11;
 
 // Flags that step() returns about the step that begins. kCheckModels: Python is to check whether the
-// watched models have changed, and for the launch nonce. kStopWanted: it is to call stop().
-enum StepFlags : int { kCollects = 1, kWatchesForwards = 2, kMayEnd = 4, kCheckModels = 8, kStopWanted = 16 };
+// watched models have changed, and for the launch nonce. kStopWanted: it is to call stop(). kTakesScalars:
+// scalar() has a use for values, of this step or of the one that has ended.
+enum StepFlags : int {
+  kCollects = 1,
+  kWatchesForwards = 2,
+  kMayEnd = 4,
+  kCheckModels = 8,
+  kStopWanted = 16,
+  kTakesScalars = 32
+};
 constexpr double kStopAfterSignal = 2;  // seconds
 constexpr unsigned kCheckEvery = 16;    // steps
 
@@ -135,7 +143,7 @@ class Core {
   int rank() const noexcept { return binding_.rank(); }
   int step_flags() const noexcept {
     return (binding_.collecting() ? kCollects : 0) | (forward_entry::open() ? kWatchesForwards : 0) |
-           (stop_wanted_ ? kStopWanted : 0);
+           (stop_wanted_ ? kStopWanted : 0) | (binding_.takes_scalars() ? kTakesScalars : 0);
   }
 
   // `unit`: ParameterSharding::unit. On the thread that runs the unit's forward.
@@ -478,6 +486,7 @@ PYBIND11_MODULE(_gradmon, m) {
   m.attr("COLLECTS") = static_cast<int>(kCollects);
   m.attr("WATCHES_FORWARDS") = static_cast<int>(kWatchesForwards);
   m.attr("CHECK_MODELS") = static_cast<int>(kCheckModels);
+  m.attr("TAKES_SCALARS") = static_cast<int>(kTakesScalars);
   m.attr("MAY_END") = static_cast<int>(kMayEnd);
   m.attr("STOP_WANTED") = static_cast<int>(kStopWanted);
   m.attr("READS_WEIGHTS") = static_cast<int>(UpdateReads::weights);

@@ -37,6 +37,9 @@ ScalarBoard::ScalarBoard(Settings settings, Names names)
     : settings_(std::move(settings)),
       names_(std::move(names)),
       had_value_(settings_.requested.size(), false),
+      comes_late_(settings_.requested.size(), false),
+      known_(settings_.requested.size(), true),
+      awaited_(settings_.requested.size(), false),
       reported_(settings_.requested.size()) {
   for (const Config::Scalar& scalar : settings_.requested) {
     index_by_name_.emplace(scalar.name, ids_.size());
@@ -61,7 +64,6 @@ void ScalarBoard::begin_step(TimePoint now, std::int64_t samples) {
   squares_.clear();
   partial_ = 0;
   experts_.clear();
-  rows_.clear();
 }
 
 void ScalarBoard::report(std::string_view name, double value) {
@@ -91,15 +93,39 @@ void ScalarBoard::miss_norm(NormOf of, Kind kind) noexcept {
   if (of == NormOf::all_parameters) partial_ |= bit_of(kind);
 }
 
-const std::vector<ScalarRow>& ScalarBoard::end_step(TimePoint now, std::int64_t samples) {
+void ScalarBoard::end_step(TimePoint now, std::int64_t samples) {
+  rows_.clear();
   seconds_ = std::chrono::duration<double>(now - began_).count();
   samples_ = samples - samples_before_;
   for (std::size_t requested = 0; requested < settings_.requested.size(); ++requested) {
     const std::size_t before = rows_.size();
     append_rows(requested);
-    if (rows_.size() > before) had_value_[requested] = true;
+    const bool computed = rows_.size() > before;
+    if (computed) had_value_[requested] = true;
+    known_[requested] = reported_[requested].has_value();
+    awaited_[requested] = !known_[requested] && (!computed || comes_late_[requested]);
   }
-  return rows_;
+}
+
+bool ScalarBoard::awaits() const { return std::count(awaited_.begin(), awaited_.end(), true) > 0; }
+
+bool ScalarBoard::report_late(std::string_view name, double value) {
+  if (name == "local_loss" && index_by_name_.count(name) == 0) name = "device_local_loss";
+  const auto place = index_by_name_.find(name);
+  if (place == index_by_name_.end()) return true;
+  const std::size_t requested = place->second;
+  if (known_[requested]) return false;
+  comes_late_[requested] = true;
+  if (!awaited_[requested]) return true;
+  const auto last = std::remove_if(rows_.begin(), rows_.end(),
+                                   [=](const ScalarRow& row) { return row.requested == requested; });
+  rows_.erase(last, rows_.end());
+  const auto after = std::find_if(rows_.begin(), rows_.end(),
+                                  [=](const ScalarRow& row) { return row.requested > requested; });
+  rows_.insert(after, {requested, ids_[requested], value});
+  had_value_[requested] = known_[requested] = true;
+  awaited_[requested] = false;
+  return true;
 }
 
 std::vector<std::string> ScalarBoard::without_value() const {

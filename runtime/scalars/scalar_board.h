@@ -73,8 +73,17 @@ class ScalarBoard {
   void take_norm(NormOf of, Kind kind, std::uint32_t parameter, double norm);
   // A tensor whose norm is needed could not be read in this step.
   void miss_norm(NormOf of, Kind kind) noexcept;
-  // Returns the step's rows, in the order of Settings::requested; valid until begin_step().
-  const std::vector<ScalarRow>& end_step(TimePoint now, std::int64_t samples);
+  // Makes the step's rows().
+  void end_step(TimePoint now, std::int64_t samples);
+  // Of the step that has ended last, in the order of Settings::requested; until the next end_step().
+  const std::vector<ScalarRow>& rows() const { return rows_; }
+  // Whether report_late() may still add one of them: a scalar without a value, or one that replaced a
+  // computed value late in an earlier step.
+  bool awaits() const;
+  // A value of the step that has ended last. False: that step has a value of that name from the program.
+  bool report_late(std::string_view name, double value);
+  // The rows() are final.
+  void close() { awaited_.assign(awaited_.size(), false); }
 
   // The configured scalars that have had no value in any step so far.
   std::vector<std::string> without_value() const;
@@ -100,6 +109,11 @@ class ScalarBoard {
 
   std::map<std::pair<std::size_t, std::uint32_t>, std::uint32_t> norm_names_;
   std::vector<bool> had_value_;
+  std::vector<bool> comes_late_;  // replaced a computed value late
+  // Of the step that has ended last.
+  std::vector<bool> known_;  // reported by the program
+  std::vector<bool> awaited_;
+  std::vector<ScalarRow> rows_;
   // Of the current step.
   TimePoint began_;
   double seconds_ = 0;
@@ -111,7 +125,6 @@ class ScalarBoard {
   std::map<Kind, double> squares_;
   KindSet partial_ = 0;  // kinds of squares_ that lack a parameter
   std::map<std::string, std::vector<std::int64_t>, std::less<>> experts_;
-  std::vector<ScalarRow> rows_;
 };
 
 }  // namespace gradmon

@@ -88,19 +88,41 @@ void TrainingScalars::end_step(std::int64_t samples) noexcept {
   if (norms_) norms_->end_step();
   if (fuse_.tripped()) return;
   fuse_.guard(kWhat, [&] {
-    const std::vector<ScalarRow>& rows = board_.end_step(now, samples);
-    write_rows(rows, samples);
-    if (context_.steps == Steps::collected) write_log(rows, samples);
+    board_.end_step(now, samples);
+    ended_ = {step_, samples};
+  });
+  if (!board_.awaits()) settle();
+}
+
+bool TrainingScalars::report_late(std::string_view name, double value) noexcept {
+  bool taken = true;
+  fuse_.guard(kWhat, [&] { taken = board_.report_late(name, value); });
+  return taken;
+}
+
+void TrainingScalars::settle() noexcept {
+  board_.close();
+  if (!ended_ || fuse_.tripped()) return ended_.reset();
+  fuse_.guard(kWhat, [&] {
+    write_rows(*ended_);
+    if (context_.steps == Steps::collected) write_log(*ended_);
     ended_one_ = true;
   });
+  ended_.reset();
+}
+
+void TrainingScalars::drop() noexcept {
+  board_.close();
+  ended_.reset();
 }
 
 bool TrainingScalars::takes_norms() const noexcept { return norms_ && norms_->sees_plan(); }
 
-void TrainingScalars::write_rows(const std::vector<ScalarRow>& rows, std::int64_t samples) {
-  rows_.begin_step(step_);
+void TrainingScalars::write_rows(const Ended& ended) {
+  const std::int64_t samples = ended.samples;
+  rows_.begin_step(ended.step);
   std::uint64_t sequence = 0;
-  for (const ScalarRow& row : rows) {
+  for (const ScalarRow& row : board_.rows()) {
     if (!board_.requested()[row.requested].records) continue;
     const RowKey key{Kind::scalar, row.name, sequence++};
     if (samples > 0) {
@@ -111,16 +133,16 @@ void TrainingScalars::write_rows(const std::vector<ScalarRow>& rows, std::int64_
   }
 }
 
-void TrainingScalars::write_log(const std::vector<ScalarRow>& rows, std::int64_t samples) {
+void TrainingScalars::write_log(const Ended& ended) {
   std::vector<ScalarRow> logged;
-  for (const ScalarRow& row : rows) {
+  for (const ScalarRow& row : board_.rows()) {
     if (board_.requested()[row.requested].log) logged.push_back(row);
   }
   if (logged.empty()) return;
   // Formatted and written by the writer thread.
   context_.writer.write_file([logged = std::move(logged), names = context_.names, rank = context_.rank,
-                              world_size = context_.world_size, resumed = context_.samples, step = step_,
-                              samples]() mutable {
+                              world_size = context_.world_size, resumed = context_.samples, step = ended.step,
+                              samples = ended.samples]() mutable {
     if (resumed && samples > 0) samples = resumed->at(step, samples).value_or(0);
     std::vector<NamedScalar> named;
     named.reserve(logged.size());

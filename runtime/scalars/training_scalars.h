@@ -57,22 +57,36 @@ class TrainingScalars {
   void on_record(const Record& record) noexcept;
   // Call it for each tensor that the plan's hooks could not read.
   void on_missing_row(Kind kind) noexcept;
-  // Call it after the plan's own hooks have ended the step.
+  // Call it after the plan's own hooks have ended the step. Writes its rows unless awaits().
   void end_step(std::int64_t samples) noexcept;
+  // Whether the rows of the step that has ended last wait for values that the program may report late.
+  bool awaits() const noexcept { return ended_ && board_.awaits(); }
+  // As ScalarBoard. Call settle() if none is awaited any more.
+  bool report_late(std::string_view name, double value) noexcept;
+  // Writes the rows that wait, before the next end_step(). drop(): they are not written.
+  void settle() noexcept;
+  void drop() noexcept;
+  // Detaches the hooks that norms need.
+  void detach() noexcept { norms_.reset(); }
 
   std::optional<HookFailure> failure() const;
   // A warning for each configured scalar without a value so far; empty before the end of the first step.
   std::vector<std::string> warnings() const;
 
  private:
-  void write_rows(const std::vector<ScalarRow>& rows, std::int64_t samples);
-  void write_log(const std::vector<ScalarRow>& rows, std::int64_t samples);
+  struct Ended {
+    Step step;
+    std::int64_t samples = 0;
+  };
+  void write_rows(const Ended& ended);
+  void write_log(const Ended& ended);
 
   const Context context_;
   HookFuse fuse_;
   ScalarBoard board_;
   RowWriter rows_;
   Step step_;
+  std::optional<Ended> ended_;  // the step whose rows wait
   bool ended_one_ = false;
   // Keep last: its hooks write to board_.
   std::unique_ptr<NormHooks> norms_;

@@ -33,6 +33,7 @@ struct StepEnded {
   std::vector<Histogram> histograms;      // with their places in the HistogramLane
   bool valid = true;                      // false: neither must be written
   std::shared_ptr<LateValues> late = {};  // of the records; null: all are complete
+  std::vector<Record> more = {};          // further records, without places in the queue
 };
 
 struct CollectionEnded {

@@ -115,6 +115,14 @@ std::uint64_t RecordQueue::close_step(StepEnded ended) noexcept {
   return records;
 }
 
+void RecordQueue::add_to_step(Revision revision, Step step, std::vector<Record> records) noexcept {
+  try {
+    post(Marker{StepEnded{revision, step, 0, {}, true, {}, std::move(records)}});
+  } catch (const std::bad_alloc&) {
+    log_error("out of memory: the scalars of a step are lost");
+  }
+}
+
 void RecordQueue::end_collection(Revision revision, Step last) noexcept {
   try {
     post(Marker{CollectionEnded{revision, last}});

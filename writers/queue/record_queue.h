@@ -67,6 +67,9 @@ class RecordQueue {
   // them.
   void set_late_values(std::shared_ptr<LateValues> late) noexcept { late_ = std::move(late); }
   std::uint64_t end_step(Revision revision, Step step) noexcept;
+  // Training thread. Further records of the step that has ended last, before the next one ends. They take no
+  // places, so pass few of them. The sinks get them in a call of their own.
+  void add_to_step(Revision revision, Step step, std::vector<Record> records) noexcept;
   // Instead of end_step for a step that does not count. Its records and histograms are lost.
   void drop_step(Revision revision, Step step) noexcept;
   // The writer thread reports Finished once everything before this is written.

@@ -177,6 +177,7 @@ void WriterThread::State::write(StepEnded& ended_step) {
   }
   take(ended_step.histograms);
   std::vector<Record>& records = steps.close(ended_step.revision, ended_step.step);
+  records.insert(records.end(), ended_step.more.begin(), ended_step.more.end());
   if (ended_step.valid && !is_abandoned()) {
     complete_records(records, ended_step.late.get());
     if (amend) amend(records);

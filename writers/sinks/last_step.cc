@@ -10,9 +10,10 @@ LastStep::Content LastStep::content() const {
 
 void LastStep::set(const Layout& layout, Step step, const std::vector<Record>& records) {
   const std::lock_guard lock(mutex_);
+  if (content_.step != step || content_.layout.revision != layout.revision) content_.records.clear();
   content_.layout = layout;
   content_.step = step;
-  content_.records = records;
+  content_.records.insert(content_.records.end(), records.begin(), records.end());
 }
 
 }  // namespace gradmon

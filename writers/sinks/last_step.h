@@ -21,6 +21,7 @@ class LastStep {
   };
 
   Content content() const;
+  // A further call for the same step adds its records.
   void set(const Layout& layout, Step step, const std::vector<Record>& records);
 
  private:

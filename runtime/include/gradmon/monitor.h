@@ -132,7 +132,9 @@ class Monitor {
   // written, and where. In a step that is not collected each call costs a load and a compare.
   //
   // Reports a value under any name: "loss", "learning-rate". A second value in the same step
-  // replaces the first. Values of "local_loss" are also summed into "device_local_loss".
+  // replaces the first. Values of "local_loss" are also summed into "device_local_loss". A value that is
+  // reported just after step() belongs to the step that has ended, until the next forward with gradients,
+  // backward or update; unless that step has a value of this name already.
   void scalar(std::string_view name, double value) noexcept;
   // Adds to the number of samples that all ranks together have processed. Every rank reports the
   // size of the whole job's batch (or micro batch). Before the first step: the samples of an

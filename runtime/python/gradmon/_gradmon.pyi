@@ -9,6 +9,7 @@ histogram_kinds: list[str]  # only event files hold them
 COLLECTS: int
 WATCHES_FORWARDS: int
 MAY_END: int
+TAKES_SCALARS: int
 CHECK_MODELS: int
 STOP_WANTED: int
 READS_WEIGHTS: int

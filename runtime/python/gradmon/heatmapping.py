@@ -2,11 +2,14 @@
 """Draws the rows of a job as a heatmap."""
 from typing import TYPE_CHECKING, Any, Optional
 
+from gradmon.forms.rows import require
+
 if TYPE_CHECKING:
     import pandas
 
 NAN_COLOR = "red"
 INFINITY_COLOR = "orange"
+ZERO_COLOR = "silver"
 
 _LABELS = 300  # most names that are readable below each other
 
@@ -34,7 +37,7 @@ def heatmap(
         Default: the lowest rank with such rows.
     log : bool, optional
         Logarithmic colour scale. Default: logarithmic if no value is negative and one is positive.
-        Zero, and values below 1e-20 of the largest, then have the lowest colour.
+        Values below 1e-20 of the largest then have the lowest colour.
     ax : matplotlib.axes.Axes, optional
         Where to draw. Default: a new figure, large enough for the names.
 
@@ -43,7 +46,8 @@ def heatmap(
     matplotlib.axes.Axes
         Names run from top to bottom in the order of the files, with "1:" before those of model
         chunk 1. Each step with a row of this kind is a column. Of several micro steps the last is
-        drawn. NaN and infinity have colours of their own; a place without a row stays blank.
+        drawn. NaN, infinity and, where no value is negative, 0 have colours of their own; a place without
+        a row stays blank.
 
     Raises
     ------
@@ -56,12 +60,8 @@ def heatmap(
     --------
     >>> gradmon.heatmap(gradmon.load("monitor_output"), op="norm").figure.savefig("norms.png")
     """
-    try:
-        from matplotlib import pyplot
-    except ImportError as error:
-        raise ImportError(
-            f"gradmon.heatmap() needs matplotlib (Debian's package python3-matplotlib): {error}"
-        ) from error
+    require("matplotlib", "gradmon.heatmap()")
+    from matplotlib import pyplot
 
     rows = _chosen(df, kind, op, rank)
     names, steps, values = _grid(rows)
@@ -127,11 +127,13 @@ def _paint(ax: Any, values: Any, op: str, log: Optional[bool]) -> None:
     mesh = ax.pcolormesh(*edges, numpy.ma.masked_invalid(values), norm=scale)
     ax.figure.colorbar(mesh, ax=ax, label=op)
     ax.set_ylim(edges[1][-1], edges[1][0])
-    if len(finite) < values.count():
-        infinite = numpy.ma.masked_array(numpy.isinf(values.data), values.mask | numpy.isfinite(values.data))
-        both = colors.ListedColormap([NAN_COLOR, INFINITY_COLOR])
-        ax.pcolormesh(*edges, infinite, cmap=both, vmin=0, vmax=1)
-        legend = [patches.Patch(color=NAN_COLOR, label="NaN")] if (~infinite).any() else []
-        legend += [patches.Patch(color=INFINITY_COLOR, label="infinite")] if infinite.any() else []
-        place = {"loc": "lower right", "bbox_to_anchor": (1, 1), "ncol": 2, "frameon": False}
+    own = {"NaN": NAN_COLOR, "infinite": INFINITY_COLOR, "0": ZERO_COLOR}
+    zero = (values.data == 0) & bool((finite >= 0).all())
+    which = numpy.select([numpy.isnan(values.data), numpy.isinf(values.data), zero], [0, 1, 2], -1)
+    which = numpy.ma.masked_array(which, numpy.ma.getmaskarray(values) | (which < 0))
+    if which.count():
+        ax.pcolormesh(*edges, which, cmap=colors.ListedColormap(list(own.values())), vmin=0, vmax=2)
+        drawn = [label for number, label in enumerate(own) if (which == number).any()]
+        legend = [patches.Patch(color=own[label], label=label) for label in drawn]
+        place = {"loc": "lower right", "bbox_to_anchor": (1, 1), "ncol": 3, "frameon": False}
         ax.legend(handles=legend, fontsize="x-small", **place)

@@ -257,7 +257,7 @@ class Monitor(Tapping):
         return self._steps is not None and bool(self._steps.step_flags & _gradmon.MAY_END)
 
     def scalar(self, name: str, value: float) -> None:
-        """Reports a training scalar of this step.
+        """Reports a training scalar of the current iteration.
 
         Parameters
         ----------
@@ -273,12 +273,17 @@ class Monitor(Tapping):
         -----
         Raises nothing: a value that is not a number is logged once.
 
+        A value that is reported just after a step has ended (after ``optimizer.step()``, ``step()``) belongs
+        to that step, until the next forward, backward, update or tap() begins. If that step has a value of
+        this name already, it belongs to the next step. A forward that cannot be seen (a captured graph, no
+        model watched) begins with the end of the step before.
+
         Examples
         --------
         >>> monitor.scalar("loss", loss)
         """
         steps = self._steps
-        if steps is None or in_whole_graph() or not steps.step_flags & _gradmon.COLLECTS:
+        if steps is None or in_whole_graph() or not steps.step_flags & _gradmon.TAKES_SCALARS:
             return
         try:
             if is_captured(value):

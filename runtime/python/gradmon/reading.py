@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Collection, Optional, Union
 
 from gradmon import _gradmon
 from gradmon.forms import csv_files, databases, event_files
-from gradmon.forms.rows import COLUMNS, PLACE, Choice, RankDirectory
+from gradmon.forms.rows import COLUMNS, PLACE, Choice, RankDirectory, require
 from gradmon.sharded.joining import Scopes, joined, scopes_of
 
 if TYPE_CHECKING:
@@ -70,7 +70,10 @@ def load(
     ------
     FileNotFoundError
         If there is no run, or it has no file of the form.
+    ImportError
+        If pandas is missing.
     ValueError
+        If `kind` is unknown; the message lists the known ones.
         If a file cannot be read, or is a database that this process is writing; the message names the
         file. If the form is none of the three. With `whole`: if a rank holds a summand only (partial), or a
         tensor that nothing relates to others (local); if not all parts are there; for event files that
@@ -89,7 +92,8 @@ def load(
     >>> rows = gradmon.load("monitor_output", kind="grad_reduced", steps=range(1000, 2000))
     >>> rows[rows["op"] == "norm"].groupby("name")["value"].max()
     """
-    choice = Choice(_texts(kind), _integers(steps), _integers(ranks))
+    require("pandas", "gradmon.load()")
+    choice = Choice(_known_kinds(kind), _integers(steps), _integers(ranks))
     place = Path(os.path.abspath(path))  # "." has no name that would say whether it is a rank's directory
     table = _chosen(_read(place, run, choice, form), choice, names)
     if whole:
@@ -187,8 +191,13 @@ def _read_form(directories: "list[RankDirectory]", choice: Choice, form: str) ->
     return databases.read([file for file in files if file.exists()], choice)
 
 
-def _texts(value: Any) -> "Optional[Collection[str]]":
-    return [value] if isinstance(value, str) else value
+def _known_kinds(value: Any) -> "Optional[Collection[str]]":
+    kinds = [value] if isinstance(value, str) else None if value is None else list(value)
+    known = [*_gradmon.record_kinds, *_gradmon.histogram_kinds]
+    for kind in kinds or ():
+        if kind not in known:
+            raise ValueError(f'kind: found "{kind}"; expected one of {", ".join(known)}')
+    return kinds
 
 
 def _integers(value: Any) -> "Optional[Collection[int]]":

@@ -68,6 +68,32 @@ def test_a_training_that_resumes_goes_on_with_its_step_numbers(tmp_path: Path) -
     assert {step for _, step, _ in bare.tensors["grad_reduced"]} == {2, 3, 4}
 
 
+def test_what_the_trainer_logs_is_a_scalar_of_its_step(tmp_path: Path) -> None:
+    names = ["loss", "grad_norm", "learning_rate", "eval_runtime"]
+    config = jobs.write_config(tmp_path, scalars={name: "records" for name in names}, step_interval=2)
+    callback = gradmon.hf.Callback(config, output_dir=tmp_path / "out", dynamic=False)
+    model = hf_loops.Net()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    keys = {"logging_strategy": "steps", "logging_steps": 1}
+    trainer = hf_loops.make_trainer(model, optimizer, [callback], **keys)
+    trainer.train()
+    found = scalar_rows(tmp_path / "out")
+    logged = {
+        (name, log["step"] - 1): log[name]
+        for log in trainer.state.log_history
+        for name in names
+        if name in log
+    }
+    assert {step for _, step in found} == {0, 2, 4}
+    assert {name for name, _ in found} == set(names)
+    assert found == {key: pytest.approx(logged[key], abs=1e-6) for key in found}
+
+
+def scalar_rows(out: Path) -> "dict[tuple[str, int], float]":
+    rows = gradmon.load(out, kind="scalar")
+    return {(name, step): value for name, step, value in zip(rows["name"], rows["step"], rows["value"])}
+
+
 def test_training_stops_where_the_requested_output_is_complete(tmp_path: Path) -> None:
     model = hf_loops.Net()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)

@@ -121,6 +121,36 @@ class Manual(lightning.LightningModule):
             optimizer.step()
 
 
+class Logging(lightning_loops.Net):
+    """Logs what the test expects."""
+
+    def training_step(self, batch: torch.Tensor, number: int) -> Any:
+        loss = self(batch)
+        self.log("train_loss", 2 * loss.detach())
+        self.expected = getattr(self, "expected", {})
+        self.expected[self.global_step] = loss.item()
+        return loss
+
+    def validation_step(self, batch: torch.Tensor, _: int) -> None:
+        self.log("val_loss", self(batch))
+
+
+def test_the_loss_and_what_is_logged_are_scalars_of_their_step(tmp_path: Path) -> None:
+    scalars = {name: "records" for name in ("loss", "train_loss", "val_loss")}
+    config = jobs.write_config(tmp_path, scalars=scalars)
+    callback = gradmon.lightning.Callback(config, output_dir=tmp_path / "out", dynamic=False)
+    module = Logging(twice.Noted())
+    trainer = lightning_loops.make_trainer([callback], accumulate_grad_batches=1)
+    trainer.fit(module, loops.loader(), loops.loader(4, 90))
+    rows = gradmon.load(tmp_path / "out", kind="scalar")
+    found = {(name, step): value for name, step, value in zip(rows["name"], rows["step"], rows["value"])}
+    assert len(module.expected) == 10
+    for step, loss in module.expected.items():
+        assert found["loss", step] == pytest.approx(loss, abs=1e-6)
+        assert found["train_loss", step] == pytest.approx(2 * loss, abs=1e-6)
+    assert 0 < sum(name == "val_loss" for name, _ in found) < 10
+
+
 def test_two_optimizers_of_a_manual_optimization_make_one_step(tmp_path: Path) -> None:
     config = jobs.write_config(tmp_path, wg_distribution=True)
     callback = gradmon.lightning.Callback(config, output_dir=tmp_path / "out", dynamic=False)

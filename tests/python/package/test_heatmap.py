@@ -9,7 +9,7 @@ import jobs
 import pandas
 import pytest
 import torch
-from gradmon.heatmapping import INFINITY_COLOR, NAN_COLOR
+from gradmon.heatmapping import INFINITY_COLOR, NAN_COLOR, ZERO_COLOR
 
 NAN, INF = float("nan"), float("inf")
 
@@ -76,9 +76,9 @@ def test_nan_infinity_and_what_has_no_row_can_be_told_apart(pyplot: Any) -> None
     drawn = colors_of(ax, pyplot)
     low, high = ax.collections[0].cmap([0.0, 1.0])[:, :3]
     blank = (1.0, 1.0, 1.0)
-    wanted = [low, to_rgb(NAN_COLOR), high, blank, to_rgb(INFINITY_COLOR), low]
+    wanted = [low, to_rgb(NAN_COLOR), high, blank, to_rgb(INFINITY_COLOR), to_rgb(ZERO_COLOR)]
     assert [tuple(color) for color in drawn] == [pytest.approx(tuple(color), abs=0.01) for color in wanted]
-    assert [text.get_text() for text in ax.get_legend().get_texts()] == ["NaN", "infinite"]
+    assert [text.get_text() for text in ax.get_legend().get_texts()] == ["NaN", "infinite", "0"]
     assert gradmon.heatmap(table([("a", 0, 1)])).get_legend() is None
     only_nan = gradmon.heatmap(table([("a", 0, NAN)]))
     assert colors_of(only_nan, pyplot) == [pytest.approx(to_rgb(NAN_COLOR), abs=0.01)]
@@ -142,5 +142,5 @@ def test_it_draws_on_axes_that_are_given(pyplot: Any) -> None:
 
 def test_without_matplotlib_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib", None)
-    with pytest.raises(ImportError, match="python3-matplotlib"):
+    with pytest.raises(ImportError, match="^gradmon.heatmap.. needs matplotlib: pip install matplotlib "):
         gradmon.heatmap(table([("a", 0, 1)]))

@@ -23,7 +23,7 @@ TEST_CASE("an empty environment is a single rank in static mode with the default
   REQUIRE(environment->rank == 0);
   REQUIRE(environment->world_size == 1);
   REQUIRE_FALSE(environment->dynamic);
-  REQUIRE(environment->output_dir == "./monitor_output");
+  REQUIRE(environment->output_dir == "monitor_output");
 }
 
 TEST_CASE("a job without a name is named after the script or module that Python runs or else the program") {

@@ -31,8 +31,12 @@ class Board {
   void begin(std::int64_t samples = 0) { board_.begin_step(now_, samples); }
   Values end(milliseconds took = milliseconds(500), std::int64_t samples = 0) {
     now_ += took;
+    board_.end_step(now_, samples);
+    return rows();
+  }
+  Values rows() const {
     Values values;
-    for (const ScalarRow& row : board_.end_step(now_, samples)) values[names_.name(row.name)] = row.value;
+    for (const ScalarRow& row : board_.rows()) values[names_.name(row.name)] = row.value;
     return values;
   }
 
@@ -55,6 +59,27 @@ TEST_CASE("only requested scalars are kept and the last report of a step counts"
   board->report("loss", 2);
   board->report("grad-norm", 1);
   CHECK(board.end() == Values{{"loss", 2}});
+}
+
+TEST_CASE("a value that is reported late belongs to the step that has ended, unless it has one") {
+  Board board({"grad-norm", "loss"});
+  board.begin();
+  board.norm(NormOf::all_parameters, Kind::grad_reduced, "w", 3);
+  CHECK(board.end() == Values{{"grad-norm", 3}});
+  CHECK(board->awaits());
+  board.begin();
+  CHECK(board->report_late("loss", 1));
+  CHECK(board.rows() == Values{{"grad-norm", 3}, {"loss", 1}});
+  CHECK_FALSE(board->awaits());
+  CHECK_FALSE(board->report_late("loss", 2));
+  CHECK(board->report_late("grad-norm", 4));
+  CHECK(board->report_late("unknown", 5));
+  CHECK(board.rows() == Values{{"grad-norm", 3}, {"loss", 1}});
+  CHECK(board.end().empty());
+  CHECK(board->awaits());
+  CHECK(board->report_late("grad-norm", 4));  // from now on it is waited for
+  CHECK(board->report_late("loss", 2));
+  CHECK(board.rows() == Values{{"grad-norm", 4}, {"loss", 2}});
 }
 
 TEST_CASE("the values of a step are not carried over to the next") {

@@ -184,6 +184,21 @@ TEST_CASE("targets restrict the norms of single parameters and not the norms ove
   CHECK(values.count("local_norm/1.bias") == 1);
 }
 
+TEST_CASE("a loss that is reported after step() belongs to the step that has ended") {
+  Fixture f;
+  {
+    Monitor monitor = f.monitor_of(
+        R"({"scalars": {"loss": "records"}, "start_step": 1, "collect_times": 3, "step_count_per_record": 10})");
+    monitor.watch(*f.training.model, f.training.optimizer);
+    for (int step = 0; step < 6; ++step) {
+      f.training.backward();
+      monitor.step(f.training.optimizer);
+      monitor.scalar("loss", step);
+    }
+  }
+  CHECK(f.csv("scalar_0-9.csv") == "name,step,samples,value\nloss,1,,1.0\nloss,2,,2.0\nloss,3,,3.0\n");
+}
+
 TEST_CASE("scalars for the log give one line for each step and no rows") {
   Fixture f;
   StderrCapture capture;

@@ -2,6 +2,7 @@
 #include <charconv>
 #include <filesystem>
 #include <memory>
+#include <system_error>
 
 #include "control/files/durable_file.h"
 #include "tools/analyse/anomalies/anomaly_dumps.h"
@@ -55,7 +56,7 @@ OrderedJson anomalies_json(const AnomalyDumps& dumps, const std::string& file) {
 
 class AnomaliesSubcommand : public SubcommandFor<AnomaliesRequest> {
  public:
-  std::string usage() const override { return "anomalies -d DIR [-o DIR] [-k N] [-s STEPS] [--json]"; }
+  std::string usage() const override { return "anomalies [RUN] [-o DIR] [-k N] [-s STEPS] [--json]"; }
   std::string summary() const override {
     return "Sort the alerts of all ranks, and write the first ones to anomaly_analyse.json";
   }
@@ -64,15 +65,17 @@ class AnomaliesSubcommand : public SubcommandFor<AnomaliesRequest> {
            "anomaly_processor writes. The first anomaly is the one to look at.\n"
            "\n"
            "examples:\n"
-           "  gradmonctl analyse anomalies -d monitor_output/anomaly_detected\n"
-           "  gradmonctl analyse anomalies -d monitor_output/anomaly_detected -k 20 -s '[100, 101]'";
+           "  gradmonctl analyse anomalies monitor_output\n"
+           "  gradmonctl analyse anomalies monitor_output -k 20 -s '[100, 101]'";
   }
   Arguments arguments() override {
-    Argument data{"-d,--data-path,--data_path", &request().data_path, "the directory of the dumps", "DIR"};
-    data.required = true;
     Argument top{"-k,--topk", &request().top, "how many to keep (default: 8)", "N"};
     top.least = 1;
-    return {data,
+    return {{"RUN,-d,--data-path,--data_path", &request().data_path,
+             "the job's output directory, or that of the dumps in it\n"
+             "(default: MONITOR_OUTPUT_DIR, else ./monitor_output);\n"
+             "also, as in msprobe: -d RUN",
+             "RUN"},
             {"-o,--out-path,--out_path", &request().out_path,
              "the directory of anomaly_analyse.json\n(default: the directory of the dumps)", "DIR"},
             top,
@@ -85,12 +88,15 @@ class AnomaliesSubcommand : public SubcommandFor<AnomaliesRequest> {
     return "--step-list \"" + request().steps + "\": expected a list of steps, such as [1,2]";
   }
   int perform(const Console& console) override {
-    const auto dumps =
-        read_anomaly_dumps(request().data_path, {static_cast<std::size_t>(request().top), steps_});
+    std::filesystem::path place =
+        request().data_path.empty() ? default_output_dir() : std::filesystem::path(request().data_path);
+    std::error_code ignored;
+    if (std::filesystem::is_directory(place / "anomaly_detected", ignored)) place /= "anomaly_detected";
+    const auto dumps = read_anomaly_dumps(place, {static_cast<std::size_t>(request().top), steps_});
     if (!dumps) return report_error(dumps.error(), console);
     for (const std::string& message : dumps->left_out) report_error(message, console);
     const std::filesystem::path directory =
-        request().out_path.empty() ? request().data_path : request().out_path;
+        request().out_path.empty() ? place : std::filesystem::path(request().out_path);
     const std::filesystem::path file = directory / "anomaly_analyse.json";
     if (const auto written = replace_file(file, analyse_json(dumps->first), 0640); !written)
       return report_error(written.error(), console);

@@ -2,7 +2,7 @@
 #include <memory>
 
 #include "tools/analyse/commands/first_view.h"
-#include "tools/analyse/commands/run_report.h"
+#include "tools/analyse/commands/run_choice.h"
 #include "tools/gradmonctl/parse/subcommand.h"
 
 namespace gradmon {
@@ -17,7 +17,9 @@ class FirstSubcommand : public SubcommandFor<RunReportRequest> {
   std::string details() const override {
     return "The first one by step and micro step; in these by the order of computation: what the step\n"
            "begins with (weights, moments), forward, backward, reduced gradients, updated weights,\n"
-           "scalars; then by the order of the rows, and by rank.\n"
+           "scalars; then by the order of the rows, and by rank. A tensor that holds an infinity in every\n"
+           "row from the first collected step on, as an attention mask does, is left out; one line names "
+           "it.\n"
            "\n"
            "examples:\n"
            "  gradmonctl analyse first monitor_output\n"
@@ -29,7 +31,7 @@ class FirstSubcommand : public SubcommandFor<RunReportRequest> {
       FirstReport found;
       found.first = find_first_not_finite(run, problems);
       Problems reported_already;
-      if (found.first.first) found.around = context_of(run, *found.first.first, reported_already);
+      if (found.first.first) found.around = context_of(run, found.first, reported_already);
       RunReport report;
       report.rows = found.first.extent.rows;
       report.json = [&run, &problems, found] { return first_json(run, found, problems); };

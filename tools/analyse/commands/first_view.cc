@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tools/analyse/commands/first_view.h"
 
+#include <set>
+
 #include "tools/analyse/commands/run_choice.h"
 #include "tools/analyse/commands/value_text.h"
 #include "tools/gradmonctl/show/printable.h"
@@ -10,7 +12,8 @@
 namespace gradmon {
 namespace {
 
-constexpr std::size_t kMostRanks = 10;  // with their own first value, in the text
+constexpr std::size_t kMostLeftOut = 3;  // named in the text
+constexpr std::size_t kMostRanks = 10;   // with their own first value, in the text
 
 using Align = TextTable::Align;
 
@@ -93,7 +96,11 @@ std::string text_of(const NotFinitePlace& place) {
 std::string first_text(const Run& run, const FirstReport& report) {
   const FirstNotFinite& found = report.first;
   std::string text = text_of(run) + "\n";
-  if (!found.first) return text + "all values are finite: " + text_of(found.extent) + "\n";
+  const std::string left_out = left_out_text(found);
+  if (!found.first) {
+    text += left_out.empty() ? "all values are finite: " : "all other values are finite: ";
+    return text + text_of(found.extent) + "\n" + left_out;
+  }
   const NotFinitePlace& place = *found.first;
   const NotFiniteContext& around = report.around;
   text += "\nthe first value that is not finite\n  " + text_of(place) + "\n" + details_of(place);
@@ -103,7 +110,28 @@ std::string first_text(const Run& run, const FirstReport& report) {
           table_of(around.history, "step", index_of_step(around.history, place.order.step));
   text += "\nthe rows before and after it in step " + std::to_string(place.order.step) + "\n" +
           table_of(around.neighbours, "name", around.place);
-  return text + other_ranks(around.ranks) + firsts_of_ranks(found.by_rank) + spread_text(around.spread);
+  text += other_ranks(around.ranks) + firsts_of_ranks(found.by_rank) + spread_text(around.spread);
+  return left_out.empty() ? text : text + "\n" + left_out;
+}
+
+std::string left_out_text(const FirstNotFinite& found) {
+  std::set<std::string> tensors;
+  for (const auto& [_, place] : found.always_infinite)
+    tensors.insert(printable(layer_text(place.vpp_stage, place.name)) + " (" + name_of(place.kind) + ")");
+  std::string text;
+  std::size_t shown = 0;
+  for (const std::string& tensor : tensors) {
+    if (shown++ < kMostLeftOut) text += (text.empty() ? "" : ", ") + tensor;
+  }
+  if (shown > kMostLeftOut) text += " and " + std::to_string(shown - kMostLeftOut) + " more";
+  if (text.empty()) return "";
+  return "left out, infinite from the first collected step on, as attention masks are: " + text + "\n";
+}
+
+OrderedJson left_out_json(const FirstNotFinite& found) {
+  OrderedJson list = OrderedJson::array();
+  for (const auto& [_, place] : found.always_infinite) list.push_back(json_of(place));
+  return list;
 }
 
 OrderedJson json_of(const NotFinitePlace& place) {
@@ -150,6 +178,7 @@ OrderedJson first_json(const Run& run, const FirstReport& report, const Problems
           {"neighbours", list_of(report.around.neighbours)},
           {"other_ranks", std::move(ranks)},
           {"spread", std::move(spread)},
+          {"always_infinite", left_out_json(report.first)},
           {"left_out", json_of(problems)}};
 }
 

@@ -31,8 +31,8 @@ class PlotSubcommand : public SubcommandFor<PlotRequest> {
   std::string summary() const override { return "Draw a heat map, layer or bin over step"; }
   std::string details() const override {
     return "A cell is the largest magnitude of the values in it, over ranks, micro steps and, in a long\n"
-           "run, neighbouring steps and layers: no spike is lost. NaN and infinities have colours of their\n"
-           "own. Steps without rows are left out.\n"
+           "run, neighbouring steps and layers: no spike is lost. NaN, infinities and 0 have colours of\n"
+           "their own. Steps without rows are left out.\n"
            "\n"
            "The kinds update and ratio are histograms of one parameter, from TensorBoard's files: a cell is "
            "the\n"

@@ -4,9 +4,11 @@
 #include <algorithm>
 #include <filesystem>
 #include <system_error>
+#include <utility>
 #include <vector>
 
 #include "tools/gradmonctl/show/display_width.h"
+#include "tools/gradmonctl/show/listing.h"
 #include "tools/gradmonctl/show/printable.h"
 #include "tools/gradmonctl/show/rank_ranges.h"
 
@@ -45,7 +47,7 @@ tl::expected<Run, std::string> flight_of(const Run& run) {
 }  // namespace
 
 tl::expected<Run, std::string> chosen_run(const RunChoice& choice, Problems& problems) {
-  const auto path = choice.path.empty() ? default_output_dir() : std::filesystem::path(choice.path);
+  const auto path = choice.path.empty() ? default_output_dir() : without_dots(choice.path);
   auto run = find_run(path, choice.id, problems);
   return run && choice.flight ? flight_of(*run) : run;
 }
@@ -92,13 +94,43 @@ int report_no_rows(const Run& run, const Console& console) {
                       console);
 }
 
+// A row of a table has cells that are more than one blank apart.
 void print_lines(const std::string& text, const Console& console) {
   for (std::size_t begin = 0; begin < text.size();) {
     const std::size_t end = std::min(text.find('\n', begin), text.size());
     const std::string line = text.substr(begin, end - begin);
-    console.out << (console.screen ? cut_to_width(line, console.screen->columns) : line) << '\n';
+    const bool of_table = line.find("  ", std::min(line.find_first_not_of(' '), line.size())) != line.npos;
+    if (!console.screen) {
+      console.out << line << '\n';
+    } else {
+      console.out << (of_table ? cut_to_width(line, console.screen->columns) + '\n'
+                               : folded_to_width(line, console.screen->columns));
+    }
     begin = end + 1;
   }
+}
+
+Arguments report_arguments(RunReportRequest& request, Arguments between) {
+  Arguments arguments = run_arguments(request.run);
+  for (Argument& argument : between) arguments.push_back(std::move(argument));
+  arguments.push_back({"--json", &request.json, "one JSON object"});
+  return arguments;
+}
+
+int print_run_report(const RunReportRequest& request, const Console& console,
+                     const std::function<RunReport(const Run& run, Problems& problems)>& read) {
+  Problems problems;
+  const auto run = chosen_run(request.run, problems);
+  if (!run) return report_error(run.error(), console);
+  const RunReport found = read(*run, problems);
+  report(problems, console);
+  if (found.rows == 0) return report_no_rows(*run, console);
+  if (request.json) {
+    console.out << json_text(found.json(), JsonLayout::indented);
+  } else {
+    print_lines(found.text(), console);
+  }
+  return kExitDone;
 }
 
 }  // namespace gradmon

@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the commands of `gradmonctl analyse` have in common: the run they read, and what they say of it.
+// What the commands of `gradmonctl analyse` have in common: the run they read, what they say of it, and how
+// they print a report on it.
 #pragma once
 
+#include <cstdint>
+#include <functional>
 #include <string>
 #include <tl/expected.hpp>
 
@@ -38,7 +41,27 @@ void report(const Problems& problems, const Console& console);
 OrderedJson json_of(const Problems& problems);
 int report_no_rows(const Run& run, const Console& console);
 
-// Prints text; on a screen, lines that are too wide are cut.
+// Prints text; on a screen, rows of tables that are too wide are cut, and other lines are wrapped.
 void print_lines(const std::string& text, const Console& console);
+
+struct RunReportRequest {
+  RunChoice run;
+  bool json = false;
+};
+
+// What was found in a run.
+struct RunReport {
+  std::uint64_t rows = 0;  // read; 0: there is nothing to print
+  std::function<OrderedJson()> json;
+  std::function<std::string()> text;
+};
+
+// RUN, --run, and at the end --json.
+Arguments report_arguments(RunReportRequest& request, Arguments between = {});
+
+// Chooses the run, has `read` read it, and prints its report; returns the exit code. `problems`: what could
+// not be read, for `read` to add to; they are reported before the report is printed.
+int print_run_report(const RunReportRequest& request, const Console& console,
+                     const std::function<RunReport(const Run& run, Problems& problems)>& read);
 
 }  // namespace gradmon

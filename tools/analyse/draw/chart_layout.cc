@@ -68,8 +68,10 @@ void add_legend(const ColourScale& scale, std::size_t x, ChartLayout& chart) {
                            chart.top + height - mark * height / kMarks + 3, Anchor::start});
   }
   std::size_t y = chart.top + height + kLine;
-  const std::pair<std::size_t, const char*> own[] = {
-      {ColourScale::kNan, "NaN"}, {ColourScale::kInfinite, "infinite"}, {ColourScale::kMissing, "no row"}};
+  const std::pair<std::size_t, const char*> own[] = {{ColourScale::kNan, "NaN"},
+                                                     {ColourScale::kInfinite, "infinite"},
+                                                     {ColourScale::kZero, "0"},
+                                                     {ColourScale::kMissing, "no row"}};
   for (const auto& [cell_class, text] : own) {
     chart.legend.push_back({x, y, kLegendBar, kLine - 2, cell_class});
     chart.texts.push_back({text, x + kLegendBar + 4, y + kLine - 3, Anchor::start});
@@ -89,7 +91,7 @@ ChartLayout layout_of(const HeatMap& map, const ColourScale& scale) {
   chart.cell_width = std::clamp<std::size_t>(800 / std::max<std::size_t>(map.columns(), 1), 2, 24);
   chart.cell_height = std::clamp<std::size_t>(900 / std::max<std::size_t>(map.rows.size(), 1), 4, 14);
   const std::size_t cells_width = map.columns() * chart.cell_width;
-  const std::size_t legend_height = ColourScale::kShades * kShadeHeight + 6 * kLine;
+  const std::size_t legend_height = ColourScale::kShades * kShadeHeight + 7 * kLine;
   const std::size_t right = chart.left + cells_width + 2 * kMargin;
   chart.width = std::max(right + kLegendWidth, 2 * kMargin + map.title.size() * kCharacter);
   chart.height =

@@ -23,6 +23,7 @@ constexpr std::array<Colour, 9> kViridis = {{{68, 1, 84},
                                              {253, 231, 37}}};
 constexpr Colour kInfiniteColour = {255, 127, 14};
 constexpr Colour kNanColour = {214, 39, 40};
+constexpr Colour kZeroColour = {200, 200, 200};
 constexpr Colour kMissingColour = {255, 255, 255};
 
 std::uint8_t between(std::uint8_t a, std::uint8_t b, double part) {
@@ -57,6 +58,7 @@ std::size_t ColourScale::class_of(float cell) const {
   if (std::isnan(cell)) return kNan;
   if (std::isinf(cell)) return kInfinite;
   if (cell == HeatMap::kMissing) return kMissing;
+  if (cell == 0) return kZero;
   if (cell <= least_ || most_ <= least_) return 0;
   const double place =
       logarithmic_ ? std::log(cell / least_) / std::log(most_ / least_) : (cell - least_) / (most_ - least_);
@@ -70,6 +72,7 @@ double ColourScale::magnitude_at(double place) const {
 Colour ColourScale::colour_of(std::size_t cell_class) {
   if (cell_class == kNan) return kNanColour;
   if (cell_class == kInfinite) return kInfiniteColour;
+  if (cell_class == kZero) return kZeroColour;
   if (cell_class >= kMissing) return kMissingColour;
   const double place = static_cast<double>(cell_class) / (kShades - 1) * (kViridis.size() - 1);
   const std::size_t first = std::min(kViridis.size() - 2, static_cast<std::size_t>(place));

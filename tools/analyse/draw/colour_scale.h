@@ -26,8 +26,9 @@ class ColourScale {
   // The classes of cells that have a colour of their own; below them, the shades from the smallest on.
   static constexpr std::size_t kInfinite = kShades;
   static constexpr std::size_t kNan = kShades + 1;
-  static constexpr std::size_t kMissing = kShades + 2;
-  static constexpr std::size_t kClasses = kShades + 3;
+  static constexpr std::size_t kZero = kShades + 2;
+  static constexpr std::size_t kMissing = kShades + 3;
+  static constexpr std::size_t kClasses = kShades + 4;
 
   explicit ColourScale(const HeatMap& map);
 

@@ -2,13 +2,16 @@
 #include "tools/analyse/find/divergence.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
+#include <deque>
 #include <iterator>
 #include <limits>
 #include <string_view>
+#include <tuple>
 #include <utility>
 
-#include "tools/analyse/find/step_rows.h"
+#include "tools/analyse/rows/kind_rows.h"
 
 namespace gradmon {
 
@@ -25,6 +28,98 @@ bool parts(double a, double b, const Tolerance& tolerance) {
 }
 
 namespace {
+
+// A row of StepRows, without its texts.
+struct StepRow {
+  std::uint32_t name = 0;  // in the NameIndex
+  std::int32_t micro_step = -1;
+  std::uint32_t repetition = 0;  // how often name and micro step came before in the step
+  std::array<double, kFields> values{};
+  std::uint32_t mask = 0;
+  StepOrder order;
+  std::uint64_t line = 0;
+  std::filesystem::path const* file = nullptr;  // valid until the next step is read
+};
+bool operator<(const StepRow& a, const StepRow& b);
+
+// The rows of one kind and rank, step by step. One thread.
+class StepRows {
+ public:
+  // All must outlive this object.
+  StepRows(int rank, Kind kind, const std::vector<KindFile>& files, NameIndex& names, Problems& problems);
+  StepRows(const StepRows&) = delete;
+  StepRows& operator=(const StepRows&) = delete;
+
+  // False at the end.
+  bool next();
+  std::int64_t step() const { return step_; }
+  // Ascending by name, micro step and repetition.
+  const std::vector<StepRow>& rows() const { return rows_; }
+
+ private:
+  void keep(const Row& row);
+  void count_repetitions();
+
+  const int rank_;
+  const Kind kind_;
+  NameIndex& names_;
+  Problems& problems_;
+  KindRows source_;
+  const Row* ahead_ = nullptr;  // the first row of the next step; null at the end
+  std::int64_t step_ = -1;
+  std::vector<StepRow> rows_;
+  std::deque<std::filesystem::path> files_;  // of the step's rows; entries never move
+};
+
+constexpr std::size_t kMaxRowsOfAStep = 4'000'000;
+
+auto key_of(const StepRow& row) { return std::tie(row.name, row.micro_step, row.repetition); }
+
+bool operator<(const StepRow& a, const StepRow& b) { return key_of(a) < key_of(b); }
+
+StepRows::StepRows(int rank, Kind kind, const std::vector<KindFile>& files, NameIndex& names,
+                   Problems& problems)
+    : rank_(rank), kind_(kind), names_(names), problems_(problems), source_(files, problems) {
+  ahead_ = source_.next();
+}
+
+void StepRows::keep(const Row& row) {
+  const auto name = names_.id_of(row.vpp_stage, row.name);
+  if (!name || rows_.size() == kMaxRowsOfAStep) {
+    problems_.add(source_.path(), row.line,
+                  name ? "more than 4 million rows of a step; the row is left out"
+                       : "more than a million names; the row is left out");
+    return;
+  }
+  StepRow kept;
+  kept.name = *name;
+  kept.micro_step = row.micro_step;
+  kept.values = row.values;
+  kept.mask = row.mask;
+  kept.order = order_of(rank_, kind_, row);
+  kept.line = row.line;
+  if (files_.empty() || files_.back().native() != source_.path().native()) files_.push_back(source_.path());
+  kept.file = &files_.back();
+  rows_.push_back(kept);
+}
+
+void StepRows::count_repetitions() {
+  std::stable_sort(rows_.begin(), rows_.end());
+  for (std::size_t i = 1; i < rows_.size(); ++i) {
+    const bool same = rows_[i].name == rows_[i - 1].name && rows_[i].micro_step == rows_[i - 1].micro_step;
+    if (same) rows_[i].repetition = rows_[i - 1].repetition + 1;
+  }
+}
+
+bool StepRows::next() {
+  rows_.clear();
+  files_.clear();
+  if (ahead_ == nullptr) return false;
+  step_ = ahead_->step;
+  for (; ahead_ != nullptr && ahead_->step == step_; ahead_ = source_.next()) keep(*ahead_);
+  count_repetitions();
+  return true;
+}
 
 bool is_of_the_clock(const std::string& scalar) {
   constexpr std::string_view all[] = {"iteration-time", "throughput", "throughput_linearity",

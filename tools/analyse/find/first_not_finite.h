@@ -6,6 +6,7 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <tuple>
 
 #include "tools/analyse/find/not_finite.h"
 #include "tools/analyse/find/run_rows.h"
@@ -34,7 +35,13 @@ struct FirstNotFinite {
   std::optional<NotFinitePlace> first;
   std::optional<NotFinitePlace> first_nan;  // may be `first`
   std::map<int, NotFinitePlace> by_rank;    // the first of each rank
-  Extent extent;                            // rows long after the first NaN may not have been read
+  // Left out of all these: tensors that hold an infinity (and no NaN) in every row from the first step of
+  // their kind and rank on, as attention masks do. By rank, kind, vpp_stage and name.
+  using Tensor = std::tuple<int, Kind, std::int32_t, std::string>;
+  std::map<Tensor, NotFinitePlace> always_infinite;
+  // Whether the row holds a value that is not finite and not left out.
+  bool counts(int rank, Kind kind, const Row& row) const;
+  Extent extent;  // rows long after the first NaN may not have been read
 };
 
 // Finds the first value of a job that is not finite, in the order of StepOrder. One thread.
@@ -47,10 +54,13 @@ class FirstNotFiniteFinder {
   const FirstNotFinite& result() const { return result_; }
 
  private:
-  void note(int rank, Kind kind, const Row& row, const NotFiniteField& found,
-            const std::filesystem::path& file);
+  void note(const NotFinitePlace& place);
+  bool goes_on(const Row& row) const;
 
   FirstNotFinite result_;
+  int rank_ = -1;  // of the last row; so are:
+  Kind kind_ = Kind::other;
+  std::int64_t first_step_ = 0;  // of the rank's rows of this kind
 };
 
 // Reads the run as far as it is needed.

@@ -90,7 +90,8 @@ void look_around(const std::vector<KindFile>& files, const NotFinitePlace& place
 
 }  // namespace
 
-NotFiniteContext context_of(const Run& run, const NotFinitePlace& place, Problems& problems) {
+NotFiniteContext context_of(const Run& run, const FirstNotFinite& first_found, Problems& problems) {
+  const NotFinitePlace& place = *first_found.first;
   NotFiniteContext found;
   const std::int64_t first = place.order.step;
   const std::int64_t last =
@@ -103,7 +104,7 @@ NotFiniteContext context_of(const Run& run, const NotFinitePlace& place, Problem
     KindRows rows(near, problems);
     for (const Row* row = rows.next(); row != nullptr && row->step <= last; row = rows.next()) {
       if (row->step < first) continue;
-      const bool not_finite = not_finite_in(*row).what != NotFinite::none;
+      const bool not_finite = first_found.counts(rank, kind, *row);
       NotFiniteContext::Count& count = found.spread[row->step];
       ++count.rows;
       if (not_finite) ++count.not_finite;

@@ -39,7 +39,7 @@ inline constexpr std::size_t kBefore = 5;
 inline constexpr std::size_t kAfter = 2;
 inline constexpr std::size_t kNeighbours = 3;  // before, and after
 
-// Reads the files of the run around the place once more.
-NotFiniteContext context_of(const Run& run, const NotFinitePlace& place, Problems& problems);
+// Reads the files of the run around `found.first`, which there must be, once more.
+NotFiniteContext context_of(const Run& run, const FirstNotFinite& found, Problems& problems);
 
 }  // namespace gradmon

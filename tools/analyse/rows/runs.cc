@@ -163,7 +163,7 @@ tl::expected<std::vector<Run>, std::string> runs_in(const fs::path& output_dir, 
 
 fs::path default_output_dir() {
   const char* const directory = std::getenv("MONITOR_OUTPUT_DIR");
-  return directory != nullptr && *directory != '\0' ? directory : "./monitor_output";
+  return directory != nullptr && *directory != '\0' ? directory : "monitor_output";
 }
 
 std::string directory_name(const fs::path& directory) {

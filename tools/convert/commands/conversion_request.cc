@@ -73,10 +73,11 @@ Arguments conversion_arguments(ConversionRequest& request) {
                    "so many threads read and convert at a time (default: 1)", "N"};
   threads.least = 1;
   threads.most = kMostThreads;
-  return {{"--monitor-path,--monitor_path", &request.monitor_path,
+  return {{"RUN,--monitor-path,--monitor_path", &request.monitor_path,
            "the job's output directory, one rank's directory in it, or a\n"
-           "run-ID.json (default: MONITOR_OUTPUT_DIR, else ./monitor_output)",
-           "DIR"},
+           "run-ID.json (default: MONITOR_OUTPUT_DIR, else ./monitor_output);\n"
+           "also, as in msprobe: --monitor-path RUN",
+           "RUN"},
           {"--time-start,--time_start", &request.time_start,
            "the earliest time in the name of a directory, such as\nDec03_21-34-40 (default: None, no limit)",
            "TIME"},

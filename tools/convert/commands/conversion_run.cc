@@ -1,21 +1,65 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tools/convert/commands/conversion_run.h"
 
+#include <pthread.h>
+#include <signal.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <chrono>
 #include <future>
+#include <initializer_list>
 #include <memory>
 #include <utility>
 
 #include "tools/convert/commands/conversion_progress.h"
 #include "tools/convert/input/on_threads.h"
-#include "tools/convert/output/stop_request.h"
 #include "tools/gradmonctl/show/printable.h"
 #include "tools/gradmonctl/show/rank_ranges.h"
 
 namespace gradmon {
 namespace {
+
+// Receives SIGINT, SIGTERM and SIGHUP without a handler: during its lifetime they are blocked in this thread
+// and in those started meanwhile. Main thread.
+class StopRequest {
+ public:
+  StopRequest();
+  // Ends the process by the signal if one was received.
+  ~StopRequest();
+  StopRequest(const StopRequest&) = delete;
+  StopRequest& operator=(const StopRequest&) = delete;
+
+  // Whether one of the signals has been received.
+  bool received();
+
+ private:
+  sigset_t signals_;
+  sigset_t before_;
+  int signal_ = 0;
+};
+
+StopRequest::StopRequest() {
+  sigemptyset(&signals_);
+  for (const int one : {SIGINT, SIGTERM, SIGHUP}) {
+    struct sigaction action {};
+    const bool ignored = ::sigaction(one, nullptr, &action) == 0 && action.sa_handler == SIG_IGN;
+    if (!ignored) sigaddset(&signals_, one);
+  }
+  pthread_sigmask(SIG_BLOCK, &signals_, &before_);
+}
+
+bool StopRequest::received() {
+  const struct timespec at_once {};
+  const int found = signal_ != 0 ? signal_ : ::sigtimedwait(&signals_, nullptr, &at_once);
+  if (found > 0) signal_ = found;
+  return signal_ != 0;
+}
+
+StopRequest::~StopRequest() {
+  if (signal_ != 0) ::raise(signal_);  // delivered when the mask is restored
+  pthread_sigmask(SIG_SETMASK, &before_, nullptr);
+}
 
 constexpr std::chrono::milliseconds kLookInterval{50};
 

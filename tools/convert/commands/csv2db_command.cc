@@ -47,9 +47,7 @@ tl::expected<void, std::string> may_be_replaced(const fs::path& directory) {
 
 class Csv2dbSubcommand : public CsvConversion {
  public:
-  std::string usage() const override {
-    return "csv2db [--monitor-path DIR] [--output-dirpath DIR] [OPTIONS]";
-  }
+  std::string usage() const override { return "csv2db [RUN] [--output-dirpath DIR] [OPTIONS]"; }
   std::string summary() const override { return "Make an SQLite database from CSV files"; }
   std::string details() const override {
     return "Makes DIR/monitor_metrics.db, with the tables of msprobe's csv2db and the views of gradmon. A\n"
@@ -57,8 +55,8 @@ class Csv2dbSubcommand : public CsvConversion {
            "--output-dirpath DIR is {time}_csv2db in the job's output directory. gradmonctl query reads it.\n"
            "\n"
            "examples:\n"
-           "  gradmonctl convert csv2db --monitor-path monitor_output\n"
-           "  gradmonctl convert csv2db --monitor-path monitor_output --data-type-list actv,other \\\n"
+           "  gradmonctl convert csv2db monitor_output\n"
+           "  gradmonctl convert csv2db monitor_output --data-type-list actv,other \\\n"
            "      --step-partition 1000 --output-dirpath job\n"
            "  gradmonctl query --metric actv --op norm job";
   }

@@ -9,9 +9,7 @@ namespace {
 
 class Csv2tbSubcommand : public CsvConversion {
  public:
-  std::string usage() const override {
-    return "csv2tb [--monitor-path DIR] [--output-dirpath DIR] [OPTIONS]";
-  }
+  std::string usage() const override { return "csv2tb [RUN] [--output-dirpath DIR] [OPTIONS]"; }
   std::string summary() const override { return "Make event files of TensorBoard from CSV files"; }
   std::string details() const override {
     return "Makes DIR/rank{R}/{prefix}/events..., with one curve vp{vpp}:{name}[:micro{m}]/{op} for each\n"
@@ -20,8 +18,8 @@ class Csv2tbSubcommand : public CsvConversion {
            "{time}_csv2tensorboard_by_step in the job's output directory.\n"
            "\n"
            "examples:\n"
-           "  gradmonctl convert csv2tb --monitor-path monitor_output\n"
-           "  gradmonctl convert csv2tb --monitor-path monitor_output --time-start Dec03_21-34-40 \\\n"
+           "  gradmonctl convert csv2tb monitor_output\n"
+           "  gradmonctl convert csv2tb monitor_output --time-start Dec03_21-34-40 \\\n"
            "      --data-type-list actv grad_reduced --process-num 8 --output-dirpath curves";
   }
 

@@ -14,7 +14,7 @@ namespace gradmon {
 std::string output_directory(const JobSelector& selector) {
   if (!selector.output_dir.empty()) return selector.output_dir;
   const std::string chosen = environment_text("MONITOR_OUTPUT_DIR");
-  return chosen.empty() ? "./monitor_output" : chosen;
+  return chosen.empty() ? "monitor_output" : chosen;
 }
 
 std::string chosen_name(const JobSelector& selector) {

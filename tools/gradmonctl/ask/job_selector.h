@@ -15,7 +15,8 @@ struct JobSelector {
   std::string job = {};   // its name or launch id
 };
 
-// Adds the options --endpoint, --job, --output-dir and --keys, which fill in `selector`.
+// Adds the options --endpoint, --job, --output-dir and --keys, which fill in `selector`. Without another
+// positional argument, the output directory is one: RUN.
 void add_job_options(Arguments& arguments, JobSelector& selector);
 
 }  // namespace gradmon

@@ -127,7 +127,7 @@ class OnSubcommand : public ChangeSubcommand {
  public:
   OnSubcommand() : ChangeSubcommand(CommandVerb::on) {}
   std::string usage() const override {
-    return "on [--at STEP] [--collect-times N] [--step-interval K] [--wait]";
+    return "on [RUN] [--at STEP] [--collect-times N] [--step-interval K] [--wait]";
   }
   std::string summary() const override { return "Switch collection on, in every rank at the same step"; }
   Arguments arguments() override {
@@ -145,7 +145,7 @@ class OnSubcommand : public ChangeSubcommand {
 class OffSubcommand : public ChangeSubcommand {
  public:
   OffSubcommand() : ChangeSubcommand(CommandVerb::off) {}
-  std::string usage() const override { return "off [--wait]"; }
+  std::string usage() const override { return "off [RUN] [--wait]"; }
   std::string summary() const override { return "Switch collection off, in every rank at the same step"; }
   Arguments arguments() override {
     Arguments arguments;

@@ -92,7 +92,7 @@ namespace {
 
 class DoctorSubcommand : public SubcommandFor<DoctorRequest> {
  public:
-  std::string usage() const override { return "doctor [--json]"; }
+  std::string usage() const override { return "doctor [RUN] [--json]"; }
   std::string summary() const override {
     return "Check this host for what gradmon needs, and show what the job supports";
   }

@@ -215,7 +215,7 @@ int collect_garbage(const std::string& directory, const GcRequest& request, cons
 
 class GcSubcommand : public SubcommandFor<GcRequest> {
  public:
-  std::string usage() const override { return "gc [DIR...] --older-than AGE [--dry-run]"; }
+  std::string usage() const override { return "gc [RUN...] --older-than AGE [--dry-run]"; }
   std::string summary() const override { return "Remove the output of jobs that ended long ago"; }
   std::string details() const override {
     return "It removes runs of all ranks, module_struct, anomaly_detected and histories. Output that has\n"
@@ -225,7 +225,7 @@ class GcSubcommand : public SubcommandFor<GcRequest> {
   Arguments arguments() override {
     Argument age{"--older-than", &age_, "the time since the newest change of a run, as 12h or 30d", "AGE"};
     age.required = true;
-    return {{"DIR", &request().directories,
+    return {{"RUN", &request().directories,
              "output directories\n(default: MONITOR_OUTPUT_DIR, else ./monitor_output)"},
             age,
             {"--dry-run", &request().dry_run, "only list what would be removed"}};

@@ -39,7 +39,7 @@ namespace {
 
 class HistorySubcommand : public SubcommandFor<HistoryRequest> {
  public:
-  std::string usage() const override { return "history [--all] [--json]"; }
+  std::string usage() const override { return "history [RUN] [--all] [--json]"; }
   std::string summary() const override { return "Show the outcome of every change"; }
   Arguments arguments() override {
     Arguments arguments{list_all(request().all), {"--json", &request().json, "one JSON object"}};

@@ -35,7 +35,7 @@ class OneShotSubcommand : public SubcommandFor<OneShotRequest> {
 class CancelSubcommand : public OneShotSubcommand {
  public:
   CancelSubcommand() : OneShotSubcommand(CommandVerb::cancel) {}
-  std::string usage() const override { return "cancel"; }
+  std::string usage() const override { return "cancel [RUN]"; }
   std::string summary() const override { return "Withdraw the change that is pending"; }
   Arguments arguments() override {
     Arguments arguments;

@@ -62,7 +62,7 @@ constexpr const char* kFormats[] = {"table", "csv", "json"};
 class QuerySubcommand : public SubcommandFor<QueryRequest> {
  public:
   std::string usage() const override {
-    return "query (\"SQL\" | --metric NAME ...) [DIR...] [--format table|csv|json]";
+    return "query (\"SQL\" | --metric NAME ...) [RUN...] [--format table|csv|json]";
   }
   std::string summary() const override { return "Search the SQLite databases of all ranks"; }
   Arguments arguments() override {
@@ -71,7 +71,7 @@ class QuerySubcommand : public SubcommandFor<QueryRequest> {
     QueryRequest& query = request();
     return {
         {"SQL", &query.sql, "a statement on v_metrics, v_nonfinite, v_layer_step or v_files"},
-        {"DIR", &query.places,
+        {"RUN", &query.places,
          "output directories, run directories or database files\n(default: MONITOR_OUTPUT_DIR, else "
          "./monitor_output)"},
         {"--metric", &query.filter.metric, "instead of SQL: a kind of row, as grad_reduced", "NAME"},

@@ -42,7 +42,7 @@ namespace {
 
 class StatusSubcommand : public SubcommandFor<StatusRequest> {
  public:
-  std::string usage() const override { return "status [--watch] [--all] [--json]"; }
+  std::string usage() const override { return "status [RUN] [--watch] [--all] [--json]"; }
   std::string summary() const override { return "Show what the job collects, and where each rank is"; }
   Arguments arguments() override {
     Arguments arguments{{"--watch", &request().watch, "again every second, until interrupted"},

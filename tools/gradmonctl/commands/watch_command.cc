@@ -95,7 +95,7 @@ namespace {
 
 class WatchSubcommand : public SubcommandFor<WatchRequest> {
  public:
-  std::string usage() const override { return "watch [--json]"; }
+  std::string usage() const override { return "watch [RUN] [--json]"; }
   std::string summary() const override { return "Follow the job live, until it ends or you press Ctrl-C"; }
   Arguments arguments() override {
     Arguments arguments{{"--json", &request().json, "one JSON object a line for each state"}};

@@ -21,7 +21,18 @@ std::string joined(const Lines& lines) {
   return text;
 }
 
-// Wraps a line of prose at blanks; cuts a word that is wider than the screen.
+// A word that is wider than the screen goes on in the next line.
+void push(std::string now, std::size_t columns, Lines& into) {
+  while (columns > 2 && display_width(now) > columns) {
+    std::string head = cut_to_width(now, columns);
+    head.resize(head.size() - std::string_view("…").size());
+    now.erase(0, head.size());
+    into.push_back(std::move(head));
+  }
+  into.push_back(std::move(now));
+}
+
+// Wraps a line of prose at blanks.
 void fold(std::string_view line, std::size_t columns, Lines& into) {
   std::string now;
   bool begun = false;  // `now` has a word
@@ -30,7 +41,7 @@ void fold(std::string_view line, std::size_t columns, Lines& into) {
     const std::size_t end = std::min(line.find(' ', word), line.size());
     const std::string more = now + std::string(line.substr(0, end));
     if (begun && display_width(more) > columns) {
-      into.push_back(cut_to_width(now, columns));
+      push(now, columns, into);
       now = kMargin + std::string(line.substr(word, end - word));
     } else {
       now = more;
@@ -38,7 +49,7 @@ void fold(std::string_view line, std::size_t columns, Lines& into) {
     begun = true;
     line.remove_prefix(end);
   }
-  into.push_back(cut_to_width(now, columns));
+  push(now, columns, into);
 }
 
 Lines folded(std::string_view text, std::size_t columns) {
@@ -73,6 +84,10 @@ Lines shown_entries(const Listing& listing, std::size_t room) {
 }
 
 }  // namespace
+
+std::string folded_to_width(const std::string& text, std::size_t columns) {
+  return joined(folded(text, columns));
+}
 
 std::string full_text(const Listing& listing) {
   return listing.before + joined(listing.titles) + joined(listing.entries) + listing.after;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -23,6 +24,9 @@ struct Listing {
   std::vector<std::string> entries = {};
   std::string after = {};  // whole lines
 };
+
+// Prose wrapped at blanks; a word that is wider goes on in the next line.
+std::string folded_to_width(const std::string& text, std::size_t columns);
 
 // The complete text, for a file or a pipe.
 std::string full_text(const Listing& listing);

@@ -8,10 +8,13 @@ _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 # Whether torch.compile is tracing the caller. Torch 1.13 has no compiler.
 is_compiling: Callable[[], bool] = getattr(getattr(torch, "compiler", None), "is_compiling", lambda: False)
-# A function whose result is fixed when a graph is traced.
-constant: "Callable[[_Function], _Function]" = getattr(
-    getattr(torch, "compiler", None), "assume_constant_result", lambda function: function
-)
+
+
+def constant(function: _Function) -> _Function:
+    """Marks a function whose result is fixed when a graph is traced. torch.compiler.assume_constant_result()
+    does the same and imports the compiler, which takes as long as torch itself."""
+    function._dynamo_marked_constant = True  # type: ignore[attr-defined]
+    return function
 
 
 def in_whole_graph() -> bool:

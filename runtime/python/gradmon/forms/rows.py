@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The table of rows that every form is read into, and the choice of rows."""
+import importlib
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Collection, NamedTuple, Optional
 
@@ -36,6 +37,14 @@ class RankDirectory(NamedTuple):
 
     path: Path
     rank: int
+
+
+def require(package: str, caller: str) -> None:
+    """Raises an ImportError that says how to install the package, if it is missing."""
+    try:
+        importlib.import_module(package)
+    except ImportError as error:
+        raise ImportError(f"{caller} needs {package}: pip install {package} ({error})") from None
 
 
 def empty_table() -> "pandas.DataFrame":

@@ -25,8 +25,9 @@ class Callback(TrainerCallback):  # type: ignore[misc]
     Notes
     -----
     The gradients in `grad_reduced` are those that the optimizer uses: reduced, without a loss scale, and
-    clipped. Training stops where Monitor.may_end says so. Nothing is watched where DeepSpeed makes the
-    steps; a warning says so.
+    clipped. What the trainer logs ("loss", "grad_norm", "learning_rate") goes to Monitor.scalar() under its
+    name, if it is a number; with `logging_steps=1` in each step. Training stops where Monitor.may_end says
+    so. Nothing is watched where DeepSpeed makes the steps; a warning says so.
 
     Examples
     --------
@@ -91,6 +92,19 @@ class Callback(TrainerCallback):  # type: ignore[misc]
         """
         if self._monitor is not None and self._monitor.step():
             control.should_training_stop = True
+
+    def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **_: Any) -> None:
+        """Reports what is logged as scalars of the step that has ended; the trainer calls it.
+
+        Parameters
+        ----------
+        args : transformers.TrainingArguments
+        state : transformers.TrainerState
+        control : transformers.TrainerControl
+        logs : dict
+        """
+        if self._monitor is not None:
+            self._monitor.report_numbers(logs)
 
     def on_train_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         """Stops; the trainer calls it.

@@ -31,7 +31,8 @@ class Callback(_Base):  # type: ignore[misc]
     Rows have the names that the parameters have in the LightningModule. The gradients in `grad_reduced`
     are those that the optimizer uses: reduced, without a loss scale, and clipped. The first step has the
     number `trainer.global_step`; with several optimizers, each of which counts there, it is divided by
-    their number. Training stops where Monitor.may_end says so.
+    their number. Of the step's last batch, what training_step() logs and its loss, as "loss", go to
+    Monitor.scalar(). Training stops where Monitor.may_end says so.
 
     Examples
     --------
@@ -44,6 +45,7 @@ class Callback(_Base):  # type: ignore[misc]
         self._options = options
         self._monitor: Optional[LoopMonitor] = None
         self._global_step = 0  # the trainer's, at the end of the last batch
+        self._logged: "dict[str, Any]" = {}  # what was logged before
 
     @property
     def monitor(self) -> Optional[LoopMonitor]:
@@ -75,16 +77,26 @@ class Callback(_Base):  # type: ignore[misc]
             start_iteration=trainer.global_step // max(1, len(trainer.optimizers)),
         )
 
-    def on_train_batch_end(self, trainer: Any, *_: Any) -> None:
+    def on_train_batch_end(self, trainer: Any, pl_module: Any = None, outputs: Any = None, *_: Any) -> None:
         """Ends a step if there was an update; the trainer calls it.
 
         Parameters
         ----------
         trainer : lightning.pytorch.Trainer
+        pl_module : lightning.pytorch.LightningModule
+        outputs : dict or torch.Tensor
+            Of training_step().
         """
         if self._monitor is None or trainer.global_step == self._global_step:
             return
         self._global_step = trainer.global_step
+        if self._monitor.takes_scalars:
+            self._monitor.report_numbers(
+                {"loss": outputs.get("loss") if isinstance(outputs, dict) else outputs}
+            )
+            before, self._logged = self._logged, dict(trainer.callback_metrics)
+            new = {name: value for name, value in self._logged.items() if value is not before.get(name)}
+            self._monitor.report_numbers(new)  # without those of an earlier validation
         if self._monitor.step():
             trainer.should_stop = True
 

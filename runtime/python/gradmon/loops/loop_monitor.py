@@ -4,6 +4,8 @@ import importlib.metadata
 import os
 from typing import Any, Optional, Sequence, Union
 
+import torch
+
 from gradmon import _gradmon
 from gradmon.communication.process_groups import replica_ranks
 from gradmon.loops.wrappers import inner_model, inner_optimizer, refusal, replicating
@@ -62,6 +64,18 @@ class LoopMonitor(Monitor):
     def add_optimizer(self, model: Any, optimizer: Any) -> None:
         """Watches one more optimizer, after watch_loop()."""
         self.watch(inner_model(model), inner_optimizer(optimizer))
+
+    @property
+    def takes_scalars(self) -> bool:
+        """Whether scalar() has a use for values."""
+        return self._steps is not None and bool(self._steps.step_flags & _gradmon.TAKES_SCALARS)
+
+    def report_numbers(self, values: Any) -> None:
+        """Calls scalar() for the numbers and the tensors of one element in what the framework logs."""
+        for name, value in values.items() if isinstance(values, dict) else ():
+            alone = isinstance(value, torch.Tensor) and value.numel() == 1
+            if alone or (isinstance(value, (int, float)) and not isinstance(value, bool)):
+                self.scalar(str(name), value)
 
     def remove_at_stop(self, attached: Any) -> None:
         """stop() calls attached.remove()."""

@@ -112,6 +112,25 @@ TEST_CASE("first names the planted NaN and top the planted spike and diff where 
   CHECK(diff["steps"][1]["apart"] == 0);
 }
 
+TEST_CASE("what is infinite from the first step on is left out in one line whose end a screen shows") {
+  const TemporaryDirectory output;
+  RankWriter writer(output.path(), 0);
+  for (int step = 0; step < 3; ++step) {
+    std::vector<TestRow> rows;
+    for (const char* layer : {"0", "1", "2", "3"})
+      rows.push_back({Kind::actv, std::string("layers.") + layer + ".mask", HUGE_VAL});
+    writer.write(step, rows);
+  }
+  for (const char* command : {"first", "top"}) {
+    std::string text = run_analyse({command, output.path().string()}, Screen{40, 24}).out;
+    for (std::size_t at = 0; (at = text.find("\n  ", at)) != std::string::npos;) text.replace(at, 3, " ");
+    CHECK(text.find("all other values are finite") != std::string::npos);
+    CHECK(text.find("left out, infinite from the first collected step on, as attention masks are: "
+                    "layers.0.mask (actv), layers.1.mask (actv), layers.2.mask (actv) and 1 more\n") !=
+          std::string::npos);
+  }
+}
+
 TEST_CASE("top fits the screen") {
   const TemporaryDirectory output;
   RankWriter writer(output.path(), 0);

@@ -80,7 +80,7 @@ TEST_CASE("the scale is logarithmic for a wide range and keeps NaN and infinitie
   const ColourScale scale(map);
   CHECK(scale.is_logarithmic());
   CHECK(scale.class_of(1e-3F) == 0);
-  CHECK(scale.class_of(0) == 0);
+  CHECK(scale.class_of(0) == ColourScale::kZero);
   CHECK(std::abs(static_cast<int>(scale.class_of(1)) - static_cast<int>(ColourScale::kShades / 2)) <= 1);
   CHECK(scale.class_of(1e3F) == ColourScale::kShades - 1);
   CHECK(scale.class_of(map.cells[3]) == ColourScale::kInfinite);

@@ -26,7 +26,7 @@ Found find_in(const TemporaryDirectory& output) {
   REQUIRE(run);
   Found found;
   found.first = find_first_not_finite(*run, problems);
-  if (found.first.first) found.around = context_of(*run, *found.first.first, problems);
+  if (found.first.first) found.around = context_of(*run, found.first, problems);
   CHECK(problems.count() == 0);
   return found;
 }
@@ -145,13 +145,35 @@ TEST_CASE("an infinity before the first NaN is the first value and the NaN is fo
   const TemporaryDirectory output;
   RankWriter writer(output.path(), 0);
   for (int step = 0; step < 20; ++step)
-    writer.write(step, {{Kind::actv, "mask", kInf}, {Kind::actv, "a", step == 15 ? kNan : 1}});
+    writer.write(step, {{Kind::actv, "b", step > 3 ? kInf : 1}, {Kind::actv, "a", step == 15 ? kNan : 1}});
   const Found found = find_in(output);
   CHECK(found.first.first->what == NotFinite::infinite);
-  CHECK(found.first.first->order.step == 0);
+  CHECK(found.first.first->order.step == 4);
   REQUIRE(found.first.first_nan);
   CHECK(found.first.first_nan->name == "a");
   CHECK(found.first.first_nan->order.step == 15);
+}
+
+TEST_CASE("what is infinite from the first collected step on is left out, as long as it is infinite") {
+  const TemporaryDirectory output;
+  for (int rank = 0; rank < 2; ++rank) {
+    RankWriter writer(output.path(), rank);
+    for (int step = 4; step < 20; ++step) {
+      writer.write(step, {{Kind::actv, "mask", kInf, 0},
+                          {Kind::actv, "mask", kInf, 1},
+                          {Kind::actv, "ends", step < 9 ? kInf : 1},
+                          {Kind::actv, "nan", step < 15 ? kInf : kNan},
+                          {Kind::actv, "begins", step > 12 ? kInf : 1}});
+    }
+  }
+  const Found found = find_in(output);
+  CHECK(found.first.first->name == "ends");
+  CHECK(found.first.first->order.step == 4);
+  CHECK(found.first.first_nan->name == "nan");
+  REQUIRE(found.first.always_infinite.size() == 4);
+  CHECK(found.first.always_infinite.count({1, Kind::actv, 0, "mask"}) == 1);
+  CHECK(found.around.spread.at(4).not_finite == 2);
+  CHECK(found.around.spread.at(4).rows == 10);
 }
 
 TEST_CASE("the last step that there can be is a step like any other") {

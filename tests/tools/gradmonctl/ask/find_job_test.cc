@@ -50,7 +50,7 @@ TEST_CASE("options override GRADMON_ENDPOINT and that overrides MONITOR_OUTPUT_D
 
 TEST_CASE("the output directory is the option or else the variable or else the default") {
   const ScopedVariable unset("MONITOR_OUTPUT_DIR", nullptr);
-  CHECK(output_directory({}) == "./monitor_output");
+  CHECK(output_directory({}) == "monitor_output");
   const ScopedVariable output("MONITOR_OUTPUT_DIR", "/out");
   CHECK(output_directory({}) == "/out");
   CHECK(output_directory({"", "/mine"}) == "/mine");

@@ -30,6 +30,7 @@ TEST_CASE("on a large screen nothing is omitted") {
 TEST_CASE("wide entries are cut and wide prose is wrapped") {
   CHECK(fit_to_screen(Screen{13, 20}, animals(1)) ==
         "many animals\n  of all\n  kinds\nnumber  name\n1  a tall gi…\n\nzoo /z\n");
+  CHECK(folded_to_width("see /a/long/way/down", 10) == "see\n  /a/long\n/way/down\n");
 }
 
 TEST_CASE("a list longer than the screen tells the number of omitted entries") {
