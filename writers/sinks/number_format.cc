@@ -9,6 +9,7 @@
 #include <cstring>
 #include <optional>
 #include <string_view>
+#include <system_error>
 
 namespace gradmon {
 namespace {
@@ -170,9 +171,9 @@ char* write_significant(char* at, double value, int digits) {
   // A power of ten that log10() misses by one rounds to the same text.
   const int decimals = digits - 1 - static_cast<int>(std::floor(std::log10(std::fabs(value))));
   if (decimals >= 1 && decimals <= kQuickDecimals) return write_number(at, value, decimals);
-  double read_back = 0;
-  std::from_chars(at, write_scientific(at, value, digits), read_back);
-  return write_repr(at, read_back);
+  double rounded_value = 0;
+  const auto read = std::from_chars(at, write_scientific(at, value, digits), rounded_value);
+  return write_repr(at, read.ec == std::errc() ? rounded_value : value);  // else beyond the largest double
 }
 
 char* write_count(char* at, double value) {
