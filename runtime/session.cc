@@ -259,6 +259,7 @@ void Monitor::Session::prepare_collection(std::int64_t capacity) {
     outbox->put(report_of(alerts));
   };
   settings.replicas = groups_.replicas.empty() ? groups_.data : groups_.replicas;
+  settings.moments_differ = groups_.moments_differ;
   settings.on_replicas = [outbox = agent_.replica_outbox()](ReplicaStep step) {
     outbox->put(std::move(step));
   };

@@ -22,6 +22,8 @@ struct Config {
   enum class Format : std::uint8_t { csv, tensorboard, api, sqlite };
   enum class OnPartition : std::uint8_t { carry_on, wait };  // carry_on is "continue" in the file
   enum class OnOverflow : std::uint8_t { block, drop };
+  enum class Replicas : std::uint8_t { all, first };
+  enum class Tags : std::uint8_t { gradmon, msprobe };
 
   // One tensor of a module's input or output: the value itself (tuple_size 0), or element `index` of a
   // tuple of `tuple_size` elements.
@@ -107,9 +109,12 @@ struct Config {
   std::vector<Op> ops{Op::norm};            // never empty, no duplicates, in the file's order
   double eps = 1e-8;
   std::int64_t ndigits = 6;
+  std::optional<std::int64_t> digits;  // none: ndigits counts
   std::int64_t step_count_per_record = 1;
   std::vector<std::string> append_output;  // empty, or two time stamps
   bool squash_name = true;
+  Replicas replicas = Replicas::all;
+  Tags tags = Tags::gradmon;
   bool reuse_readings = false;
 
   // How gradmon itself behaves.

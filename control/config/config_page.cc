@@ -16,7 +16,9 @@ the option tables in [config_schema.cc](config_schema.cc), and a test compares t
 `gradmonctl schema --text` prints the same list, and `gradmonctl schema` a JSON Schema for editors.
 
 - A change takes effect at one agreed step on every rank, unless the table says otherwise.
-- An unknown key is a warning that names the nearest key. It is never an error.
+- An unknown key is a warning that names the nearest key. It is never an error. A key that begins with `//` is
+  a comment, with any value: `"// ops": "five numbers of each tensor"`.
+- `gradmonctl init` writes a file to begin with.
 - A value of the wrong type or range is an error that names file, line, column, key, value and
   what was expected. At the first load, static mode refuses to start and dynamic mode stays off.
   At a later load nothing changes, and what is being collected goes on. Only an unknown name in `ops` is

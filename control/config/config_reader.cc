@@ -25,6 +25,8 @@ class Reader {
       const auto key = find_member(tree_.document, tree_.text, 0, "backward_only");
       warn(key.value_or(0), "forward_only and backward_only are both true: no activations are collected");
     }
+    if (const auto key = find_member(tree_.document, tree_.text, 0, "ndigits"); key && out_.config.digits)
+      warn(*key, "no effect: \"digits\" is set");
     if (out_.config.ur_distribution) warn_of_histograms();
     return std::move(out_);
   }
@@ -379,7 +381,7 @@ class Reader {
   }
 
   void warn_unknown(std::uint32_t at, const std::vector<std::string_view>& names) {
-    if (out_.warnings.size() >= kMaxReports) return;
+    if (out_.warnings.size() >= kMaxReports || key_of(at).rfind("//", 0) == 0) return;
     const auto place = line_column(tree_.text, key_offset(at));
     out_.warnings.push_back(
         {{std::string(file_), place.line, place.column, ""},

@@ -74,12 +74,22 @@ const Option<Config> kConfigOptions[] = {
      range, 0},
     {"ndigits", &Config::ndigits, "an integer from 0 to 100", "6", "decimals in CSV", implemented, live,
      range, 0, 100},
+    {"digits", &Config::digits, "an integer from 1 to 17", "none",
+     "significant digits in CSV, instead of decimals: ndigits then has no effect", implemented, live, range,
+     1, 17},
     {"step_count_per_record", &Config::step_count_per_record, "an integer >= 1", "1", "steps per CSV file",
      implemented, live, range, 1},
     {"append_output", &Config::append_output, "a list of zero or two time stamps", "[]",
      "go on in the rank's newest directory between them, such as [\"Dec03_21-34-40\", \"Dec04_00-00-00\"]",
      implemented, restart, Rule::zero_or_two},
     {"squash_name", &Config::squash_name, "true or false", "true", "shorten names"},
+    {"replicas", &Config::replicas, "\"all\" or \"first\"", "\"all\"",
+     "first: of weights, reduced gradients, moments and mg_direction that are the same on several ranks "
+     "(plain "
+     "DistributedDataParallel), only the first of these ranks in module_ranks writes rows"},
+    {"tags", &Config::tags, "\"gradmon\" or \"msprobe\"", "\"gradmon\"",
+     "form of TensorBoard's tags: \"grad_reduced_norm/fc1.weight\", or "
+     "\"0:fc1.weight/rank0/post_grad_norm\""},
     {"reuse_readings", &Config::reuse_readings, "true or false", "false",
      "activations: read a tensor only once if several modules receive or return it. Faster, but a write that "
      "does not change the tensor's version is not seen: through .data, by NumPy, by a kernel in place"},

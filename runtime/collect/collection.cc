@@ -16,6 +16,7 @@
 #include "hooks/names/target_names.h"
 #include "runtime/collect/collection_stream.h"
 #include "runtime/collect/expected_targets.h"
+#include "runtime/collect/parameter_share.h"
 #include "runtime/collect/plan_settings.h"
 #include "writers/sink_table.h"
 #include "writers/sinks/columns.h"
@@ -223,6 +224,16 @@ void Collection::write_note() {
   if (queued) unwritten_note_.reset();
 }
 
+// Whether another rank writes the rows of replicas: the first one that holds them and collects.
+bool Collection::leaves_replicas() const {
+  const std::vector<int>& ranks = settings_.replicas;
+  if (config_->replicas == Config::Replicas::all || ranks.size() < 2 || settings_.moments_differ)
+    return false;
+  const auto first = std::find_if(ranks.begin(), ranks.end(),
+                                  [this](int rank) { return includes_rank(*config_, Rank{rank}); });
+  return first != ranks.end() && *first != settings_.rank.value;
+}
+
 void Collection::attach() {
   hooks_.reset();
   if (!includes_rank(*config_, settings_.rank)) return;
@@ -231,19 +242,20 @@ void Collection::attach() {
   settings.short_steps = settings_.short_steps;
   settings.gradient_scales = scales_;
   settings.passes = passes_;
-  hooks_ = std::make_unique<HookSet>(settings, model_, *stream_, settings_.stack);
-  if (scalars_) scalars_->attach(settings, model_);
+  const WatchedModel model = leaves_replicas() ? without_replicas(model_) : model_;
+  hooks_ = std::make_unique<HookSet>(settings, model, *stream_, settings_.stack);
+  if (scalars_) scalars_->attach(settings, model);
   if (flight_) flight_->attach(settings, model_);
-  if (replicas_) replicas_->attach(settings, model_);
+  if (replicas_) replicas_->attach(settings, model);
   hooks_time_ = {};
-  expect_scopes(settings, model_, hooks_->matches(), *names_, scopes_);
+  expect_scopes(settings, model, hooks_->matches(), *names_, scopes_);
   // Without a model every value is handed in by tap(), under names that are not known yet.
-  const bool by_tap_only = target_names(model_).empty();
-  ledger_.expect(expected_targets(settings, model_, hooks_->matches(), *names_),
+  const bool by_tap_only = target_names(model).empty();
+  ledger_.expect(expected_targets(settings, model, hooks_->matches(), *names_),
                  by_tap_only ? std::vector<UnmatchedTarget>() : unmatched_targets(hooks_->matches()));
   update_unmatched();
   for (const std::string& warning : unmatched_warnings_) log_once(warning);
-  if (const std::string absent = never_unreduced(settings, model_, hooks_->matches()); !absent.empty())
+  if (const std::string absent = never_unreduced(settings, model, hooks_->matches()); !absent.empty())
     warn(absent);
   if (!collects_anything(*config_)) warn(kNothingEnabled);
 }

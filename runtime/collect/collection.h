@@ -50,6 +50,7 @@ class Collection {
     std::vector<int> pipeline = {};  // of ParallelGroups
     std::function<void(const StepAlerts&)> on_alerts = {};  // see AlertStage::Settings; may be null
     std::vector<int> replicas = {};  // ranks that should hold the same values; fewer than 2: unknown
+    bool moments_differ = false;     // between them: ParallelGroups
     ReplicaRowReader::OnStep on_replicas = {};     // called on the writer thread, as on_alerts
     bool short_steps = false;                      // some steps have fewer micro batches than grad_acc_steps
     std::shared_ptr<ResumedSamples> samples = {};  // for a directory of an earlier job; may be null
@@ -136,6 +137,7 @@ class Collection {
   class Stream;
   class OwnTime;
 
+  bool leaves_replicas() const;
   void attach();
   void attach_again();
   void log_once(const std::string& warning);

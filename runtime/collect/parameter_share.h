@@ -20,4 +20,8 @@ struct ParameterShare {
 };
 ParameterShare share_of(const ParallelGroups& groups, int rank, const std::string& parameter);
 
+// The model of a rank that leaves what other ranks hold as well to them: of these parameters it writes
+// grad_unreduced only.
+WatchedModel without_replicas(WatchedModel model);
+
 }  // namespace gradmon

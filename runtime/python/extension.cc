@@ -111,6 +111,7 @@ class Core {
   void watch(const py::handle& model, const py::handle& listed, const py::handle& plain_scope) {
     WatchedModel chunk = described_model(model, listed, plain_scope, source_);
     note_split(chunk);
+    note_replicas(chunk, model);
     {
       const py::gil_scoped_release others_run;
       binding_.watch(std::move(chunk));
@@ -122,6 +123,7 @@ class Core {
                    const py::handle& plain_scope) {
     WatchedModel described_anew = described_model(model, listed, plain_scope, source_);
     note_split(described_anew);
+    note_replicas(described_anew, model);
     const py::gil_scoped_release others_run;
     binding_.watch_again(chunk, std::move(described_anew));
   }
@@ -279,6 +281,19 @@ class Core {
       if (is_split(*parameter.tensor)) split_->insert(parameter.name);
   }
 
+  // If DistributedDataParallel wraps the first model, other ranks have the same values of models that it
+  // wraps only, and not of parameters that it ignores.
+  void note_replicas(WatchedModel& chunk, const py::handle& model) {
+    const py::object ignored = py::getattr(model, "parameters_to_ignore", py::none());
+    if (!first_is_reduced_) first_is_reduced_ = !ignored.is_none();
+    const bool apart = *first_is_reduced_ && ignored.is_none();
+    for (WatchedParameter& parameter : chunk.parameters) {
+      const std::string& name = parameter.name;
+      const std::string inner = name.rfind("module.", 0) == 0 ? name.substr(7) : name;
+      if (apart || (!ignored.is_none() && ignored.contains(inner))) parameter.replicated = false;
+    }
+  }
+
   void before_update_of(const py::handle& optimizer, const PieceTuples& pieces, UpdateReads reads) {
     guarded("the optimizer", [&] {
       const PythonOptimizerState state(optimizer, carried(pieces), reads);
@@ -313,6 +328,7 @@ class Core {
   std::recursive_mutex updating_;
   unsigned steps_ = 0;
   UnreducedSource source_ = UnreducedSource::accumulator;
+  std::optional<bool> first_is_reduced_;
   bool awaits_nonce_ = false;
   bool stop_wanted_ = false;                     // by a signal handler within the hooks
   std::optional<py::error_already_set> raised_;  // by a signal handler
@@ -324,7 +340,7 @@ std::unique_ptr<Core> make_core(const std::string& config, std::optional<int> ra
                                 std::int64_t start_iteration, int grad_acc_steps, std::vector<int> data_ranks,
                                 std::vector<int> tensor_ranks, std::vector<int> pipeline_ranks,
                                 std::vector<int> replica_ranks, std::optional<std::string> launch_nonce,
-                                bool short_steps, std::string replica_group) {
+                                bool short_steps, std::string replica_group, bool moments_differ) {
   MonitorOptions options;
   options.rank = rank;
   options.world_size = world_size;
@@ -340,6 +356,7 @@ std::unique_ptr<Core> make_core(const std::string& config, std::optional<int> ra
   options.groups.tensor = std::move(tensor_ranks);
   options.groups.pipeline = std::move(pipeline_ranks);
   options.groups.replicas = std::move(replica_ranks);
+  options.groups.moments_differ = moments_differ;
   std::shared_ptr<LaunchNonce> nonce;
   if (launch_nonce) {
     nonce = std::make_shared<LaunchNonce>();
@@ -482,6 +499,9 @@ PYBIND11_MODULE(_gradmon, m) {
   m.attr("version") = GRADMON_VERSION;
   const auto histograms = kKindNames.begin() + kRecordKinds;
   m.attr("record_kinds") = std::vector<std::string>(kKindNames.begin(), histograms);
+  std::vector<std::string> ops;
+  for (const auto& statistic : kStatistics) ops.emplace_back(statistic.name);
+  m.attr("ops") = ops;
   m.attr("histogram_kinds") = std::vector<std::string>(histograms, kKindNames.end());
   m.attr("COLLECTS") = static_cast<int>(kCollects);
   m.attr("WATCHES_FORWARDS") = static_cast<int>(kWatchesForwards);
@@ -519,7 +539,7 @@ PYBIND11_MODULE(_gradmon, m) {
            py::arg("data_ranks") = std::vector<int>(), py::arg("tensor_ranks") = std::vector<int>(),
            py::arg("pipeline_ranks") = std::vector<int>(), py::arg("replica_ranks") = std::vector<int>(),
            py::arg("launch_nonce") = py::none(), py::arg("short_steps") = false,
-           py::arg("replica_group") = "")
+           py::arg("replica_group") = "", py::arg("moments_differ") = false)
       .def_property_readonly("rank", &Core::rank)
       .def("watch", &Core::watch, py::arg("model"), py::arg("listed") = py::none(),
            py::arg("plain_scope") = py::none())

@@ -48,7 +48,9 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   const gradmon::ConversionTasks tasks = gradmon::conversion_tasks(ranks, {}, problems);
 
   gradmon::ConversionMeter to_curves, to_database;
-  promise(gradmon::convert_to_tensorboard(tasks, place / "curves", 1, to_curves, problems).has_value(),
+  promise(gradmon::convert_to_tensorboard(tasks, place / "curves", gradmon::TagForm::gradmon, 1, to_curves,
+                                          problems)
+              .has_value(),
           "csv2tb converts any input");
   auto database = gradmon::NewDatabase::make(place / "made.db", 500);
   promise(database.has_value(), "the database is made");

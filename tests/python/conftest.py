@@ -17,6 +17,7 @@ SKIPPED: "dict[str, dict[str, int]]" = {
         "test_compiled.py": 21,
         "test_convert.py": 1,
         "test_deepspeed_modes.py": 8,
+        "test_defaults.py": 1,
         "test_fsdp1.py": 12,
         "test_fsdp2.py": 12,
         "test_gathered.py": 4,
@@ -49,6 +50,7 @@ SKIPPED: "dict[str, dict[str, int]]" = {
     "2.6": {
         "test_append.py": 1,
         "test_convert.py": 1,
+        "test_defaults.py": 1,
         "test_histograms.py": 1,
         "test_hooks_kinds.py": 3,
         "test_install.py": 1,

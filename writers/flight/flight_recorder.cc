@@ -29,8 +29,9 @@ void FlightRecorder::begin(std::int64_t keep_last, const Layout& layout) {
   wanted.revision = layout.revision;
   wanted.ops = {Op::norm, Op::nans};
   wanted.ndigits = layout.ndigits;
+  wanted.digits = layout.digits;
   wanted.step_count_per_record = kStepsOfAFile;
-  sink_ready_ = sink_ready_ && wanted.ndigits == layout_.ndigits;
+  sink_ready_ = sink_ready_ && wanted.ndigits == layout_.ndigits && wanted.digits == layout_.digits;
   layout_ = std::move(wanted);
 }
 

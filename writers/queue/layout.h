@@ -10,12 +10,17 @@
 
 namespace gradmon {
 
+// How the tags in event files are made (FORMAT.md).
+enum class TagForm : std::uint8_t { gradmon, msprobe };
+
 struct Layout {
   Revision revision;
   std::vector<Op> ops{Op::norm};              // columns, in the configured order, none twice
   int ndigits = 6;                            // decimals in CSV
+  int digits = 0;                             // significant digits in CSV instead; 0: ndigits counts
   std::int64_t step_count_per_record = 1;     // steps of one CSV file, at least 1
   bool micro_step_in_grad_unreduced = false;  // monitor_mbs_grad
+  TagForm tags = TagForm::gradmon;
 };
 
 }  // namespace gradmon

@@ -9,6 +9,7 @@
 #include <cstring>
 #include <optional>
 #include <string_view>
+#include <system_error>
 
 namespace gradmon {
 namespace {
@@ -48,7 +49,7 @@ char* write_special(char* at, double value) {
   return write_text(at, std::isnan(value) ? "nan" : value > 0 ? "inf" : "-inf");
 }
 
-char* write_significant(char* at, double value, int digits) {
+char* write_scientific(char* at, double value, int digits) {
   return std::to_chars(at, at + kNumberRoom, value, std::chars_format::scientific, digits - 1).ptr;
 }
 
@@ -151,7 +152,7 @@ char* write_number(char* at, double value, int ndigits) {
   if (decimals >= 1 && decimals <= kQuickDecimals) {
     if (const auto number = rounded(value, decimals)) {
       const bool zero = number->whole == 0 && number->units == 0;
-      if (zero && value != 0) return write_significant(at, value, decimals);
+      if (zero && value != 0) return write_scientific(at, value, decimals);
       if (std::signbit(value)) *at++ = '-';
       const bool small = !zero && number->whole == 0 && decimals > 4 &&
                          number->units < kPowers[static_cast<std::size_t>(decimals - 4)];
@@ -161,8 +162,18 @@ char* write_number(char* at, double value, int ndigits) {
   const char* const end = std::to_chars(at, at + kNumberRoom, value, std::chars_format::fixed, decimals).ptr;
   double read_back = 0;
   std::from_chars(at, end, read_back);
-  if (read_back == 0 && value != 0) return write_significant(at, value, std::max(decimals, 1));
+  if (read_back == 0 && value != 0) return write_scientific(at, value, std::max(decimals, 1));
   return write_repr(at, read_back);
+}
+
+char* write_significant(char* at, double value, int digits) {
+  if (!std::isfinite(value) || value == 0) return write_repr(at, value);
+  // A power of ten that log10() misses by one rounds to the same text.
+  const int decimals = digits - 1 - static_cast<int>(std::floor(std::log10(std::fabs(value))));
+  if (decimals >= 1 && decimals <= kQuickDecimals) return write_number(at, value, decimals);
+  double rounded_value = 0;
+  const auto read = std::from_chars(at, write_scientific(at, value, digits), rounded_value);
+  return write_repr(at, read.ec == std::errc() ? rounded_value : value);  // else beyond the largest double
 }
 
 char* write_count(char* at, double value) {

@@ -19,6 +19,9 @@ void append_number(std::string& line, double value, int ndigits);
 // The same at `at`, which has kNumberRoom bytes. Returns the end.
 char* write_number(char* at, double value, int ndigits);
 
+// The same with so many significant digits, 1 to 17, of any value: "24.43167", "1.234567e-09".
+char* write_significant(char* at, double value, int digits);
+
 // Appends the value exactly, as Python's repr.
 void append_repr(std::string& line, double value);
 

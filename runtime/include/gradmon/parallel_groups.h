@@ -21,9 +21,13 @@ struct ParallelGroups {
   std::function<bool(const std::string& parameter)> split;
   // Ranks that each hold a stage of the model, in the order of the stages. Alerts name them.
   std::vector<int> pipeline = {};
-  // Ranks that AnomalyRankDivergence compares with each other: their reduced gradients and weights are the
-  // same. Empty: `data`. This rank alone: none are compared.
+  // Ranks with the same reduced gradients, weights and moments: AnomalyRankDivergence compares them with each
+  // other, and `"replicas": "first"` has only one of them write. Empty: `data`. This rank alone: there are
+  // none.
   std::vector<int> replicas = {};
+  // Each of `replicas` holds the moments of its own part of the parameters only (ZeRO): with
+  // `"replicas": "first"` every rank still writes everything.
+  bool moments_differ = false;
 };
 
 }  // namespace gradmon

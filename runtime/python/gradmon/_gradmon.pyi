@@ -5,6 +5,7 @@ import torch
 
 version: str
 record_kinds: list[str]  # prefixes of files, in the order of a step
+ops: list[str]  # statistics of a tensor
 histogram_kinds: list[str]  # only event files hold them
 COLLECTS: int
 WATCHES_FORWARDS: int
@@ -120,6 +121,7 @@ class Core:
         replica_ranks: Sequence[int] = ...,
         launch_nonce: Optional[str] = ...,
         short_steps: bool = ...,  # some steps have fewer micro batches than grad_acc_steps
+        moments_differ: bool = ...,  # between replica_ranks
         replica_group: str = ...,  # of torchft; REPLICA_GROUP_ID takes precedence
     ) -> None: ...
     @property

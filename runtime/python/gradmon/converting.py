@@ -40,7 +40,8 @@ def csv2tensorboard_by_step(
 
     Notes
     -----
-    Runs ``gradmonctl convert csv2tb``. Its progress is shown on a terminal.
+    Runs ``gradmonctl convert csv2tb --tags msprobe``: curves are named as msprobe names them,
+    ``vp0:fc1.weight/norm``. Its progress is shown on a terminal.
 
     Examples
     --------
@@ -53,6 +54,7 @@ def csv2tensorboard_by_step(
         "--process-num": process_num,
         "--data-type-list": data_type_list,
         "--output-dirpath": output_dirpath,
+        "--tags": "msprobe",
     }
     run_gradmonctl(["convert", "csv2tb", *_arguments(options)])
 

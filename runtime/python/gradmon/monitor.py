@@ -200,6 +200,7 @@ class Monitor(Tapping):
                 replica_group=group,
                 launch_nonce=None if nonce is None else found or "",
                 short_steps=self._ended_by_loop,
+                moments_differ=any(map(shards_its_state, optimizers)),
                 **options,
             )
             if self._gradient_source is not None:

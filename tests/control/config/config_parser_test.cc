@@ -67,6 +67,8 @@ TEST_CASE("an empty object gives the default of every key", "[config]") {
   CHECK(config.ndigits == 6);
   CHECK(config.squash_name);
   CHECK_FALSE(config.reuse_readings);
+  CHECK_FALSE(config.digits.has_value());
+  CHECK((config.replicas == Config::Replicas::all && config.tags == Config::Tags::gradmon));
   CHECK(config.fence_timeout == std::chrono::seconds(30));
   CHECK(config.queue_capacity == 65'536);
   CHECK(config.write_back);
@@ -95,7 +97,7 @@ constexpr char kFullConfig[] = R"({
                         {"rule_name": "AnomalyNan"}], "dump": true},
     "format": ["csv", "sqlite", "csv"], "ops": ["max", "min", "max"], "eps": 1e-3, "ndigits": 12,
     "step_count_per_record": 7, "append_output": ["Dec03_21-34-40", "Dec03_21-34-41"], "squash_name": false,
-    "reuse_readings": true,
+    "digits": 7, "replicas": "first", "tags": "msprobe", "reuse_readings": true,
     "lookahead_steps": 8, "max_wait": 1.5, "fence_timeout": 0.5, "on_partition": "wait",
     "queue_capacity": 1024, "on_overflow": "drop", "max_overhead": 0.05, "keep_last": 9,
     "on_alert": {"collect": {"ops": ["nans"]}, "times": 2, "cooldown": 60, "exec": ["/usr/bin/mail", "me"]},
@@ -154,6 +156,7 @@ TEST_CASE("every key of a full file is read", "[config]") {
   CHECK((config.eps == 1e-3 && config.ndigits == 12 && config.step_count_per_record == 7));
   CHECK(config.append_output.size() == 2);
   CHECK_FALSE(config.squash_name);
+  CHECK((config.replicas == Config::Replicas::first && config.tags == Config::Tags::msprobe));
   CHECK(config.reuse_readings);
   CHECK(config.lookahead_steps == 8);
   CHECK(config.max_wait == std::chrono::milliseconds(1500));
@@ -247,6 +250,21 @@ TEST_CASE("a number without an upper bound may be any double, and a duration is 
   CHECK(config.alert.rules.at(0).threshold == 18446744073709551616.0);
   CHECK(messages(R"({"max_overhead": 1e30})") ==
         "c.json:1:18: /max_overhead: found 1e30, expected a number > 0 and <= 1\n");
+}
+
+TEST_CASE("digits wins over ndigits with a warning", "[config]") {
+  CHECK(parse_valid(R"({"digits": 7})").digits == 7);
+  CHECK(messages(R"({"digits": 7})").empty());
+  CHECK(messages(R"({"ndigits": 9, "digits": 7})") ==
+        "warning: c.json:1:13: /ndigits: no effect: \"digits\" is set\n");
+  CHECK(messages(R"({"digits": 18})") ==
+        "c.json:1:12: /digits: found 18, expected an integer from 1 to 17\n");
+}
+
+TEST_CASE("a key that begins with two slashes is a comment, wherever keys are known", "[config]") {
+  CHECK(messages(R"({"//": "mine", "// ops": [1, {"a": null}], "alert": {"// rules": 7,
+    "rules": [{"rule_name": "AnomalyNan", "// args": "none"}]}, "targets": {"a": {"// input": ""}}})")
+            .empty());
 }
 
 TEST_CASE("an unknown key may have a number of any size", "[config]") {

@@ -81,18 +81,24 @@ def curves_in(directory: Path) -> "dict[tuple[str, int], float]":
     return {(tag, point.step): point.value for tag in tags for point in events.Scalars(tag)}
 
 
-@pytest.mark.parametrize("threads", ["1", "4"])
-def test_tensorboard_shows_the_numbers_of_the_csv_files(tmp_path: Path, threads: str) -> None:
+@pytest.mark.parametrize("threads, tags", [("1", "msprobe"), ("4", "gradmon")])
+def test_tensorboard_shows_the_numbers_of_the_csv_files(tmp_path: Path, threads: str, tags: str) -> None:
     write_job(tmp_path / "output")
-    convert("csv2tb", tmp_path / "output", tmp_path / "curves", "--process-num", threads)
+    convert("csv2tb", tmp_path / "output", tmp_path / "curves", "--process-num", threads, "--tags", tags)
     assert sorted(path.name for path in (tmp_path / "curves").iterdir()) == ["rank2", "rank7"]
     for rank in (2, 7):
         expected: "dict[str, dict[tuple[str, int], float]]" = {}
-        for (kind, name, vpp, micro_step, step, op), value in values_in_csv(
-            tmp_path / "output", rank
-        ).items():
+        values = values_in_csv(tmp_path / "output", rank)
+        for (kind, name, vpp, micro_step, step, op), value in values.items():
             micro = "" if micro_step is None else f":micro{micro_step}"
-            expected.setdefault(kind, {})[f"vp{vpp}:{name}{micro}/{op}", step] = float32(value)
+            key = f"vp{vpp}:{name}{micro}/{op}", step
+            if tags == "gradmon":
+                stage = "" if vpp == "0" else f"{vpp}:"
+                key = f"{kind}_{op}/{stage}{name}{micro}", step
+                if kind == "scalar":
+                    key = (name, step) if op == "value" else (name + "-vs-samples", int(value))
+                    value = values[kind, name, vpp, micro_step, step, "value"]
+            expected.setdefault(kind, {})[key] = float32(value)
         assert sorted(path.name for path in (tmp_path / f"curves/rank{rank}").iterdir()) == sorted(expected)
         for kind, points in expected.items():
             found = curves_in(tmp_path / f"curves/rank{rank}" / kind)

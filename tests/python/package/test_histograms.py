@@ -75,11 +75,10 @@ def histograms_of(out: Path, rank: int = 0) -> Histograms:
     found: Histograms = {}
     events = events_of(out, rank)
     for tag in events.Tags()["histograms"]:
-        name, _, kind = tag.partition(f"/rank{rank}/")
-        assert name.startswith("0:")
+        kind, _, name = tag.partition("/")
         for event in events.Histograms(tag):
             assert event.histogram_value.bucket_limit[-1] == 1
-            found[kind, name[2:], event.step] = list(event.histogram_value.bucket)
+            found[kind, name, event.step] = list(event.histogram_value.bucket)
     return found
 
 
@@ -234,7 +233,7 @@ def test_rows_of_other_formats_are_complete_beside_histograms(
     with path.open(newline="") as file:
         assert len(list(csv.DictReader(file))) == 4 * (STEPS - 1)
     assert set(events_of(out).Tags()["histograms"]) == {
-        f"0:{name}/rank0/{kind}" for kind in KINDS for name, _ in model.named_parameters()
+        f"{kind}/{name}" for kind in KINDS for name, _ in model.named_parameters()
     }
 
 

@@ -70,9 +70,10 @@ def test_arguments_are_passed_on(calls: Any) -> None:
     gradmon.csv2db(gradmon.CSV2DBConfig("out", data_type_list=[], step_partition=1000))
     home = os.path.expanduser("~")
     assert calls() == [
-        ["convert", "csv2tb", "--monitor-path", "out", "--process-num", "1"],
+        ["convert", "csv2tb", "--monitor-path", "out", "--process-num", "1", "--tags", "msprobe"],
         ["convert", "csv2tb", "--monitor-path", home + "/out", "--time-start", "Dec03_21-34-40"]
-        + ["--process-num", "2", "--data-type-list", "actv,other", "--output-dirpath", home + "/curves"],
+        + ["--process-num", "2", "--data-type-list", "actv,other", "--output-dirpath", home + "/curves"]
+        + ["--tags", "msprobe"],
         ["convert", "csv2db", "--monitor-path", "out", "--process-num", "1", "--step-partition", "1000"],
     ]
 

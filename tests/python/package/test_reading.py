@@ -246,14 +246,21 @@ def test_an_event_that_is_still_being_written_is_left_out_and_a_damaged_file_is_
 
 
 def test_what_csv2tb_has_made_is_read(tmp_path: Path) -> None:
-    for rank, kind, tag in ((2, "actv", "vp1:fc.input:micro3/norm"), (10, "other", "vp0:w:1/mg_direction")):
+    for rank, kind, tag in (
+        (2, "actv", "vp1:fc.input:micro3/norm"),
+        (3, "actv_grad", "actv_grad_norm/1:fc.input:micro3"),
+        (10, "other", "vp0:w:1/mg_direction"),
+        (11, "other", "other_mg_direction/w:1"),
+    ):
         directory = tmp_path / f"rank{rank}" / kind
         directory.mkdir(parents=True)
         (directory / "events.out.tfevents.1.host.2").write_bytes(event_file((7, tag, 0.25)))
     table = gradmon.load(tmp_path)
     assert table.astype(object).where(table.notna(), None).values.tolist() == [
         [2, 7, 3, "actv", "fc.input", "norm", 0.25, 1],
+        [3, 7, 3, "actv_grad", "fc.input", "norm", 0.25, 1],
         [10, 7, None, "other", "w:1", "mg_direction", 0.25, 0],
+        [11, 7, None, "other", "w:1", "mg_direction", 0.25, 0],
     ]
 
 

@@ -15,7 +15,6 @@ pytest.importorskip("tensorboard")
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator  # noqa: E402
 
 WRITER = os.path.join(os.environ["GRADMON_BIN"], "tensorboard-sample-run")
-TASKS = {"grad_reduced": "post_grad", "grad_unreduced": "acc_grad"}
 NOT_NUMBERS = ("vpp_stage", "name", "step", "micro_step", "shape", "dtype")
 Points = dict[tuple[str, int], float]
 
@@ -49,10 +48,13 @@ def points_of_row(prefix: str, row: "dict[str, str]") -> Points:
     if prefix == "scalar":
         value = float32(row["value"])
         return {(row["name"], step): value, (row["name"] + "-vs-samples", int(row["samples"])): value}
-    micro_step = ":" + row["micro_step"] if "micro_step" in row else ""
-    task = "pre_grad" if prefix == "grad_unreduced" and micro_step else TASKS.get(prefix, prefix)
-    tag = f"{row['vpp_stage']}:{row['name']}{micro_step}/rank2/{task}_"
-    return {(tag + op, step): float32(row[op]) for op in row if op not in NOT_NUMBERS and row[op]}
+    micro_step = ":micro" + row["micro_step"] if "micro_step" in row else ""
+    stage = "" if row["vpp_stage"] == "0" else row["vpp_stage"] + ":"
+    return {
+        (f"{prefix}_{op}/{stage}{row['name']}{micro_step}", step): float32(row[op])
+        for op in row
+        if op not in NOT_NUMBERS and row[op]
+    }
 
 
 def points_in_csv(directory: Path) -> Points:
@@ -109,7 +111,7 @@ def test_the_config_of_each_revision_is_a_text(tmp_path: Path) -> None:
 def test_inspect_lists_the_tags_and_all_steps(tmp_path: Path) -> None:
     write_run(tmp_path, 4000)
     text = inspect(tmp_path)
-    for tag in ("0:fc1.input:1/rank2/actv_norm", "1:fc1.weight/rank2/param_origin_max", "loss-vs-samples"):
+    for tag in ("actv_norm/fc1.input:micro1", "param_origin_max/1:fc1.weight", "loss-vs-samples"):
         assert f"   {tag}\n" in text
     # It reads a directory's files in no order, so first_step and last_step mean nothing.
     loss = dict(

@@ -63,5 +63,16 @@ TEST_CASE("invalid groups are refused with the wrong rank") {
   CHECK(check_groups(two_by_two(1), 1, 4));
 }
 
+TEST_CASE("a rank without replicas leaves reduced rows of what other ranks hold and keeps its own") {
+  WatchedModel model;
+  model.parameters.resize(3);
+  model.parameters[1].replicated = false;
+  model.parameters[2].author = RowAuthor::another_rank;
+  const WatchedModel left = without_replicas(model);
+  CHECK(left.parameters[0].author == RowAuthor::this_rank_unreduced_only);
+  CHECK(left.parameters[1].author == RowAuthor::this_rank);
+  CHECK(left.parameters[2].author == RowAuthor::another_rank);
+}
+
 }  // namespace
 }  // namespace gradmon

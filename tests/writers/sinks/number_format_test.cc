@@ -152,3 +152,42 @@ TEST_CASE("a count has no decimal point") {
   CHECK(count(1e15) == "1000000000000000");
   CHECK(count(1e22) == "10000000000000000000000");
 }
+
+namespace {
+
+std::string significant(double value, int digits) {
+  std::string line(kNumberRoom, ' ');
+  line.resize(static_cast<std::size_t>(write_significant(line.data(), value, digits) - line.data()));
+  return line;
+}
+
+}  // namespace
+
+TEST_CASE("significant digits are those of Python's %g, in Python's shortest form") {
+  CHECK(significant(24.431671234, 7) == "24.43167");
+  CHECK(significant(-1.23456789e-09, 7) == "-1.234568e-09");
+  CHECK(significant(123456789.0, 7) == "123456800.0");
+  CHECK(significant(9.99999996, 7) == "10.0");
+  CHECK(significant(1000.0, 7) == "1000.0");
+  CHECK(significant(0.001, 1) == "0.001");
+  CHECK(significant(0.0, 7) == "0.0");
+  CHECK(significant(-std::nan(""), 7) == "nan");
+  CHECK(significant(-std::numeric_limits<double>::infinity(), 7) == "-inf");
+  CHECK(significant(5e-324, 7) == "5e-324");
+  CHECK(significant(1.7976931348623157e+308, 17) == "1.7976931348623157e+308");
+  std::mt19937_64 random(7);
+  for (int i = 0; i < 100'000; ++i) {
+    const int digits = 1 + static_cast<int>(random() % 17);
+    const std::uint64_t bits = i % 2 == 0 ? random() : (random() >> 12U | (1011 + random() % 24) << 52U);
+    double value = 0;
+    std::memcpy(&value, &bits, sizeof value);
+    if (!std::isfinite(value)) continue;
+    char text[64];
+    std::snprintf(text, sizeof text, "%.*g", digits, value);
+    CAPTURE(value, digits, text);
+    std::string expected;
+    const double rounded = std::strtod(text, nullptr);
+    append_repr(expected, std::isfinite(rounded) ? rounded : value);
+    REQUIRE(significant(value, digits) == expected);
+  }
+}

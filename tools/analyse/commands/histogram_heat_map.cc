@@ -88,7 +88,7 @@ tl::expected<HeatMap, std::string> histogram_heat_map_of(const Run& run, const H
     for (const auto& path : event_files_of(rank.path, problems)) {
       EventFile file(path, problems);
       for (std::string_view event; file.next(event);) {
-        if (const auto row = histogram_row_of(event)) collector.add(*row);
+        if (const auto row = histogram_row_of(event, rank.rank)) collector.add(*row);
       }
     }
   }

@@ -23,7 +23,8 @@ struct HistogramRow {
 };
 
 // Parses the data of one record of an event file. nullopt: it is no event, or none of gradmon's histograms
-// (their tags are `{vpp_stage}:{name}/rank{R}/{kind}`). Pure.
-std::optional<HistogramRow> histogram_row_of(std::string_view event);
+// (their tags are `{kind}/[{vpp_stage}:]{name}`, in msprobe's form `{vpp_stage}:{name}/rank{R}/{kind}`).
+// `rank`: that of the file, which gradmon's form does not name. Pure.
+std::optional<HistogramRow> histogram_row_of(std::string_view event, int rank = 0);
 
 }  // namespace gradmon

@@ -23,6 +23,7 @@ constexpr Field field_of(Op op) { return static_cast<Field>(op); }
 constexpr Field kKernelNormField = kOps + 3;
 constexpr Field kMgDirectionField = kOps + 5;
 constexpr Field kValueField = kOps + 6;
+constexpr Field kSamplesField = kOps + 7;
 constexpr const char* name_of_field(Field field) {
   return field < kOps ? kStatistics[field].name : kFeatureNames[field - kOps];
 }

@@ -5,6 +5,7 @@
 #include <ctime>
 #include <system_error>
 
+#include "control/text/output_names.h"
 #include "control/text/time_stamp.h"
 #include "tools/analyse/rows/row.h"
 
@@ -86,7 +87,7 @@ Arguments conversion_arguments(ConversionRequest& request) {
           {"--data-type-list,--data_type_list,--data-type,--data_type", &request.data_types,
            "prefixes of files, such as actv grad_reduced (default: all)", "NAME..."},
           {"--output-dirpath,--output_dirpath,--output-dir,--output_dir", &request.output,
-           "where the output goes (default: a new directory in the job's output\ndirectory)", "DIR"}};
+           "where the output goes (default: a new directory, see below)", "DIR"}};
 }
 
 tl::expected<InputChoice, std::string> input_choice_of(const ConversionRequest& request) {
@@ -107,12 +108,19 @@ tl::expected<InputChoice, std::string> input_choice_of(const ConversionRequest& 
   return choice;
 }
 
-fs::path output_directory_of(const ConversionRequest& request, const std::string& name) {
+fs::path output_directory_of(const ConversionRequest& request, const std::string& name, Place place) {
   if (!is_none(request.output)) return request.output;
   const fs::path input = input_path_of(request);
   std::error_code ignored;
-  const fs::path place = fs::is_directory(input, ignored) ? input : input.parent_path();
-  return place / (time_stamp_of(std::time(nullptr)) + "_" + name);
+  fs::path directory = fs::is_directory(input, ignored) ? input : input.parent_path();
+  if (place == Place::beside) {
+    directory = fs::absolute(fs::path(directory.empty() ? "." : directory) / "", ignored);
+    directory = directory.lexically_normal().parent_path();
+    if (parse_rank_directory(directory.filename().string())) directory = directory.parent_path();
+    directory = directory.parent_path();
+    if (directory == fs::current_path(ignored)) directory.clear();
+  }
+  return directory / (time_stamp_of(std::time(nullptr)) + "_" + name);
 }
 
 Conversion conversion_of(const InputChoice& input, const std::vector<RankInput>& ranks,

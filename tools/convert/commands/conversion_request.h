@@ -21,7 +21,7 @@ struct ConversionRequest {
   std::string time_end;
   std::int64_t process_num = 1;
   std::vector<std::string> data_types;  // each may be a list, as Python prints it; none: all
-  std::string output;                   // "" and "None": a new directory in the input
+  std::string output;                   // "" and "None": a new directory
 };
 
 // msprobe's options, in kebab case and as msprobe has them.
@@ -30,9 +30,11 @@ Arguments conversion_arguments(ConversionRequest& request);
 // The error says which option is wrong, what was found and what was expected.
 tl::expected<InputChoice, std::string> input_choice_of(const ConversionRequest& request);
 
-// Where the output goes: the directory that the user names, or `{time}_{name}` in the input directory, with
-// the local time.
-std::filesystem::path output_directory_of(const ConversionRequest& request, const std::string& name);
+// Where the output goes: the directory that the user names, or `{time}_{name}`, with the local time, in the
+// input directory or beside the job's output directory.
+enum class Place { within, beside };
+std::filesystem::path output_directory_of(const ConversionRequest& request, const std::string& name,
+                                          Place place);
 
 // The conversion of the tasks, still without target and write().
 Conversion conversion_of(const InputChoice& input, const std::vector<RankInput>& ranks,

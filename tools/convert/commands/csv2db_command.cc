@@ -73,7 +73,7 @@ class Csv2dbSubcommand : public CsvConversion {
  protected:
   tl::expected<void, std::string> choose_output(const ConversionTasks& tasks,
                                                 Conversion& conversion) override {
-    const fs::path directory = output_directory_of(request(), "csv2db");
+    const fs::path directory = output_directory_of(request(), "csv2db", Place::within);
     std::error_code ignored;
     const bool is_there = fs::is_directory(directory, ignored);
     if (is_there && fs::exists(directory / kMetricsFileName, ignored)) {

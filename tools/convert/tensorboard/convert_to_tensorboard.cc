@@ -17,13 +17,14 @@ struct Outcome {
   std::string error;  // empty: none
 };
 
-std::string convert(const ConversionTask& task, const std::filesystem::path& output, ConversionMeter& meter,
-                    Problems& problems) {
+std::string convert(const ConversionTask& task, const std::filesystem::path& output, TagForm form,
+                    ConversionMeter& meter, Problems& problems) {
   try {
     Problems reported_already;
     const std::vector<InputFile> files = task.files(reported_already);
     RankRows rows(files, meter, problems);
-    EventDirectory directory(output / ("rank" + std::to_string(task.rank->rank)) / name_of(task.kind));
+    EventDirectory directory(output / ("rank" + std::to_string(task.rank->rank)) / name_of(task.kind),
+                             task.kind, form);
     const auto written = directory.write(rows);
     return written ? "" : written.error();
   } catch (const std::exception& error) {  // of the standard library: no memory
@@ -35,13 +36,14 @@ std::string convert(const ConversionTask& task, const std::filesystem::path& out
 }  // namespace
 
 tl::expected<void, std::string> convert_to_tensorboard(const ConversionTasks& tasks,
-                                                       const std::filesystem::path& output, int threads,
-                                                       ConversionMeter& meter, Problems& problems) {
+                                                       const std::filesystem::path& output, TagForm form,
+                                                       int threads, ConversionMeter& meter,
+                                                       Problems& problems) {
   std::vector<Outcome> outcomes(tasks.tasks.size());
   std::atomic<std::size_t> next{0};
   const auto work = [&] {
     for (std::size_t i = next++; i < outcomes.size() && !meter.stop; i = next++) {
-      outcomes[i].error = convert(tasks.tasks[i], output, meter, outcomes[i].problems);
+      outcomes[i].error = convert(tasks.tasks[i], output, form, meter, outcomes[i].problems);
       if (!outcomes[i].error.empty()) meter.stop = true;
     }
   };

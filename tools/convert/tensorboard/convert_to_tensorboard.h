@@ -7,6 +7,7 @@
 
 #include "tools/convert/input/conversion_meter.h"
 #include "tools/convert/input/conversion_tasks.h"
+#include "writers/sinks/tensorboard/tags.h"
 
 namespace gradmon {
 
@@ -15,7 +16,8 @@ namespace gradmon {
 // least 1; the files have the same content with any number. The first error ends the conversion, and names
 // the file. Starts threads.
 tl::expected<void, std::string> convert_to_tensorboard(const ConversionTasks& tasks,
-                                                       const std::filesystem::path& output, int threads,
-                                                       ConversionMeter& meter, Problems& problems);
+                                                       const std::filesystem::path& output, TagForm form,
+                                                       int threads, ConversionMeter& meter,
+                                                       Problems& problems);
 
 }  // namespace gradmon

@@ -4,7 +4,6 @@
 #include <utility>
 
 #include "writers/sinks/tensorboard/scalar_event.h"
-#include "writers/sinks/tensorboard/tags.h"
 #include "writers/sinks/tensorboard/text_event.h"
 
 namespace gradmon {
@@ -17,21 +16,42 @@ std::string micro_step_text(std::int32_t micro_step) { return ":micro" + std::to
 
 }  // namespace
 
-EventDirectory::EventDirectory(std::filesystem::path directory) : directory_(std::move(directory)) {
-  for (Field field = 0; field < kFields; ++field) suffixes_[field] = std::string("/") + name_of_field(field);
+EventDirectory::EventDirectory(std::filesystem::path directory, Kind kind, TagForm form)
+    : directory_(std::move(directory)), kind_(kind), form_(form) {
+  for (Field field = 0; field < kFields; ++field) {
+    columns_[field] = std::string("/") + name_of_field(field);
+    if (form_ == TagForm::gradmon) columns_[field] = column_in_tag(kind, name_of_field(field), {}, {});
+  }
   for (std::int32_t i = 0; i < kSmallMicroSteps; ++i) micro_steps_.push_back(micro_step_text(i));
 }
 
 std::string_view EventDirectory::target_tag(const RankRows& rows) {
   const std::uint32_t id = rows.target();
   if (id >= targets_.size()) targets_.resize(id + std::size_t{1});
-  if (targets_[id].empty())
-    targets_[id] = "vp" + tag_of_target(rows.names().vpp_stage(id), rows.names().name(id));
+  if (targets_[id].empty()) {
+    targets_[id] = tag_of_target(rows.names().vpp_stage(id), rows.names().name(id));
+    if (form_ == TagForm::msprobe) targets_[id].insert(0, "vp");
+  }
   return targets_[id];
+}
+
+// Over steps, then over samples, as the sink does.
+void EventDirectory::append_scalar(const Row& row, std::string_view name, double wall_time) {
+  if (!row.has(kValueField)) return;
+  TaggedNumber number{{name, {}, {}}, static_cast<float>(row.values[kValueField])};
+  append_scalar_event(part_.bytes, row.step, wall_time, &number, &number + 1);
+  const double samples = row.values[kSamplesField];
+  if (!row.has(kSamplesField) || !(samples >= 0 && samples < 0x1p63) || !drawn_over_samples(name)) return;
+  number.tag[1] = kOverSamples;
+  append_scalar_event(part_.bytes, static_cast<std::int64_t>(samples), wall_time, &number, &number + 1);
 }
 
 void EventDirectory::append(const RankRows& rows, const Row& row) {
   const std::string_view target = target_tag(rows);
+  if (kind_ == Kind::scalar && form_ == TagForm::gradmon) {
+    append_scalar(row, target.substr(target.find(':') + 1), rows.written());
+    return part_.ends.push_back(part_.bytes.size());
+  }
   std::string_view micro_step;
   if (row.micro_step >= kSmallMicroSteps) {
     micro_step = large_micro_step_ = micro_step_text(row.micro_step);
@@ -41,8 +61,14 @@ void EventDirectory::append(const RankRows& rows, const Row& row) {
   std::array<TaggedNumber, kFields> numbers;
   std::size_t count = 0;
   for (Field field = 0; field < kFields; ++field) {
-    if (row.has(field))
-      numbers[count++] = {target, micro_step, suffixes_[field], static_cast<float>(row.values[field])};
+    if (!row.has(field)) continue;
+    TaggedNumber& number = numbers[count++];
+    number.number = static_cast<float>(row.values[field]);
+    if (form_ == TagForm::msprobe) {
+      number.tag = {target, micro_step, columns_[field]};
+    } else {
+      number.tag = {columns_[field], without_first_stage(target), micro_step};
+    }
   }
   append_scalar_event(part_.bytes, row.step, rows.written(), numbers.data(), numbers.data() + count);
   part_.ends.push_back(part_.bytes.size());

@@ -19,6 +19,7 @@ std::unique_ptr<Subcommand> history_subcommand();
 std::unique_ptr<Subcommand> alerts_subcommand();
 std::unique_ptr<Subcommand> targets_subcommand();
 std::unique_ptr<Subcommand> query_subcommand();
+std::unique_ptr<Subcommand> init_subcommand();
 std::unique_ptr<Subcommand> validate_subcommand();
 std::unique_ptr<Subcommand> import_subcommand();
 std::unique_ptr<Subcommand> doctor_subcommand();
@@ -32,11 +33,11 @@ std::unique_ptr<Subcommand> gc_subcommand();
 Subcommands all_subcommands() {
   Subcommands all;
   for (const auto make :
-       {status_subcommand,  watch_subcommand,   jobs_subcommand,   on_subcommand,       off_subcommand,
-        set_subcommand,     cancel_subcommand,  evict_subcommand,  get_subcommand,      history_subcommand,
-        alerts_subcommand,  targets_subcommand, query_subcommand,  validate_subcommand, import_subcommand,
-        doctor_subcommand,  schema_subcommand,  keygen_subcommand, run_subcommand,      analyse_subcommand,
-        convert_subcommand, gc_subcommand})
+       {status_subcommand,  watch_subcommand,   jobs_subcommand,   on_subcommand,     off_subcommand,
+        set_subcommand,     cancel_subcommand,  evict_subcommand,  get_subcommand,    history_subcommand,
+        alerts_subcommand,  targets_subcommand, query_subcommand,  init_subcommand,   validate_subcommand,
+        import_subcommand,  doctor_subcommand,  schema_subcommand, keygen_subcommand, run_subcommand,
+        analyse_subcommand, convert_subcommand, gc_subcommand})
     all.push_back(make());
   return all;
 }

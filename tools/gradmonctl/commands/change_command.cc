@@ -2,13 +2,17 @@
 #include "tools/gradmonctl/commands/change_command.h"
 
 #include <algorithm>
+#include <array>
+#include <cstdio>
 #include <memory>
 
+#include "control/config/config_parser.h"
 #include "tools/gradmonctl/ask/connect.h"
 #include "tools/gradmonctl/commands/dry_run.h"
 #include "tools/gradmonctl/config/set_argument.h"
 #include "tools/gradmonctl/parse/subcommand.h"
 #include "tools/gradmonctl/show/printable.h"
+#include "tools/gradmonctl/show/time_text.h"
 
 namespace gradmon {
 namespace {
@@ -90,6 +94,73 @@ int change_command(const ChangeRequest& request, const AskJob& ask, const Comman
 
 namespace {
 
+constexpr milliseconds kOutlookWithin{3000};
+constexpr std::int64_t kUntilOff = 100'000'000;  // the default of collect_times
+
+// Of the slowest rank; 0: unknown.
+double step_ms_of(const Status& status) {
+  double slowest = 0;
+  for (const RankStatus& rank : status.ranks) slowest = std::max(slowest, rank.step_ms);
+  return slowest;
+}
+
+// In one collected step, of all ranks; 0: unknown. A target that has no row now may get one later.
+std::int64_t rows_of(const Status& status) {
+  const AgreeingRanks agreement = agreeing_ranks_of(status);
+  std::int64_t rows = 0;
+  for (const RankStatus& rank : status.ranks) rows += is_counted(rank) ? rank.targets.watched : 0;
+  return status.unlisted || agreement.agreeing < agreement.counted ? 0 : rows;
+}
+
+std::string outlook_of(const Status& status, const Config& config) {
+  const double step_ms = step_ms_of(status);
+  const auto interval = static_cast<double>(status.step_interval);
+  std::string text =
+      "collects " + (interval == 1 ? "every step" : "one step in " + std::to_string(status.step_interval));
+  if (status.collect_times >= kUntilOff) {
+    text += " until gradmonctl off";
+  } else {
+    const double left = static_cast<double>(status.collect_times - status.collected) * interval * step_ms;
+    text += ", " + std::to_string(status.collect_times) + " times, for " +
+            (step_ms > 0 ? "about " + span_text(static_cast<std::int64_t>(left)) : "a time unknown so far");
+  }
+  const std::int64_t rows = rows_of(status);
+  if (rows == 0 || step_ms <= 0) return text + "; how much it writes is unknown so far";
+  const double a_minute = 60'000 / step_ms / interval * static_cast<double>(rows);
+  std::array<char, 64> rate{};
+  std::snprintf(rate.data(), rate.size(), "; about %.0f rows a minute", a_minute);
+  text += rate.data();
+  const bool csv =
+      std::find(config.format.begin(), config.format.end(), Config::Format::csv) != config.format.end();
+  // Names of 30 characters, and numbers of 10.
+  const double bytes = a_minute * (55.0 + 11.0 * static_cast<double>(config.ops.size()));
+  std::snprintf(rate.data(), rate.size(), " (%.2g MiB in CSV)", bytes / 0x1p20);
+  return text + (csv ? rate.data() : "") + ": up to " + std::to_string(rows) +
+         " in a collected step, on all ranks";
+}
+
+}  // namespace
+
+void report_outlook(const AskJob& ask, const CommandClock& clock, const Console& console) {
+  const auto ends = clock.now() + kOutlookWithin;
+  for (;;) {
+    const auto reply = ask(make_command(CommandVerb::config), kAnswerTime);
+    if (!reply || reply->outcome != CommandOutcome::done || !reply->status) return;
+    const Status& status = *reply->status;
+    const auto config = parse_config(reply->config_text, status.config_path);
+    if (!config || (status.state != "on" && !status.pending)) return;
+    const bool over = clock.now() >= ends;
+    if (over && status.state != "on") return;
+    if (over || (!status.pending && status.state == "on" && rows_of(status) > 0 && step_ms_of(status) > 0)) {
+      console.err << "gradmonctl: " << outlook_of(status, config->config) << '\n';
+      return;
+    }
+    clock.sleep(kVerdictPause);
+  }
+}
+
+namespace {
+
 // What on, off and set have in common.
 class ChangeSubcommand : public SubcommandFor<ChangeRequest> {
  public:
@@ -139,6 +210,13 @@ class OnSubcommand : public ChangeSubcommand {
                         interval};
     add_wait(arguments);
     return arguments;
+  }
+  int perform(const Console& console) override {
+    return with_job(request().selector, console, [&](const AskJob& ask) {
+      const int code = change_command(request(), ask, system_clock(), console);
+      if (code == kExitDone && !request().command.collect_times) report_outlook(ask, system_clock(), console);
+      return code;
+    });
   }
 };
 

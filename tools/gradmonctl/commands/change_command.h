@@ -24,4 +24,9 @@ struct ChangeRequest {
 int change_command(const ChangeRequest& request, const AskJob& ask, const CommandClock& clock,
                    const Console& console);
 
+// After `on` without a number of steps: how long the job collects, and what it writes a minute. Waits up to
+// three seconds until every rank has applied the plan, because a rank knows its rows then. Says "unknown"
+// instead of a figure that the job has not reported. Prints nothing if the job is off again.
+void report_outlook(const AskJob& ask, const CommandClock& clock, const Console& console);
+
 }  // namespace gradmon

@@ -1,15 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tools/gradmonctl/commands/import_command.h"
 
-#include <fcntl.h>
-#include <unistd.h>
-
-#include <cerrno>
-#include <cstring>
 #include <exception>
 #include <memory>
 
-#include "control/files/durable_file.h"
 #include "tools/gradmonctl/config/config_text.h"
 #include "tools/gradmonctl/import/import_mindformers.h"
 #include "tools/gradmonctl/parse/subcommand.h"
@@ -41,18 +35,6 @@ std::string table_of(const Imported& imported) {
   return table.text();
 }
 
-// Never overwrites a file: the user may have edited it. Leaves no part of one.
-int make_file(const std::string& file, const std::string& text, const Console& console) {
-  const auto failed = [&](int cause) { return report_error(file + ": " + std::strerror(cause), console); };
-  const int fd = open(file.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0640);
-  if (fd < 0) return failed(errno);
-  int cause = write_all(fd, text) ? 0 : errno;
-  if (close(fd) != 0 && cause == 0) cause = errno;
-  if (cause == 0) return kExitDone;
-  unlink(file.c_str());
-  return failed(cause);
-}
-
 int import_file(const ImportRequest& request, const Console& console) {
   const auto text = read_config_text(request.file);
   if (!text) return report_error(text.error(), console);
@@ -67,7 +49,8 @@ int import_file(const ImportRequest& request, const Console& console) {
   const std::string name = request.output.empty() ? "the config made of " + request.file : request.output;
   if (const int code = report_config_problems(imported->config, name, console); code != kExitDone)
     return code;
-  if (!request.output.empty()) return make_file(request.output, imported->config, console);
+  if (!request.output.empty())
+    return make_config_file(request.output, imported->config, Existing::keep, console);
   console.out << imported->config;
   return kExitDone;
 }

@@ -10,6 +10,7 @@
 
 #include "control/client/access_denial.h"
 #include "control/config/config_parser.h"
+#include "control/files/durable_file.h"
 #include "tools/gradmonctl/show/printable.h"
 
 namespace gradmon {
@@ -46,6 +47,19 @@ int report_config_problems(const std::string& text, const std::string& file, con
     console.err << "warning: " << printable(to_string(warning)) << '\n';
   }
   return kExitDone;
+}
+
+int make_config_file(const std::string& file, const std::string& text, Existing existing,
+                     const Console& console) {
+  const auto failed = [&](int cause) { return report_error(file + ": " + std::strerror(cause), console); };
+  const int how = existing == Existing::keep ? O_EXCL : O_TRUNC;
+  const int fd = open(file.c_str(), O_WRONLY | O_CREAT | how | O_CLOEXEC, 0640);
+  if (fd < 0) return failed(errno);
+  int cause = write_all(fd, text) ? 0 : errno;
+  if (close(fd) != 0 && cause == 0) cause = errno;
+  if (cause == 0) return kExitDone;
+  if (existing == Existing::keep) unlink(file.c_str());
+  return failed(cause);
 }
 
 tl::expected<std::string, int> valid_config_text(const std::string& file, const Console& console) {

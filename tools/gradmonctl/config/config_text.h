@@ -19,4 +19,10 @@ int report_config_problems(const std::string& text, const std::string& file, con
 // messages have been printed.
 tl::expected<std::string, int> valid_config_text(const std::string& file, const Console& console);
 
+// Makes a config file (0640). An existing one stays, and is an error, unless it is replaced; the user may
+// have edited it. Leaves no part of a new one. Returns the exit code; an error has been printed.
+enum class Existing { keep, replace };
+int make_config_file(const std::string& file, const std::string& text, Existing existing,
+                     const Console& console);
+
 }  // namespace gradmon

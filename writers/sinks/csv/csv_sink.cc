@@ -216,7 +216,9 @@ char* CsvSink::write_cell(char* at, const Record& record, const RowColumn& colum
     case Source::micro_step:
       return write_integer(at, record.micro_step);
     case Source::number:
-      return column.is_in(record) ? write_number(at, record.values[column.value], layout_.ndigits) : at;
+      if (!column.is_in(record)) return at;
+      return layout_.digits > 0 ? write_significant(at, record.values[column.value], layout_.digits)
+                                : write_number(at, record.values[column.value], layout_.ndigits);
     case Source::count:
       return column.is_in(record) ? write_count(at, record.values[column.value]) : at;
     case Source::shape:

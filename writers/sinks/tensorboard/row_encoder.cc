@@ -17,13 +17,13 @@ double value_of(const Record& row, Column column) { return row.values[static_cas
 }  // namespace
 
 RowEncoder::RowEncoder(std::shared_ptr<const NameTable> names, Rank rank, const Layout& layout)
-    : names_(std::move(names)), rank_(rank) {
+    : names_(std::move(names)), rank_(rank), form_(layout.tags) {
   for (std::size_t index = 0; index < kKinds; ++index) {
     const auto kind = static_cast<Kind>(index);
     has_micro_step_[index] = gradmon::has_micro_step(kind, layout);
     for (const RowColumn& column : columns_of(kind, layout)) {
       if (column.source != RowColumn::Source::number && column.source != RowColumn::Source::count) continue;
-      curves_[index].push_back({column.value, tag_suffix(kind, column.title, layout, rank)});
+      curves_[index].push_back({column.value, column_in_tag(kind, column.title, layout, rank)});
     }
   }
 }
@@ -38,14 +38,19 @@ void RowEncoder::append(std::string& out, const Record& row, double wall_time) {
   std::size_t count = 0;
   for (const Curve& curve : curves_[kind]) {
     if ((row.mask >> curve.value & 1U) == 0) continue;
-    numbers[count++] = {target, micro_step, curve.suffix, static_cast<float>(row.values[curve.value])};
+    TaggedNumber& number = numbers[count++];
+    number.number = static_cast<float>(row.values[curve.value]);
+    if (form_ == TagForm::gradmon) {
+      number.tag = {curve.column, without_first_stage(target), micro_step};
+    } else {
+      number.tag = {target, micro_step, curve.column};
+    }
   }
   if (count > 0) append_scalar_event(out, row.step, wall_time, numbers.data(), numbers.data() + count);
 }
 
 void RowEncoder::append(std::string& out, const Histogram& histogram, double wall_time) {
-  std::string tag(target_of(histogram.target));
-  tag += histogram_tag_suffix(histogram.kind, rank_);
+  const std::string tag = histogram_tag(histogram.kind, target_of(histogram.target), form_, rank_);
   out += histogram_record(tag, histogram.counts, Step{histogram.step}, wall_time);
 }
 
@@ -53,12 +58,12 @@ void RowEncoder::append_scalar(std::string& out, const Record& row, double wall_
   if (!has(row, Column::value)) return;
   const std::string_view target = target_of(row.target);
   const std::string_view name = target.substr(target.find(':') + 1);
-  TaggedNumber number{name, {}, {}, static_cast<float>(value_of(row, Column::value))};
+  TaggedNumber number{{name, {}, {}}, static_cast<float>(value_of(row, Column::value))};
   append_scalar_event(out, row.step, wall_time, &number, &number + 1);
   const double samples = value_of(row, Column::samples);
   const bool counted = has(row, Column::samples) && samples >= 0 && samples < 0x1p63;
   if (!counted || !drawn_over_samples(name)) return;
-  number.suffix = kOverSamples;
+  number.tag[1] = kOverSamples;
   append_scalar_event(out, static_cast<std::int64_t>(samples), wall_time, &number, &number + 1);
 }
 
@@ -72,7 +77,7 @@ std::string_view RowEncoder::target_of(std::uint32_t id) {
 std::string_view RowEncoder::micro_step_text(std::int32_t micro_step) {
   if (micro_step_ != micro_step || micro_step_text_.empty()) {
     micro_step_ = micro_step;
-    micro_step_text_ = ":" + std::to_string(micro_step);
+    micro_step_text_ = (form_ == TagForm::gradmon ? ":micro" : ":") + std::to_string(micro_step);
   }
   return micro_step_text_;
 }

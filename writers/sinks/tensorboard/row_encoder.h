@@ -34,7 +34,7 @@ class RowEncoder {
   // A value of one kind of row.
   struct Curve {
     std::uint8_t value;  // index into Record::values
-    std::string suffix;  // of the tag
+    std::string column;  // in the tag
   };
 
   void append_scalar(std::string& out, const Record& row, double wall_time);
@@ -44,12 +44,13 @@ class RowEncoder {
   // Constant after construction.
   const std::shared_ptr<const NameTable> names_;
   const Rank rank_;
+  const TagForm form_;
   std::array<std::vector<Curve>, kKinds> curves_;
   std::array<bool, kKinds> has_micro_step_{};
 
   std::vector<std::string> targets_;  // "0:fc1.input", by id; empty: not needed so far
   std::int32_t micro_step_ = -1;      // of the text
-  std::string micro_step_text_;       // ":3"
+  std::string micro_step_text_;       // ":micro3", in msprobe's form ":3"
 };
 
 }  // namespace gradmon

@@ -52,7 +52,7 @@ To bits_of(From value) {
 }
 
 std::size_t tag_size(const TaggedNumber& one) {
-  return one.target.size() + one.micro_step.size() + one.suffix.size();
+  return one.tag[0].size() + one.tag[1].size() + one.tag[2].size();
 }
 
 std::uint32_t size_of(const TaggedNumber& one) { return counted_size(tag_size(one)) + 5; }
@@ -60,7 +60,7 @@ std::uint32_t size_of(const TaggedNumber& one) { return counted_size(tag_size(on
 std::uint8_t* write(const TaggedNumber& one, std::uint8_t* to) {
   to = put_count(kValue, size_of(one), to);
   to = put_count(kTag, static_cast<std::uint32_t>(tag_size(one)), to);
-  to = put(one.suffix, put(one.micro_step, put(one.target, to)));
+  for (const std::string_view part : one.tag) to = put(part, to);
   *to++ = kSimpleValue;
   return CodedOutputStream::WriteLittleEndian32ToArray(bits_of<std::uint32_t>(one.number), to);
 }

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <string>
 #include <string_view>
 
 namespace gradmon {
 
-// One number with its tag, which is UTF-8 and given in three parts.
 struct TaggedNumber {
-  std::string_view target, micro_step, suffix;
+  std::array<std::string_view, 3> tag;  // its parts, UTF-8
   float number = 0;
 };
 

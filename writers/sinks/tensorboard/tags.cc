@@ -26,14 +26,23 @@ std::string tag_of_target(int vpp_stage, std::string_view name) {
   return tag;
 }
 
-std::string tag_suffix(Kind kind, std::string_view column, const Layout& layout, Rank rank) {
-  std::string suffix = "/rank" + std::to_string(rank.value) + "/" + task_of(kind, layout) + "_";
-  suffix += column;
-  return suffix;
+std::string_view without_first_stage(std::string_view target) {
+  const std::string_view name = target.substr(target.find(':') + 1);
+  const std::size_t digits = std::min(name.find_first_not_of("0123456789"), name.size());
+  const bool like_a_stage = digits > 0 && digits < name.size() && name[digits] == ':';
+  return target.rfind("0:", 0) == 0 && !like_a_stage ? name : target;
 }
 
-std::string histogram_tag_suffix(Kind kind, Rank rank) {
-  return "/rank" + std::to_string(rank.value) + "/" + name_of(kind);
+std::string column_in_tag(Kind kind, std::string_view column, const Layout& layout, Rank rank) {
+  const std::string name(column);
+  if (layout.tags == TagForm::gradmon) return std::string(name_of(kind)) + "_" + name + "/";
+  return "/rank" + std::to_string(rank.value) + "/" + task_of(kind, layout) + "_" + name;
+}
+
+std::string histogram_tag(Kind kind, std::string_view target, TagForm form, Rank rank) {
+  if (form == TagForm::gradmon)
+    return std::string(name_of(kind)) + "/" + std::string(without_first_stage(target));
+  return std::string(target) + "/rank" + std::to_string(rank.value) + "/" + name_of(kind);
 }
 
 bool drawn_over_samples(std::string_view scalar) {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The names of the curves in TensorBoard (FORMAT.md): "0:fc1.input:3/rank2/actv_norm". Pure.
+// The names of the curves in TensorBoard (FORMAT.md): "actv_norm/fc1.input:micro3", and in msprobe's form
+// "0:fc1.input:3/rank2/actv_norm". Pure.
 #pragma once
 
 #include <string>
@@ -11,15 +12,19 @@
 
 namespace gradmon {
 
-// The first part of a tag: "0:fc1.input". Malformed UTF-8 becomes U+FFFD. A training scalar's whole tag is
-// what follows the colon.
+// The target's part of a tag of msprobe's form: "0:fc1.input". Malformed UTF-8 becomes U+FFFD. A training
+// scalar's whole tag is what follows the colon.
 std::string tag_of_target(int vpp_stage, std::string_view name);
+// The target's part of a tag of gradmon's form, from that of msprobe's: "fc1.input". A stage other than 0
+// stays, and so does 0 in front of a name that begins like a stage.
+std::string_view without_first_stage(std::string_view target);
 
-// The last part of a tag: "/rank2/actv_norm". `column` is the title of a column, "norm".
-std::string tag_suffix(Kind kind, std::string_view column, const Layout& layout, Rank rank);
+// The part of a tag that names the kind and the column ("norm"): the first part in gradmon's form,
+// "actv_norm/", the last part in msprobe's, "/rank2/actv_norm".
+std::string column_in_tag(Kind kind, std::string_view column, const Layout& layout, Rank rank);
 
-// The last part of a histogram's tag: "/rank2/update".
-std::string histogram_tag_suffix(Kind kind, Rank rank);
+// A histogram's tag: "update/fc1.weight", "0:fc1.weight/rank2/update". `target`: as from tag_of_target().
+std::string histogram_tag(Kind kind, std::string_view target, TagForm form, Rank rank);
 
 // Whether the scalar is also drawn over samples. Not the figures of throughput that are per device or day.
 bool drawn_over_samples(std::string_view scalar);

@@ -18,6 +18,14 @@ _TASKS = {"acc_grad": "grad_unreduced", "pre_grad": "grad_unreduced", "post_grad
 # Kinds that are tasks by their own name.
 _KINDS = [kind for kind in _gradmon.record_kinds if kind not in {*_TASKS.values(), "scalar"}]
 _OVER_SAMPLES = "-vs-samples"
+_BY_LENGTH = "|".join(sorted([*_KINDS, "grad_unreduced", "grad_reduced"], key=len, reverse=True))
+_OPS = "|".join([*_gradmon.ops, "entropy", "softmax_max", "sr", "kernel_norm", "cosine", "mg_direction"])
+_TAG = re.compile(
+    f"(?P<kind>{_BY_LENGTH})_(?P<op>{_OPS})/((?P<stage>\\d+):)?(?P<name>.*?)(:micro(?P<micro>\\d+))?\\Z",
+    re.DOTALL,
+)
+_HISTOGRAM_TAG = re.compile(r"(?P<kind>[a-z]+)/((?P<stage>\d+):)?(?P<name>.*)$", re.DOTALL)
+# msprobe's form.
 _TASK_AND_OP = re.compile(
     f"(?P<task>{'|'.join(sorted([*_TASKS, *_KINDS], key=len, reverse=True))})_(?P<op>[a-z_]+)$"
 )
@@ -83,8 +91,17 @@ def read_converted(directories: "Iterable[RankDirectory]", choice: Choice) -> "p
 
 
 def _tag_of(rank: int, tag: str) -> Optional[_Tag]:
-    """{vpp_stage}:{name}[:{micro_step}]/rank{R}/{task}_{op}, or the name of a training scalar. A scalar's
+    """{kind}_{op}/[{vpp_stage}:]{name}[:micro{m}], in msprobe's form
+    {vpp_stage}:{name}[:{micro_step}]/rank{R}/{task}_{op}, or the name of a training scalar. A scalar's
     event over samples follows the one over steps; its x axis is the number of samples."""
+    found = _TAG.match(tag)
+    if found is not None:
+        kind, name, micro = found["kind"], found["name"], found["micro"]
+        if micro is not None and kind not in KINDS_WITH_MICRO_STEPS and kind != "grad_unreduced":
+            name, micro = f"{name}:micro{micro}", None
+        return _Tag(
+            rank, kind, name, None if micro is None else int(micro), found["op"], int(found["stage"] or 0)
+        )
     target, of_rank, rest = tag.rpartition(f"/rank{rank}/")
     what, whose = _TASK_AND_OP.match(rest), _TARGET.match(target)
     if not of_rank or what is None or whose is None:
@@ -97,7 +114,10 @@ def _tag_of(rank: int, tag: str) -> Optional[_Tag]:
 
 
 def _histogram_tag(rank: int, tag: str) -> Optional[_Tag]:
-    """{vpp_stage}:{name}/rank{R}/{kind}"""
+    """{kind}/[{vpp_stage}:]{name}, in msprobe's form {vpp_stage}:{name}/rank{R}/{kind}"""
+    found = _HISTOGRAM_TAG.match(tag)
+    if found is not None and found["kind"] in _gradmon.histogram_kinds:
+        return _Tag(rank, found["kind"], found["name"], None, "", int(found["stage"] or 0))
     target, of_rank, kind = tag.rpartition(f"/rank{rank}/")
     whose = _TARGET.match(target)
     if not of_rank or whose is None or kind not in _gradmon.histogram_kinds:
@@ -108,7 +128,7 @@ def _histogram_tag(rank: int, tag: str) -> Optional[_Tag]:
 def _converted(rank: int, kind: str, tag: str) -> Optional[_Tag]:
     found = _CONVERTED.match(tag)
     if found is None:
-        return None
+        return _tag_of(rank, tag)
     micro_step = None if found["micro"] is None else int(found["micro"])
     return _Tag(rank, kind, found["name"], micro_step, found["op"], int(found["stage"]))
 

@@ -45,10 +45,20 @@ TEST_CASE("a histogram that was written is read back") {
   CHECK(row->counts[29] == 0x1p40);
 }
 
+TEST_CASE("a histogram whose tag names no rank has that of its file") {
+  const auto row = histogram_row_of(event_of("update/layers/rank1/a.weight", {}), 12);
+  REQUIRE(row);
+  CHECK((row->rank == 12 && row->kind == Kind::update && row->vpp_stage == 0));
+  CHECK(row->name == "layers/rank1/a.weight");
+  const auto later = histogram_row_of(event_of("ratio/3:a:b", {}), 1);
+  REQUIRE(later);
+  CHECK((later->vpp_stage == 3 && later->name == "a:b"));
+}
+
 TEST_CASE("events that are none of gradmon's histograms are no rows") {
-  for (const char* tag :
-       {"", "w", "0:w", "0:w/rank2", "0:w/rank2/", "0:w/rank2/norm", "0:w/rank/update", "x:w/rank2/update",
-        "0:w/rank-2/update", "0:w/rank99999999999/update", "/rank2/update:0", "0:w/rank2/update2"}) {
+  for (const char* tag : {"", "w", "0:w", "0:w/rank2", "0:w/rank2/", "0:w/rank2/norm", "0:w/rank/update",
+                          "x:w/rank2/update", "0:w/rank-2/update", "0:w/rank99999999999/update",
+                          "/rank2/update:0", "0:w/rank2/update2", "update", "update2/w"}) {
     CAPTURE(tag);
     CHECK_FALSE(histogram_row_of(event_of(tag, {})));
   }

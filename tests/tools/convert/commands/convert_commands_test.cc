@@ -116,17 +116,19 @@ TEST_CASE("a scopes.json nested too deep for the stack is a problem and all rows
 
 TEST_CASE("csv2tb makes the directories and curves that its golden file lists, with any number of threads") {
   const SampleJob job;
-  for (const char* threads : {"1", "8"}) {
+  const auto [threads, tags] = GENERATE(table<std::string, std::string>(
+      {{"1", "gradmon"}, {"8", "gradmon"}, {"1", "msprobe"}, {"8", "msprobe"}}));
+  {
     const TemporaryDirectory place;
     const fs::path output = place / "curves";
     const auto result = run_convert({"csv2tb", "--monitor-path", job.path().string(), "--output-dirpath",
-                                     output.string(), "--process-num", threads});
+                                     output.string(), "--process-num", threads, "--tags", tags});
     CHECK(result.err == "");
     REQUIRE(result.code == kExitDone);
     CHECK(result.out ==
           "11 rows of ranks 0, 3 in " + output.string() + "\n" +
               "1 rows are left out, of steps that a later start of the job has collected again\n");
-    CHECK(golden_difference("csv2tb.txt", curves_in(output)) == "");
+    CHECK(golden_difference(tags == "msprobe" ? "csv2tb_msprobe.txt" : "csv2tb.txt", curves_in(output)) == "");
     CHECK(names_in(place.path()) == std::vector<std::string>{"curves"});
   }
 }
@@ -187,9 +189,27 @@ TEST_CASE("wrong options are named with what was expected") {
   CHECK(error_of({"--step-partition", "9"}).find("--step-partition") != std::string::npos);
 }
 
-TEST_CASE("without --output-dirpath the output goes to a new directory in the input") {
+TEST_CASE("without --output-dirpath curves go beside the job's output directory") {
   const SampleJob job;
-  REQUIRE(run_convert({"csv2tb", "--monitor-path", job.path().string()}).code == kExitDone);
+  const TemporaryDirectory place;
+  fs::rename(job.path(), place / "out");
+  const fs::path rank = fs::directory_iterator(place / "out")->path();
+  for (const fs::path& input : {place / "out", place / "out/", rank}) {
+    REQUIRE(run_convert({"csv2tb", "--monitor-path", input.string()}).code == kExitDone);
+    int curves = 0;
+    for (const std::string& name : names_in(place.path())) {
+      if (name.find("_csv2tensorboard_by_step") != 14) continue;
+      curves += 1;
+      fs::remove_all(place / name);
+    }
+    CHECK(curves == 1);
+  }
+  fs::rename(place / "out", job.path());
+}
+
+TEST_CASE("without --output-dirpath msprobe's curves and the database go to a new directory in the input") {
+  const SampleJob job;
+  REQUIRE(run_convert({"csv2tb", "--tags", "msprobe", "--monitor-path", job.path().string()}).code == kExitDone);
   REQUIRE(run_convert({"csv2db", "--monitor-path", job.path().string() + "/"}).code == kExitDone);
   int curves = 0, databases = 0;
   for (const std::string& name : names_in(job.path())) {

@@ -6,6 +6,7 @@
 #include "control/debian_version.h"
 #include GRADMON_CATCH_HEADER
 #include "tests/tools/gradmonctl/fake_job.h"
+#include "tests/tools/gradmonctl/sample_status.h"
 
 namespace gradmon {
 namespace {
@@ -137,6 +138,61 @@ TEST_CASE("a verdict that not every rank applies in time ends with 7 and names t
   job.repeat_last_answer();
   CHECK(run(job, turn_on(true)) == 7);
   CHECK(job.err.str() == "gradmonctl: agreed for step 1200, but not applied by every rank within 60 s\n");
+}
+
+namespace {
+
+CommandReply in_force(Status status, const char* config) {
+  CommandReply reply;
+  reply.status = std::move(status);
+  reply.config_text = config;
+  return reply;
+}
+
+std::string outlook(FakeJob job) {
+  report_outlook(job.ask(), job.clock(), job.console());
+  return job.err.str();
+}
+
+}  // namespace
+
+TEST_CASE("on without a number of steps says how long it goes on and what it writes a minute") {
+  FakeJob job;
+  Status waiting = sample_status();
+  waiting.pending = Pending{Revision{8}, "waiting for rank 3", 0};
+  job.answer(in_force(waiting, "{}"));
+  job.answer(in_force(sample_status(), R"({"ops": ["norm", "max"]})"));
+  CHECK(outlook(std::move(job)) ==
+        "gradmonctl: collects one step in 2, 5 times, for about 91 ms; about 188852 rows a minute "
+        "(14 MiB in CSV): up to 96 in a collected step, on all ranks\n");
+}
+
+TEST_CASE("a collection without an end is said to go on until off") {
+  FakeJob job;
+  Status status = sample_status();
+  status.collect_times = 100'000'000;
+  status.step_interval = 1;
+  job.answer(in_force(status, R"({"format": "sqlite"})"));
+  CHECK(outlook(std::move(job)) ==
+        "gradmonctl: collects every step until gradmonctl off; about 377705 rows a minute: up to 96 in a "
+        "collected step, on all ranks\n");
+}
+
+TEST_CASE(
+    "figures that the job does not know within three seconds are unknown, and a job that is off says "
+    "nothing") {
+  FakeJob job;
+  Status status = sample_status();
+  for (RankStatus& rank : status.ranks) rank.step_ms = 0;
+  job.answer(in_force(status, "{}"));
+  job.repeat_last_answer();
+  CHECK(outlook(std::move(job)) ==
+        "gradmonctl: collects one step in 2, 5 times, for a time unknown so far; how much it writes is "
+        "unknown so far\n");
+  FakeJob off;
+  status.state = "off";
+  off.answer(in_force(status, "{}"));
+  CHECK(outlook(std::move(off)).empty());
 }
 
 TEST_CASE("control characters in a job's message are escaped") {

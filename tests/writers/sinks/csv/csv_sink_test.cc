@@ -115,6 +115,16 @@ TEST_CASE("ndigits sets the number of decimals") {
         "vpp_stage,name,step,norm,shape,dtype\n0,,0,3.142,,\n0,,0,1.23e-05,,\n");
 }
 
+TEST_CASE("digits sets the number of significant digits instead of decimals") {
+  Fixture f;
+  Layout seven = layout({Op::norm});
+  seven.digits = 7;
+  f.begin(seven);
+  CHECK(f.write(0, {norm_record(0, 0, 31.4159265358), norm_record(0, 0, 0.0000123456789)}));
+  CHECK(f.text("grad_reduced_0-0.csv") ==
+        "vpp_stage,name,step,norm,shape,dtype\n0,,0,31.41593,,\n0,,0,1.234568e-05,,\n");
+}
+
 TEST_CASE("a file holds the steps of its range") {
   Fixture f;
   f.begin(layout({Op::norm}, 10));

@@ -19,12 +19,6 @@ namespace fs = std::filesystem;
 
 using Numbers = std::map<std::string, float>;  // by "TAG STEP"
 
-std::string task_of(const std::string& prefix, bool micro) {
-  if (prefix == "grad_reduced") return "post_grad";
-  if (prefix == "grad_unreduced") return micro ? "pre_grad" : "acc_grad";
-  return prefix;
-}
-
 // The numbers in a CSV file under their tags in event files.
 void add_csv(const fs::path& file, Numbers& numbers) {
   std::ifstream lines(file);
@@ -43,13 +37,13 @@ void add_csv(const fs::path& file, Numbers& numbers) {
       continue;
     }
     const bool micro = row.count("micro_step") > 0;
-    const std::string place = row["vpp_stage"] + ":" + row["name"] + (micro ? ":" + row["micro_step"] : "");
+    const std::string stage = row["vpp_stage"] == "0" ? "" : row["vpp_stage"] + ":";
+    const std::string place = "/" + stage + row["name"] + (micro ? ":micro" + row["micro_step"] : "");
     for (const auto& [title, cell] : row) {
       const bool is_number = title != "vpp_stage" && title != "name" && title != "step" &&
                              title != "micro_step" && title != "shape" && title != "dtype";
       if (is_number && !cell.empty())
-        numbers[place + "/rank2/" + task_of(prefix, micro) + "_" + title + " " + row["step"]] =
-            static_cast<float>(std::stod(cell));
+        numbers[prefix + "_" + title + place + " " + row["step"]] = static_cast<float>(std::stod(cell));
     }
   }
 }

@@ -20,6 +20,12 @@ class RowBuilder : public RecordBuilder<RowBuilder> {
   explicit RowBuilder(Kind kind) : RecordBuilder(kind) {
     micro_step(3);
     layout_.ops = {Op::norm, Op::max};
+    layout_.tags = TagForm::msprobe;
+  }
+
+  RowBuilder& by_kind() {
+    layout_.tags = TagForm::gradmon;
+    return *this;
   }
 
   RowBuilder& per_micro_batch() {
@@ -67,6 +73,21 @@ TEST_CASE("tags are msprobe's, with its names of the tasks") {
         "0:all_reduce.post_0@a.py[3]/rank2/other_norm");
   CHECK(tag_of(norm_of(Kind::grad_reduced, "fc1.weight").name("fc1.weight", 1)) ==
         "1:fc1.weight/rank2/post_grad_norm");
+}
+
+TEST_CASE("tags begin with what is measured, and name no rank") {
+  const auto tag = [](RowBuilder row) { return tag_of(row.by_kind()); };
+  CHECK(tag(norm_of(Kind::grad_reduced, "layers.3.mlp.0.weight")) ==
+        "grad_reduced_norm/layers.3.mlp.0.weight");
+  CHECK(tag(norm_of(Kind::actv, "fc1.input")) == "actv_norm/fc1.input:micro3");
+  CHECK(tag(norm_of(Kind::grad_unreduced, "fc1.weight")) == "grad_unreduced_norm/fc1.weight");
+  CHECK(tag(norm_of(Kind::grad_unreduced, "fc1.weight").per_micro_batch()) ==
+        "grad_unreduced_norm/fc1.weight:micro3");
+  CHECK(tag(norm_of(Kind::exp_avg_sq, "fc1.weight").name("fc1.weight", 1)) == "exp_avg_sq_norm/1:fc1.weight");
+  CHECK(tag(norm_of(Kind::other, "12:a")) == "other_norm/0:12:a");
+  CHECK(tag(norm_of(Kind::other, "x12:a")) == "other_norm/x12:a");
+  CHECK(tag(norm_of(Kind::other, "")) == "other_norm/");
+  CHECK(tag(RowBuilder(Kind::scalar).name("loss").value(Column::value, 1)) == "loss");
 }
 
 TEST_CASE("features have the tags of their columns") {
@@ -131,7 +152,7 @@ TEST_CASE("a parameter and a scalar of one name have their own tags") {
   }
   std::vector<std::string> tags;
   for (const Point& point : points_of(parse_events(out))) tags.push_back(point.tag);
-  CHECK(tags == std::vector<std::string>{"0:loss:5/rank0/actv_norm", "loss", "0:loss:15/rank0/actv_norm"});
+  CHECK(tags == std::vector<std::string>{"actv_norm/loss:micro5", "loss", "actv_norm/loss:micro15"});
 }
 
 TEST_CASE("values are float32 and need not be finite") {

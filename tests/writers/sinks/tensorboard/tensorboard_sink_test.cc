@@ -48,7 +48,7 @@ std::vector<Record> norm_records(std::int64_t step, int count) {
   return records;
 }
 
-constexpr const char* kNormTag = "0:/rank0/post_grad_norm";
+constexpr const char* kNormTag = "grad_reduced_norm/";
 
 }  // namespace
 
@@ -85,7 +85,7 @@ TEST_CASE("the format tensorboard of the config is this sink with the rank and t
   CHECK(std::string(sink->name()) == "tensorboard");
   REQUIRE(sink->begin_revision(norms()));
   REQUIRE(sink->write_step(Step{1}, {norm_record(1, 2)}));
-  CHECK(points_in(f.events()) == std::vector<Point>{{"0:/rank5/post_grad_norm", 1, 2}});
+  CHECK(points_in(f.events()) == std::vector<Point>{{"grad_reduced_norm/", 1, 2}});
 }
 
 TEST_CASE("rotated files begin with the version and have the config once") {
@@ -145,7 +145,7 @@ TEST_CASE("histograms are events with the tag of their parameter and kind") {
   CHECK(events.at(1).summary().value(0).tag() == "config");
   for (const std::size_t at : {2u, 3u}) {
     const auto& value = events.at(at).summary().value(0);
-    CHECK(value.tag() == (at == 2 ? "2:fc1.weight/rank0/update" : "2:fc1.weight/rank0/ratio"));
+    CHECK(value.tag() == (at == 2 ? "update/2:fc1.weight" : "ratio/2:fc1.weight"));
     CHECK(events.at(at).step() == 6);
     REQUIRE(value.histo().bucket_size() == static_cast<int>(kBins));
     CHECK(value.histo().bucket(15) == 2);
