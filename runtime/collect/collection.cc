@@ -295,6 +295,7 @@ void Collection::detach() {
   scalar_warnings_.clear();
   hook_error_.clear();
   missing_update_warned_ = false;
+  looked_for_unseen_ = false;
 }
 
 void Collection::begin_step(Step step, HookSet::Collect collect, std::int64_t samples) noexcept {
@@ -361,6 +362,7 @@ void Collection::end_step(std::int64_t samples, bool counts) noexcept {
   write_note();
   scopes_.write(settings_.directory, writer_);
   ledger_.end_step(step_, wall_now());
+  if (!std::exchange(looked_for_unseen_, true)) warn_of_unseen_modules();
   if (ledger_.counts().unmatched != static_cast<std::int64_t>(unmatched_)) update_unmatched();
 }
 
@@ -485,6 +487,24 @@ void Collection::warn_of_missing_update() noexcept {
   warnings_.emplace_back(
       "a collected step ended without an optimizer's update: it has no rows in grad_reduced, param_*, "
       "exp_avg* and mg_direction");
+}
+
+// After the first collected step of a plan. C++ modules have no hooks: the program reports their forwards.
+void Collection::warn_of_unseen_modules() {
+  if (settings_.stack) return;  // a Python program
+  std::vector<std::string> unseen;
+  for (const TargetStatus& one : ledger_.list().targets) {
+    const bool is_module = one.kind == name_of(Kind::actv) || one.kind == name_of(Kind::actv_grad);
+    if (is_module && one.last_step < 0 && one.why.find("gradmon::observe") != std::string::npos &&
+        std::find(unseen.begin(), unseen.end(), one.name) == unseen.end())
+      unseen.push_back(one.name);
+  }
+  if (unseen.empty()) return;
+  std::string names = unseen.front();
+  for (std::size_t i = 1; i < std::min<std::size_t>(3, unseen.size()); ++i) names += ", " + unseen[i];
+  if (unseen.size() > 3) names += " and " + std::to_string(unseen.size() - 3) + " more";
+  warn("no activations of " + names +
+       ": call gradmon::observe(module)(x) instead of module->forward(x) (gradmon/observe.h)");
 }
 
 void Collection::gathered(const void* unit) noexcept {

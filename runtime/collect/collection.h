@@ -144,6 +144,7 @@ class Collection {
   void warn(const std::string& sentence);  // in the log and in status(), once under the plan in force
   void update_unmatched();
   void warn_of_missing_update() noexcept;
+  void warn_of_unseen_modules();
   void end_scalars(std::int64_t samples) noexcept;
   bool report_late(std::string_view name, double value) noexcept;
   bool forward_seen() const noexcept;
@@ -187,10 +188,11 @@ class Collection {
   std::uint64_t last_rows_ = 0;  // so many
   bool keeps_last_step_ = false;
   bool collecting_ = false;
-  bool updated_ = false;     // update() was called in this step
-  bool begun_ = true;        // training has begun this step: by another sign than forward_seen()
-  bool begins_seen_ = true;  // forward_seen() in the step before, or unknown
-  std::uint64_t nodes_ = 0;  // autograd nodes that this thread had made before this step
+  bool updated_ = false;            // update() was called in this step
+  bool looked_for_unseen_ = false;  // warn_of_unseen_modules() was called under this plan
+  bool begun_ = true;               // training has begun this step: by another sign than forward_seen()
+  bool begins_seen_ = true;         // forward_seen() in the step before, or unknown
+  std::uint64_t nodes_ = 0;         // autograd nodes that this thread had made before this step
   enum class Measured : std::uint8_t { no, between, collected };
   Measured ended_ = Measured::no;     // the step that is to end at this boundary
   Measured previous_ = Measured::no;  // the step before this one

@@ -39,12 +39,13 @@ class Installation {
     return printed;
   }
 
-  // Checks that the program collects: a row for each of two parameters in each of three steps.
+  // Checks that the program finds the libraries by itself, and collects: a row for each of two parameters in
+  // each of three steps.
   void check(const fs::path& program) const {
-    const std::string libraries = "LD_LIBRARY_PATH=" + (find("libgradmon.so").parent_path()).string();
     const std::string environment =
-        " MONITOR_OUTPUT_DIR=" + (scratch_ / "out").string() + " DYNAMIC_MONITOR=False ";
-    CHECK(run(libraries + environment + program.string() + " config.json 2>/dev/null") == "static\n");
+        "unset LD_LIBRARY_PATH; MONITOR_OUTPUT_DIR=" + (scratch_ / "out").string() +
+        " DYNAMIC_MONITOR=False ";
+    CHECK(run(environment + program.string() + " config.json 2>/dev/null") == "static\n");
     int rows = 0;
     for (const auto& entry : fs::recursive_directory_iterator(scratch_ / "out")) {
       if (entry.path().filename().string().rfind("grad_reduced_", 0) != 0) continue;
@@ -76,6 +77,21 @@ TEST_CASE("a program that finds gradmon by find_package builds and collects") {
                 installed.prefix().string() + launcher);
   installed.run(GRADMON_CMAKE " --build build");
   installed.check(installed / "build/three_steps");
+}
+
+TEST_CASE("find_package refuses another release of torch and names both") {
+  const Installation installed;
+  fs::create_directories(installed / "other/share/cmake/Torch");
+  write_text(installed / "other/share/cmake/Torch/TorchConfig.cmake", "set(TORCH_LIBRARIES c)\n");
+  write_text(installed / "other/share/cmake/Torch/TorchConfigVersion.cmake",
+             "set(PACKAGE_VERSION 1.0.7)\nset(PACKAGE_VERSION_COMPATIBLE TRUE)\n");
+  const std::string said =
+      installed.run("! " GRADMON_CMAKE " -S " GRADMON_CONSUMER " -B build -DCMAKE_CXX_COMPILER=" GRADMON_CXX
+                    " '-DCMAKE_PREFIX_PATH=" +
+                    (installed / "other").string() + ";" + installed.prefix().string() + "'");
+  const std::string sentence = std::regex_replace(said, std::regex(R"(\s+)"), " ");  // cmake breaks lines
+  CHECK(sentence.find("was built against torch ") != std::string::npos);
+  CHECK(sentence.find("other/share/cmake/Torch has torch 1.0.7: build gradmon with ") != std::string::npos);
 }
 
 TEST_CASE("a program that finds gradmon by pkg-config builds and collects") {

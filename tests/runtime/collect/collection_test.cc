@@ -304,6 +304,10 @@ TEST_CASE("a module whose forward is not seen is silent and says why") {
   CHECK(fixture.target("actv", "fc1") == nullptr);
   CHECK(fixture.target("actv", "fc1.output") != nullptr);
   CHECK(fixture.report().targets.silent == 2);
+  REQUIRE(fixture.report().warnings.size() == 1);
+  CHECK(fixture.report().warnings.front() ==
+        "no activations of idle: call gradmon::observe(module)(x) instead of module->forward(x) "
+        "(gradmon/observe.h)");
 }
 
 TEST_CASE("a name that the program taps is unmatched until its first tap") {
