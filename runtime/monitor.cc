@@ -182,6 +182,7 @@ void Monitor::set(std::string_view key, std::string_view json) noexcept {
     Command command;
     command.verb = CommandVerb::set;
     command.edits.emplace_back(key, json);
+    command.force = true;  // As in the file, a key or op that does not exist is a warning.
     if (session_) session_->send_command(std::move(command));
   } catch (const std::exception& error) {
     log_error(std::string("set: ") + error.what());

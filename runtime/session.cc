@@ -110,6 +110,11 @@ Monitor::Session::Session(std::filesystem::path config, Step start, Environment 
       agent_(agent_options(environment_, config_, start_, launch, std::move(exchange_notes), static_plan_),
              gate_, agent_calls()) {
   directory_->set_job_source(agent_.job_lookup());
+  if (!static_plan_ || environment_.rank != 0) return;
+  const Step first = static_plan_->effective;
+  log_info("static: collecting " +
+           (first == start_ ? std::string("now") : "from step " + std::to_string(first.value) + " on") +
+           "; dynamic_on is ignored (DYNAMIC_MONITOR=True makes it the switch)");
 }
 
 Monitor::Session::~Session() { stop(); }

@@ -101,6 +101,8 @@ class Coordinator {
   // Whether the newest plan (in force, committed, open or waiting) is off or has ended.
   bool newest_is_off() const;
   PlanPtr newest_plan() const;  // null: none yet
+  // The user no longer asks for the plan that was refused: the status stops naming the reason.
+  void forget_refusal() { refusal_.clear(); }
   // The newest committed plan; null: none.
   PlanPtr committed_plan() const { return last_.commit ? last_.commit->plan : nullptr; }
   Status status() const;  // without the file and its errors, which the caller adds

@@ -34,6 +34,7 @@ struct ConfigError {
 struct ConfigWarning {
   ConfigPlace place;
   std::string text;
+  std::string unknown = {};  // names a key or op that does not exist; "": another warning
 };
 
 struct ParsedConfig {

@@ -176,8 +176,7 @@ class Reader {
       if (!read_whole(item, Constraint{"a string"}, name)) return;
       const auto found = std::find(kOpNames.begin(), kOpNames.end(), name);
       if (found == kOpNames.end()) {
-        const auto hint = suggestion(name, {kOpNames.begin(), kOpNames.end()});
-        return warn(item, "unknown op " + literal(item) + hint + " ignored");
+        return warn_unknown_op(item, name);
       }
       const auto op = static_cast<Op>(found - kOpNames.begin());
       if (std::find(ops.begin(), ops.end(), op) == ops.end()) ops.push_back(op);
@@ -383,9 +382,19 @@ class Reader {
   void warn_unknown(std::uint32_t at, const std::vector<std::string_view>& names) {
     if (out_.warnings.size() >= kMaxReports || key_of(at).rfind("//", 0) == 0) return;
     const auto place = line_column(tree_.text, key_offset(at));
-    out_.warnings.push_back(
-        {{std::string(file_), place.line, place.column, ""},
-         "unknown key " + excerpt(node(at).key.of(tree_.text)) + suggestion(key_of(at), names)});
+    const std::string text =
+        "unknown key " + excerpt(node(at).key.of(tree_.text)) + suggestion(key_of(at), names);
+    out_.warnings.push_back({{std::string(file_), place.line, place.column, ""}, text, text});
+  }
+
+  void warn_unknown_op(std::uint32_t at, const std::string& name) {
+    if (out_.warnings.size() >= kMaxReports) return;
+    const std::string hint = suggestion(name, {kOpNames.begin(), kOpNames.end()});
+    std::string all;
+    for (const std::string_view op : kOpNames) all += (all.empty() ? "" : ", ") + std::string(op);
+    const std::string unknown = "unknown op " + literal(at);
+    warn(at, unknown + hint + " ignored");
+    out_.warnings.back().unknown = unknown + (hint.empty() ? ", expected " + all : hint);
   }
 
   static std::string suggestion(std::string_view name, const std::vector<std::string_view>& candidates) {

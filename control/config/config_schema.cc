@@ -267,6 +267,26 @@ std::vector<std::string_view> changed_restart_keys(const Config& running, const 
   return changed;
 }
 
+bool writes_format(const Config& config, Config::Format format) {
+  return std::find(config.format.begin(), config.format.end(), format) != config.format.end();
+}
+
+bool collects_histograms(const Config& config) {
+  return config.ur_distribution && writes_format(config, Config::Format::tensorboard);
+}
+
+bool collects_anything(const Config& config) {
+  const bool activations = config.xy_distribution && !(config.forward_only && config.backward_only);
+  const auto& rules = config.alert.rules;
+  const bool divergence = std::any_of(rules.begin(), rules.end(), [](const AlertRule& rule) {
+    return rule.anomaly == Anomaly::rank_divergence;
+  });
+  return activations || config.wg_distribution || config.mv_distribution || config.param_distribution ||
+         config.mg_direction || collects_histograms(config) || config.cc_distribution.enable ||
+         config.recording_l2_features || config.print_struct || config.stack_info ||
+         !config.scalars.empty() || divergence || (config.keep_last > 0 && !rules.empty());
+}
+
 std::string config_reference() {
   std::string text;
   const auto padded = [&text](std::string_view cell, std::size_t width) {

@@ -48,6 +48,7 @@ struct Command {
   std::string config_text = {};           // dry_run_targets: the config to edit; "" for the job's
   std::uint64_t after = 0;                // alerts: only those with a higher number
   std::string release = own_release();    // of the program that asks; "": it does not tell
+  bool force = false;                     // set, dry_run: also keys and ops that do not exist
 };
 
 // The result of a command. The numbers are gradmonctl's exit codes.
@@ -80,6 +81,7 @@ struct CommandReply {
   std::vector<RankAlert> alerts;
   std::uint64_t raised_alerts = 0;
   std::string release = own_release();  // of the hub that answers; "": it does not tell
+  bool collects_nothing = false;        // on, set: it switches on a config that enables no kind of row
 };
 
 }  // namespace gradmon

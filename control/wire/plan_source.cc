@@ -13,7 +13,10 @@ tl::expected<PlanSource, std::string> plan_from_config(const std::string& text,
   if (!parsed) return tl::unexpected(to_string(parsed.error()));
   PlanSource source;
   source.config = std::move(parsed->config);
-  for (const ConfigWarning& warning : parsed->warnings) source.warnings.push_back(to_string(warning));
+  for (const ConfigWarning& warning : parsed->warnings) {
+    source.warnings.push_back(to_string(warning));
+    if (!warning.unknown.empty()) source.unknown.push_back(warning.unknown);
+  }
   source.plan = std::make_shared<Plan>();
   source.plan->on = source.config.dynamic_on;
   source.plan->config_text = text;

@@ -18,6 +18,7 @@ struct PlanSource {
   std::shared_ptr<Plan> plan;  // the caller sets cause, by, request_id and file
   Config config;
   std::vector<std::string> warnings;
+  std::vector<std::string> unknown;  // ConfigWarning::unknown of those that have it
 };
 
 // The error lists all errors of the text, one per line.

@@ -69,6 +69,7 @@ void write(const Command& from, wire::Command& to) {
   if (from.rank) to.set_rank(*from.rank);
   to.set_after(from.after);
   to.set_release(from.release);
+  to.set_force(from.force);
 }
 
 tl::expected<Command, std::string> read_command(const wire::Command& from) {
@@ -85,6 +86,7 @@ tl::expected<Command, std::string> read_command(const wire::Command& from) {
   if (from.has_rank()) to.rank = from.rank();
   to.after = from.after();
   to.release = from.release();
+  to.force = from.force();
   return to;
 }
 
@@ -110,6 +112,7 @@ void write(const CommandReply& from, wire::CommandReply& to) {
   for (const RankAlert& alert : from.alerts) to.add_alerts(encode_fields(alert));
   to.set_raised_alerts(from.raised_alerts);
   to.set_release(from.release);
+  to.set_collects_nothing(from.collects_nothing);
 }
 
 tl::expected<CommandReply, std::string> read_reply(const wire::CommandReply& from) {

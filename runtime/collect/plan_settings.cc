@@ -89,21 +89,6 @@ Layout layout_of(const Config& config, Revision revision) {
   return layout;
 }
 
-bool writes_format(const Config& config, Config::Format format) {
-  return std::find(config.format.begin(), config.format.end(), format) != config.format.end();
-}
-
-bool collects_histograms(const Config& config) {
-  return config.ur_distribution && writes_format(config, Config::Format::tensorboard);
-}
-
-bool collects_anything(const Config& config) {
-  const bool activations = config.xy_distribution && !(config.forward_only && config.backward_only);
-  return activations || config.wg_distribution || config.mv_distribution || config.param_distribution ||
-         config.mg_direction || collects_histograms(config) || config.cc_distribution.enable ||
-         config.recording_l2_features || config.print_struct || config.stack_info || !config.scalars.empty();
-}
-
 bool includes_rank(const Config& config, Rank rank) {
   const auto& ranks = config.module_ranks;
   return ranks.empty() || std::find(ranks.begin(), ranks.end(), rank.value) != ranks.end();

@@ -12,11 +12,6 @@ namespace gradmon {
 TargetSelection selection_of(const Config& config);
 HookSettings hook_settings_of(const Config& config, Revision revision);
 Layout layout_of(const Config& config, Revision revision);
-bool writes_format(const Config& config, Config::Format format);
-// Whether ur_distribution has an effect: TensorBoard alone holds histograms.
-bool collects_histograms(const Config& config);
-// Whether the config asks for at least one kind of output.
-bool collects_anything(const Config& config);
 // Whether `module_ranks` includes the rank (empty: all ranks).
 bool includes_rank(const Config& config, Rank rank);
 

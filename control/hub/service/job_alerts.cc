@@ -93,6 +93,7 @@ const JobService::Alerting& JobService::alerting() {
       return rule.anomaly == Anomaly::rank_divergence;
     });
     alerting_.on_alert = source->config.on_alert;
+    alerting_.config = std::make_shared<const Config>(source->config);
   }
   alerting_text_ = text;
   return alerting_;

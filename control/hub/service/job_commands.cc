@@ -6,6 +6,7 @@
 #include <string_view>
 #include <utility>
 
+#include "control/config/config_schema.h"
 #include "control/config/json_edit.h"
 #include "control/host/process_identity.h"
 #include "control/hub/service/job_service.h"
@@ -26,6 +27,9 @@ constexpr std::size_t kMostDryRuns = 16;
 constexpr std::size_t kMostReason = 1'000;   // bytes, of the reason in a refused change's history entry
 constexpr std::size_t kMostOfASender = 256;  // bytes, of who sent a command, and of its request id
 constexpr std::size_t kMostTargetBytes = kMaxFrameBytes / 3;  // for rank 0, and for all other ranks together
+constexpr const char* kCollectsNothing =
+    "nothing will be collected: the config enables no kind of row (set wg_distribution, param_distribution, "
+    "xy_distribution, ...)";
 
 CommandReply failed(CommandOutcome outcome, std::string message) {
   CommandReply reply;
@@ -59,6 +63,25 @@ bool sets_program(const Command& command) {
   return std::any_of(command.edits.begin(), command.edits.end(), [](const auto& edit) {
     return (edit.first + edit.second).find("on_alert") != std::string::npos;
   });
+}
+
+// The refusal of edits with keys or ops that do not exist; "" if they all exist, or are forced. Edits within
+// a list are read in the config, whose own unknown names do not count.
+std::string unknown_names(const Command& command, const std::string& config) {
+  using Names = std::vector<std::string>;
+  if (command.force) return "";
+  const auto unknown = [](const tl::expected<std::string, std::string>& text) -> std::optional<Names> {
+    const auto source = text ? plan_from_config(*text, "") : tl::unexpected(text.error());
+    return source ? std::optional(source->unknown) : std::nullopt;
+  };
+  std::optional<Names> names = unknown(set_values("{}", command.edits));
+  const Names known = names ? Names() : unknown(config).value_or(Names());
+  if (!names) names = unknown(set_values(config, command.edits));
+  std::string all;
+  for (const std::string& name : names.value_or(Names())) {
+    if (std::count(known.begin(), known.end(), name) == 0) all += (all.empty() ? "" : "; ") + name;
+  }
+  return all.empty() ? "" : "refused: " + all + "; --force sets it all the same";
 }
 
 // "user@host pid 123" without the process.
@@ -209,6 +232,9 @@ void JobService::dry_run(const std::string& peer, const Command& command) {
     dependencies_.reply(peer, command, failed(CommandOutcome::invalid_config, why));
   };
   if (!broken_file_.empty() && command.config_text.empty()) return invalid(broken_file_);
+  const bool of_set = command.verb == CommandVerb::dry_run;
+  if (const std::string unknown = unknown_names(command, adopted_text_); of_set && !unknown.empty())
+    return invalid(unknown);
   CommandReply reply;
   reply.config_before = adopted_text_.empty() ? "{}" : adopted_text_;
   if (!command.config_text.empty()) reply.config_before = command.config_text;
@@ -257,6 +283,8 @@ void JobService::change_config(const std::string& peer, const Command& command) 
                          "on_alert.exec names a program that runs on the job's host: it is set in the config "
                          "file only"));
   }
+  if (const std::string unknown = unknown_names(command, adopted_text_); !unknown.empty())
+    return answer(peer, command, failed(CommandOutcome::invalid_config, unknown));
   // With an edit running, the state is not known: the edit may be an `on`.
   const bool file_is_off = value_at(adopted_text_, "/dynamic_on") != "true";
   if (command.verb == CommandVerb::off && pending_edits_.empty() && coordinator_.newest_is_off() &&
@@ -356,6 +384,7 @@ void JobService::propose(const std::string& peer, const Command& command, PlanSo
   note_warnings(source.warnings);
   write_back_allowed_ = source.config.write_back;
   if (!source.plan->on && coordinator_.newest_is_off()) {
+    coordinator_.forget_refusal();
     return answer(peer, command,
                   nothing_to_change((note.empty() ? "saved" : note) + "; collecting stays off"));
   }
@@ -366,6 +395,9 @@ void JobService::propose(const std::string& peer, const Command& command, PlanSo
   if (command.at) source.plan->at = Step{*command.at};
   CommandReply reply;
   reply.message = std::move(note);
+  reply.collects_nothing = source.plan->on && !collects_anything(source.config);
+  if (reply.collects_nothing)
+    reply.message += (reply.message.empty() ? "" : "; ") + std::string(kCollectsNothing);
   answer(peer, command, reply);
   perform(coordinator_.propose(source.plan, wall_now()));
 }

@@ -242,10 +242,33 @@ void JobService::adopt(const FileContent& content, PlanSource source) {
   if (pending_write_back_ && pending_write_back_->file != content.identity)
     write_back_is_over();  // It was due for the earlier save only.
   if (!std::exchange(begun_, true)) {
+    if (!source.plan->on && !restored_) explain_off();
     perform(coordinator_.begin(source.plan, wall_now()));
   } else if (source.plan->on || !coordinator_.newest_is_off()) {
     perform(coordinator_.propose(source.plan, wall_now()));
+  } else {
+    coordinator_.forget_refusal();
   }
+}
+
+// If the newest change in the history of this output directory has ended by itself, that job wrote the file
+// back.
+void JobService::explain_off() {
+  dependencies_.run_disk.post([this, directory = std::filesystem::path(job_.output_dir),
+                               mailbox = dependencies_.mailbox] {
+    std::int64_t last = -1;
+    for (const HistoryEntry& entry : history_from_files(directory).value_or(std::vector<HistoryEntry>())) {
+      if (entry.verdict == "commit") last = entry.on ? entry.finished_step : -1;
+    }
+    mailbox->post([this, last] {
+      if (last >= 0)
+        off_since_ =
+            "dynamic_on is false: an earlier job wrote it back when its collection ended with step " +
+            std::to_string(last);
+      tell(LogLevel::info, "off: " + (last < 0 ? "dynamic_on is false" : off_since_) + " (true in " +
+                               job_.lead.config_path + ", or gradmonctl on, starts collecting)");
+    });
+  });
 }
 
 void JobService::write_back(WriteBack due) {
@@ -272,8 +295,11 @@ Status JobService::status() const {
   Status status = coordinator_.status();
   status.mode = job_.lead.dynamic ? "dynamic" : "static";
   if (job_.lead.dynamic && !begun_) status.reason = "starting";
+  if (status.reason == "never turned on" && !off_since_.empty()) status.reason = off_since_;
   if (!broken_file_.empty()) status.reason = "the newest edit is refused: " + broken_file_;
   if (!job_.lead.dynamic) describe_static(status);
+  if (status.reason == "finished" && alerting_.config && !collects_anything(*alerting_.config))
+    status.reason = "finished: nothing was collected, because the config enables no kind of row";
   status.name = job_.lead.name;
   status.torch = job_.lead.torch;
   status.hooks = job_.lead.hooks;
@@ -296,11 +322,23 @@ Status JobService::status() const {
   return status;
 }
 
-// In static mode there is no agreement: rank 0's Progress gives the state.
+// In static mode there is no agreement: the config and rank 0's Progress give the state.
 void JobService::describe_static(Status& status) const {
-  const Progress& progress = coordinator_.membership().of(0).progress;
-  status.state = progress.collecting ? "on" : "off";
+  const Membership::Member& rank0 = coordinator_.membership().of(0);
+  status.state = rank0.progress.collecting ? "on" : "off";
   status.reason = "";
+  if (alerting_.config && rank0.phase != Membership::Phase::absent) {
+    const Config& config = *alerting_.config;
+    const Schedule steps = static_schedule(Step{config.start_step}, rank0.hello.start_iteration,
+                                           config.step_interval, config.collect_times);
+    status.effective_step = steps.first().value;
+    status.collected = steps.collected_before(rank0.progress.step);
+    status.collect_times = steps.times();
+    status.step_interval = steps.interval();
+    status.reason = rank0.progress.step >= steps.end() ? "finished" : "dynamic_on is ignored";
+    if (rank0.progress.step < steps.first())
+      status.reason = "collecting begins at step " + std::to_string(steps.first().value);
+  }
   status.config_sha256 = sha256_of(job_.lead.static_text);
 }
 

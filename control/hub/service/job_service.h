@@ -75,11 +75,12 @@ class JobService {
   void close();
 
  private:
-  // What a config says of alerts.
+  // The config in force, and what it says of alerts.
   struct Alerting {
     bool rules = false;       // it has some
     bool divergence = false;  // one of them is AnomalyRankDivergence
     std::optional<Config::OnAlert> on_alert;
+    std::shared_ptr<const Config> config;  // null: none is valid
   };
 
   void perform(CoordinatorActions actions);
@@ -89,6 +90,7 @@ class JobService {
   void note_ranks();
   void watch_static_config();  // static mode
   void log_static_mode();      // once
+  void explain_off();          // at the start
   void adopt(const FileContent& content, PlanSource source);
   void write_back(WriteBack due);  // by value: it may be pending_write_back_
   void write_back_is_over();
@@ -175,6 +177,7 @@ class JobService {
   std::string adopted_text_;         // the last valid config
   std::string adopted_sha256_;
   std::string broken_file_;  // what is wrong with a newer save, "" if nothing
+  std::string off_since_;  // why dynamic_on was false at the start, if an earlier job has written it; else ""
   bool write_back_allowed_ = true;
   std::optional<Config> first_config_;   // to find keys that a later config cannot change
   std::optional<LastError> last_error_;  // unset: no current error

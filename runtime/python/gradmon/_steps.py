@@ -31,6 +31,10 @@ from gradmon.sharded.unit_hooks import UnitHooks
 
 _COLLECTS = _gradmon.COLLECTS
 _LOOK_EVERY_S = 5.0
+_NO_OPTIMIZER = (
+    "watch() got no optimizer: call monitor.step() at the end of each iteration, or pass the optimizer "
+    "to watch()"
+)
 _AFTER_SIGNAL_S = 2.0  # a user who has pressed Ctrl-C waits
 
 
@@ -62,6 +66,7 @@ class TrainingSteps:
         "_compiled",
         "_found",
         "_of_engine",
+        "_no_optimizer",
         "_warned",
         "_nonce",
         "_of_loop",
@@ -105,6 +110,7 @@ class TrainingSteps:
         self._compiled: list[str] = []  # a warning for each model with modules within compiled code
         self._found: list[str] = []  # the warnings of the last look
         self._of_engine: list[str] = []  # those of note_warnings()
+        self._no_optimizer: list[str] = []  # a warning until a step has ended or an optimizer is watched
         self._warned: list[str] = []  # the current warnings in status()
         self._nonce = nonce  # None: the launch is identified
         self._attached_by = attached_by
@@ -138,6 +144,11 @@ class TrainingSteps:
         self._looks_for_unheld = False  # The next call may add an optimizer.
         self._apply_flags(self._prepare_step(self.core.step_flags()))
         self._looks_for_unheld = optimizer is not None
+        without = not self._optimizers and not self.ended_by_program
+        if without or self._no_optimizer:
+            given = type(self._models[0].model) is not torch.nn.Module  # else all values come by tap()
+            self._no_optimizer = [_NO_OPTIMIZER] if without and given else []
+            self._warn()
 
     def end(self) -> None:
         """Ends the step and begins the next. Does nothing after stop()."""
@@ -155,6 +166,9 @@ class TrainingSteps:
                 "the first iteration counts as several steps: optimizers had stepped more than once before "
                 "the first call of step(). Pass explicit_steps=True to watch()"
             )
+        if self._no_optimizer:
+            self._no_optimizer = []
+            self._warn()
         calls = sum(known.calls for known in self._optimizers)
         if counted:
             self._versions_before = self._versions()
@@ -398,7 +412,7 @@ class TrainingSteps:
         self.core.note_attached([f"{type(one).__name__}: {self._attached_by}" for one in watched])
 
     def _warn(self) -> None:
-        warnings = self._found + self._of_engine
+        warnings = self._found + self._of_engine + self._no_optimizer
         if warnings == self._warned:
             return
         self._warned = warnings

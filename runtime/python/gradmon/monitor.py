@@ -122,11 +122,13 @@ class Monitor(Tapping):
         Parameters
         ----------
         model : torch.nn.Module, optional
-            The model, or one chunk of it. A layer that is replaced later is seen from the next
+            The model, or one chunk of it, raw or as DistributedDataParallel: the rows have the same
+            names and values. A layer that is replaced later is seen from the next
             collected step on. None in the first call: the program hands all values in by tap(), and
             calls step(). None in a further call: the first model.
         optimizer : object or list, tuple or dict of objects, optional
-            Any optimizer with `step`, and `param_groups` in it or in what it wraps. A step ends when
+            Any optimizer with `step`, and `param_groups` in it or in what it wraps. None: call step() at
+            the end of each iteration. A step ends when
             all watched optimizers have stepped, in any order. Where some step more often than
             others, call step() at the end of the iteration, and set `explicit_steps`.
         grad_acc_steps : float, optional

@@ -87,9 +87,13 @@ int change_command(const ChangeRequest& request, const AskJob& ask, const Comman
   if (const int code = report_failure(reply, console); code != kExitDone) return code;
   if (!reply->message.empty())
     console.err << "gradmonctl: " << printable_lines(reply->message, "\n  ") << '\n';
-  if (request.wait) return verdict.wait(command, std::move(*reply));
+  const int done = reply->collects_nothing ? kExitPartial : kExitDone;
+  if (request.wait) {
+    const int code = verdict.wait(command, std::move(*reply));
+    return code == kExitDone ? done : code;
+  }
   if (!reply->settled) console.err << "gradmonctl: requested; --wait waits until every rank has applied it\n";
-  return kExitDone;
+  return done;
 }
 
 namespace {
@@ -235,18 +239,20 @@ class OffSubcommand : public ChangeSubcommand {
 class SetSubcommand : public ChangeSubcommand {
  public:
   SetSubcommand() : ChangeSubcommand(CommandVerb::set) {}
-  std::string usage() const override { return "set KEY=VALUE... [--wait | --dry-run]"; }
+  std::string usage() const override { return "set KEY=VALUE... [--force] [--wait | --dry-run]"; }
   std::string summary() const override { return "Set keys of the job's config file"; }
   Arguments arguments() override {
     Argument file{"--config", &request().file, "with --dry-run: this file's lines; no job is asked", "FILE"};
     file.needs = "--dry-run";
+    const Argument force{"--force", &request().command.force, "also keys and ops that do not exist"};
     Arguments arguments{
         edit_words(edits_,
                    "KEY is a key or a JSON pointer (/alert/dump);\nVALUE is JSON, anything else is taken "
                    "as a string"),
         {"--dry-run", &request().dry_run,
          "change nothing: show the lines that would change,\nand what would match on each rank"},
-        file};
+        file,
+        force};
     add_wait(arguments, "--dry-run");
     return arguments;
   }

@@ -65,6 +65,7 @@ int report_dry_run(const CommandReply& reply, const Console& console) {
 int dry_run(const ChangeRequest& request, const AskJob& ask, const Console& console) {
   Command command = make_command(CommandVerb::dry_run);
   command.edits = request.command.edits;
+  command.force = request.command.force;
   const auto reply = ask(command, kAnswerTime);
   if (const int code = report_failure(reply, console); code != kExitDone) return code;
   if (!reply->status || reply->config_text.empty()) {

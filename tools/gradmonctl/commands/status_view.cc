@@ -28,7 +28,8 @@ std::string pending_text(const Pending& pending) {
 
 // Whether this is a normal reason to be off. Other reasons are also shown beside a pending change.
 bool is_ordinary(const std::string& reason) {
-  return reason.empty() || reason == "never turned on" || reason == "finished" || reason == "starting" ||
+  return reason.empty() || reason == "never turned on" || reason == "starting" ||
+         reason.rfind("finished", 0) == 0 || reason.rfind("dynamic_on is ", 0) == 0 ||
          reason.rfind("turned off by ", 0) == 0;
 }
 

@@ -22,7 +22,7 @@ constexpr const char* kExitCodes =
     "  4  no answer\n"
     "  5  not allowed\n"
     "  6  invalid config\n"
-    "  7  only some ranks, or not in time";
+    "  7  only some ranks, not in time, or nothing would be collected";
 
 CLI::Option* add_option(CLI::App& command, const Argument& argument) {
   return std::visit(

@@ -33,6 +33,57 @@ TEST_CASE("a set that cannot write the config file fails and says why, and chang
   CHECK(job.ask(CommandVerb::config).config_text == (on ? kOn : kOff));
 }
 
+TEST_CASE("a set of a key or op that does not exist is refused unless it is forced") {
+  const std::string text =
+      R"({"dynamic_on": false, "wg_distributio": true, "alert": {"rules": [{"rule_name": "AnomalyNan"}]}})";
+  ServedJob job(text);
+  REQUIRE(job.until([&] { return job.status().reason == "never turned on"; }));
+  const auto asked = [&](CommandVerb verb, const std::string& key, const std::string& value) {
+    static int number = 0;
+    Command set = ServedJob::command(verb, "set" + std::to_string(++number));
+    set.edits = {{key, value}};
+    return set;
+  };
+  const std::vector<std::tuple<std::string, std::string, std::string>> typos{
+      {"op", R"(["norm"])", "unknown key \"op\" (did you mean \"ops\"?)"},
+      {"ops", R"(["std"])", "unknown op \"std\", expected min, max, mean, norm, nans, zeros, absmax"},
+      {"ops", R"(["norm", "nan"])", "unknown op \"nan\" (did you mean \"nans\"?)"},
+      {"/alert/rules/0/argz", "{}", "unknown key \"argz\" (did you mean \"args\"?)"}};
+  for (const auto& [key, value, why] : typos) {
+    CAPTURE(key, value);
+    for (const CommandVerb verb : {CommandVerb::set, CommandVerb::dry_run}) {
+      const CommandReply refused = job.ask(asked(verb, key, value));
+      CHECK(refused.outcome == CommandOutcome::invalid_config);
+      CHECK(refused.message == "refused: " + why + "; --force sets it all the same");
+    }
+  }
+  CHECK(read_text(job.path) == text);
+  CHECK(job.ask(asked(CommandVerb::set, "eps", "1e-6")).outcome ==
+        CommandOutcome::done);  // an older typo stays
+  Command forced = asked(CommandVerb::set, "op", "1");
+  forced.force = true;
+  CHECK(job.ask(forced).outcome == CommandOutcome::done);
+  CHECK(read_text(job.path).find("\"op\": 1") != std::string::npos);
+}
+
+TEST_CASE("on without any kind of row says that nothing will be collected, and the status that nothing was") {
+  ServedJob job(R"({"collect_times": 2})");
+  REQUIRE(job.until([&] { return job.status().reason == "never turned on"; }));
+  const CommandReply reply = job.ask(CommandVerb::on, "on");
+  CHECK(reply.outcome == CommandOutcome::done);
+  CHECK(reply.collects_nothing);
+  CHECK(reply.message.find("nothing will be collected: the config enables no kind of row (set wg_dist") == 0);
+  CHECK(job.until([&] {
+    return job.status().reason ==
+           "finished: nothing was collected, because the config enables no kind of row";
+  }));
+  Command set = ServedJob::command(CommandVerb::set, "set");
+  set.edits = {{"wg_distribution", "true"}, {"dynamic_on", "true"}};
+  const CommandReply with_rows = job.ask(set);
+  CHECK_FALSE(with_rows.collects_nothing);
+  CHECK(with_rows.message.empty());
+}
+
 TEST_CASE("off is written into a file that asks for on, even where nothing is on") {
   ServedJob job(kOff, 2, 1);  // of two ranks one is there, so that no change is decided
   CHECK(job.ask(CommandVerb::on, "on").outcome == CommandOutcome::done);

@@ -58,7 +58,7 @@ TEST_CASE("a new on is a new save and restarts the count") {
     return std::count_if(collected.begin(), collected.end(),
                          [&](std::int64_t step) { return step >= second; });
   };
-  REQUIRE(job.until([&] { return job.status().reason == "finished" && of_second() == 3; }));
+  REQUIRE(job.until([&] { return job.status().reason.rfind("finished", 0) == 0 && of_second() == 3; }));
   job.turns(Ticks{500});
   CHECK(of_second() == 3);
   CHECK(collected.size() > 3);  // the first plan has collected, too
@@ -291,7 +291,9 @@ TEST_CASE("with write_back false a command leaves the file alone and says so") {
   const std::string text = R"({"write_back": false, "dynamic_on": false})";
   ServedJob job(text);
   REQUIRE(job.until([&] { return job.status().reason == "never turned on"; }));
-  CHECK(job.ask(CommandVerb::on, "one").message == "the config file was not changed: write_back is false");
+  CHECK(
+      job.ask(CommandVerb::on, "one").message.find("the config file was not changed: write_back is false") ==
+      0);
   CHECK(job.settled("one").outcome == CommandOutcome::done);
   CHECK(read_text(job.path) == text);
 }
@@ -300,7 +302,7 @@ TEST_CASE("the end of a plan is written back") {
   ServedJob job(R"({"dynamic_on": true, "collect_times": 2})");
   REQUIRE(job.until([&] { return read_text(job.path) == R"({"dynamic_on": false, "collect_times": 2})"; }));
   CHECK(job.ranks[0]->collected == std::vector<std::int64_t>{1, 2});
-  CHECK(job.status().reason == "finished");
+  CHECK(job.status().reason.rfind("finished", 0) == 0);
   CHECK(job.history().size() == 1);
 }
 

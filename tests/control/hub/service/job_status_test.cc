@@ -45,6 +45,54 @@ TEST_CASE("a refused edit is the reason and the last error in the status until a
   CHECK(job.status().reason == "never turned on");
 }
 
+TEST_CASE("a job that starts with dynamic_on false says so, and whether an earlier job wrote it back") {
+  const auto starts_off = [](const ServedJob& job, const std::string& why) {
+    return times_logged(job, "off: " + why + " (true in " + job.path.string() +
+                                 ", or gradmonctl on, starts collecting)") == 1;
+  };
+  ServedJob first(R"({"dynamic_on": false, "wg_distribution": true, "collect_times": 2})");
+  CHECK(first.until([&] { return starts_off(first, "dynamic_on is false"); }));
+  CHECK(first.status().reason == "never turned on");
+  REQUIRE(first.ask(CommandVerb::on, "on").outcome == CommandOutcome::done);
+  REQUIRE(first.until([&] { return first.status().reason == "finished"; }));
+  REQUIRE(
+      first.until([&] { return read_text(first.path).find("\"dynamic_on\": false") != std::string::npos; }));
+  const std::string last = std::to_string(first.history().back().finished_step);
+  first.service->close();
+  first.run_disk.drain(std::chrono::seconds(10));
+  ServedJob second("", 1, 1, true, &first);
+  const std::string why =
+      "dynamic_on is false: an earlier job wrote it back when its collection ended with step " + last;
+  CHECK(second.until([&] { return starts_off(second, why); }));
+  CHECK(second.status().reason == why);
+}
+
+TEST_CASE("the reason of a refused change goes when the user no longer asks for it") {
+  ServedJob job(kOff);
+  REQUIRE(job.until([&] { return job.status().reason == "never turned on"; }));
+  job.ranks[0]->matches = 0;
+  job.ask(CommandVerb::on, "on");
+  REQUIRE(job.until([&] { return job.status().reason == "no target matches on any rank"; }));
+  SECTION("by a save") {
+    write_text(job.path, kOff + "\n");
+    CHECK(job.until([&] { return job.status().reason == "never turned on"; }));
+  }
+  SECTION("by a command") {
+    job.ask(CommandVerb::off, "off");
+    CHECK(job.status().reason == "never turned on");
+  }
+}
+
+TEST_CASE("the status of a job in static mode tells its steps") {
+  ServedJob job(R"({"dynamic_on": false, "wg_distribution": true, "start_step": 3, "collect_times": 2})", 1,
+                1, false);
+  REQUIRE(job.until([&] { return job.status().ranks[0].step > 0; }));
+  const Status status = job.status();
+  CHECK(status.effective_step == 3);
+  CHECK(status.collect_times == 2);
+  CHECK(job.until([&] { return job.status().reason == "finished" && job.status().collected == 2; }));
+}
+
 TEST_CASE("a write-back that fails is the last error until it succeeds") {
   ServedJob job(R"({"dynamic_on": true, "collect_times": 2})");
   REQUIRE(::chmod(job.path.c_str(), 0444) == 0);
@@ -63,7 +111,7 @@ TEST_CASE("a job has finished when all its ranks have and the status names those
   REQUIRE(job.until([&] { return job.status().reason == "waiting for rank 1 to finish"; }));
   CHECK(job.status().state == "on");
   job.ranks[1]->trainer_hangs = false;
-  CHECK(job.until([&] { return job.status().reason == "finished"; }));
+  CHECK(job.until([&] { return job.status().reason.rfind("finished", 0) == 0; }));
   CHECK(job.status().state == "off");
 }
 
@@ -91,7 +139,7 @@ TEST_CASE("two jobs with one config name each other and ignore each other's writ
   late.turns(Ticks{2'000});
   CHECK(late.status().state == "on");
   late.ranks[0]->trainer_hangs = false;
-  CHECK(both([&] { return late.status().reason == "finished"; }));
+  CHECK(both([&] { return late.status().reason.rfind("finished", 0) == 0; }));
   CHECK(late.ranks[0]->collected.size() == 400);
 }
 

@@ -182,7 +182,7 @@ TEST_CASE("the user's plan collects its own number of steps beside the captured 
     CHECK(steps_with(*rank, "richer").size() == 5);
     CHECK(steps_with(*rank, "as before").size() == 400);
   }
-  CHECK(job.status().reason == "finished");
+  CHECK(job.status().reason.rfind("finished", 0) == 0);
 }
 
 TEST_CASE("static mode refuses collect with a plain message") {

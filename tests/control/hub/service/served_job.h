@@ -28,12 +28,13 @@ class SimulatedRank {
       : rank_{rank},
         send_(std::move(send)),
         member_(identity(rank, world, launch), gate_,
-                [](const Plan&) -> tl::expected<std::int64_t, std::string> { return 1; }) {}
+                [this](const Plan&) -> tl::expected<std::int64_t, std::string> { return matches; }) {}
 
   std::vector<std::int64_t> collected;
   std::map<std::int64_t, std::string> config_of;  // of each collected step, the config in force
   bool trainer_hangs = false;                     // the trainer does not end its current step
   bool ended = false;                             // its process is gone
+  std::int64_t matches = 1;                       // targets of any plan
 
   void start(Ticks now) {
     gate_.hold(Step{1}, Ticks{2'000});
