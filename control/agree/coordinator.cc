@@ -351,6 +351,7 @@ void Coordinator::retry(const Verdict& verdict, CoordinatorActions& actions, Wal
   Proposal again = open_->proposal;
   again.not_before = clock_ + Ticks{1000} * std::min(60, 1 << std::min(again.attempts, 6));
   again.attempts += 1;
+  again.last_abort = verdict.reason;
   HistoryEntry* entry = journal_.find(again.entry);
   if (waiting_ && !is_of_user(*waiting_->plan) && is_of_user(*again.plan))
     forget_waiting("superseded", "a change by the user is waiting");

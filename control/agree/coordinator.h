@@ -115,7 +115,8 @@ class Coordinator {
   struct Proposal {
     PlanPtr plan;
     Journal::Key entry = 0;
-    int attempts = 0;  // aborted so far
+    int attempts = 0;        // aborted so far
+    std::string last_abort;  // why the last attempt was aborted; "" if none was
     Ticks not_before{};
     WallTime since = 0;
     std::vector<int> missed;  // ranks whose answer was missing in the last attempt

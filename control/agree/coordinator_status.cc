@@ -74,7 +74,9 @@ std::optional<Pending> Coordinator::pending() const {
   }
   if (waiting_) {
     const std::string obstacle = waiting_->plan->on ? why_not_ready() : "";
-    return Pending{{}, obstacle.empty() ? "waiting to be retried" : obstacle, waiting_->since};
+    const std::string& why = waiting_->last_abort;
+    const std::string retry = "waiting to be retried" + (why.empty() ? "" : ": " + why);
+    return Pending{{}, obstacle.empty() ? retry : obstacle, waiting_->since};
   }
   if (committed_.newest() == nullptr) return {};
   const CommittedPlan& newest = *committed_.newest();
@@ -87,9 +89,8 @@ std::optional<Pending> Coordinator::pending() const {
     const std::string why =
         stalled >= kUnended ? name + ": no step has ended for " + seconds +
                                   "; if training runs, its step is captured: call monitor.step()"
-        : stalled >= kStalled
-            ? name + " has not stepped for " + seconds
-            : "takes effect at step " + std::to_string(newest.verdict.effective.value);
+        : stalled >= kStalled ? name + " has not stepped for " + seconds
+                              : "takes effect at step " + std::to_string(newest.verdict.effective.value);
     return Pending{newest.verdict.revision, why, 0};
   }
   return {};

@@ -189,6 +189,23 @@ TEST_CASE("a single wait of max_wait does not make a rank busy") {
                          1'000));
 }
 
+TEST_CASE("a change that waits to be retried says why the last attempt failed") {
+  SmallJob job(2, {0, 0, 9, 1});
+  job.start_collecting();
+  const auto retried = [&] { return job.pending().rfind("waiting to be retried: ", 0) == 0; };
+  for (int i = 0; i < 5 && !retried(); ++i) {
+    job.propose(job.plan(true, 1'000'000));
+    REQUIRE(job.tick_until([&] { return job.process(1).waiting_since.has_value() || retried(); }, 1'000));
+    if (retried()) break;
+    job.kill_coordinator();
+    job.run_ticks(300);
+    job.restart_coordinator(true);
+    REQUIRE(job.tick_until([&] { return !job.coordinator().busy() || retried(); }, 1'000));
+  }
+  CHECK(retried());
+  CHECK(job.pending().find("is busy: training has waited ") != std::string::npos);
+}
+
 TEST_CASE("a long wait at the start does not make a rank busy") {
   SmallJob job(2);
   job.process(1).trainer_stopped = true;
