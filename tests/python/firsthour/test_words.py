@@ -1,90 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The first hour with gradmon: sentences in log and status at the right moment, and names of one kind."""
+"""The first hour with gradmon: sentences in log and status at the right moment."""
 import json
 import os
 import subprocess
 from pathlib import Path
-from typing import Any, Iterator
 
 import gradmon
 import jobs
-import pytest
 import torch
-import torch.distributed as dist
 
 CTL = os.path.join(os.environ["GRADMON_BIN"], "gradmonctl")
-KINDS = ["actv", "actv_grad", "grad_unreduced", "grad_reduced", "param_updated"]
-
-
-class Decoder(torch.nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.layers = torch.nn.ModuleList(torch.nn.Linear(4, 4) for _ in range(2))
-        self.norm = torch.nn.LayerNorm(4)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        for layer in self.layers:
-            x = layer(x)
-        return self.norm(x)
-
-
-class Network(torch.nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.decoder = Decoder()
-        self.head: torch.nn.Module = torch.nn.Linear(4, 2)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.head(self.decoder(x))
-
-
-@pytest.fixture
-def group(tmp_path: Path) -> "Iterator[None]":
-    dist.init_process_group("gloo", init_method=f"file://{tmp_path}/store", rank=0, world_size=1)
-    yield
-    dist.destroy_process_group()
-
-
-def names_of(directory: Path, model: torch.nn.Module, **keys: Any) -> "dict[str, list[str]]":
-    """The names in the rows of one step, by kind."""
-    directory.mkdir()
-    config = jobs.write_config(directory, **{**jobs.EVERYTHING, "mv_distribution": False, **keys})
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    with gradmon.Monitor(config, output_dir=directory / "out", dynamic=False).watch(model, optimizer):
-        jobs.train(model, optimizer, 1)
-    return {kind: sorted(name for name, _, _ in jobs.rows(directory / "out", kind)) for kind in KINDS}
-
-
-def test_a_raw_model_and_its_ddp_have_rows_of_the_same_names(tmp_path: Path, group: None) -> None:
-    raw = names_of(tmp_path / "raw", Network())
-    parameters = ["norm.bias", "norm.weight"] + [
-        f"layers.{i}.{part}" for i in (0, 1) for part in ("bias", "weight")
-    ]
-    assert raw["grad_reduced"] == sorted(["head.bias", "head.weight", *parameters])
-    modules = ["decoder", "head", "layers.0", "layers.1", "model", "norm"]
-    assert raw["actv"] == sorted(f"{name}.{side}" for name in modules for side in ("input", "output"))
-    ddp = torch.nn.parallel.DistributedDataParallel(Network())
-    assert names_of(tmp_path / "ddp", ddp) == raw
-    part = Network()
-    part.head = torch.nn.parallel.DistributedDataParallel(part.head)
-    assert names_of(tmp_path / "part", part) == raw
-    full = names_of(tmp_path / "full", ddp, squash_name=False)
-    assert full["param_updated"] == sorted(
-        ["head.bias", "head.weight"] + [f"decoder.{name}" for name in parameters]
-    )
-
-
-def test_one_name_that_cannot_be_shortened_leaves_all_in_full(tmp_path: Path) -> None:
-    model = Network()
-    model.decoder.position = torch.nn.Linear(1, 1)  # no pattern of squash_name fits
-    names = names_of(tmp_path / "out", model)
-    assert "decoder.layers.1.weight" in names["grad_reduced"] and "decoder.norm.bias" in names["grad_reduced"]
-    assert "decoder.layers.1.input" in names["actv"] and "model.output" in names["actv"]
-
-
-def test_the_rows_of_the_root_are_selected_by_their_name(tmp_path: Path) -> None:
-    names = names_of(tmp_path / "out", Network(), targets={"model": {"output": "tensor"}}, all_xy=False)
-    assert names["actv"] == ["model.output"]
 
 
 def test_watch_without_an_optimizer_says_how_a_step_ends(tmp_path: Path) -> None:
