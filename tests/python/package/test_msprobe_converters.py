@@ -104,7 +104,7 @@ def test_a_script_with_msprobes_converters_runs_unchanged(tmp_path: Path, calls:
     span = ["--time-start", "Dec03_21-34-40", "--time-end", "Dec03_21-34-42", "--process-num", "8"]
     assert calls() == [
         ["convert", "csv2tb", "--monitor-path", "/home/me/monitor_output", *span]
-        + ["--data-type-list", "param_origin"],
+        + ["--data-type-list", "param_origin", "--tags", "msprobe"],
         ["convert", "csv2db", "--monitor-path", "/home/me/monitor_output", *span]
         + ["--data-type-list", "grad_unreduced,actv", "--output-dirpath", "/home/me/monitor_output"]
         + ["--step-partition", "500"],
