@@ -83,7 +83,7 @@ constexpr std::string_view kConfig = R"json({
   "xy_distribution": $xy_distribution,
   "// targets": "names of modules or parameters, as \"layers.3\": {}; empty: all",
   "targets": {},
-  "// ops": "numbers of each tensor; also zeros, absmax",
+  "// ops": "numbers of each tensor; also zeros",
   "ops": ["norm", "mean", "min", "max", "nans"],
   "// scalars": "numbers of each step; the program reports loss: monitor.scalar(\"loss\", loss)",
   "scalars": {"loss": "records", "grad-norm": "records"},

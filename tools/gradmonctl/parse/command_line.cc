@@ -24,6 +24,18 @@ constexpr const char* kExitCodes =
     "  6  invalid config\n"
     "  7  only some ranks, not in time, or nothing would be collected";
 
+// Refuses "off on": the second word would be taken for a directory.
+CLI::Validator no_command_of(const CLI::App& command) {
+  const auto check = [&command](std::string& text) -> std::string {
+    const CLI::App* all = &command;
+    while (all->get_parent() != nullptr) all = all->get_parent();
+    const auto named = [&text](const CLI::App* one) { return one->get_name() == text; };
+    if (all->get_subcommands(named).empty()) return "";
+    return '"' + text + "\" is a command; the directory of that name is ./" + text;
+  };
+  return CLI::Validator(check, "");
+}
+
 CLI::Option* add_option(CLI::App& command, const Argument& argument) {
   return std::visit(
       [&](auto* destination) -> CLI::Option* {
@@ -40,6 +52,7 @@ CLI::Option* add_option(CLI::App& command, const Argument& argument) {
           }
           if constexpr (std::is_same_v<Value, std::string>) {
             if (!argument.choices.empty()) option->check(CLI::IsMember(argument.choices));
+            if (argument.name.rfind("RUN", 0) == 0) option->check(no_command_of(command));
           } else if constexpr (!std::is_same_v<Value, std::vector<std::string>>) {
             option->check(CLI::Range(argument.least, argument.most));
           }
