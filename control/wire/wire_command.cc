@@ -143,6 +143,7 @@ tl::expected<CommandReply, std::string> read_reply(const wire::CommandReply& fro
   }
   to.raised_alerts = from.raised_alerts();
   to.release = from.release();
+  to.collects_nothing = from.collects_nothing();
   return to;
 }
 

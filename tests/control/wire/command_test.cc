@@ -39,9 +39,11 @@ TEST_CASE("a command and an outcome of a later release are decoded as unknown an
   Command later;
   later.verb = static_cast<CommandVerb>(static_cast<int>(CommandVerb::alerts) + 1);
   later.release = "9.9.9";
+  later.force = true;
   const Command read = frame_round_trip(later);
   CHECK(read.verb == CommandVerb::unknown);
   CHECK(read.release == "9.9.9");
+  CHECK(read.force);
   CommandReply reply;
   reply.outcome = static_cast<CommandOutcome>(99);
   CHECK(frame_round_trip(AddressedReply{"id", reply}).reply.outcome == CommandOutcome::failed);
@@ -65,6 +67,7 @@ TEST_CASE("a reply is decoded with all its fields") {
   reply.alerts.resize(2);
   reply.alerts[1].message = "\xff";
   reply.raised_alerts = 9;
+  reply.collects_nothing = true;
   const AddressedReply addressed = frame_round_trip(AddressedReply{"id", reply});
   const CommandReply& back = addressed.reply;
   CHECK(addressed.request_id == "id");
@@ -88,6 +91,7 @@ TEST_CASE("a reply is decoded with all its fields") {
   REQUIRE(back.alerts.size() == 2);
   CHECK(back.alerts[1].message == "\xff");
   CHECK(back.raised_alerts == 9);
+  CHECK(back.collects_nothing);
   CHECK(frame_round_trip(*reply.status).launch_id == "launch");
 }
 

@@ -150,7 +150,7 @@ def test_from_any_directory_the_only_job_is_taken_and_several_are_listed(host: H
     alone = host.ctl("status", at=str(short))
     assert alone.returncode == 0
     assert alone.stderr == (
-        "gradmonctl: no live job with the output directory ./monitor_output: "
+        "gradmonctl: no live job with the output directory monitor_output: "
         "this is your only one, gradmon-train\n"
     )
     elsewhere = host.ctl("status", MONITOR_OUTPUT_DIR=str(short / "nothing"))
