@@ -64,7 +64,7 @@ class Monitor::Session {
   bool collecting() const noexcept {
     return !inactive() && collection_ && (collection_->collecting() || collection_->recording());
   }
-  // Whether scalar() has a use for values.
+  // Returns true if scalar() has a use for values.
   bool takes_scalars() const noexcept {
     return collecting() || (!inactive() && collection_ && collection_->awaits_scalars());
   }

@@ -57,7 +57,7 @@ std::vector<RankAlert> AlertHistory::add(Rank rank, const std::string& process_i
   return std::move(report.alerts);
 }
 
-// Whether it is the first one of its rule and step, with room for it. Notes its step.
+// Returns true if it is the first one of its rule and step, with room for it, and notes its step.
 bool AlertHistory::take_first(const RankAlert& alert) {
   const auto name = std::find(kAnomalyNames.begin(), kAnomalyNames.end(), alert.rule);
   const auto rule = static_cast<std::size_t>(name - kAnomalyNames.begin());

@@ -21,10 +21,10 @@ namespace gradmon {
 // the alerts of the others. Pure; one thread.
 class AlertHistory {
  public:
-  // Of the newest.
+  // Bounds of the newest ones.
   static constexpr std::size_t kMostKept = 4'096;
   static constexpr std::size_t kMostKeptOfARank = 256;
-  // Of the first ones: the steps of a rule, and of a rule and rank. Later steps are among the newest only.
+  // Bounds of the first ones: the steps of a rule, and of a rule and rank. Later steps are among the newest.
   static constexpr std::size_t kMostFirstOfARule = 256;
   static constexpr std::size_t kMostFirstOfARank = 32;
 

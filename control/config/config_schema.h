@@ -144,11 +144,11 @@ std::string_view nearest(std::string_view name, const std::vector<std::string_vi
 // The keys with Reload::restart whose values differ.
 std::vector<std::string_view> changed_restart_keys(const Config& running, const Config& wanted);
 
-// Whether `format` lists the format; whether ur_distribution has an effect: TensorBoard alone holds
+// Tell if `format` lists the format, and if ur_distribution has an effect: TensorBoard alone holds
 // histograms.
 bool writes_format(const Config& config, Config::Format format);
 bool collects_histograms(const Config& config);
-// Whether the config asks for at least one kind of output, or for values that alert rules read.
+// Returns true if the config asks for at least one kind of output, or for values that alert rules read.
 bool collects_anything(const Config& config);
 
 // All top-level keys as text, one line each, for `gradmonctl schema --text`.

@@ -9,7 +9,7 @@
 namespace gradmon {
 namespace {
 
-// What stands before the statistic, by the tag's task (writers/alerts/ALERTS.md).
+// Gives the words before the statistic, by the tag's task (writers/alerts/ALERTS.md).
 constexpr std::array<std::pair<std::string_view, std::string_view>, 8> kTensors{
     {{"actv", ""},
      {"actv_grad", "gradient "},

@@ -224,7 +224,7 @@ void Collection::write_note() {
   if (queued) unwritten_note_.reset();
 }
 
-// Whether another rank writes the rows of replicas: the first one that holds them and collects.
+// Returns true if another rank writes the rows of replicas: the first one that holds them and collects.
 bool Collection::leaves_replicas() const {
   const std::vector<int>& ranks = settings_.replicas;
   if (config_->replicas == Config::Replicas::all || ranks.size() < 2 || settings_.moments_differ)

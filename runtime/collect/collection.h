@@ -87,7 +87,7 @@ class Collection {
   bool collecting() const { return collecting_; }
   // Whether the flight recorder measures every step of this plan.
   bool recording() const { return flight_ != nullptr; }
-  // Whether report_scalar() has a use for values although the step that has begun is not collected.
+  // Returns true if report_scalar() has a use for values although the present step is not collected.
   bool awaits_scalars() const { return awaiting_ != nullptr || (flight_ && flight_->awaits_scalars()); }
   bool needs_every_step() const { return recording() || awaits_scalars(); }
   // Whether one collected step completes the plan's output (print_struct, cc_log_only).

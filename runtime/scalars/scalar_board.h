@@ -75,9 +75,9 @@ class ScalarBoard {
   void miss_norm(NormOf of, Kind kind) noexcept;
   // Makes the step's rows().
   void end_step(TimePoint now, std::int64_t samples);
-  // Of the step that has ended last, in the order of Settings::requested; until the next end_step().
+  // Holds the step that has ended last, in the order of Settings::requested, until the next end_step().
   const std::vector<ScalarRow>& rows() const { return rows_; }
-  // Whether report_late() may still add one of them: a scalar without a value, or one that replaced a
+  // Returns true if report_late() may still add one of them: a scalar without a value, or one that replaced a
   // computed value late in an earlier step.
   bool awaits() const;
   // A value of the step that has ended last. False: that step has a value of that name from the program.
@@ -110,7 +110,7 @@ class ScalarBoard {
   std::map<std::pair<std::size_t, std::uint32_t>, std::uint32_t> norm_names_;
   std::vector<bool> had_value_;
   std::vector<bool> comes_late_;  // replaced a computed value late
-  // Of the step that has ended last.
+  // These three hold the step that has ended last.
   std::vector<bool> known_;  // reported by the program
   std::vector<bool> awaited_;
   std::vector<ScalarRow> rows_;

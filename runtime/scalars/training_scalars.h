@@ -59,7 +59,7 @@ class TrainingScalars {
   void on_missing_row(Kind kind) noexcept;
   // Call it after the plan's own hooks have ended the step. Writes its rows unless awaits().
   void end_step(std::int64_t samples) noexcept;
-  // Whether the rows of the step that has ended last wait for values that the program may report late.
+  // Returns true if the rows of the step that has ended last wait for values that may be reported late.
   bool awaits() const noexcept { return ended_ && board_.awaits(); }
   // As ScalarBoard. Call settle() if none is awaited any more.
   bool report_late(std::string_view name, double value) noexcept;

@@ -10,7 +10,7 @@
 
 namespace gradmon {
 
-// How the tags in event files are made (FORMAT.md).
+// Selects the form of the tags in event files (FORMAT.md).
 enum class TagForm : std::uint8_t { gradmon, msprobe };
 
 struct Layout {

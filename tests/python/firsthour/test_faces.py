@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a new user sees first: the loss beside the step it is of, pictures, texts and the README's walk."""
+"""Tests of the first hour: the loss beside the step it is of, pictures, texts and the README's walk."""
 import csv
 import math
 import os

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the commands of `gradmonctl analyse` have in common: the run they read, what they say of it, and how
+// The commands of `gradmonctl analyse` share this: the run they read, what they say of it, and how
 // they print a report on it.
 #pragma once
 
@@ -49,7 +49,7 @@ struct RunReportRequest {
   bool json = false;
 };
 
-// What was found in a run.
+// Holds what was found in a run.
 struct RunReport {
   std::uint64_t rows = 0;  // read; 0: there is nothing to print
   std::function<OrderedJson()> json;

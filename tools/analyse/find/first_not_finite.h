@@ -39,7 +39,7 @@ struct FirstNotFinite {
   // their kind and rank on, as attention masks do. By rank, kind, vpp_stage and name.
   using Tensor = std::tuple<int, Kind, std::int32_t, std::string>;
   std::map<Tensor, NotFinitePlace> always_infinite;
-  // Whether the row holds a value that is not finite and not left out.
+  // True if the row holds a value that is not finite and not left out.
   bool counts(int rank, Kind kind, const Row& row) const;
   Extent extent;  // rows long after the first NaN may not have been read
 };

@@ -30,8 +30,8 @@ Arguments conversion_arguments(ConversionRequest& request);
 // The error says which option is wrong, what was found and what was expected.
 tl::expected<InputChoice, std::string> input_choice_of(const ConversionRequest& request);
 
-// Where the output goes: the directory that the user names, or `{time}_{name}`, with the local time, in the
-// input directory or beside the job's output directory.
+// Gives the output's place: the directory that the user names, or `{time}_{name}`, with the local time,
+// in the input directory or beside the job's output directory.
 enum class Place { within, beside };
 std::filesystem::path output_directory_of(const ConversionRequest& request, const std::string& name,
                                           Place place);

@@ -30,7 +30,7 @@ class StopRequest {
   StopRequest(const StopRequest&) = delete;
   StopRequest& operator=(const StopRequest&) = delete;
 
-  // Whether one of the signals has been received.
+  // Returns true if one of the signals has been received.
   bool received();
 
  private:

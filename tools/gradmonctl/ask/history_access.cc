@@ -36,7 +36,7 @@ std::string history_denial(const fs::path& output_dir) {
 
 namespace {
 
-// Whether the files of the output directory may replace the answer of a job that was not found.
+// Returns true if the files of the output directory may replace the answer of a job that was not found.
 // If the user named a job, the files may be those of another job and would mislead.
 bool tell_files(const JobSelector& selector, const JobLookupError& problem) {
   if (problem.code != kExitNoAnswer && problem.code != kExitNotAllowed) return false;

@@ -67,7 +67,7 @@ class LoopMonitor(Monitor):
 
     @property
     def takes_scalars(self) -> bool:
-        """Whether scalar() has a use for values."""
+        """True if scalar() has a use for values."""
         return self._steps is not None and bool(self._steps.step_flags & _gradmon.TAKES_SCALARS)
 
     def report_numbers(self, values: Any) -> None:
