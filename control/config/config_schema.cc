@@ -85,8 +85,7 @@ const Option<Config> kConfigOptions[] = {
     {"squash_name", &Config::squash_name, "true or false", "true", "shorten names"},
     {"replicas", &Config::replicas, "\"all\" or \"first\"", "\"all\"",
      "first: of weights, reduced gradients, moments and mg_direction that are the same on several ranks "
-     "(plain "
-     "DistributedDataParallel), only the first of these ranks in module_ranks writes rows"},
+     "(plain DistributedDataParallel), only the first of these ranks in module_ranks writes rows"},
     {"tags", &Config::tags, "\"gradmon\" or \"msprobe\"", "\"gradmon\"",
      "form of TensorBoard's tags: \"grad_reduced_norm/fc1.weight\", or "
      "\"0:fc1.weight/rank0/post_grad_norm\""},

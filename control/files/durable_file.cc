@@ -32,16 +32,18 @@ bool ends_within_a_line(int fd) {
          last != '\n';
 }
 
+std::filesystem::path rotated(const std::filesystem::path& file) { return file.string() + ".1"; }
+
 std::string make_room(const std::filesystem::path& file, std::size_t bytes, std::size_t most_bytes) {
   std::error_code error;
   const auto present = std::filesystem::file_size(file, error);
   if (error || present == 0 || present + bytes <= most_bytes) return "";
-  const std::string older = file.string() + ".1";
+  const auto older = rotated(file);
   const bool drops = std::filesystem::exists(older, error);
   std::filesystem::rename(file, older, error);
-  return drops && !error ? "{\"left_out\": \"the oldest lines, with the earlier " +
-                               std::filesystem::path(older).filename().string() + "\"}\n"
-                         : "";
+  return drops && !error
+             ? "{\"left_out\": \"the oldest lines, with the earlier " + older.filename().string() + "\"}\n"
+             : "";
 }
 
 tl::expected<void, std::string> write_durably(const std::filesystem::path& file, std::string_view bytes) {

@@ -17,6 +17,9 @@ namespace gradmon {
 // Whether the last line of a file, open for reading, is incomplete: after a kill or a full disk.
 bool ends_within_a_line(int fd);
 
+// {file}.1, the older part of a file that is bounded by make_room().
+std::filesystem::path rotated(const std::filesystem::path& file);
+
 // A file to which so many `bytes` are to be appended, and which would then exceed `most_bytes`, becomes
 // {file}.1. Returns the line with which the new file begins if that has replaced an earlier {file}.1, else
 // "".

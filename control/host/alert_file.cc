@@ -29,8 +29,6 @@ namespace {
 namespace fs = std::filesystem;
 using Json = nlohmann::ordered_json;
 
-fs::path rotated(const fs::path& path) { return path.string() + ".1"; }
-
 std::string line_of(const AlertHistory::Kept& kept) {
   Json json = json_of(kept.alert);
   json["process_id"] = kept.process_id;
@@ -48,9 +46,22 @@ std::optional<AlertHistory::Kept> kept_in(const std::string& line) {
   }
 }
 
-void read_file(const fs::path& file, std::vector<AlertHistory::Kept>& into);
+std::string objection(const struct stat& found) {
+  const bool fine =
+      S_ISREG(found.st_mode) && found.st_uid == geteuid() && found.st_size <= 2 * kMostAlertFileBytes;
+  return fine ? "" : "expected a regular file of this user";
+}
 
-// Of {path}.1, which is about to be replaced: the lines of the first alerts of all.
+void read_file(const fs::path& file, std::vector<AlertHistory::Kept>& into) {
+  const auto text = read_checked_file(file, O_NOFOLLOW, objection);
+  if (!text) return;
+  std::istringstream lines(*text);
+  for (std::string line; std::getline(lines, line);) {
+    if (auto kept = kept_in(line)) into.push_back(std::move(*kept));
+  }
+}
+
+// Takes from {path}.1, which is about to be replaced, the lines of the first alerts of all.
 std::string first_lines(const fs::path& path, std::size_t most_bytes) {
   AlertHistory history(1);
   history.restore(read_alerts(path));
@@ -65,12 +76,6 @@ std::string first_lines(const fs::path& path, std::size_t most_bytes) {
   return lines;
 }
 
-std::string objection(const struct stat& found) {
-  const bool fine =
-      S_ISREG(found.st_mode) && found.st_uid == geteuid() && found.st_size <= 2 * kMostAlertFileBytes;
-  return fine ? "" : "expected a regular file of this user";
-}
-
 // Not valid: errno says why.
 Descriptor open_to_append(const fs::path& path, struct stat& found) {
   Descriptor file(
@@ -81,15 +86,6 @@ Descriptor open_to_append(const fs::path& path, struct stat& found) {
     file.reset();
   }
   return file;
-}
-
-void read_file(const fs::path& file, std::vector<AlertHistory::Kept>& into) {
-  const auto text = read_checked_file(file, O_NOFOLLOW, objection);
-  if (!text) return;
-  std::istringstream lines(*text);
-  for (std::string line; std::getline(lines, line);) {
-    if (auto kept = kept_in(line)) into.push_back(std::move(*kept));
-  }
 }
 
 bool is_older(const AlertHistory::Kept& a, const AlertHistory::Kept& b) {

@@ -11,6 +11,8 @@
 #include <string>
 #include <utility>
 
+#include "control/files/durable_file.h"
+
 namespace gradmon {
 namespace {
 
@@ -37,7 +39,7 @@ std::string one_line(std::string_view text, std::size_t most) {
 
 BoundedLog::BoundedLog(std::filesystem::path path, std::size_t most_bytes)
     : path_(std::move(path)),
-      older_(path_.string() + ".1"),
+      older_(rotated(path_)),
       most_bytes_(most_bytes),
       longest_line_(std::min(kLongestLine, most_bytes / 2)) {}
 

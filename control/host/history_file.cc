@@ -80,13 +80,11 @@ HistoryEntry entry_from(const nlohmann::json& json) {
   return entry;
 }
 
-fs::path older(const fs::path& file) { return file.string() + ".1"; }
-
 // An entry is appended anew, in whole, whenever it changes. So the file grows with ranks times changes.
 tl::expected<void, std::string> append(const fs::path& file, std::string lines, std::size_t most_bytes) {
   if (auto made = make_directories(file.parent_path()); !made) return made;
   const std::string dropped = make_room(file, lines.size(), most_bytes);
-  if (!dropped.empty()) log_warn(older(file).string() + " is replaced: the oldest changes are dropped");
+  if (!dropped.empty()) log_warn(rotated(file).string() + " is replaced: the oldest changes are dropped");
   lines.insert(0, dropped);
   Descriptor opened(open(file.c_str(), O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC, 0640));
   if (opened.valid() && ends_within_a_line(opened.get())) lines.insert(0, "\n");
@@ -134,7 +132,7 @@ fs::path newest_epoch(const fs::path& registers, const std::vector<std::string>&
   for (const fs::directory_entry& epoch : fs::directory_iterator(registers, error)) {
     for (const std::string& name : names) {
       const fs::path last = epoch.path() / name;
-      for (const fs::path& file : {last, older(last)}) {  // The first is missing for a moment at times.
+      for (const fs::path& file : {last, rotated(last)}) {  // The first is missing for a moment at times.
         std::error_code missing;
         const auto time = fs::last_write_time(file, missing);
         if (missing || (!newest.empty() && time <= latest)) continue;
@@ -171,7 +169,7 @@ tl::expected<void, std::string> append_switch(const fs::path& file, const Switch
 tl::expected<fs::path, std::string> job_register(const fs::path& run) {
   std::string epoch;
   const fs::path switches = run / "switches.jsonl";
-  for (const fs::path& file : {older(switches), switches})
+  for (const fs::path& file : {rotated(switches), switches})
     for_each_line(file, [&](const nlohmann::json& json) { epoch = json.value("epoch", epoch); });
   const fs::path of_rank = run / ".." / ".gradmon" / fs::path(epoch).filename();
   fs::path found =
@@ -188,7 +186,7 @@ tl::expected<std::vector<HistoryEntry>, std::string> history_from_files(const fs
   const fs::path history = job / "history.jsonl";
   const std::string epoch = job.filename().string();
   Entries entries;
-  for (const fs::path& file : {older(history), history}) {
+  for (const fs::path& file : {rotated(history), history}) {
     for_each_line(file, [&](const nlohmann::json& json) {
       take_entry(json.at("key").get<Journal::Key>(), entry_from(json), entries);
     });
@@ -197,7 +195,7 @@ tl::expected<std::vector<HistoryEntry>, std::string> history_from_files(const fs
   std::error_code error;
   for (const fs::directory_entry& run : fs::directory_iterator(output_dir, error)) {
     const fs::path switches = run.path() / "switches.jsonl";
-    for (const fs::path& file : {older(switches), switches}) {
+    for (const fs::path& file : {rotated(switches), switches}) {
       for_each_line(file, [&](const nlohmann::json& json) {
         if (json.value("epoch", "") != epoch) return;
         const auto known = entries.key_of.find(Revision{json.value("revision", std::uint64_t{0})});

@@ -233,7 +233,7 @@ void JobService::dry_run(const std::string& peer, const Command& command) {
   };
   if (!broken_file_.empty() && command.config_text.empty()) return invalid(broken_file_);
   const bool of_set = command.verb == CommandVerb::dry_run;
-  if (const std::string unknown = unknown_names(command, adopted_text_); of_set && !unknown.empty())
+  if (const std::string unknown = of_set ? unknown_names(command, adopted_text_) : ""; !unknown.empty())
     return invalid(unknown);
   CommandReply reply;
   reply.config_before = adopted_text_.empty() ? "{}" : adopted_text_;

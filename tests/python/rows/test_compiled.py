@@ -8,6 +8,7 @@ import jobs
 import pytest
 import torch
 import twice
+from gradmon.compiled.tracing import constant
 
 pytestmark = pytest.mark.skipif(not hasattr(torch, "compile"), reason="this torch compiles nothing")
 
@@ -180,6 +181,16 @@ def test_modules_within_compiled_code_are_named_without_a_watched_optimizer(tmp_
             monitor.step()
         reason = "blocks.1.fc1, blocks.1.fc2 of Deep are within code that torch.compile has"
         assert jobs.eventually(lambda: any(said.startswith(reason) for said in warnings_of(monitor)))
+
+
+def test_the_compiler_takes_functions_for_constant_as_gradmon_marks_them() -> None:
+    def by_torch() -> int:
+        return 0
+
+    def by_gradmon() -> int:
+        return 0
+
+    assert vars(torch.compiler.assume_constant_result(by_torch)) == vars(constant(by_gradmon)) != {}
 
 
 def test_a_module_that_is_compiled_anew_while_it_is_watched_stays_so(tmp_path: Path) -> None:
