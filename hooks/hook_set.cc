@@ -28,7 +28,7 @@ namespace {
 
 std::vector<WatchedTensor> select(const WatchedModel& model, const std::vector<std::size_t>& matched,
                                   Squash squash, RecordStream& stream) {
-  const auto names = record_names(parameter_names(model), squash);
+  const auto names = row_names(model, squash).parameters;
   std::vector<WatchedTensor> watched;
   for (const std::size_t i : written_parameters(model, matched)) {
     const WatchedParameter& parameter = model.parameters[i];

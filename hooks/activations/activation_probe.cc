@@ -8,7 +8,6 @@
 
 #include "control/log.h"
 #include "hooks/names/target_names.h"
-#include "hooks/rows/record_names.h"
 
 namespace gradmon {
 namespace {
@@ -31,7 +30,7 @@ ActivationProbe::ActivationProbe(const HookSettings& settings, const WatchedMode
       rows_(std::make_shared<ActivationRows>(settings.eps, ReuseReadings(settings.reuse_readings), fuse)),
       gradients_(model) {
   const std::vector<TargetName> names = module_names(model.modules);
-  const auto recorded = activation_record_names(settings, names);
+  const auto recorded = row_names(model, settings.squash_name).modules;
   auto choices = activation_choices(settings_, selection_, names);
   for (std::size_t i = 0; i < names.size(); ++i)
     targets_.push_back({recorded[i], names[i].vpp_stage, std::move(choices[i])});

@@ -7,7 +7,6 @@
 
 #include "hooks/names/matrix_index.h"
 #include "hooks/names/target_names.h"
-#include "hooks/rows/record_names.h"
 #include "hooks/stats/attention_features.h"
 #include "hooks/stats/router_features.h"
 
@@ -51,7 +50,7 @@ L2Probe::L2Probe(const HookSettings& settings, const WatchedModel& model, Record
       limit_(kMostFindings, "rows of L2 features") {
   const L2Settings& l2 = *settings.l2;
   const std::vector<TargetName> names = module_names(model.modules);
-  const std::vector<std::string> recorded = l2_record_names(settings, names);
+  const std::vector<std::string> recorded = row_names(model, settings.squash_name).modules;
   for (std::size_t i = 0; i < names.size(); ++i) {
     modules_.push_back({recorded[i], names[i].vpp_stage, mask_of(l2.causal, model.modules[i])});
   }

@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <cstddef>
-#include <map>
 #include <unordered_set>
 #include <utility>
 
@@ -50,20 +49,9 @@ std::size_t stage_length(std::string_view text) {
   return digits > 0 && digits < text.size() && text[digits] == ':' ? digits + 1 : 0;
 }
 
-// The names in a config's targets, with or without a leading `{vpp}:`.
-class WrittenNames {
- public:
-  explicit WrittenNames(const std::vector<std::string>& targets) {
-    for (const std::string& target : targets) plain_.insert(plain_target(target));
-  }
-  bool have(int vpp_stage, std::string_view name) const {
-    const std::string plain = plain_name(name);
-    return plain_.count(plain) + plain_.count(std::to_string(vpp_stage) + ':' + plain) > 0;
-  }
-
- private:
-  std::unordered_set<std::string> plain_;
-};
+bool is_child(std::string_view name, std::string_view child) {
+  return name.substr(0, child.size()) == child && (name.size() == child.size() || name[child.size()] == '.');
+}
 
 }  // namespace
 
@@ -91,30 +79,34 @@ std::string squashed_name(std::string_view name) {
   return std::string(name);
 }
 
-std::vector<std::string> record_names(const std::vector<TargetName>& names, Squash squash,
-                                      const std::vector<std::string>& written) {
-  const WrittenNames in_config(written);
-  std::vector<std::string> full, chosen;
-  for (const TargetName& name : names) {
-    full.push_back(unwrapped_name(name.name));
-    const std::string squashed = squash == Squash::yes ? squashed_name(full.back()) : full.back();
-    const bool in_full =
-        in_config.have(name.vpp_stage, full.back()) && !in_config.have(name.vpp_stage, squashed);
-    chosen.push_back(in_full ? full.back() : squashed);
+std::string root_name(const std::vector<TargetName>& names) {
+  for (const std::string_view root : {"model", "root"}) {
+    const bool taken = std::any_of(names.begin(), names.end(), [&](const TargetName& name) {
+      return is_child(unwrapped_name(name.name), root);
+    });
+    if (!taken) return std::string(root);
   }
-  // Repeated, because a full name may collide with the squashed name of another.
-  for (bool changed = squash == Squash::yes; changed;) {
-    changed = false;
-    std::map<std::pair<int, std::string_view>, std::size_t> uses;
-    for (std::size_t i = 0; i < names.size(); ++i) ++uses[{names[i].vpp_stage, chosen[i]}];
-    std::vector<std::size_t> colliding;
-    for (std::size_t i = 0; i < names.size(); ++i) {
-      if (chosen[i] != full[i] && uses[{names[i].vpp_stage, chosen[i]}] > 1) colliding.push_back(i);
-    }
-    for (const std::size_t i : colliding) chosen[i] = full[i];
-    changed = !colliding.empty();
+  return {};
+}
+
+std::vector<std::string> record_names(const std::vector<TargetName>& names, Squash squash) {
+  std::vector<std::string> full, squashed;
+  for (const TargetName& name : names)
+    full.push_back(name.root_name.empty() ? unwrapped_name(name.name) : name.root_name);
+  if (squash == Squash::no) return full;
+
+  std::unordered_set<std::string> used;
+  for (std::size_t i = 0; i < names.size(); ++i) {
+    // With the leading dot, `layers.0.norm` is squashed like `decoder.layers.0.norm`: at `layers`.
+    std::string name = squashed_name("." + full[i]);
+    const bool has_short_form = name.front() != '.';
+    if (!has_short_form) name.erase(0, 1);
+    const bool deep = std::count(name.begin(), name.end(), '.') > 1;
+    if (!has_short_form && deep && !names[i].module) return full;
+    if (!used.insert(std::to_string(names[i].vpp_stage) + ':' + name).second) return full;
+    squashed.push_back(std::move(name));
   }
-  return chosen;
+  return squashed;
 }
 
 }  // namespace gradmon

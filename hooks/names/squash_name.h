@@ -12,7 +12,8 @@ namespace gradmon {
 struct TargetName {
   int vpp_stage = 0;
   std::string name;
-  bool module = false;  // false: a parameter
+  bool module = false;         // false: a parameter
+  std::string root_name = {};  // of the root module, whose name is empty: root_name(); "" of all others
 };
 
 // `name` without the parts that FSDP, torch.compile and checkpointing insert:
@@ -31,11 +32,14 @@ std::string_view without_stage(std::string_view target);
 // `^.*\.(layers?\..*)`, `^.*\.(embeddings?\..*)`, `^.*\.(final.*)`, `^.*\.(output.*)`, `^.*\.(norm.*)`.
 std::string squashed_name(std::string_view name);
 
-// The names used in records, one for each of `names`, in their order: unwrapped, and with Squash::yes also
-// squashed. A name is not squashed if another name of its chunk would become the same (neither is then),
-// or if `written` (targets of a config) contains its full form and not its squashed form.
+// The root module's name in rows: the first of `model` and `root` that is no part of the model; "" if both
+// are.
+std::string root_name(const std::vector<TargetName>& names);
+
+// The names used in records, one for each of `names` (all that the model has), in their order: unwrapped, and
+// with Squash::yes all squashed or none. None are if two names of a chunk would become one, or if a parameter
+// deeper than its module has no short form: its neighbours would lose the part in front that it keeps.
 enum class Squash : bool { no, yes };
-std::vector<std::string> record_names(const std::vector<TargetName>& names, Squash squash,
-                                      const std::vector<std::string>& written = {});
+std::vector<std::string> record_names(const std::vector<TargetName>& names, Squash squash);
 
 }  // namespace gradmon

@@ -31,6 +31,7 @@ std::vector<std::string> forms_of(const TargetName& name) {
   std::string squashed = squashed_name("." + plain);
   if (squashed.front() == '.') squashed.erase(0, 1);
   std::vector<std::string> forms{plain, full, squashed, squashed_name(full), short_name(squashed)};
+  if (!name.root_name.empty()) forms.push_back(name.root_name);
   std::sort(forms.begin(), forms.end());
   forms.erase(std::unique(forms.begin(), forms.end()), forms.end());
   return forms;
@@ -43,11 +44,11 @@ class Targets {
     for (const std::string& target : targets) found_.emplace(plain_target(target), false);
   }
 
-  // Whether a target equals the name, in one of its forms, or a module around it.
-  bool match_within(int vpp_stage, const std::vector<std::string>& forms) {
+  // Whether a target equals the name, in one of its forms, or a module around it. `root`: root_name().
+  bool match_within(int vpp_stage, const std::vector<std::string>& forms, const std::string& root) {
     const std::string stage = std::to_string(vpp_stage) + ":";
-    bool covered = mark("");
-    covered |= mark(stage);
+    bool covered = mark("") | mark(root);
+    covered |= mark(stage) | mark(stage + root);
     for (const std::string& form : forms) {
       for (std::size_t end = form.find('.');; end = form.find('.', end + 1)) {
         const std::string_view prefix = std::string_view(form).substr(0, end);
@@ -140,10 +141,11 @@ MatchReport match_targets(const TargetSelection& selection, const std::vector<Ta
   const bool invert = selection.invert && !selection.target_regex.empty();
   const bool everything = selection.targets.empty() && (selection.target_regex.empty() || invert);
 
+  const std::string root = root_name(names);
   MatchReport report;
   for (std::size_t i = 0; i < names.size(); ++i) {
     const auto forms = forms_of(names[i]);
-    const bool covered = targets.match_within(names[i].vpp_stage, forms) || everything;
+    const bool covered = targets.match_within(names[i].vpp_stage, forms, root) || everything;
     const bool searched = patterns.search(names[i].vpp_stage, forms);
     if (invert ? covered && !searched : covered || searched) report.matched.push_back(i);
   }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "hooks/names/target_names.h"
 
+#include <cstddef>
 #include <cstdint>
 #include <map>
 #include <set>
@@ -21,6 +22,9 @@ std::vector<TargetName> parameter_names(const WatchedModel& model) {
 std::vector<TargetName> module_names(const std::vector<WatchedModule>& modules) {
   std::vector<TargetName> names;
   for (const WatchedModule& module : modules) names.push_back({module.vpp_stage, module.name, true});
+  const std::string root = root_name(names);
+  for (TargetName& module : names)
+    if (unwrapped_name(module.name).empty()) module.root_name = root;
   return names;
 }
 
@@ -30,6 +34,14 @@ std::vector<TargetName> target_names(const WatchedModel& model) {
     if (!module.name.empty()) names.push_back(std::move(module));
   }
   return names;
+}
+
+RowNames row_names(const WatchedModel& model, Squash squash) {
+  std::vector<TargetName> names = parameter_names(model);
+  for (TargetName& module : module_names(model.modules)) names.push_back(std::move(module));
+  const std::vector<std::string> recorded = record_names(names, squash);
+  const auto first_module = recorded.begin() + static_cast<std::ptrdiff_t>(model.parameters.size());
+  return {{recorded.begin(), first_module}, {first_module, recorded.end()}};
 }
 
 std::vector<std::size_t> written_parameters(const WatchedModel& model,
@@ -61,7 +73,8 @@ std::vector<WatchedModule> without_wrappers(std::vector<WatchedModule> modules) 
     }
     WatchedModule& outside = kept[place->second];
     const bool compiled = module.name.find("_orig_mod", outside.name.size()) != std::string::npos;
-    if (!compiled) outside = std::move(module);
+    const bool unseen = module.within_compiled && !outside.within_compiled;
+    if (!compiled && !unseen) outside = std::move(module);
   }
   return kept;
 }

@@ -9,7 +9,6 @@
 #include "hooks/names/matrix_index.h"
 #include "hooks/names/squash_name.h"
 #include "hooks/names/target_names.h"
-#include "hooks/rows/record_names.h"
 #include "runtime/collect/plan_settings.h"
 #include "writers/queue/name_table.h"
 
@@ -36,7 +35,7 @@ constexpr const char* kNotInGraph = "not in the graph";
 
 std::vector<Parameter> parameters_of(const HookSettings& settings, const WatchedModel& model,
                                      const MatchReport& matches, NameTable& names) {
-  const auto shown = record_names(parameter_names(model), settings.squash_name);
+  const auto shown = row_names(model, settings.squash_name).parameters;
   std::vector<Parameter> parameters;
   for (const std::size_t i : written_parameters(model, matches.matched)) {
     const WatchedParameter& one = model.parameters[i];
@@ -89,14 +88,13 @@ class Modules {
       if (!module.name.empty())
         parents_.emplace(module.vpp_stage, dot == std::string::npos ? "" : module.name.substr(0, dot));
     }
-    shown_ = activation_record_names(settings, names_);
-    if (settings.l2) shown_by_l2_ = l2_record_names(settings, names_);
+    shown_ = row_names(model, settings.squash_name).modules;
   }
 
   const std::vector<TargetName>& names() const { return names_; }
   std::uint32_t activation(std::size_t i) { return table_.intern(shown_[i], names_[i].vpp_stage); }
   std::uint32_t l2(std::size_t i, const char* row) {
-    return table_.intern(shown_by_l2_[i] + row, names_[i].vpp_stage);
+    return table_.intern(shown_[i] + row, names_[i].vpp_stage);
   }
   bool embeds(std::size_t i) const { return embeds_[i]; }
   bool within_compiled(std::size_t i) const { return within_compiled_[i]; }
@@ -111,7 +109,7 @@ class Modules {
   NameTable& table_;
   std::vector<TargetName> names_;
   std::vector<bool> embeds_, within_compiled_;
-  std::vector<std::string> shown_, shown_by_l2_;
+  std::vector<std::string> shown_;
   std::set<std::pair<int, std::string>> parents_;
   const MatrixIndex matrices_;
 };
@@ -199,7 +197,7 @@ std::string never_unreduced(const HookSettings& settings, const WatchedModel& mo
 
 void expect_scopes(const HookSettings& settings, const WatchedModel& model, const MatchReport& matches,
                    NameTable& names, ScopeNotes& scopes) {
-  const auto shown = record_names(parameter_names(model), settings.squash_name);
+  const auto shown = row_names(model, settings.squash_name).parameters;
   for (const std::size_t i : written_parameters(model, matches.matched)) {
     const WatchedParameter& one = model.parameters[i];
     scopes.expect(names.intern(shown[i], one.vpp_stage), one);
@@ -208,7 +206,7 @@ void expect_scopes(const HookSettings& settings, const WatchedModel& model, cons
 
 TargetList dry_run_target_list(const Config& config, const std::vector<TargetName>& names) {
   const MatchReport matches = match_targets(selection_of(config), names);
-  const auto shown = target_record_names(hook_settings_of(config, {}), names);
+  const auto shown = record_names(names, config.squash_name ? Squash::yes : Squash::no);
   TargetList list;
   list.unmatched = unmatched_targets(matches);
   add_unmatched_l2(config, names, list.unmatched);

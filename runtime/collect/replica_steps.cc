@@ -8,7 +8,6 @@
 #include "control/log.h"
 #include "hooks/names/squash_name.h"
 #include "hooks/names/target_names.h"
-#include "hooks/rows/record_names.h"
 
 namespace gradmon {
 namespace {
@@ -32,17 +31,16 @@ bool is_read_for_comparison(const WatchedParameter& parameter) {
   return parameter.replicated && parameter.author == RowAuthor::this_rank_unreduced_only;
 }
 
-// The model with the rows of those parameters only. All of them are listed, so that the names stay.
+// The model with the rows of those parameters only. Everything is listed, so that the names stay.
 WatchedModel replicas_in(const WatchedModel& model) {
-  WatchedModel replicas;
-  replicas.parameters = model.parameters;
+  WatchedModel replicas = model;
   for (WatchedParameter& parameter : replicas.parameters)
     parameter.author = is_read_for_comparison(parameter) ? RowAuthor::this_rank : RowAuthor::another_rank;
   return replicas;
 }
 
 std::set<std::uint32_t> not_replicated(const WatchedModel& model, Squash squash, NameTable& names) {
-  const auto in_rows = record_names(parameter_names(model), squash);
+  const auto in_rows = row_names(model, squash).parameters;
   std::set<std::uint32_t> targets;
   for (std::size_t i = 0; i < in_rows.size(); ++i) {
     if (!model.parameters[i].replicated)

@@ -5,6 +5,7 @@
 #include <torch/csrc/autograd/python_variable.h>
 #include <torch/csrc/utils/pybind.h>
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <exception>
@@ -26,6 +27,38 @@ namespace gradmon {
 namespace {
 
 namespace py = pybind11;
+
+// The names of a model's parts without the `module` of the wrappers around all of it.
+class NamesWithin {
+ public:
+  explicit NamesWithin(const py::handle& model)
+      : front_(
+            py::module_::import("gradmon.loops.wrappers").attr("part_in_front")(model).cast<std::string>()),
+        copies_(py::type::of(model).attr("__name__").cast<std::string>() == "DataParallel") {}
+
+  std::string of(const std::string& name) const {
+    const std::string as_prefix = name + ".";
+    std::size_t wrapped = 0;  // length of what `name` has in common with the part in front
+    if (front_.compare(0, as_prefix.size(), as_prefix) == 0) wrapped = name.size();
+    if (name.compare(0, front_.size(), front_) == 0) wrapped = front_.size();
+    std::string kept;
+    for (std::size_t begin = 0; begin < wrapped;) {
+      const std::size_t end = std::min(name.find('.', begin), name.size());
+      const std::string part = name.substr(begin, end - begin);
+      if (part != "module") kept += kept.empty() || kept.back() == '.' ? part : "." + part;
+      begin = end + 1;
+    }
+    const std::string rest = name.substr(wrapped);
+    return kept.empty() || rest.empty() ? kept + rest : kept + "." + rest;
+  }
+
+  // The model within torch.nn.DataParallel does not run; copies of it do.
+  bool never_runs(const std::string& name) const { return copies_ && name == "module"; }
+
+ private:
+  std::string front_;
+  bool copies_;
+};
 
 // Adds the other names of tied parameters: named_parameters() lists each parameter under its first name
 // only.
@@ -165,15 +198,16 @@ bool add_parameter(WatchedModel& chunk, const std::string& name, const py::objec
 WatchedModel described_model(const py::handle& model, const py::handle& listed, const py::handle& plain_scope,
                              UnreducedSource source) {
   WatchedModel chunk;
+  const NamesWithin names(model);
   if (listed.is_none()) {
     for (const py::handle& item : model.attr("named_parameters")()) {
       const auto [name, parameter] = item.cast<std::pair<std::string, py::object>>();
-      add_parameter(chunk, name, parameter);
+      add_parameter(chunk, names.of(name), parameter);
     }
   } else {
     for (const py::handle& item : listed) {
       const auto [name, parameter, sharding] = item.cast<std::tuple<std::string, py::object, py::object>>();
-      if (!add_parameter(chunk, name, parameter) || sharding.is_none()) continue;
+      if (!add_parameter(chunk, names.of(name), parameter) || sharding.is_none()) continue;
       chunk.parameters.back().sharding = sharding_of(sharding);
       if (chunk.parameters.back().sharding->unit != nullptr) chunk.parameters.back().replicated = false;
     }
@@ -187,8 +221,10 @@ WatchedModel described_model(const py::handle& model, const py::handle& listed, 
   for (const py::handle& item : model.attr("named_modules")()) {
     const auto [name, module] = item.cast<std::pair<std::string, py::object>>();
     const bool within = unseen.count(reinterpret_cast<std::uintptr_t>(module.ptr())) > 0;
-    chunk.modules.push_back({name, 0, identity_of(module), causal_of(module), embeds(module), plain, within});
-    other_names.add(name, module);
+    other_names.add(names.of(name), module);
+    if (names.never_runs(name)) continue;
+    chunk.modules.push_back(
+        {names.of(name), 0, identity_of(module), causal_of(module), embeds(module), plain, within});
   }
   chunk.modules = without_wrappers(std::move(chunk.modules));
   return chunk;

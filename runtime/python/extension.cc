@@ -20,6 +20,7 @@
 #include "control/log.h"
 #include "control/vocabulary.h"
 #include "hooks/gradients/gradient_hooks.h"
+#include "hooks/names/squash_name.h"
 #include "hooks/observe/tensor_gradient.h"
 #include "hooks/rows/hook_fuse.h"
 #include "runtime/job/environment.h"
@@ -288,9 +289,8 @@ class Core {
     if (!first_is_reduced_) first_is_reduced_ = !ignored.is_none();
     const bool apart = *first_is_reduced_ && ignored.is_none();
     for (WatchedParameter& parameter : chunk.parameters) {
-      const std::string& name = parameter.name;
-      const std::string inner = name.rfind("module.", 0) == 0 ? name.substr(7) : name;
-      if (apart || (!ignored.is_none() && ignored.contains(inner))) parameter.replicated = false;
+      const bool is_ignored = !ignored.is_none() && ignored.contains(unwrapped_name(parameter.name));
+      if (apart || is_ignored) parameter.replicated = false;
     }
   }
 

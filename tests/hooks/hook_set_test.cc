@@ -252,7 +252,7 @@ TEST_CASE("only enabled kinds of matching targets are read and unmatched targets
   CHECK(hooks.matches().unmatched[0].pattern == "fc3");
 }
 
-TEST_CASE("records carry squashed names unless they would collide") {
+TEST_CASE("records carry full names if two squashed ones would collide") {
   FakeStream stream;
   const auto parameter = [](const char* name) { return WatchedParameter{name, 1, at::zeros({2})}; };
   HookSettings settings;
@@ -265,7 +265,7 @@ TEST_CASE("records carry squashed names unless they would collide") {
   hooks.before_update({});
   hooks.end_step();
   CHECK(stream.targets(Kind::param_origin) ==
-        Names{"1:m.enc.layers.0.w", "1:m.dec.layers.0.w", "1:layers.1.w"});
+        Names{"1:m.enc.layers.0.w", "1:m.dec.layers.0.w", "1:m.dec.layers.1.w"});
 }
 
 TEST_CASE("a tensor that another rank of the group writes is not read here") {

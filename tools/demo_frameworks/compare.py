@@ -130,7 +130,7 @@ def _check_names(wanted: "set[tuple[str, int]]", each: Any, kind: str, result: R
 
 
 def _of_whole_model(name: str) -> bool:
-    return name.startswith((".input", ".output"))
+    return name.startswith(("model.input", "model.output"))
 
 
 def _by_place(outcome: Outcome, kind: str, table: Any) -> "dict[reference.Key, dict[str, list[float]]]":

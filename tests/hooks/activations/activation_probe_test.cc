@@ -51,8 +51,8 @@ void step(ObservedModel& model, HookSet& hooks, const at::Tensor& x, std::int64_
   hooks.end_step();
 }
 
-const Lines kForward{".input/0",    "fc1.input/0",  "fc1.output/0",  "relu.input/0",   "relu.output/0",
-                     "fc2.input/0", "fc2.output/0", "fc2.input@2/0", "fc2.output@2/0", ".output/0"};
+const Lines kForward{"model.input/0", "fc1.input/0",  "fc1.output/0",  "relu.input/0",   "relu.output/0",
+                     "fc2.input/0",   "fc2.output/0", "fc2.input@2/0", "fc2.output@2/0", "model.output/0"};
 
 TEST_CASE("activations and their gradients are those of plain torch around an in-place module") {
   ObservedModel model;
@@ -66,10 +66,10 @@ TEST_CASE("activations and their gradients are those of plain torch around an in
   CHECK(!hooks.failure());
   CHECK(rows(stream, Kind::actv) == kForward);
   const std::vector<std::pair<std::string, at::Tensor>> all{
-      {".input", plain.x},           {"fc1.input", plain.x},          {"fc1.output", plain.fc1_out},
+      {"model.input", plain.x},      {"fc1.input", plain.x},          {"fc1.output", plain.fc1_out},
       {"relu.input", plain.fc1_out}, {"relu.output", plain.relu_out}, {"fc2.input", plain.relu_out},
       {"fc2.output", plain.mid},     {"fc2.input@2", plain.mid},      {"fc2.output@2", plain.out},
-      {".output", plain.out}};
+      {"model.output", plain.out}};
   for (const auto& [name, tensor] : all) {
     INFO(name);
     const at::Tensor v = tensor.detach(), g = tensor.grad();
@@ -86,8 +86,8 @@ TEST_CASE("an input that requires no gradient has no gradient row") {
   FakeStream stream;
   HookSet hooks(activations(), watched(model), stream);
   step(model, hooks, observed_input());
-  CHECK(rows(stream, Kind::actv_grad) == Lines{"fc2.output@2/0", ".output/0", "fc2.input@2/0", "fc2.output/0",
-                                               "fc2.input/0", "relu.output/0", "relu.input/0",
+  CHECK(rows(stream, Kind::actv_grad) == Lines{"fc2.output@2/0", "model.output/0", "fc2.input@2/0",
+                                               "fc2.output/0", "fc2.input/0", "relu.output/0", "relu.input/0",
                                                "fc1.output/0"});
   CHECK(hooks.not_applicable() == 0);
 }
@@ -116,8 +116,8 @@ TEST_CASE("a recomputed forward adds no activation rows and one row for each gra
   step(checkpointed, hooks, x);
   CHECK(!hooks.failure());
   CHECK(rows(stream, Kind::actv) == kForward);
-  for (const char* name : {".output", "fc2.output@2", "fc2.input@2", "fc2.output", "fc2.input", "relu.output",
-                           "relu.input", "fc1.output"}) {
+  for (const char* name : {"model.output", "fc2.output@2", "fc2.input@2", "fc2.output", "fc2.input",
+                           "relu.output", "relu.input", "fc1.output"}) {
     INFO(name);
     CHECK(near(stream.norm(Kind::actv_grad, std::string("0:") + name),
                expected.norm(Kind::actv_grad, std::string("0:") + name)));
@@ -153,8 +153,8 @@ TEST_CASE("of several backward passes through one graph the last one's gradient 
   (y.pow(2).sum() + slope.pow(2).sum()).backward();
   hooks.end_step();
   CHECK(rows(stream, Kind::actv_grad).size() == 10);
-  CHECK(near(value(stream, Kind::actv_grad, ".output", Op::norm), norm_of(y * 2)));
-  CHECK(near(value(stream, Kind::actv_grad, ".input", Op::norm), norm_of(x.grad())));
+  CHECK(near(value(stream, Kind::actv_grad, "model.output", Op::norm), norm_of(y * 2)));
+  CHECK(near(value(stream, Kind::actv_grad, "model.input", Op::norm), norm_of(x.grad())));
 }
 
 TEST_CASE("evaluation between micro batches gives no rows and is not counted as a micro step") {
@@ -176,7 +176,7 @@ TEST_CASE("evaluation between micro batches gives no rows and is not counted as 
   Lines both = kForward;
   for (std::string line : kForward) both.push_back(line.replace(line.size() - 1, 1, "1"));
   CHECK(rows(stream, Kind::actv) == both);
-  CHECK(near(value(stream, Kind::actv, ".input", Op::norm, 1), norm_of(observed_input(6))));
+  CHECK(near(value(stream, Kind::actv, "model.input", Op::norm, 1), norm_of(observed_input(6))));
 }
 
 TEST_CASE("gradients carry the micro step of their forward whatever the order of the backwards") {
@@ -212,9 +212,9 @@ TEST_CASE("tensors in tuples and maps have rows of their own and other elements 
   const auto output = observe(model)(at::ones({2, 2}).requires_grad_(), at::arange(3), 7);
   std::get<1>(output).at("loss").backward();
   hooks.end_step();
-  CHECK(rows(stream, Kind::actv) ==
-        Lines{".input_0/0", ".input_1/0", ".output_0/0", ".output_loss/0", ".output_mask/0"});
-  CHECK(rows(stream, Kind::actv_grad) == Lines{".output_loss/0", ".input_0/0"});
+  CHECK(rows(stream, Kind::actv) == Lines{"model.input_0/0", "model.input_1/0", "model.output_0/0",
+                                          "model.output_loss/0", "model.output_mask/0"});
+  CHECK(rows(stream, Kind::actv_grad) == Lines{"model.output_loss/0", "model.input_0/0"});
 }
 
 TEST_CASE("a selected element is recorded even if the tuple has another size") {
@@ -284,8 +284,8 @@ TEST_CASE("module names are squashed unless they would collide") {
   model.forward(observed_input());
   hooks.end_step();
   CHECK(rows(stream, Kind::actv) == Lines{"enc.layers.0.input/0", "enc.layers.0.output/0",
-                                          "dec.layers.0.input/0", "dec.layers.0.output/0", "layers.1.input/0",
-                                          "layers.1.output/0"});
+                                          "dec.layers.0.input/0", "dec.layers.0.output/0",
+                                          "top.layers.1.input/0", "top.layers.1.output/0"});
 }
 
 TEST_CASE("a tapped tensor is recorded as an output under its own name") {
@@ -506,8 +506,8 @@ TEST_CASE("a parameter passed to a module as an input has no activation gradient
   hooks.begin_step({1}, HookSet::Collect::yes);
   observe(model)(observed_input(), model.weight).sum().backward();
   hooks.end_step();
-  CHECK(rows(stream, Kind::actv) == Lines{".input_0/0", ".input_1/0", ".output/0"});
-  CHECK(rows(stream, Kind::actv_grad) == Lines{".output/0"});
+  CHECK(rows(stream, Kind::actv) == Lines{"model.input_0/0", "model.input_1/0", "model.output/0"});
+  CHECK(rows(stream, Kind::actv_grad) == Lines{"model.output/0"});
 }
 
 }  // namespace

@@ -39,13 +39,13 @@ TEST_CASE("the gradient of an input is the part through the module and not throu
   const at::Tensor around = x.detach().clone().requires_grad_(), within = x.detach().clone().requires_grad_();
   const at::Tensor out = around + block.body->forward(block.norm->forward(within)).tanh();
   out.pow(2).sum().backward();
-  CHECK(near(value(stream, Kind::actv_grad, "norm.input", Op::norm), norm_of(within.grad())));
+  CHECK(near(value(stream, Kind::actv_grad, "block.norm.input", Op::norm), norm_of(within.grad())));
   CHECK(
       near(value(stream, Kind::actv_grad, "block.input", Op::norm), norm_of(around.grad() + within.grad())));
   CHECK(near(value(stream, Kind::actv_grad, "block.input", Op::min),
              (around.grad() + within.grad()).min().item<double>()));
   CHECK(rows(stream, Kind::actv_grad) == Lines{"block.output/0", "block.body.output/0", "block.body.input/0",
-                                               "norm.output/0", "norm.input/0", "block.input/0"});
+                                               "block.norm.output/0", "block.norm.input/0", "block.input/0"});
 }
 
 TEST_CASE("an input used several times within its module has the sum as its gradient in each pass") {
@@ -64,10 +64,11 @@ TEST_CASE("an input used several times within its module has the sum as its grad
   }
   hooks.end_step();
   CHECK(!hooks.failure());
-  CHECK(rows(stream, Kind::actv_grad) == Lines{".output/0", ".input/0", ".output/1", ".input/1"});
+  CHECK(rows(stream, Kind::actv_grad) ==
+        Lines{"model.output/0", "model.input/0", "model.output/1", "model.input/1"});
   const at::Tensor x = leaf.detach();
   for (const int forward : {0, 1})
-    CHECK(near(value(stream, Kind::actv_grad, ".input", Op::norm, forward),
+    CHECK(near(value(stream, Kind::actv_grad, "model.input", Op::norm, forward),
                norm_of((2 + 2 * x + x.cos()) * 3)));
 }
 

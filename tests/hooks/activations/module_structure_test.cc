@@ -66,7 +66,7 @@ TEST_CASE("the structure has the sizes and types of each module's inputs and out
   CHECK(stream.records.empty());
   CHECK(stream.documents.count(kStacks) == 0);
   CHECK(stream.documents.at(kStructure) == R"({
-    "0:": {
+    "0:model": {
         "input": {
             "config": "tuple[2]",
             "0": "size=(3,), dtype=torch.int64"

@@ -34,35 +34,50 @@ TEST_CASE("an unwrapped name keeps the parts called module and a plain name does
   CHECK(plain_name("module").empty());
 }
 
-TEST_CASE("names that would collide keep their full form") {
-  const std::vector<TargetName> names{
-      {0, "enc.layers.0.w"}, {0, "dec.layers.0.w"}, {0, "dec.layers.1.w"}, {0, "_orig_mod.q.fc"}};
-  const std::vector<std::string> expected{"enc.layers.0.w", "dec.layers.0.w", "layers.1.w", "q.fc"};
-  CHECK(record_names(names, Squash::yes) == expected);
+using Names = std::vector<std::string>;
+
+Names squashed(const Names& parameters, const Names& modules = {}) {
+  std::vector<TargetName> names;
+  for (const std::string& name : parameters) names.push_back({0, name});
+  for (const std::string& name : modules) names.push_back({0, name, true});
+  return record_names(names, Squash::yes);
 }
 
-TEST_CASE("names that the config writes in full are not squashed") {
-  const std::vector<TargetName> names{
-      {0, "enc.layers.0.fc"}, {0, "enc.layers.1.fc"}, {0, "module.layers.2.fc"}, {1, "enc.layers.0.fc"}};
-  const auto recorded = [&](const std::vector<std::string>& written) {
-    return record_names(names, Squash::yes, written);
-  };
-  CHECK(recorded({"enc.layers.0.fc", "layers.1.fc", "layers.2.fc"}) ==
-        std::vector<std::string>{"enc.layers.0.fc", "layers.1.fc", "layers.2.fc", "enc.layers.0.fc"});
-  CHECK(recorded({"1:module.enc.layers.0.fc"}) ==
-        std::vector<std::string>{"layers.0.fc", "layers.1.fc", "layers.2.fc", "enc.layers.0.fc"});
-  CHECK(recorded({"enc.layers.0"})[0] == "layers.0.fc");  // names the module and not this parameter
+TEST_CASE("all names of a model are squashed") {
+  CHECK(squashed({"decoder.layers.0.fc.weight", "embedding.word.weight", "decoder.final_norm.weight",
+                  "head.weight"},
+                 {"decoder", "decoder.layers", "decoder.layers.0.fc"}) ==
+        Names{"layers.0.fc.weight", "embedding.word.weight", "final_norm.weight", "head.weight", "decoder",
+              "decoder.layers", "layers.0.fc"});
+  CHECK(squashed({"layers.0.norm.weight", "a.layers.1.norm.weight"}) ==
+        Names{"layers.0.norm.weight", "layers.1.norm.weight"});
+}
+
+TEST_CASE("no name is squashed if two would become one") {
+  const Names names{"enc.layers.0.w", "dec.layers.0.w", "dec.layers.1.w"};
+  CHECK(squashed(names) == names);
+  const Names parameters{"enc.layers.0.w"}, modules{"enc.output", "dec.output"};
+  CHECK(squashed(parameters, modules) == Names{"enc.layers.0.w", "enc.output", "dec.output"});
+  CHECK(squashed({"layers.0.norm", "q.norm", "a.layers.0.norm"}) ==
+        Names{"layers.0.norm", "q.norm", "a.layers.0.norm"});
+}
+
+TEST_CASE("no name is squashed if a parameter would keep the part in front that others lose") {
+  const Names names{"model.embed_tokens.weight", "model.layers.0.fc.weight"};
+  CHECK(squashed(names) == names);
 }
 
 TEST_CASE("names of different model chunks do not collide") {
   const std::vector<TargetName> names{{0, "m.layers.0.w"}, {1, "m.layers.0.w"}};
-  CHECK(record_names(names, Squash::yes) == std::vector<std::string>{"layers.0.w", "layers.0.w"});
+  CHECK(record_names(names, Squash::yes) == Names{"layers.0.w", "layers.0.w"});
 }
 
-TEST_CASE("a name is not squashed to the full form that another name keeps") {
-  const std::vector<TargetName> names{{0, "layers.0.norm"}, {0, "q.norm"}, {0, "a.layers.0.norm"}};
-  const std::vector<std::string> expected{"layers.0.norm", "q.norm", "a.layers.0.norm"};
-  CHECK(record_names(names, Squash::yes) == expected);
+TEST_CASE("the root module has a name that no part of the model has") {
+  CHECK(root_name({{0, "fc.weight"}, {0, "", true}}) == "model");
+  CHECK(root_name({{0, "models.weight"}, {1, "model.layers.0.weight"}}) == "root");
+  CHECK(root_name({{0, "_orig_mod.model", true}, {0, "root", true}}).empty());
+  const auto names = module_names({{"", 0, nullptr}, {"fc", 0, nullptr}});
+  CHECK(record_names(names, Squash::no) == Names{"model", "fc"});
 }
 
 TEST_CASE("without squashing only wrapper parts are removed") {
@@ -78,8 +93,6 @@ std::vector<std::string> names_without_wrappers(const std::vector<std::string>& 
   return kept;
 }
 
-using Names = std::vector<std::string>;
-
 TEST_CASE("of a wrapper and the module in it the module is visited") {
   CHECK(names_without_wrappers({"", "0", "0._checkpoint_wrapped_module", "1"}) ==
         Names{"", "0._checkpoint_wrapped_module", "1"});
@@ -87,6 +100,18 @@ TEST_CASE("of a wrapper and the module in it the module is visited") {
                                 "_fsdp_wrapped_module.a._fsdp_wrapped_module"}) ==
         Names{"_fsdp_wrapped_module", "_fsdp_wrapped_module.a._fsdp_wrapped_module"});
   CHECK(names_without_wrappers({"", "module", "module.a"}) == Names{"", "module", "module.a"});
+}
+
+TEST_CASE("a wrapper is visited if the module in it is within compiled code") {
+  std::vector<WatchedModule> modules(2);
+  const int outer = 0, inner = 0;
+  modules[0].identity = &outer;
+  modules[1].identity = &inner;
+  modules[1].within_compiled = true;
+  REQUIRE(without_wrappers(modules).size() == 1);
+  CHECK(without_wrappers(modules)[0].identity == &outer);
+  modules[0].within_compiled = true;
+  CHECK(without_wrappers(modules)[0].identity == &inner);
 }
 
 TEST_CASE("of a compiled module the outer one is visited") {

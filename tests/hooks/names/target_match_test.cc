@@ -2,6 +2,7 @@
 #include "hooks/names/target_match.h"
 
 #include "control/debian_version.h"
+#include "hooks/names/target_names.h"
 #include GRADMON_CATCH_HEADER
 
 namespace gradmon {
@@ -85,6 +86,17 @@ TEST_CASE("a whole name matches nothing beneath it and without targets nothing m
   CHECK(match_whole_names({"decoder"}, modules).matched.empty());
   CHECK(match_whole_names({"decoder"}, modules).unmatched.size() == 1);
   CHECK(match_whole_names({}, modules).matched.empty());
+}
+
+TEST_CASE("a target may be the name that rows give to the root module") {
+  const auto modules = module_names({{"", 0, nullptr}, {"fc", 0, nullptr}});
+  CHECK(match_whole_names({"model"}, modules).matched == Indices{0});
+  CHECK(is_named("model", modules[0]));
+  CHECK_FALSE(is_named("model", modules[1]));
+  const MatchReport report = match_targets({{"model"}, {}, false}, {{0, "fc.weight"}, {0, "fc.bias"}});
+  CHECK(report.matched == Indices{0, 1});
+  CHECK(report.unmatched.empty());
+  CHECK(match_targets({{"model"}, {}, false}, {{0, "model.fc"}, {0, "head"}}).matched == Indices{0});
 }
 
 TEST_CASE("an invalid pattern matches nothing and is reported with its error") {

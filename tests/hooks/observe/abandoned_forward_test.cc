@@ -69,13 +69,14 @@ TEST_CASE("a forward that threw has no rows and its retry takes over its micro s
   hooks.end_step();
   CHECK(!hooks.failure());
   std::map<std::string, int> forward, backward;
-  for (const char* name :
-       {".input", ".output", "fc1.input", "fc1.output", "fc2.input", "fc2.output", "middle.output"}) {
+  for (const char* name : {"model.input", "model.output", "fc1.input", "fc1.output", "fc2.input",
+                           "fc2.output", "middle.output"}) {
     for (const char* micro_step : {"/0", "/1"}) forward[std::string(name) + micro_step] = 1;
   }
   CHECK(row_counts(stream, Kind::actv) == forward);
   // The input requires no gradient.
-  for (const char* none : {".input/0", ".input/1", "fc1.input/0", "fc1.input/1"}) forward.erase(none);
+  for (const char* none : {"model.input/0", "model.input/1", "fc1.input/0", "fc1.input/1"})
+    forward.erase(none);
   CHECK(row_counts(stream, Kind::actv_grad) == forward);
   CHECK(row_counts(stream, Kind::attention_hook) ==
         std::map<std::string, int>{{"scores.attention/0", 1}, {"scores.attention/1", 1}});

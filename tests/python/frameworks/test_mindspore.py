@@ -130,8 +130,8 @@ def test_activations_are_those_of_the_cells(tmp_path: Path, output: Path) -> Non
     hidden = net.fc1(x)
     active = net.act(hidden)
     expected = {
-        ".input": x,
-        ".output": net(x),
+        "model.input": x,
+        "model.output": net(x),
         "fc1.input": x,
         "fc1.output": hidden,
         "act.input": hidden,
@@ -144,7 +144,14 @@ def test_activations_are_those_of_the_cells(tmp_path: Path, output: Path) -> Non
     for name, value in expected.items():
         jobs.check(found[name], plain(value))
     gradients = {name: row for (name, _, _), row in jobs.rows(output, "actv_grad").items()}
-    assert gradients.keys() == {".output", "act.input", "act.output", "fc1.output", "fc2.input", "fc2.output"}
+    assert gradients.keys() == {
+        "model.output",
+        "act.input",
+        "act.output",
+        "fc1.output",
+        "fc2.input",
+        "fc2.output",
+    }
     jobs.check(gradients["fc2.output"], plain(net(x)) * 2 / 6)
     assert gradients["act.output"] == gradients["fc2.input"]
 

@@ -123,8 +123,8 @@ def test_the_stack_of_a_module_leads_from_its_caller_to_the_program(tmp_path: Pa
     [path] = out.glob("*-rank0-*/stack_info.csv")
     with path.open(newline="") as file:
         stacks = {row["module_name"]: row["stack_info"] for row in csv.DictReader(file)}
-    assert list(stacks) == ["0:", "0:fc1", "0:act", "0:fc2"]
-    root, inner = stacks["0:"], stacks["0:fc1"]
+    assert list(stacks) == ["0:model", "0:fc1", "0:act", "0:fc2"]
+    root, inner = stacks["0:model"], stacks["0:fc1"]
     assert root.startswith(
         f"File {inspect.getsourcefile(jobs)}, line {line_of(jobs.train, 'backward')}, in train, \n "
     )

@@ -329,7 +329,7 @@ def test_elements_of_nested_containers_have_names_of_their_own(tmp_path: Path) -
         model({"a": {"x": x}, "b": {"x": x * 2, "y": [x * 3]}}).sum().backward()
         optimizer.step()
     forward = jobs.rows(tmp_path / "out", "actv")
-    for name, tensor in {".input_x": x, ".input_1": x * 2, ".input_2": x * 3}.items():
+    for name, tensor in {"model.input_x": x, "model.input_1": x * 2, "model.input_2": x * 3}.items():
         jobs.check(forward[name, 0, 0], tensor)
 
 
@@ -353,10 +353,10 @@ def test_what_a_dataclass_holds_is_named_by_its_fields(tmp_path: Path) -> None:
         output.logits.sum().backward()
         optimizer.step()
     forward = jobs.rows(tmp_path / "out", "actv")
-    jobs.check(forward[".output_logits", 0, 0], output.logits)
-    jobs.check(forward[".output_1", 0, 0], output.hidden[0])
+    jobs.check(forward["model.output_logits", 0, 0], output.logits)
+    jobs.check(forward["model.output_1", 0, 0], output.hidden[0])
     backward = jobs.rows(tmp_path / "out", "actv_grad")
-    jobs.check(backward[".output_logits", 0, 0], torch.ones(1, 2))
+    jobs.check(backward["model.output_logits", 0, 0], torch.ones(1, 2))
 
 
 def test_moments_of_an_optimizer_that_wraps_another_are_found(tmp_path: Path) -> None:

@@ -270,7 +270,7 @@ def train_replica(directory: Path, zero: bool) -> None:
     optimizer: Any = torch.optim.AdamW(model.parameters(), lr=0.01)
     if zero:
         optimizer = ZeroRedundancyOptimizer(model.parameters(), torch.optim.AdamW, lr=0.01)
-    names = {parameter: name for name, parameter in model.named_parameters()}
+    names = {parameter: name for name, parameter in model.module.named_parameters()}
     expected: Histograms = {}
     monitor = gradmon.Monitor(directory / "config.json", output_dir=directory / "out", dynamic=False)
     with monitor.watch(model, optimizer):
@@ -305,7 +305,7 @@ test_histograms.train_replica(pathlib.Path({str(tmp_path)!r}), {zero})
     for rank in range(2):
         assert histograms_of(tmp_path / "out", rank) == expected[rank]
     names = [{name for _, name, _ in of_rank} for of_rank in expected]
-    every = {f"module.{name}" for name, _ in make_net().named_parameters()}
+    every = {name for name, _ in make_net().named_parameters()}
     if zero:  # a parameter's moments are on one rank
         assert names[0] | names[1] == every and not names[0] & names[1] and all(names)
     else:

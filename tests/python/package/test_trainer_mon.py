@@ -119,7 +119,7 @@ def test_several_chunks_are_virtual_stages(tmp_path: Path, training: Any) -> Non
     reduced, _ = mon.generate_wgrad_metrics()
     actv, _ = mon.generate_xy_metrics()
     mon.monitor.stop()
-    assert "1:.output:0/rank0/actv" in actv and "0:fc1.output:0/rank0/actv" in actv
+    assert "1:model.output:0/rank0/actv" in actv and "0:fc1.output:0/rank0/actv" in actv
     assert "0:fc1.weight/rank0/post_grad" in reduced
     assert steps_written(tmp_path) == [0]
 

@@ -143,7 +143,7 @@ def test_a_sequence_in_segments(tmp_path: Path) -> None:
     twice.compare(tmp_path, lambda noted, monitor: train(noted, monitor, Segments()))
     names = {name for name, step, _ in twice.read(tmp_path / "out", "actv") if step == 0}
     of_layers = {f"layers.{i}{part}" for i in range(4) for part in ("", ".fc", ".act", ".drop")}
-    assert names == {f"{name}.{side}" for name in {"", *of_layers} for side in ("input", "output")}
+    assert names == {f"{name}.{side}" for name in {"model", *of_layers} for side in ("input", "output")}
 
 
 @pytest.mark.parametrize("impl", list(CheckpointImpl))
@@ -155,9 +155,9 @@ def test_torchs_wrapper_has_no_rows_beside_those_of_what_it_wraps(
         return torch.nn.Sequential(torch.nn.Linear(4, 4), *layers)
 
     twice.compare(tmp_path, lambda noted, monitor: train(noted, monitor, model()))  # no name is there twice
-    for kind, needless in (("actv", set()), ("actv_grad", {".input", "0.input"})):
+    for kind, needless in (("actv", set()), ("actv_grad", {"model.input", "0.input"})):
         names = {name for name, step, _ in twice.read(tmp_path / "out", kind) if step == 0}
-        of_modules = {"", "0", "1", "2"}
+        of_modules = {"model", "0", "1", "2"}
         assert names == {f"{name}.{side}" for name in of_modules for side in ("input", "output")} - needless
 
 

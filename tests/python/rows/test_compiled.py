@@ -56,7 +56,7 @@ def test_training_is_the_same(tmp_path: Path, within_autograd: bool, first_colle
         start_step=first_collected,
     )
     forward = {name for name, _, _ in twice.read(tmp_path / "out", "actv")}
-    assert forward == {".input", ".output"}
+    assert forward == {"model.input", "model.output"}
 
 
 class Deep(torch.nn.Module):
@@ -104,8 +104,8 @@ def train_compiled(noted: twice.Noted, monitor: Any, how: str, blocks: bool) -> 
         optimizer.zero_grad()
         x = jobs.batch(step)
         output = run(x)
-        noted.note("actv", ".input", step, x)
-        noted.note("actv", ".output", step, output)
+        noted.note("actv", "model.input", step, x)
+        noted.note("actv", "model.output", step, output)
         output.pow(2).mean().backward()
         noted.gradients(model, step, "grad_reduced")
         optimizer.step()
@@ -136,11 +136,11 @@ def test_compiled_modules_are_seen_from_outside_ten_times_on_and_off(
     for key, tensor in collected.items():
         twice.check_bits(found[key], tensor, key)
     names = {name for name, _, _ in found}
-    outer = {".input", ".output"}
+    outer = {"model.input", "model.output"}
     inner = {f"{part}.{side}" for part in ("blocks.0", "joint", "blocks.1") for side in ("input", "output")}
     assert names == (outer | inner if blocks else outer)
     gradients = twice.read(tmp_path / "out", "actv_grad")
-    assert {name for name, _, _ in gradients} == names - {".input", "blocks.0.input"}
+    assert {name for name, _, _ in gradients} == names - {"model.input", "blocks.0.input"}
     for kind in ("grad_reduced", "grad_unreduced"):
         noted = {
             (name.replace("_orig_mod.", ""), step, micro): t

@@ -191,7 +191,7 @@ def test_evaluation_between_steps_leaves_no_rows(
         for step in range(3):
             optimizer.zero_grad()
             output = model(jobs.batch(step))
-            noted.note("actv", ".output", step, output)
+            noted.note("actv", "model.output", step, output)
             if when == "before backward":
                 evaluate(model)
             output.pow(2).mean().backward()

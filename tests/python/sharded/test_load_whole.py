@@ -70,8 +70,7 @@ def test_joined_rows_are_those_of_the_unsharded_training(
     truth = run(tmp_path, how, world, format=[form])
     table = gradmon.load(tmp_path / "out", kind=AFTER, whole=True, form=form)
     found = {
-        (f"{row.kind} {row.name.removeprefix('module.')} {row.step}", row.op): row.value
-        for row in table.itertuples(index=False)
+        (f"{row.kind} {row.name} {row.step}", row.op): row.value for row in table.itertuples(index=False)
     }
     assert len(found) == len(table)  # replicas count once
     wanted = {key: values for key, values in truth.items() if key.split(" ")[0] in AFTER}

@@ -100,7 +100,7 @@ def loss_of(model: torch.nn.Module, mode: Mode, rank: int, step: int, micro: int
     return output.float().pow(2).mean()
 
 
-def alone(model: Net, mode: Mode, rank: int, step: int, prefix: str, noted: twice.Noted) -> None:
+def alone(model: Net, mode: Mode, rank: int, step: int, noted: twice.Noted) -> None:
     """This rank's gradients before reduction, by plain autograd on a copy without DDP."""
     plain = copy.deepcopy(model)
     plain.reentrant = None
@@ -113,7 +113,7 @@ def alone(model: Net, mode: Mode, rank: int, step: int, prefix: str, noted: twic
         for name, parameter in plain.named_parameters():
             if parameter.grad is not None:
                 at = micro if mode.each_micro else 0
-                noted.note("grad_unreduced", prefix + name, step, parameter.grad, at)
+                noted.note("grad_unreduced", name, step, parameter.grad, at)
 
 
 def make_optimizer(model: Net, mode: Mode) -> Any:
@@ -140,21 +140,20 @@ def train(noted: twice.Noted, monitor: Any, mode: Mode) -> None:
         monitor.watch(ddp if mode.watched == "ddp" else model, optimizer, **options)
     model.fc2.weight.register_hook(noted.fire("after"))
     ddp.register_forward_hook(noted.fire("forward"))
-    prefix = "module." if mode.watched == "ddp" else ""
     with ddp.join() if mode.uneven else contextlib.nullcontext():
         for step in range(STEPS - (rank if mode.uneven else 0)):
             optimizer.zero_grad()
-            alone(model, mode, rank, step, prefix, noted)
+            alone(model, mode, rank, step, noted)
             for micro in range(mode.micro):
                 put_off = mode.no_sync and micro + 1 < mode.micro
                 with ddp.no_sync() if put_off else contextlib.nullcontext():
                     loss_of(ddp, mode, rank, step, micro).backward()
             for name, parameter in model.named_parameters():
                 if parameter.grad is not None:
-                    noted.note("grad_reduced", prefix + name, step, parameter.grad)
+                    noted.note("grad_reduced", name, step, parameter.grad)
             note_moments(noted, model, optimizer, step)
             optimizer.step()
-            noted.weights(model, step, "param_updated", prefix)
+            noted.weights(model, step, "param_updated")
     monitor.stop()
     noted.end(model, optimizer)
 

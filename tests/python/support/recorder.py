@@ -22,6 +22,14 @@ class _Tap(torch.autograd.Function):
         return gradient, None
 
 
+def _unwrapped(model: torch.nn.Module) -> torch.nn.Module:
+    return model.module if isinstance(model, torch.nn.parallel.DistributedDataParallel) else model
+
+
+def _shown(chunk: int, module: str) -> str:
+    return f"{chunk}:{module or 'model'}" if chunk else module or "model"
+
+
 def _is_linear(module: torch.nn.Module) -> bool:
     weight = getattr(module, "weight", None)
     matrix = torch.is_tensor(weight) and weight.dim() == 2 and not weight.is_complex()
@@ -78,10 +86,10 @@ class Recorder:
     def _look(self) -> None:
         self._named.clear()
         self._linear.clear()
-        for chunk, model in enumerate(self._models):
+        for chunk, model in enumerate(map(_unwrapped, self._models)):
             for name, module in model.named_modules():
                 if _is_linear(module):
-                    self._linear.append((f"{chunk}:{name}" if chunk else name, module))
+                    self._linear.append((_shown(chunk, name), module))
                 if id(module) not in self._modules:
                     self._modules.add(id(module))
                     self._around(chunk, name, module)
@@ -166,7 +174,7 @@ class Recorder:
 
     # Notes the inputs and outputs of the module, and their gradients.
     def _around(self, chunk: int, name: str, module: torch.nn.Module) -> None:
-        shown = f"{chunk}:{name}" if chunk else name
+        shown = _shown(chunk, name)
         visits: "list[Optional[tuple[str, int]]]" = []
 
         def entered(_: Any, inputs: Any) -> Any:

@@ -168,8 +168,8 @@ def plain_activations(
 
     def hook(name: str) -> "Callable[..., None]":
         def hooked(_: Any, inputs: Any, output: torch.Tensor) -> None:
-            note(f"{name}.input", inputs[0])
-            note(f"{name}.output", output)
+            note(f"{name or 'model'}.input", inputs[0])
+            note(f"{name or 'model'}.output", output)
 
         return hooked
 

@@ -94,7 +94,7 @@ def train(directory: Path, lighthouse: str, groups: int = 2, watch: bool = True,
 
 def rows_of(out: Path, group: int, rank: int, kind: str) -> "dict[int, float]":
     rows = jobs.rows(out / f"group-{group}", kind, rank)
-    return {step: row["norm"] for (name, step, _), row in rows.items() if name == "module.fc1.weight"}
+    return {step: row["norm"] for (name, step, _), row in rows.items() if name == "fc1.weight"}
 
 
 def test_groups_are_jobs_of_their_own_and_uncommitted_steps_have_no_update(

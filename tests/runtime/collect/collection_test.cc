@@ -358,7 +358,7 @@ TEST_CASE("a dry run names parameters and modules as their rows do") {
       parsed->config, {{0, "decoder.layers.0.fc.weight"}, {0, "decoder.layers.0.fc", true}});
   REQUIRE(list.targets.size() == 2);
   CHECK(list.targets[0].name == "layers.0.fc.weight");
-  CHECK(list.targets[1].name == "decoder.layers.0.fc");
+  CHECK(list.targets[1].name == "layers.0.fc");
 }
 
 TEST_CASE("if all modules are selected only those without children are expected") {

@@ -27,8 +27,8 @@ void expect_activations(PlainNet& net, const at::Tensor& x, int step, int micro,
     expected[{"actv", name, step, micro}] = value.detach().clone();
     if (value.grad().defined()) expected[{"actv_grad", name, step, micro}] = value.grad().clone();
   };
-  add(".input", x), add("fc1.input", x), add("fc1.output", h1), add("act.input", h1), add("act.output", h2),
-      add("fc2.input", h2), add("fc2.output", h3), add(".output", h3);
+  add("model.input", x), add("fc1.input", x), add("fc1.output", h1), add("act.input", h1),
+      add("act.output", h2), add("fc2.input", h2), add("fc2.output", h3), add("model.output", h3);
 }
 
 // AdamW's moments, computed as torch does, but apart from its optimizer.

@@ -4,6 +4,8 @@ from typing import Any, Iterable, NamedTuple, Optional
 
 import torch
 
+from gradmon.loops.wrappers import part_in_front
+
 
 class Region(NamedTuple):
     """A module whose forward is compiled code."""
@@ -55,15 +57,16 @@ def sentences_of_unseen(models: Iterable[torch.nn.Module]) -> "list[str]":
     return [
         sentence
         for model in models
-        for sentence in [_sentence(type(model).__name__, regions_of(model))]
+        for sentence in [_sentence(type(model).__name__, regions_of(model), part_in_front(model))]
         if sentence is not None
     ]
 
 
-def _sentence(model: str, regions: "list[Region]") -> Optional[str]:
+def _sentence(model: str, regions: "list[Region]", front: str) -> Optional[str]:
     # The module within an OptimizedModule has the rows of its wrapper.
-    names = [_plain(name) for region in regions for name in region.within.values()]
-    names = [name for name in names if name and name not in {_plain(region.name) for region in regions}]
+    names = [_plain(name, front) for region in regions for name in region.within.values()]
+    known = {_plain(region.name, front) for region in regions}
+    names = [name for name in names if name and name not in known]
     if not names:
         return None
     more = f" and {len(names) - 3} more" if len(names) > 3 else ""
@@ -73,5 +76,8 @@ def _sentence(model: str, regions: "list[Region]") -> Optional[str]:
     )
 
 
-def _plain(name: str) -> str:
+def _plain(name: str, front: str) -> str:
+    if front.startswith(name + "."):
+        return ""
+    name = name.removeprefix(front)
     return ".".join(part for part in name.split(".") if part != "_orig_mod")

@@ -8,6 +8,15 @@ from gradmon.sharded.sharding import class_names
 _OPTIMIZERS = {"AcceleratedOptimizer", "LightningOptimizer", "_FabricOptimizer"}
 _MODELS = {"DistributedDataParallel": "module", "_FabricModule": "_forward_module"}  # class: attribute
 _AROUND_REPLICAS = {"OptimizedModule": "_orig_mod", "_FabricModule": "_forward_module"}
+# Their attribute `module` is the model that the program has made.
+_AROUND_ALL = {
+    "DistributedDataParallel",
+    "DataParallel",
+    "Float16Module",
+    "FullyShardedDataParallel",  # Megatron's; torch's has no such attribute
+    "DeepSpeedEngine",
+}
+_KEPT = ("_orig_mod", "_fsdp_wrapped_module")  # record_names() removes them
 _OTHERS = {  # class: why it is not watched
     "DeepSpeedOptimizerWrapper": "DeepSpeed makes the steps",
     "DeepSpeedEngine": "DeepSpeed makes the steps",  # a model
@@ -29,6 +38,20 @@ def inner_model(model: Any) -> Any:
         if not attributes or not hasattr(model, attributes[0]):
             return model
         model = getattr(model, attributes[0])
+
+
+def part_in_front(model: Any) -> str:
+    """The part of the names of parameters and modules that stands for the wrappers around all of the model:
+    `module.`, `_orig_mod.module.`; "" if there are none."""
+    front = ""
+    while True:
+        parts = getattr(model, "_modules", {})
+        wraps = {"module"} if _AROUND_ALL & class_names(model) else set()
+        found = next((name for name in parts if name in wraps or name in _KEPT), None)
+        if found is None:
+            return front
+        front += found + "."
+        model = parts[found]
 
 
 def replicating(model: Any) -> Any:

@@ -21,7 +21,9 @@ class CellHooks:
         """cells: the model or its chunks, each with the start of its names."""
         self._monitor = monitor
         self._cells = [
-            (prefix + name, cell) for prefix, model in cells for name, cell in model.cells_and_names()
+            (prefix + (name or _root_name(model)), cell)
+            for prefix, model in cells
+            for name, cell in model.cells_and_names()
         ]
         self._parameters = [
             (prefix + parameter.name, parameter)
@@ -103,3 +105,9 @@ class CellHooks:
         again = f"@{call}" if call > 1 else ""
         for suffix, tensor in tensors_in(value):
             self._monitor.tap(kind, f"{name}.{side}{suffix}{again}", tensor, self._micro_step)
+
+
+def _root_name(model: Any) -> str:
+    """The name of the model itself in rows, as root_name() in hooks/names has it."""
+    children = dict(model.name_cells())
+    return next((name for name in ("model", "root") if name not in children), "")
