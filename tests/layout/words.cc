@@ -7,7 +7,6 @@
 #include <regex>
 #include <set>
 #include <sstream>
-#include <stdexcept>
 
 namespace gradmon {
 namespace {
@@ -46,16 +45,6 @@ std::string flattened(const std::string& text, std::vector<std::size_t>& offsets
   return flat;
 }
 
-void find_name(const std::string& name, const std::string& path, const std::string& text,
-               std::vector<std::string>& found) {
-  for (std::size_t at = text.find(name); at != std::string::npos; at = text.find(name, at + 1)) {
-    const bool begins = at == 0 || !in_word(text[at - 1]);
-    const std::size_t end = at + name.size();
-    if (begins && (end == text.size() || !in_word(text[end])))
-      found.push_back(place(path, text, at) + "\"" + name + "\" is a name of words.txt");
-  }
-}
-
 // Every name that ends in .md, perhaps with its folders, and its offset.
 std::vector<std::pair<std::size_t, std::string>> names_of_pages(const std::string& text) {
   const std::string ending = ".md";
@@ -73,34 +62,21 @@ std::vector<std::pair<std::size_t, std::string>> names_of_pages(const std::strin
 
 }  // namespace
 
-WordList parse_words(const std::string& text) {
-  WordList words;
+std::vector<std::string> parse_phrases(const std::string& text) {
+  std::vector<std::string> phrases;
   std::istringstream lines(text);
-  int number = 0;
-  for (std::string line; std::getline(lines, line);) {
-    ++number;
-    line.erase(std::min(line.find('#'), line.size()));
-    line.erase(line.find_last_not_of(' ') + 1);
-    if (line.empty()) continue;
-    const std::size_t space = std::min(line.find(' '), line.size());
-    const std::string kind = line.substr(0, space);
-    const std::string rest = line.substr(std::min(line.find_first_not_of(' ', space), line.size()));
-    if (rest.empty() || (kind != "name" && kind != "phrase"))
-      throw std::runtime_error("words.txt:" + std::to_string(number) +
-                               ": expected `name WORD` or `phrase TEXT`");
-    (kind == "name" ? words.names : words.phrases).push_back(rest);
-  }
-  return words;
+  for (std::string line; std::getline(lines, line);)
+    if (!line.empty() && line.front() != '#') phrases.push_back(line);
+  return phrases;
 }
 
-std::vector<std::string> word_violations(const SourceTree& tree, const WordList& words) {
+std::vector<std::string> phrase_violations(const SourceTree& tree, const std::vector<std::string>& phrases) {
   std::vector<std::string> found;
   for (const auto& [path, text] : tree) {
     if (!is_text(path)) continue;
-    for (const std::string& name : words.names) find_name(name, path, text, found);
     std::vector<std::size_t> offsets;
     const std::string flat = flattened(text, offsets);
-    for (const std::string& phrase : words.phrases) {
+    for (const std::string& phrase : phrases) {
       for (std::size_t at = flat.find(phrase); at != std::string::npos; at = flat.find(phrase, at + 1))
         found.push_back(place(path, text, offsets[at]) + "\"" + phrase + "\" is a phrase of words.txt");
     }
