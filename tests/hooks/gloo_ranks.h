@@ -9,7 +9,7 @@
 #include <thread>
 #include <vector>
 
-#include "tools/gradmon_train/gloo_group.h"
+#include "tests/training/gloo_group.h"
 
 namespace gradmon {
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import torch
 
-BENCH = Path(__file__).resolve().parents[3] / "tools" / "benchmarks" / "python_bench.py"
+BENCH = Path(__file__).resolve().parents[3] / "tests" / "benchmarks" / "python_bench.py"
 HAS_FSDP2 = tuple(map(int, torch.__version__.split(".")[:2])) >= (2, 13)  # on a CPU
 PROMISED = [
     "python_idle_step",

@@ -9,7 +9,7 @@ from typing import Any, Callable
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[3] / "tools" / "demo_frameworks"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[3] / "tests" / "demo" / "frameworks"))
 
 import compare  # noqa: E402
 import frameworks  # noqa: E402

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The Python code passes black and flake8; the package and tools/msprobe_compare pass mypy too."""
+"""The Python code passes black and flake8; the package and tests/msprobe_compare pass mypy too."""
 import subprocess
 from pathlib import Path
 
@@ -8,8 +8,8 @@ import pytest
 ROOT = Path(__file__).resolve().parents[3]
 PACKAGE = ROOT / "runtime" / "python"
 CONFIG = str(ROOT / "pyproject.toml")
-COMPARISON = ROOT / "tools" / "msprobe_compare"
-OTHERS = ("tests/python", "tools/benchmarks", "tools/demo_frameworks", "tools/train_ddp.py")
+COMPARISON = ROOT / "tests" / "msprobe_compare"
+OTHERS = ("tests/python", "tests/benchmarks", "tests/demo/frameworks", "tests/demo/train_ddp.py")
 ALL = [".", *(str(ROOT / path) for path in OTHERS), str(COMPARISON)]
 MYPY = ["mypy", "--config-file", CONFIG, "--cache-dir", "/dev/null"]
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A job of tools/train_ddp.py under torchrun."""
+"""A job of tests/demo/train_ddp.py under torchrun."""
 import json
 import os
 import signal
@@ -41,7 +41,7 @@ class Job:
         command = [
             *TORCHRUN,
             *options,
-            str(ROOT / "tools" / "train_ddp.py"),
+            str(ROOT / "tests" / "demo" / "train_ddp.py"),
             "--config",
             str(self.config),
         ]

@@ -15,7 +15,7 @@
 #include "tests/support/commits.h"
 #include "tests/support/real_job.h"
 #include "tests/support/temporary_directory.h"
-#include "tools/demo_report/outcome.h"
+#include "tests/demo/outcome.h"
 #include GRADMON_CATCH_HEADER
 
 namespace gradmon {

@@ -2,7 +2,7 @@
 // A C++ program that ends over a slow disk: the destructor of its Monitor waits for the rows.
 #include "control/debian_version.h"
 #include "tests/support/real_job.h"
-#include "tools/demo_report/outcome.h"
+#include "tests/demo/outcome.h"
 #include GRADMON_CATCH_HEADER
 
 namespace gradmon {

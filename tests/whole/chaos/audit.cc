@@ -8,7 +8,7 @@
 #include <optional>
 
 #include "control/host/history_file.h"
-#include "tools/demo_report/outcome.h"
+#include "tests/demo/outcome.h"
 
 namespace gradmon {
 namespace {

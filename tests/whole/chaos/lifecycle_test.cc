@@ -9,7 +9,7 @@
 #include "control/debian_version.h"
 #include "tests/whole/chaos/audit.h"
 #include "tests/whole/chaos/killable_job.h"
-#include "tools/demo_report/outcome.h"
+#include "tests/demo/outcome.h"
 #include GRADMON_CATCH_HEADER
 
 namespace gradmon {

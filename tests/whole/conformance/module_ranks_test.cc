@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "control/debian_version.h"
 #include "tests/support/real_job.h"
-#include "tools/demo_report/outcome.h"
+#include "tests/demo/outcome.h"
 #include GRADMON_CATCH_HEADER
 
 namespace gradmon {

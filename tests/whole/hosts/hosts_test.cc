@@ -16,7 +16,7 @@
 #include "tests/support/real_job.h"
 #include "tests/support/scale.h"
 #include "tests/whole/hosts/hosts_job.h"
-#include "tools/demo_report/outcome.h"
+#include "tests/demo/outcome.h"
 #include GRADMON_CATCH_HEADER
 
 namespace gradmon {

@@ -14,7 +14,7 @@
 #include "control/link/launch_id_search.h"
 #include "runtime/job/launch_id.h"
 #include "runtime/job/torch_store.h"
-#include "tools/gradmon_train/refuse_libuv.h"
+#include "tests/training/refuse_libuv.h"
 
 namespace {
 

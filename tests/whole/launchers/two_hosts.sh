@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# A job of tools/train_ddp.py under torchrun on two hosts with two ranks each, which is switched on twice.
+# A job of tests/demo/train_ddp.py under torchrun on two hosts with two ranks each, which is switched on twice.
 # Sourced. Uses $HERE, a directory; $BIN and $TREE, the programs and the sources; $PYTHON; the arrays host0 and
 # host1, the words that run a command on a host; $address0 and $address1.
 set -u
@@ -64,7 +64,7 @@ for host in 1 0; do
   address=address$host
   "${on_host[@]}" "$(dirname "$PYTHON")/torchrun" --nnodes 2 --nproc-per-node 2 --max-restarts 2 \
     --rdzv-backend c10d --rdzv-id job --rdzv-endpoint "$address0:29511" --local-addr "${!address}" \
-    "$TREE/tools/train_ddp.py" --config "$HERE/config.json" --steps 100000000 --step-ms 20 --layers 1 \
+    "$TREE/tests/demo/train_ddp.py" --config "$HERE/config.json" --steps 100000000 --step-ms 20 --layers 1 \
     >"$HERE/log$host" 2>&1 &
 done
 trap 'kill $(jobs -p) 2>/dev/null' EXIT

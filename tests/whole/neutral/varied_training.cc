@@ -13,8 +13,8 @@
 
 #include "tests/hooks/gloo_ranks.h"
 #include "tests/hooks/gradient_hooks_on.h"
-#include "tools/gradmon_train/gradient_accumulation.h"
-#include "tools/gradmon_train/trainable_parameters.h"
+#include "tests/training/gradient_accumulation.h"
+#include "tests/training/trainable_parameters.h"
 
 namespace gradmon {
 namespace {

@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "tools/gradmon_train/char_transformer.h"
+#include "tests/training/char_transformer.h"
 
 namespace gradmon {
 
