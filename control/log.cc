@@ -27,7 +27,7 @@ namespace {
 
 constexpr const char* kVariable = "GRADMON_LOG";
 
-// None: the word is unknown.
+// Returns none for an unknown word.
 std::optional<spdlog::level::level_enum> level_of(std::string word) {
   std::transform(word.begin(), word.end(), word.begin(),
                  [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
@@ -67,7 +67,7 @@ bool stderr_is_regular_file() {
 }
 
 // Writes at most PIPE_BUF bytes. XFS and btrfs answer EAGAIN to nearly every append with RWF_NOWAIT, because
-// it changes the file's time. No reader can hold up a regular file, so a plain write follows there. Linux
+// it changes the file's time. Readers cannot block a regular file, so a plain write follows there. Linux
 // before 6.4 has no RWF_NOWAIT for pipes, and terminals have none: there POLLOUT must suffice, although
 // another process may fill the pipe between poll() and write().
 ssize_t write_some(const char* bytes, std::size_t size) {
@@ -81,7 +81,7 @@ ssize_t write_some(const char* bytes, std::size_t size) {
   return write(STDERR_FILENO, bytes, part.iov_len);
 }
 
-// False: not all bytes were written.
+// Returns false if some bytes were not written.
 bool write_without_waiting(const char* bytes, std::size_t size) {
   const NoSigpipe no_sigpipe;
   while (size > 0) {

@@ -10,9 +10,9 @@ namespace gradmon {
 
 enum class LogLevel { debug, info, warn, error };
 
-// Never throws. Waits only for the disk of a regular file: if stderr is a pipe that nobody reads, the line is
-// dropped and counted, and the next line that can be written is preceded by the count. If the pipe's reader
-// is gone, no SIGPIPE is raised.
+// Never throws. Waits only for the disk of a regular file. If stderr is a pipe without a reading process,
+// drops and counts the line; the count precedes the next line that can be written. If the pipe's reader is
+// gone, raises no SIGPIPE.
 void log(LogLevel level, std::string_view text) noexcept;
 
 // From now on lines go to `write` instead of stderr, for a process without stderr. Call it once, before

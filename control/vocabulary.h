@@ -10,8 +10,8 @@
 
 namespace gradmon {
 
-// What was measured. The enumerator's name is the prefix of the output file. A step's files and tables are
-// written in this order.
+// The quantity measured. The enumerator's name is the prefix of the output file. A step's files and tables
+// are written in this order.
 enum class Kind : std::uint8_t {
   actv,
   actv_grad,
@@ -57,7 +57,7 @@ constexpr const char* name_of(Kind kind) { return kKindNames[static_cast<std::si
 enum class Op : std::uint8_t { min, max, mean, norm, nans, zeros, absmax };
 inline constexpr std::size_t kOps = 7;
 
-// How the statistic of several tensors is computed from the statistic of each tensor.
+// Computes the statistic of several tensors from the statistic of each tensor.
 enum class Fold : std::uint8_t { least, greatest, sum, mean_by_elements, root_of_squares };
 
 struct Statistic {
@@ -80,7 +80,7 @@ inline constexpr std::array<Statistic, kOps> kStatistics = {{
 constexpr const Statistic& statistic_of(Op op) { return kStatistics[static_cast<std::size_t>(op)]; }
 constexpr const char* name_of(Op op) { return statistic_of(op).name; }
 
-// Which values of a Record are valid: one bit per value.
+// The valid values of a Record: one bit per value.
 using ValueMask = std::uint16_t;
 constexpr ValueMask bit_of(Op op) { return static_cast<ValueMask>(1U << static_cast<unsigned>(op)); }
 
@@ -102,8 +102,8 @@ constexpr ValueMask bit_of(Column column) {
   return static_cast<ValueMask>(1U << static_cast<unsigned>(column));
 }
 
-// The element type of the measured tensor: index into kDTypeNames. The types without an enumerator are found
-// by dtype_named().
+// The element type of the measured tensor: index into kDTypeNames. dtype_named() finds the types without an
+// enumerator.
 enum class DType : std::uint8_t {
   float32,
   float64,
@@ -119,8 +119,8 @@ enum class DType : std::uint8_t {
   complex128,
   unknown = 47
 };
-// As torch prints them. The names with a stroke are those of numbers with scales: the type of the stored
-// number, then what shares a scale (writers/FORMAT.md).
+// As torch prints them. A name with a stroke belongs to numbers with scales: the type of the stored number,
+// then the values that share a scale (writers/FORMAT.md).
 inline constexpr std::size_t kDTypes = static_cast<std::size_t>(DType::unknown) + 1;
 inline constexpr std::array<const char*, kDTypes> kDTypeNames = {"torch.float32",
                                                                  "torch.float64",
@@ -172,7 +172,7 @@ inline constexpr std::array<const char*, kDTypes> kDTypeNames = {"torch.float32"
                                                                  ""};
 static_assert(*kDTypeNames[kDTypes - 1] == '\0');
 constexpr const char* name_of(DType dtype) { return kDTypeNames[static_cast<std::size_t>(dtype)]; }
-// DType::unknown for another name.
+// Returns DType::unknown for another name.
 constexpr DType dtype_named(std::string_view name) {
   for (std::size_t i = 0; i < kDTypes; ++i) {
     if (name == kDTypeNames[i]) return static_cast<DType>(i);
@@ -180,10 +180,10 @@ constexpr DType dtype_named(std::string_view name) {
   return DType::unknown;
 }
 
-// The order of the axes of an attention's Q and K: s sequence, b batch, h head, d size of a head.
+// The order of the axes of an attention's Q and K: s sequence, b batch, h head, d head size.
 enum class AxisOrder : std::uint8_t { sbhd, bshd };
 
-// Whether query i of an attention sees only the keys 0 … i.
+// yes: query i of an attention sees only the keys 0 … i.
 enum class Causal : bool { no, yes };
 // The config file's choice of `Causal`. automatic: taken from the attention's call, yes if unknown.
 enum class CausalMask : std::uint8_t { automatic, yes, no };

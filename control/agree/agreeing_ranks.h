@@ -9,7 +9,7 @@ namespace gradmon {
 struct RankStatus;
 struct Status;
 
-// A rank that has not been heard for this time or longer does not agree.
+// A rank that has been silent for this time or longer does not agree.
 inline constexpr std::int64_t kHeardWithinMs = 3'000;
 
 // Counts the ranks of a status. A rank agrees if it was heard within kHeardWithinMs and
@@ -34,10 +34,10 @@ struct AgreeingRanks {
   }
 };
 
-// Of all ranks, also of those that the status does not list.
+// Counts all ranks, including those that the status does not list.
 AgreeingRanks agreeing_ranks_of(const Status& status);
 
-// Whether the coordinator asks the rank, or will ask it once it joins.
+// True if the coordinator asks the rank, or will ask it once it joins.
 bool is_counted(const RankStatus& rank);
 
 }  // namespace gradmon

@@ -12,7 +12,7 @@ namespace gradmon {
 namespace {
 
 constexpr Ticks kAskEvery{250};
-constexpr int kAnswersPerMillisecond = 16;  // how many ranks can answer a question in 1 ms
+constexpr int kAnswersPerMillisecond = 16;  // ranks that can answer a question in 1 ms
 constexpr Ticks kLongestPrepareTimeout{1'000};
 constexpr Ticks kLongestTick{1'000};
 constexpr double kMostLookahead = 255;
@@ -338,7 +338,7 @@ void Coordinator::retry(const Verdict& verdict, CoordinatorActions& actions, Wal
   const std::string what =
       "revision " + std::to_string(verdict.revision.value) + " aborted: " + verdict.reason;
   const bool capture = open_->proposal.plan->returns_to != nullptr;
-  // A capture is to show what follows its alert. Much later it would show something else.
+  // A capture shows the steps right after its alert. A late capture would show other steps.
   const bool too_late = capture && (verdict.abort_reason == AbortReason::busy ||
                                     open_->proposal.attempts + 1 >= kMostCaptureAttempts);
   if (is_final(verdict.abort_reason) || too_late) {
@@ -396,7 +396,7 @@ CoordinatorActions Coordinator::dry_run(std::string id, PlanPtr plan) {
   return actions;
 }
 
-// Sends the questions of dry runs that are due, and takes the results of those that have ended.
+// Sends the questions of dry runs that are due, and takes the results of ended dry runs.
 void Coordinator::advance_dry_runs(CoordinatorActions& actions) {
   for (auto& [ranks, question] : dry_runs_.due(members_, clock_)) {
     Outgoing asked{{}, std::move(question)};
@@ -409,7 +409,7 @@ void Coordinator::advance_dry_runs(CoordinatorActions& actions) {
 
 void Coordinator::write_back_ended(Revision revision) {
   committed_.write_back_ended(revision);
-  if (end_logged_ == revision) return;  // A write-back that fails is tried again and again.
+  if (end_logged_ == revision) return;  // Failed write-backs are retried repeatedly.
   if (log_.append(WrittenBackEntry{revision})) end_logged_ = revision;
 }
 

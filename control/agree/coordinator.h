@@ -32,7 +32,7 @@ struct Outgoing {
   Message message;
 };
 
-// What the caller must do for the coordinator.
+// Actions that the caller must carry out for the coordinator.
 struct CoordinatorActions {
   std::vector<Outgoing> send;
   std::optional<WriteBack> write_back;
@@ -61,7 +61,7 @@ class Coordinator {
   // Replays the log of an earlier coordinator of this epoch; call it before begin(). Aborts the revision
   // that was open. Every member counts as heard now.
   CoordinatorActions restore(const std::vector<LogEntry>& entries, WallTime now);
-  // The config has been read; null: it is missing or broken. A new epoch starts on if this plan is on.
+  // The config has been read; null: the file is missing or broken. A new epoch starts on if this plan is on.
   // A restored epoch proposes the plan only if the newest known plan is from another save of the file.
   // Answers the ranks that have already said Hello.
   CoordinatorActions begin(PlanPtr from_file, WallTime now);
@@ -69,39 +69,39 @@ class Coordinator {
   // newest proposal waits, and the one it replaces is recorded as superseded. gradmon's own
   // proposals never replace the user's. A plan that is off withdraws the open revision.
   CoordinatorActions propose(PlanPtr plan, WallTime now);
-  // Whether capture() would propose: a plan is on and has not ended, it collects any step and is no capture
+  // True if capture() would propose: a plan is on and has not ended, it collects any step and is no capture
   // itself, and no change is open or waiting.
   bool may_capture() const;
   // Proposes `richer`, which the caller has made of the committed plan's config, for its collect_times steps.
-  // At its end the plan of now is proposed again, with the steps that it had left. Only if may_capture().
+  // At its end, proposes the present plan again for its remaining steps. Requires may_capture().
   CoordinatorActions capture(std::shared_ptr<Plan> richer, WallTime now);
-  // Withdraws the waiting or open proposal. False: there is none.
+  // Withdraws the waiting or open proposal. Returns false without a proposal.
   bool cancel(const std::string& by, CoordinatorActions& actions, WallTime now);
-  // False: no such member.
+  // Returns false if the rank is no member.
   bool evict(Rank rank, const std::string& by, CoordinatorActions& actions);
-  // Asks every rank how many targets a valid plan would match there or, if the plan is null, what the
-  // rank watches now. The answers are returned later in `dry_runs`, with this id.
+  // Asks every rank how many targets a valid plan would match there. With a null plan, asks for the targets
+  // that the rank watches now. The answers are returned later in `dry_runs`, with this id.
   CoordinatorActions dry_run(std::string id, PlanPtr plan);
   CoordinatorActions on_message(const Envelope& envelope, WallTime now);
-  // The same, but decides only at the next tick. For many messages at once, because each decision
+  // Like on_message(), but decides only at the next tick. For many messages at once, because each decision
   // inspects every member.
   CoordinatorActions receive(const Envelope& envelope, WallTime now);
-  // The proposal that is open or waiting, and which ranks it waits for.
+  // The open or waiting proposal and the ranks that it waits for.
   std::optional<Pending> pending() const;
   // `elapsed` since the last tick; more than one second counts as one, so that a pause of this
   // process does not count as silence of its members.
   CoordinatorActions tick(Ticks elapsed, WallTime now);
-  // The write-back of a revision is done, has failed, or is given up. May be called again for it.
+  // Call it when a write-back is done, has failed or is given up. May be called again for that revision.
   void write_back_ended(Revision revision);
 
-  // Whether no write-back is outstanding and no rank takes part any more.
+  // True if no write-back is outstanding and no rank takes part any more.
   bool may_exit() const;
-  // Whether a decision is pending. If so, call tick() every 10 ms, else every 100 ms.
+  // True if a decision is pending. If so, call tick() every 10 ms, else every 100 ms.
   bool busy() const { return open_.has_value() || waiting_.has_value() || dry_runs_.busy(); }
-  // Whether the newest plan (in force, committed, open or waiting) is off or has ended.
+  // True if the newest plan (in force, committed, open or waiting) is off or has ended.
   bool newest_is_off() const;
   PlanPtr newest_plan() const;  // null: none yet
-  // The user no longer asks for the plan that was refused: the status stops naming the reason.
+  // Call it when the user no longer asks for the refused plan: the status stops naming the reason.
   void forget_refusal() { refusal_.clear(); }
   // The newest committed plan; null: none.
   PlanPtr committed_plan() const { return last_.commit ? last_.commit->plan : nullptr; }
@@ -116,7 +116,7 @@ class Coordinator {
     PlanPtr plan;
     Journal::Key entry = 0;
     int attempts = 0;        // aborted so far
-    std::string last_abort;  // why the last attempt was aborted; "" if none was
+    std::string last_abort;  // the reason of the last abort; "": none
     Ticks not_before{};
     WallTime since = 0;
     std::vector<int> missed;  // ranks whose answer was missing in the last attempt
@@ -183,7 +183,7 @@ class Coordinator {
   void send(int rank, Message message, CoordinatorActions& actions) const;
   bool note(const LogEntry& entry, CoordinatorActions& actions);
   std::int64_t lookahead_for(const Plan& plan) const;
-  Ticks prepare_timeout() const;  // how long to wait for the answers to Prepare
+  Ticks prepare_timeout() const;  // the longest wait for the answers to Prepare
   std::string awaited(int rank) const;
   std::vector<RankStatus> describe_ranks() const;
 
@@ -199,7 +199,7 @@ class Coordinator {
   bool starts_on_ = false;
   std::vector<Envelope> early_;  // received before begin()
   Revision next_{1};
-  std::string log_error_;  // of the newest append to the log; "": it was logged
+  std::string log_error_;  // of the newest append to the log; "": none
   std::optional<Proposal> waiting_;
   std::optional<Open> open_;
   KnownDecisions last_;

@@ -115,7 +115,7 @@ void Coordinator::catch_up(Revision closed, CoordinatorActions& actions, WallTim
   if (last_.closed < closed) last_.closed = closed;
 }
 
-// Off is the only verdict that is sent even if the log could not take it. Takes it over from a rank.
+// Takes over Off from a rank. Off is the only verdict that is sent even if the log could not take it.
 void Coordinator::adopt_unlogged_off(const Verdict& off, CoordinatorActions& actions) {
   if (off.plan->on) return;
   last_.closed = off.revision;
@@ -127,7 +127,7 @@ void Coordinator::adopt_unlogged_off(const Verdict& off, CoordinatorActions& act
 }
 
 // Proposes the newest plan that a rank still holds from an epoch whose log is lost, with the steps that it
-// had left. Does not if the file has been saved or a change has been requested since.
+// had left. Skips it if the file has been saved or a change has been requested since.
 void Coordinator::propose_inherited(CoordinatorActions& actions, WallTime now) {
   if (!inherited_ || inherited_proposed_ || open_ || last_.commit || !why_not_ready().empty()) return;
   inherited_proposed_ = true;
@@ -147,8 +147,8 @@ void Coordinator::propose_inherited(CoordinatorActions& actions, WallTime now) {
   actions += propose(std::move(plan), now);
 }
 
-// Why a plan that is on cannot be opened; "" if it can. If the log is lost, a rank's new process may have
-// replaced one that is unknown here and still holds a lease.
+// The reason why a plan that is on cannot be opened, or "". If the log is lost, a rank's new process may have
+// replaced an unknown process that still holds a lease.
 std::string Coordinator::why_not_ready() const {
   std::string why = members_.why_not_ready(clock_);
   if (!why.empty() || !log_lost_ || clock_ >= kAbsentTimeout) return why;
@@ -160,20 +160,20 @@ std::string Coordinator::why_not_ready() const {
   return why;
 }
 
-// Ranks that died before a new epoch began (the log was lost) will never be heard: stops waiting for them.
+// Stops waiting for ranks that died before a new epoch began (the log was lost): they will never be heard.
 void Coordinator::stop_waiting_for_absent() {
   if (!log_lost_ || clock_ < kAbsentTimeout) return;
   for (int rank = 0; rank < members_.size(); ++rank) members_.stop_waiting_for(Rank{rank});
 }
 
-// A copy of the newest committed plan, for the steps that it has not collected when it is replaced.
+// A copy of the newest committed plan. Collects only the steps still missing when that plan is replaced.
 std::shared_ptr<Plan> Coordinator::copy_with_remaining_steps(Cause cause, std::string by) const {
   auto plan = std::make_shared<Plan>(*last_.commit->plan);
   plan->continues = committed_.newest()->schedule;
   plan->cause = cause;
   plan->by = std::move(by);
   plan->request_id.clear();
-  // Of a capture: what its end returns to has collected nothing since the capture began.
+  // The plan that follows a capture has collected nothing since the capture began.
   if (plan->returns_to && plan->returns_to->continues) {
     auto next = std::make_shared<Plan>(*plan->returns_to);
     next->continues = left_at(*next->continues, last_.commit->effective);

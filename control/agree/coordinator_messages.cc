@@ -19,7 +19,7 @@ void Coordinator::answer_hello(Rank rank, const Hello& hello, CoordinatorActions
   if (answer.late) return;
   Welcome welcome = std::move(answer.welcome);
   // If the rank's epoch began later than this hub's clock, the clock was set back, and this epoch is the
-  // newer one. In any other case the epoch of the higher order is newer, and the rank does not join.
+  // newer one. Otherwise the epoch of the higher order is newer, and the rank does not join.
   if (hello.held_epoch != job_.epoch && hello.epoch_order > now)
     order_ = std::max(order_, hello.epoch_order + 1);
   const bool admitted = welcome.refused.empty() && !members_.of(rank.value).logged;
@@ -37,7 +37,7 @@ void Coordinator::answer_hello(Rank rank, const Hello& hello, CoordinatorActions
       member.progress.applied = member.progress.finished = last_.commit->revision;
       member.progress.applied_step = hello.step;
     }
-    // The rank must answer, too. Its earlier answers were of another incarnation.
+    // The rank must answer, too. Another incarnation sent its earlier answers.
     if (open_ && open_->proposal.plan->on) member.asked = true;
     if (open_) open_->first_missing = 0;
   }
@@ -169,7 +169,7 @@ void Coordinator::note_applied(RankMember& member, Rank rank, const Applied& app
   journal_.touch(applied.revision);
   const CommittedPlan* now_in_force = committed_.find(applied.revision);
   if (now_in_force == nullptr) return;
-  // Kept in the log: a coordinator that restarts must not say it again.
+  // Logged, so that a restarted coordinator does not repeat the line.
   if (committed_.announce(applied.revision)) {
     note(AppliedEntry{applied.revision}, actions);
     const Plan& plan = *now_in_force->verdict.plan;

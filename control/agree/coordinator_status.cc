@@ -141,7 +141,7 @@ Status Coordinator::status() const {
   const CommittedPlan* running = committed_.find(in_force_);
   if (running == nullptr) {
     status.reason = refusal_.empty() ? "never turned on" : refusal_;
-    // Until all ranks have joined nothing can be switched on. Says so before the user asks.
+    // Nothing can be switched on until all ranks have joined. Says so before the user asks.
     if (refusal_.empty() && !status.pending && any_absent(members_)) status.reason = why_not_ready();
     return status;
   }

@@ -16,7 +16,7 @@ std::size_t size_of(const PlanPtr& plan) {
          (plan && plan->returns_to ? plan->returns_to->config_text.size() : 0);
 }
 
-// Unset: the entry is of a rank.
+// Returns none for an entry about a rank.
 std::optional<Revision> revision_of(const LogEntry& entry) {
   if (const auto* offered = std::get_if<OfferedEntry>(&entry)) return offered->revision;
   if (const auto* verdict = std::get_if<Verdict>(&entry)) return verdict->revision;
@@ -25,7 +25,7 @@ std::optional<Revision> revision_of(const LogEntry& entry) {
   return {};
 }
 
-// Which revisions to keep; see compacted(). OverheadBudget counts from the newest commit of the user's.
+// Returns the revisions to keep; see compacted(). OverheadBudget counts from the user's newest commit.
 std::set<Revision> kept_revisions(const std::vector<LogEntry>& entries, std::size_t kept_bytes) {
   std::set<Revision> kept;
   Revision highest;
@@ -53,7 +53,7 @@ std::set<Revision> kept_revisions(const std::vector<LogEntry>& entries, std::siz
   return kept;
 }
 
-// The step that Membership::restore() remembers of an entry after the rank's first; unset: none.
+// The step that Membership::restore() keeps from a rank's entry after its first; unset: none.
 std::optional<Step> departed_step(const LogEntry& entry) {
   if (const auto* joined = std::get_if<JoinedEntry>(&entry))
     return joined->hello.lapsed ? std::optional(joined->hello.step) : std::nullopt;
@@ -62,12 +62,12 @@ std::optional<Step> departed_step(const LogEntry& entry) {
   return {};
 }
 
-// The entries of a rank from which its state can be told: its first join, the first and the last join of its
-// newest process, and the join before them, of another process. If that one were missing, a process that came
-// back could seem to have stayed.
+// The entries that determine a rank's state: its first join, the first and the last join of its newest
+// process, and the last join of the process before. Without the latter, a process that came back could seem
+// to have stayed.
 class RankEntries {
  public:
-  // `at`: the index of the entry. Returns the entries that a later one has replaced.
+  // `at`: the index of the entry. Returns the entries that this one replaces.
   std::vector<std::size_t> join(const std::string& process_id, std::size_t at) {
     std::vector<std::size_t> replaced;
     const auto replace = [&](std::size_t old, std::size_t kept) {
@@ -98,8 +98,8 @@ class RankEntries {
   std::vector<std::size_t> gone_;  // departures since the last join
 };
 
-// The indices of entries of ranks that change nothing. The highest step of them must stay known, and that a
-// rank has been in an earlier epoch: those entries are left out.
+// The indices of rank entries that change nothing. Excludes two kinds that must stay known: the entry with
+// the highest step, and the first entry of each earlier epoch.
 std::set<std::size_t> replaced_of_ranks(const std::vector<LogEntry>& entries) {
   std::map<Rank, RankEntries> ranks;
   std::set<std::size_t> replaced;

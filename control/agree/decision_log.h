@@ -42,7 +42,7 @@ struct WrittenBackEntry {
   Revision revision;
 };
 
-// A rank has applied a committed plan, as the first one, and the owner of the job has been told.
+// The first rank has applied a committed plan, and the job's log has said so.
 struct AppliedEntry {
   Revision revision;
 };
@@ -50,18 +50,18 @@ struct AppliedEntry {
 using LogEntry =
     std::variant<OfferedEntry, Verdict, JoinedEntry, DepartureEntry, WrittenBackEntry, AppliedEntry>;
 
-// The entries from which Coordinator::restore() makes the same state, but for the history of old revisions.
+// The entries from which Coordinator::restore() makes the same state, except the history of old revisions.
 // Drops closed revisions whose plans are not among the newest `kept_bytes` of config texts. Keeps the newest
-// commit, the newest commit of a plan that the user proposed, and the highest revision. Of a
-// rank whose processes have joined again and again it keeps five entries at most, besides one for each epoch.
+// commit, the newest commit of a user's plan, and the highest revision. Keeps at most five entries of a rank
+// whose processes have joined repeatedly, and one for each epoch.
 std::vector<LogEntry> compacted(const std::vector<LogEntry>& entries, std::size_t kept_bytes);
 
 // The state of the coordinator that must survive its death. One thread.
 class DecisionLog {
  public:
   virtual ~DecisionLog() = default;
-  // Returns once the entry survives the death of this process. After an error the entry is not in the
-  // log, and no later reader sees it.
+  // Returns once the entry survives the death of this process. After an error the entry is not in the log,
+  // and later readers do not see it.
   virtual tl::expected<void, std::string> append(const LogEntry& entry) = 0;
 };
 

@@ -20,19 +20,19 @@ struct DryRunResult {
     TargetList targets;     // as in DryRunAnswer
   };
   std::string id;
-  std::vector<Answer> answers;  // by rank; of one that has ended or was dropped only if it has answered
+  std::vector<Answer> answers;  // by rank; a rank that has ended or was dropped is listed only if it answered
 };
 
-// The dry runs under way. Each asks all ranks how many targets a plan would match (without a
-// plan: what they watch now). A dry run changes nothing. It ends when all present ranks have answered, or
-// after two seconds. One thread.
+// The dry runs under way. Each asks all ranks how many targets a plan would match (without a plan: how many
+// they watch now). A dry run changes nothing. It ends when all present ranks have answered, or after two
+// seconds. One thread.
 class DryRuns {
  public:
   // Does nothing if a dry run with that id is under way. Above sixteen the oldest is dropped without
   // an answer.
   void ask(std::string id, PlanPtr plan, Ticks now);
   void on_dry_run_answer(Rank rank, const DryRunAnswer& answer);
-  // The questions that are due now, each with the ranks to ask. Not empty.
+  // The questions that are due now, each with at least one rank to ask.
   std::vector<std::pair<std::vector<int>, DryRun>> due(const Membership& members, Ticks now);
   // Removes and returns the dry runs that have ended.
   std::vector<DryRunResult> take_ended(const Membership& members, Ticks now);

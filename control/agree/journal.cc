@@ -43,7 +43,7 @@ Journal::Key Journal::add(HistoryEntry entry) {
   return key;
 }
 
-// Entries grow after add(), by one rank each time. So they are counted anew.
+// Counts again, because each entry grows after add(), by one rank each time.
 void Journal::drop_oldest() {
   std::size_t count = 0;
   std::size_t applied = 0;

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The state of a job (`Status`) and the history of its changes (`HistoryEntry`). Values. The lead hub
-// creates them; gradmonctl and Monitor::status() show them.
-// each_field() numbers the fields of a Status for the wire (control/wire/field_codec.h): a new field needs
-// a line there, and its number is never used again.
+// The state of a job (`Status`) and the history of its changes (`HistoryEntry`). Values. The lead hub creates
+// them; gradmonctl and Monitor::status() show them. each_field() numbers the fields of a Status for the wire
+// (control/wire/field_codec.h): a new field needs a line there; its number must never be reused.
 #pragma once
 
 #include <cstddef>
@@ -38,15 +37,15 @@ struct RankStatus {
   std::int64_t last_seen_ms = 0;     // age of its last message
   std::int64_t last_stepped_ms = 0;  // age of its last change of step
   Revision accepted;                 // this rank knows the verdicts of all revisions up to it
-  std::int64_t waited_ms = 0;        // how long its training has been waiting at a fence; 0: it does not wait
+  std::int64_t waited_ms = 0;        // current wait of its training at a fence; 0: it does not wait
   std::uint64_t records = 0;         // rows written so far
   std::uint64_t dropped = 0;
   Overhead overhead;                // of its newest plan
   TargetCounts targets;             // of its newest plan
-  std::string error;                // "" if there is none
+  std::string error;                // "": none
   std::uint64_t alerts = 0;         // raised by its process so far
-  std::uint64_t listed_alerts = 0;  // of these, those that the lead hub has received one by one
-  // Rows of the flight recorder: those that alerts have written, and those that were lost before.
+  std::uint64_t listed_alerts = 0;  // of these, received one by one by the lead hub
+  // Flight recorder: rows that alerts have written, and lost rows that an alert or a rule needed.
   std::uint64_t flight_written = 0;
   std::uint64_t flight_lost = 0;
 
@@ -124,8 +123,8 @@ struct Status {
   std::vector<std::string> hooks;         // kinds of rows that can be collected
   std::vector<std::string> warnings;      // of the config in force: unknown keys, targets without a match
   std::vector<RankStatus> ranks;          // by rank
-  std::optional<AgreeingRanks> unlisted;  // of the ranks for which `ranks` has no room; unset: there are none
-  std::string alerts_endpoint;  // ZeroMQ PUB socket, "ipc://PATH" on the lead hub's host; "": there is none
+  std::optional<AgreeingRanks> unlisted;  // counts the ranks for which `ranks` has no room; unset: none
+  std::string alerts_endpoint;            // ZeroMQ PUB socket, "ipc://PATH" on the lead hub's host; "": none
   std::optional<ReplicasCompared> replicas_compared;  // unset: nothing is or was compared
 
   template <typename Self, typename Visit>
@@ -163,14 +162,14 @@ struct HistoryEntry {
   std::string by;       // "user@host pid 123", or the file
   std::string verdict;  // commit, abort, superseded, refused; "" while open
   std::string reason;
-  bool on = false;  // whether it asks for on or off
+  bool on = false;  // true: it asks for on
   WallTime proposed_at = 0;
   std::int64_t effective_step = -1;
   std::map<int, std::int64_t> applied;  // rank to step
   std::int64_t finished_step = -1;      // last collected step, once all ranks have finished
-  std::string request_id;               // of the command, if there was one
+  std::string request_id;               // of the command, if any
   bool final = false;                   // no retry follows
-  Schedule steps;                       // of a commit: which steps are collected
+  Schedule steps;                       // of a commit: the steps that are collected
 };
 
 // The entry of a plan that waits for its verdict.
@@ -187,7 +186,7 @@ class Journal {
   // Ranks in all entries, some 16 MiB. 64 bytes of an entry's texts count as a rank.
   static constexpr std::size_t kMostApplied = std::size_t{1} << 18U;
 
-  // Refused changes, of all these: clients that are refused again and again push out no change of the job.
+  // Refused changes among them: repeatedly refused clients must not push out changes of the job.
   static constexpr std::size_t kMostRefused = 100;
 
   // Drops the oldest entries beyond these bounds; the newest two always stay.

@@ -348,7 +348,7 @@ MemberActions Member::apply_decisions(const KnownDecisions& last) {
   const bool new_commit = last.commit && (!last_.commit || last.commit->revision > last_.commit->revision);
   const bool with_plan = !mutant_active(Mutant::verdict_without_plan) ||
                          (new_commit && open_ && open_->revision == last.commit->revision);
-  // A later commit came first: this rank will not learn the verdict on the revision that it promised.
+  // A later commit came first: this rank will not receive the verdict on the revision that it promised.
   const bool passed_over = open_ && new_commit && open_->revision < last.commit->revision &&
                            open_->revision <= last.closed && !mutant_active(Mutant::passes_over);
   if (open_ && open_->revision <= last.closed) open_.reset();
@@ -374,7 +374,7 @@ MemberActions Member::apply_decisions(const KnownDecisions& last) {
 MemberActions Member::tick(Ticks now) {
   if (replaced_) return {};
   MemberActions actions = check_lapsed(now);
-  // A hub that does not know this rank, of another epoch, answers a Hello alone.
+  // A hub of another epoch does not know this rank: it answers only a Hello.
   if (joined_ && connected_ && !sent_.empty() && now - sent_.front().at > kLease) joined_ = false;
   if (!joined_ && now - last_hello_ >= kHelloEvery) actions += send_hello(now);
   if (leaving_ && !left_acknowledged_ && now - last_left_ >= kLeftEvery) {
@@ -384,7 +384,7 @@ MemberActions Member::tick(Ticks now) {
   return actions;
 }
 
-// Does not report revisions of another epoch: their numbers mean nothing in this one.
+// Skips revisions of another epoch: their numbers mean nothing in this one.
 MemberActions Member::applied() {
   MemberActions actions;
   if (replaced_) return actions;

@@ -18,12 +18,12 @@ namespace gradmon {
 // How long a rank may collect, or keep a promise, without an acknowledgement of the coordinator.
 inline constexpr Ticks kLease{10'000};
 
-// How many targets of this rank a plan matches, or why this rank cannot carry the plan out.
-// Zero matches in the first step is inconclusive: the coordinator asks again, because the
-// program may still call watch(). Called on the agent thread; must return at once.
+// The number of this rank's targets that a plan matches, or the reason why this rank cannot carry it out.
+// Zero matches in the first step is inconclusive: the coordinator asks again, because the program may still
+// call watch(). Called on the agent thread; must return at once.
 using CanCarryOut = std::function<tl::expected<std::int64_t, std::string>(const Plan&)>;
 
-// What the caller must do for the member. Messages go to the coordinator.
+// Actions that the caller must carry out for the member. Messages go to the coordinator.
 struct MemberActions {
   std::vector<Message> send;
   std::vector<std::string> warnings;  // for the log
@@ -47,7 +47,7 @@ class Member {
 
   // Sets the launch id if it was unknown at construction. Call it before the first connected().
   void set_launch_id(std::string id) { identity_.hello.launch_id = std::move(id); }
-  // Whether the second step is held for the answer to Hello or for the first verdict.
+  // True if the second step is held for the answer to Hello or for the first verdict.
   bool holds_start() const { return start_hold_.has_value(); }
   // The first step has begun. From now on Hello is sent every 250 ms until it is answered.
   MemberActions start(Ticks now);
@@ -55,7 +55,7 @@ class Member {
   MemberActions connected(Ticks now);
   // The connection is lost. Plan and promise stay until the lease runs out.
   void disconnected();
-  // No answer can ever come. Training goes on, and the rank stays off.
+  // Call it if no answer can ever come. Training goes on, and the rank stays off.
   void give_up(std::string reason);
 
   // Drops a message of another epoch or of another membership of this rank.
@@ -64,12 +64,12 @@ class Member {
   // Call it every 10 to 100 ms.
   MemberActions tick(Ticks now);
 
-  // Reports what the training thread and the writer have done.
+  // Reports the progress of the training thread and the writer.
   MemberActions applied();  // asks the gate
   MemberActions finished(Revision revision);
   MemberActions leave(Step last);
 
-  // Whether an answer or a verdict is outstanding. If so, call tick() every 10 ms, else every 100 ms.
+  // True if an answer or a verdict is outstanding. If so, call tick() every 10 ms, else every 100 ms.
   bool busy() const { return open_ || start_hold_ || !joined_ || leaving_; }
   bool joined() const { return joined_; }
   // Adds the address to a message to the coordinator.

@@ -27,15 +27,15 @@ class Membership {
     std::uint64_t incarnation = 0;
     std::uint64_t first_incarnation = 0;  // of the same process
     Step first_start;                     // of the rank's first process; later ones may resume anywhere
-    // Why it cannot take part, or which other process claims its number; "": none.
+    // The reason why it cannot take part, or the other process that claims its number; "": none.
     std::string admission_error;
     Ticks last_claimed{};  // when another process last claimed its number
     Progress progress;
     Ticks last_heard{};
     Ticks last_moved{};  // when its step last changed
     Ticks last_acknowledged{};
-    Step last_step;                // set when it has left or was dropped
-    std::string departure_reason;  // why it was dropped
+    Step last_step;                // set once it has left or was dropped
+    std::string departure_reason;  // the reason for dropping it
     std::string evicted_by;        // "" unless evicted
     // The answers to the open revision, if any.
     std::optional<Offered> offered;
@@ -67,10 +67,9 @@ class Membership {
 
   explicit Membership(Expected expected);
 
-  // Admits a rank, or says in Welcome::refused why not. Fills in the part of Welcome that the
-  // membership knows. A rank number is not given to another process while its member is there,
-  // because that member may still collect. `joined`: the member is now another process, or the same
-  // one after a lapse.
+  // Admits a rank, or gives the reason in Welcome::refused. Fills in the membership's part of Welcome. Does
+  // not give a rank number to another process while its member is present, because that member may still
+  // collect. `joined`: the member is now another process, or the same one after a lapse.
   struct Answer {
     Welcome welcome;
     bool joined = false;
@@ -89,15 +88,15 @@ class Membership {
   // A plan was effective in this launch. From now on a process may start at any step.
   void plan_was_effective() { effective_seen_ = true; }
 
-  // After a restart of the coordinator.
+  // Restores a rank after a restart of the coordinator.
   void restore(const JoinedEntry& joined, Ticks now);
   void restore(const DepartureEntry& gone);
-  // Incarnations given from now on are above all those in the log.
+  // Future incarnations are above all those in the log.
   void begin_incarnation();
 
-  // The sender; null if it is no member, or an older incarnation.
+  // Returns the sender; null if it is no member, or an older incarnation.
   Member* find(const Envelope& envelope);
-  // Whether the sender is the process that holds the rank number, in any incarnation.
+  // True if the sender is the process that holds the rank number, in any incarnation.
   bool is_process_of(const Envelope& envelope) const;
   Member& of(int rank) { return members_[static_cast<std::size_t>(rank)]; }
   const Member& of(int rank) const { return members_[static_cast<std::size_t>(rank)]; }
@@ -110,7 +109,7 @@ class Membership {
   std::string why_not_ready(Ticks now) const;
   // The highest last step of all members that were dropped, have lapsed or left.
   std::optional<Step> last_departed_step() const { return last_departed_step_; }
-  // The member whose step and plan stand for the job: the first that takes part, else rank 0.
+  // The member whose step and plan represent the job: the first that takes part, else rank 0.
   const Member& status_member() const;
   void clear_answers();
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The messages between members and the coordinator, as values. control/PROTOCOL.md says what each message
-// means and what happens if it is lost.
+// The messages between members and the coordinator, as values. control/PROTOCOL.md defines each message and
+// the effect of its loss.
 #pragma once
 
 #include <cstddef>
@@ -77,7 +77,7 @@ struct Finished {
   Revision revision;
 };
 
-// Iterations in which a GradScaler left out the optimizer's step.
+// Iterations in which a GradScaler skipped the optimizer's step.
 struct SkippedUpdates {
   std::uint64_t count = 0;
   Step last{-1};
@@ -89,10 +89,10 @@ struct Progress {
   double step_ms = 0;
   bool collecting = false;
   bool waiting = false;
-  std::int64_t waited_ms = 0;  // how long training has been waiting at its fence; 0: it does not wait
+  std::int64_t waited_ms = 0;  // current wait of training at its fence; 0: it does not wait
   std::uint64_t records = 0;
   std::uint64_t dropped = 0;
-  // What this rank knows and has done. Makes up for lost messages.
+  // The rank's knowledge and progress. Makes up for lost messages.
   Revision closed;
   Revision applied;
   Step applied_step;
@@ -102,7 +102,7 @@ struct Progress {
   Overhead overhead;
   TargetCounts targets;
   SkippedUpdates skipped;
-  std::uint64_t alerts = 0;          // raised by this process so far, also those that no AlertReport has told
+  std::uint64_t alerts = 0;          // raised by this process so far, with or without an AlertReport
   std::uint64_t flight_written = 0;  // rows of the flight recorder, as in RankStatus
   std::uint64_t flight_lost = 0;
 };
@@ -118,7 +118,7 @@ struct Disconnected {};
 struct DryRunAnswer {
   std::string id;
   std::int64_t matches = 0;
-  std::string objection;  // why the plan cannot be carried out; "" if it can
+  std::string objection;  // the reason why the plan cannot be carried out; "" if it can
   TargetList targets;     // complete from rank 0; from others only silent and unmatched ones
 };
 
@@ -128,7 +128,7 @@ struct Welcome {
   std::string process_id;  // the process it answers
   std::uint64_t incarnation = 0;
   std::uint64_t number = 0;      // of the Hello; the lease counts from when that Hello was sent
-  std::string refused;           // why the rank may not join, "" if it may; if set, ignore the rest
+  std::string refused;           // the reason of a refusal, else ""; if set, ignore the rest
   bool retry = false;            // refused for now; send Hello again
   bool epoch_starts_on = false;  // revision 1 follows; do not begin the second step before it
   std::string run_id;            // 8 hex digits in the names of the output directories
@@ -171,15 +171,15 @@ struct RejoinRequest {};
 // Another process now has this rank number.
 struct Replaced {};
 
-// Asks how many targets a plan would match on this rank; a null plan asks what it watches now.
+// Asks how many targets a plan would match on this rank; a null plan asks for those watched now.
 struct DryRun {
   std::string id;
   PlanPtr plan;
   std::size_t room = 0;  // bytes that the answer's targets may take
 };
 
-// Alerts are no part of the agreement. An AlertReport goes from a member to the lead hub; from the lead hub
-// to a member it holds alerts that the lead hub has found for the member to raise.
+// Alerts are no part of the agreement. An AlertReport goes from a member to the lead hub, or from the lead
+// hub to a member: then it holds alerts that the lead hub has found and the member must raise.
 using Message =
     std::variant<Hello, Offered, Reject, Ready, Busy, Applied, Finished, Progress, Left, Disconnected,
                  DryRunAnswer, Welcome, Offer, Prepare, Decided, ProgressAck, LeftAck, RejoinRequest,

@@ -8,7 +8,7 @@
 
 namespace gradmon {
 
-// What monitoring costs a rank's training thread under one plan. OverheadMeter measures it and defines
+// The cost of monitoring to a rank's training thread under one plan. OverheadMeter measures it and defines
 // `share`. A value.
 struct Overhead {
   Revision revision;           // of the plan

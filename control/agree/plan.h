@@ -33,7 +33,7 @@ struct Plan {
   std::optional<Schedule> continues;
   std::optional<FileIdentity> file;  // the save of the config file that it came from; none: not from the file
   Cause cause = Cause::file;
-  std::string by;                         // who asked: the file's path, or "user@host pid 123"
+  std::string by;                         // the requester: the file's path, or "user@host pid 123"
   std::string request_id;                 // of the command, "" for none
   std::optional<std::int64_t> lookahead;  // steps to the fence, if the user has set it
   Ticks max_wait{2'000};                  // longest time that training waits for a verdict
@@ -44,16 +44,16 @@ struct Plan {
 };
 using PlanPtr = std::shared_ptr<const Plan>;
 
-// Whether the user proposed the plan, not gradmon itself.
+// True if the user proposed the plan, not gradmon itself.
 bool is_of_user(const Plan& plan);
 
-// Which steps a plan collects if it takes effect at `effective`; none if it is off.
+// The steps that a plan collects if it takes effect at `effective`; none if it is off.
 Schedule schedule_of(const Plan& plan, Step effective);
 
-// The save of the config file that the plan came from; of a capture, that of the plan which it returns to.
+// The save of the config file that the plan came from; for a capture, the save of the plan it returns to.
 const std::optional<FileIdentity>& save_of(const Plan& plan);
 
-// What the schedule has left from step `since` on, whenever that is collected: for Plan::continues.
+// The steps of the schedule that remain at step `since`, to be collected later: for Plan::continues.
 Schedule left_at(const Schedule& schedule, Step since);
 
 enum class AbortReason : std::uint8_t {
@@ -73,13 +73,13 @@ struct Verdict {
   PlanPtr plan;  // null: abort
   Step effective;
   AbortReason abort_reason = AbortReason::none;
-  std::string reason;  // why it was aborted, for people
+  std::string reason;  // the reason of an abort, for people
 
   bool commit() const { return plan != nullptr; }
 };
 
-// What a sender knows of the decisions: every revision up to `closed` is decided, and `commit` is the
-// newest commit among them.
+// A sender's knowledge of the decisions: every revision up to `closed` is decided, and `commit` is the newest
+// commit among them.
 struct KnownDecisions {
   Revision closed;
   std::optional<Verdict> commit;

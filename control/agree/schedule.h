@@ -7,10 +7,9 @@
 
 namespace gradmon {
 
-// Which steps are collected: t if and only if t ≥ first, (t − first) mod
-// interval = 0 and (t − first) / interval < times. A function of the verdict
-// alone, never of what a rank managed to collect, so that all ranks stop at the
-// same step by themselves.
+// The collected steps: t if and only if t ≥ first, (t − first) mod interval = 0 and
+// (t − first) / interval < times. They depend on the verdict alone, never on a rank's progress, so that all
+// ranks stop at the same step by themselves.
 class Schedule {
  public:
   Schedule() = default;  // collects nothing
@@ -23,7 +22,7 @@ class Schedule {
   std::int64_t times() const { return times_; }
 
   bool collects(Step t) const;
-  // How many steps before t are collected.
+  // The number of collected steps before t.
   std::int64_t collected_before(Step t) const;
   // The step after the last collected one; `first` if none is collected.
   Step end() const;

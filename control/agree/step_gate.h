@@ -64,8 +64,7 @@ class StepGate {
   // Calls begin(n) until it need not wait. Between slices of at most 100 ms it calls `interrupted`; if
   // that returns true, the rank lapses and the step may begin.
   Opening begin_or_wait(Step n, const Clock& clock, const std::function<bool()>& interrupted);
-  // At the end of a collected step: whether its rows count. They do not if the rank has lapsed during
-  // the step.
+  // Call it at the end of a collected step. True if its rows count: the rank has not lapsed during the step.
   bool step_still_valid(Ticks now);
 
   // --- Agent thread. ---
@@ -98,10 +97,9 @@ class StepGate {
   bool lapsed() const;
   // The Hello after a lapse has been answered.
   void rejoin();
-  // How long the training thread has been waiting at its fence; 0 if it does not wait.
+  // The training thread's current wait at its fence; 0 if it does not wait.
   Ticks waiting_for(Ticks now) const;
-  // How long it has waited at promised fences within the last `span`. Each wait counts at most
-  // `max_wait`.
+  // Its waits at promised fences within the last `span`. Each wait counts at most `max_wait`.
   Ticks waited_in(Ticks span, Ticks now) const;
   // The commitments that came into force since the last call, in order.
   std::vector<std::pair<Revision, Step>> take_applied();
@@ -109,7 +107,7 @@ class StepGate {
   std::optional<Commitment> in_force() const;
   // True while a committed plan waits for its step.
   bool commitment_ahead() const;
-  // Whether a plan that is on is in force and not ended, or committed for a later step.
+  // True if a plan that is on is in force and not ended, or committed for a later step.
   bool needs_lease() const;
 
  private:
@@ -139,7 +137,7 @@ class StepGate {
   Step fence_ = kNever;
   Ticks max_wait_{2'000};               // at that fence
   bool held_from_start_ = false;        // the fence was set by hold()
-  std::optional<Ticks> waiting_since_;  // since when training has been waiting at that fence
+  std::optional<Ticks> waiting_since_;  // start of training's current wait at that fence
   std::deque<Wait> waits_;              // of the last ten minutes
   Ticks lease_until_ = Ticks::max();    // max: no lease is required
   bool lapsed_ = false;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The targets that a rank watches under a plan, and whether records of them arrive. Values.
+// The targets that a rank watches under a plan, and the arrival of their records. Values.
 #pragma once
 
 #include <cstddef>
@@ -18,13 +18,13 @@ struct Plan;
 struct UnmatchedTarget {
   std::string pattern;
   std::vector<std::string> nearest;  // similar names
-  std::string error;                 // why it is invalid; "" if it is valid
+  std::string error;                 // the reason why it is invalid; "" if it is valid
 };
 
 // For people: "\"blok\" matches nothing (nearest: blocks)".
 std::string describe(const UnmatchedTarget& unmatched);
 
-// One line for each, up to 16 KiB in all, and one with the number of the others.
+// One line for each, up to 16 KiB in all, then one line with the number of the others.
 std::vector<std::string> describe_all(const std::vector<UnmatchedTarget>& unmatched);
 
 // A target: one kind of record of one watched name.
@@ -55,21 +55,20 @@ struct TargetList {
   TargetCounts counts;  // of all entries, listed or not
   std::vector<UnmatchedTarget> unmatched;
   std::vector<TargetStatus> targets;
-  std::int64_t left_out = 0;  // entries of both lists that were removed
-  // By what the program's models and optimizers are watched, such as
+  std::int64_t left_out = 0;  // removed entries of both lists
+  // The integrations that watch the program's models and optimizers, such as
   // "Net: gradmon.deepspeed, deepspeed 0.19.8".
   std::vector<std::string> attached;
 };
 
-// The targets that a rank watches under the plan in force (null), with their state; or those that it would
-// watch under another plan. Called on the agent thread; must return at once.
+// The targets that a rank watches under the plan in force (null) or would watch under another plan, with
+// their state. Called on the agent thread; must return at once.
 using ListTargets = std::function<TargetList(const Plan*)>;
 
 // Keeps only the silent targets and everything unmatched.
 TargetList only_silent_or_unmatched(TargetList list);
-// Shortens the list to at most so many bytes on the wire. Keeps unmatched entries first, then silent
-// targets, then the others. The order of the entries does not change, and of
-// `attached` at most 4 KiB stay.
+// Shortens the list to at most so many bytes on the wire. Keeps unmatched entries first, then silent targets,
+// then the others, in their order. Keeps at most 4 KiB of `attached`.
 TargetList within(TargetList list, std::size_t most_bytes);
 
 }  // namespace gradmon

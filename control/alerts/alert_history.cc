@@ -15,7 +15,7 @@ void add_pointers(Iterator begin, Iterator end, Alerts& to) {
   for (; begin != end; ++begin) to.push_back(&*begin);
 }
 
-// Moves the rank's alerts, as far as the bytes go. Returns the bytes that are left.
+// Moves the rank's alerts while they fit into the bytes. Returns the remaining bytes.
 std::size_t take_fitting(Alerts& from, const std::optional<std::int64_t>& rank, std::size_t bytes,
                          std::vector<RankAlert>& to) {
   auto next = from.begin();
@@ -57,7 +57,7 @@ std::vector<RankAlert> AlertHistory::add(Rank rank, const std::string& process_i
   return std::move(report.alerts);
 }
 
-// Returns true if it is the first one of its rule and step, with room for it, and notes its step.
+// Notes the alert's step and returns true if it is the first of its rule and step and has room.
 bool AlertHistory::take_first(const RankAlert& alert) {
   const auto name = std::find(kAnomalyNames.begin(), kAnomalyNames.end(), alert.rule);
   const auto rule = static_cast<std::size_t>(name - kAnomalyNames.begin());
@@ -68,7 +68,7 @@ bool AlertHistory::take_first(const RankAlert& alert) {
   return true;
 }
 
-// The first ones from the oldest on; the others from the newest on, so that the oldest find no room.
+// Restores the first ones from the oldest on, the others from the newest on: the oldest find no room.
 void AlertHistory::restore(std::vector<Kept> earlier) {
   if (!earlier.empty()) next_ = std::max(next_, earlier.back().alert.number + 1);  // The clock may go back.
   const auto oldest = [](const std::deque<RankAlert>& alerts) {

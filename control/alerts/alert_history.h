@@ -16,9 +16,9 @@
 
 namespace gradmon {
 
-// The alerts of all ranks of a job: for good the first one of each rule and step, and of the others the
-// newest. Bounded as a whole, for each rank and for each rule, so that neither a rank nor a rule can push out
-// the alerts of the others. Pure; one thread.
+// The alerts of all ranks of a job: permanently the first one of each rule and step, and the newest of the
+// others. Bounded in total, for each rank and for each rule, so that no rank or rule can push out the alerts
+// of the others. Pure; one thread.
 class AlertHistory {
  public:
   // Bounds of the newest ones.
@@ -36,12 +36,12 @@ class AlertHistory {
     RankAlert alert;
     std::string process_id;
   };
-  // Takes the alerts that an earlier hub of this job has kept, by rising number, as far as there is room.
-  // Those that are not older than all of this history are left out.
+  // Takes the alerts that an earlier hub of this job has kept, by rising number, while they have room. Skips
+  // alerts that are not older than this whole history.
   void restore(std::vector<Kept> earlier);
 
-  // Adds the report of the process that is the rank now, cut by bounded(). Returns its alerts as they are
-  // kept. `now`: ms since 1970.
+  // Adds the report of the rank's present process, cut by bounded(). Returns its alerts as they are kept.
+  // `now`: ms since 1970.
   std::vector<RankAlert> add(Rank rank, const std::string& process_id, AlertReport report, std::int64_t now);
 
   struct Query {
@@ -49,20 +49,20 @@ class AlertHistory {
     std::optional<std::int64_t> rank;  // only this rank's
     std::size_t most_bytes = 0;        // of all the answer's alerts, by size_of()
   };
-  // Alerts in the order of their numbers. If not all of them fit into `most_bytes`: without `after` the first
-  // ones of each rule and step in half of it, and the newest; otherwise the first ones after it, so that a
-  // caller that asks again with the last number misses none.
+  // Alerts by rising number. If they do not all fit into `most_bytes`: without `after`, the first ones of
+  // each rule and step in half of it, and the newest; with `after`, the first ones after it, so that a caller
+  // that asks again with the last number misses none.
   std::vector<RankAlert> find(const Query& query) const;
 
   // The first alert of each rule and step, by rising number.
   const std::deque<RankAlert>& first() const { return first_; }
 
-  // How many alerts the rank's present process has reported, also those that are not kept any more; without
-  // AlertReport::left_out.
+  // The number of alerts that the rank's present process has reported, including those no longer kept;
+  // without AlertReport::left_out.
   std::uint64_t listed(Rank rank) const;
 
  private:
-  static constexpr std::size_t kRules = kAnomalyNames.size() + 1;  // the last: those without a known name
+  static constexpr std::size_t kRules = kAnomalyNames.size() + 1;  // the last: alerts without a known rule
 
   struct OfRank {
     std::string process_id;

@@ -23,7 +23,7 @@ double value_from(const nlohmann::json& json) {
   return std::numeric_limits<double>::quiet_NaN();
 }
 
-// Throws if the field is no integer.
+// Throws if the field is not an integer.
 std::int64_t integer_from(const nlohmann::json& json, const char* key) {
   const auto found = json.find(key);
   return found == json.end() ? 0 : found->get_ref<const nlohmann::json::number_integer_t&>();

@@ -9,7 +9,7 @@ namespace {
 constexpr std::size_t kMostName = 64;
 constexpr std::size_t kMostTag = 512;
 constexpr std::size_t kMostMessage = 1'000;
-constexpr std::size_t kNumbers = 100;  // bytes of the fields that are no texts
+constexpr std::size_t kNumbers = 100;  // bytes of the fields other than texts
 
 void cut(std::string& text, std::size_t most) { text.resize(utf8_prefix(text, most).size()); }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The alerts of a rank as they travel from the rank to the lead hub, and from there to gradmonctl. Values;
-// any thread. each_field() numbers the fields for the wire (control/wire/field_codec.h): a new field needs a
-// line there, and its number is never used again.
+// The alerts of a rank as sent from the rank to the lead hub, and from there to gradmonctl. Values; any
+// thread. each_field() numbers the fields for the wire (control/wire/field_codec.h): a new field needs a line
+// there, and its number must never be reused.
 #pragma once
 
 #include <cstddef>
@@ -33,8 +33,8 @@ struct RankAlert {
   double value = 0;
   double history_mean = 0;
   std::string message;  // one sentence for people
-  // Further alerts of the step, rank and rule that are not in the report. Only the first one of a rule has
-  // them.
+  // Number of the step's alerts of this rank and rule that the report omits. Set only in the first alert of a
+  // rule.
   std::uint64_t left_out = 0;
 
   template <typename Self, typename Visit>
@@ -60,7 +60,7 @@ struct RankAlert {
 // The alerts of one step of one rank.
 struct AlertReport {
   std::vector<RankAlert> alerts;  // at most kMostAlertsInAReport
-  std::uint64_t left_out = 0;     // alerts of that step that are not in `alerts`
+  std::uint64_t left_out = 0;     // alerts of that step missing in `alerts`
 
   template <typename Self, typename Visit>
   static void each_field(Self& self, Visit visit) {
@@ -70,10 +70,10 @@ struct AlertReport {
 };
 
 // Cuts the report to kMostAlertsInAReport alerts, and their texts to 64 (rule, op), 512 (tag_name) and 1,000
-// bytes (message). The alerts that are cut off are added to left_out.
+// bytes (message). Adds the removed alerts to left_out.
 AlertReport bounded(AlertReport report);
 
-// The bytes that the alert takes in a message, roughly.
+// Returns roughly the bytes that the alert takes in a message.
 std::size_t size_of(const RankAlert& alert);
 
 }  // namespace gradmon

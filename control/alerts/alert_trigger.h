@@ -6,13 +6,12 @@
 
 namespace gradmon {
 
-// Limits how often alerts start an action: not before `pause` has passed since they last did. Pure; one
-// thread.
+// Limits how often alerts start an action: `pause` must have passed since the last start. Pure; one thread.
 class AlertTrigger {
  public:
   using Time = std::chrono::milliseconds;  // of a steady clock
 
-  // Whether an alert may start the action now. If so, the pause begins.
+  // Returns true if an alert may start the action now; then the pause begins.
   bool try_fire(Time now, Time pause) {
     if (fired_ && now - *fired_ < pause) return false;
     fired_ = now;
@@ -20,7 +19,7 @@ class AlertTrigger {
   }
 
  private:
-  std::optional<Time> fired_;  // last
+  std::optional<Time> fired_;  // last start
 };
 
 }  // namespace gradmon

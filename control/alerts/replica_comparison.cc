@@ -14,7 +14,7 @@ std::string_view bucket_of(const std::string& buckets, std::size_t bucket) {
 
 }  // namespace
 
-// A rank is in one group at a time. A group that no rank is in any more is forgotten.
+// A rank is in one group at a time. Forgets a group without ranks.
 ReplicaComparison::Group* ReplicaComparison::group_of(Rank rank, const ReplicaDigests& message) {
   if (message.group_size < 2 || message.group_size > world_size_) return nullptr;
   const auto [known, first] = group_of_rank_.try_emplace(rank.value, message.group);
@@ -60,14 +60,14 @@ void ReplicaComparison::add_digest(Rank rank, const ReplicaDigest& digest, Time 
 void ReplicaComparison::forget_oldest(Group& group, Time now, Actions& actions) {
   const auto oldest = group.entries.begin();
   if (!oldest->second.decided) decide(oldest->first, oldest->second, group, now, actions);
-  // Its requests are answered soon: the entry stays until then, or until there is no room.
+  // Its requests are answered soon: keeps the entry until then, or until room is short.
   if (!oldest->second.open.empty() && group.entries.size() <= 2 * kMostSteps) return;
   counts_.unresolved += oldest->second.open.size();
   group.forgotten = oldest->first;
   group.entries.erase(oldest);
 }
 
-// Compares the digests that are there, and asks for the values of the buckets that differ.
+// Compares the digests that have arrived, and asks for the values of the buckets that differ.
 void ReplicaComparison::decide(const Key& key, Entry& entry, Group& group, Time now, Actions& actions) {
   entry.decided = true;
   if (!group.newest || *group.newest < key) {
@@ -99,7 +99,7 @@ void ReplicaComparison::decide(const Key& key, Entry& entry, Group& group, Time 
   entry.distinct.clear();
 }
 
-// At most kMostBuckets, those without a known divergence first. A bucket that agrees has no diverging target.
+// At most kMostBuckets, those without a known divergence first. An agreeing bucket has no diverging target.
 std::vector<std::size_t> ReplicaComparison::differing_buckets(const Key& key, const Entry& entry,
                                                               Group& group) const {
   std::vector<std::size_t> unknown;

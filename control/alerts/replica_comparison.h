@@ -20,10 +20,9 @@
 
 namespace gradmon {
 
-// AnomalyRankDivergence, as the lead hub applies it: compares what the ranks of each group should have in
-// common (writers/alerts/ALERTS.md has the formula). Digests are compared first. Where they differ, one rank
-// of those with the same digest is asked for its values. Bounded in memory, whatever the ranks send. Pure;
-// one thread.
+// The lead hub's part of AnomalyRankDivergence: compares the values that the ranks of each group should share
+// (writers/alerts/ALERTS.md has the formula). Compares digests first. If they differ, asks one rank for each
+// distinct digest for its values. Bounded in memory, regardless of the ranks' messages. Pure; one thread.
 class ReplicaComparison {
  public:
   using Time = std::chrono::milliseconds;  // of a steady clock
@@ -32,7 +31,7 @@ class ReplicaComparison {
   static constexpr Time kWaitForValues{10'000};    // after the request
   static constexpr std::size_t kMostSteps = 384;   // of a group; each kind of a step counts
   static constexpr std::size_t kMostDistinct = 8;  // digests of a kind and step
-  static constexpr std::size_t kMostBuckets = 4;   // that are asked for, of a kind and step
+  static constexpr std::size_t kMostBuckets = 4;   // requested, of a kind and step
   static constexpr std::size_t kMostAlerts = 16;   // of a kind and step
 
   struct Actions {
@@ -40,22 +39,22 @@ class ReplicaComparison {
     std::vector<std::pair<Rank, AlertReport>> alerts;  // for that rank to raise
   };
   struct Counts {
-    std::uint64_t compared = 0;    // kinds of steps; also with only some of the ranks
-    std::uint64_t incomplete = 0;  // kinds of steps of which ranks were missing
-    std::uint64_t unresolved = 0;  // buckets that differ, and whose values did not arrive
+    std::uint64_t compared = 0;    // kinds of steps, with all or only some of the ranks
+    std::uint64_t incomplete = 0;  // kinds of steps with missing ranks
+    std::uint64_t unresolved = 0;  // differing buckets whose values did not arrive
   };
 
   // `world_size`: ranks of the job. Digests of a larger group are dropped.
   explicit ReplicaComparison(int world_size) : world_size_(world_size) {}
 
-  // Messages of a member that are valid by is_valid(). Late, repeated and unexpected ones have no effect.
+  // `message`: valid by is_valid(). Late, repeated and unexpected messages have no effect.
   Actions on_digests(Rank rank, const ReplicaDigests& message, Time now);
   Actions on_values(Rank rank, const ReplicaValues& message);
-  // Ends the waits that have lasted too long. Looks at all steps kept: a few times a second is enough.
+  // Ends the waits that have lasted too long. Inspects all kept steps: call it a few times a second.
   Actions tick(Time now);
 
   const Counts& counts() const { return counts_; }
-  // For the status of the job. A rank of no group has sent nothing.
+  // For the status of the job. A rank without a group has sent nothing.
   ReplicasCompared summary() const;
   std::size_t steps_kept() const;  // for tests
 
@@ -90,7 +89,7 @@ class ReplicaComparison {
     // The newest kind of a step that was compared, or could not be: its step, and the ranks with digests.
     std::optional<Key> newest;
     std::set<int> heard;
-    bool compared = false;  // ever
+    bool compared = false;  // at least once
     std::map<Key, Entry> entries;
     std::optional<Key> forgotten;  // entries up to this one
     // By kind and bucket: targets that have raised an alert and have not agreed since.

@@ -16,9 +16,9 @@
 namespace gradmon {
 namespace {
 
-constexpr std::size_t kMostRanksNamed = 8;  // of those with one value
+constexpr std::size_t kMostRanksNamed = 8;  // of the ranks with one value
 
-// A row of each element of `of` that has the target; null: it has none.
+// For each element of `of`, its row of the target; null: it has none.
 using RowsOfTarget = std::vector<const ReplicaRow*>;
 
 std::string number(double value) {
@@ -56,7 +56,7 @@ Widest widest_in(const RowsOfTarget& rows) {
   return widest;
 }
 
-// "rank 1 has 2.5, ranks 0, 2, 3 have 1.25"; the one that differs most first.
+// "rank 1 has 2.5, ranks 0, 2, 3 have 1.25"; the most different rank first.
 std::string comparison_text(const Widest& widest, const std::vector<EqualRanks>& of,
                             const RowsOfTarget& rows) {
   std::vector<std::size_t> order{widest.of};

@@ -26,20 +26,20 @@ struct EqualRanks {
 // A parameter whose values differ by more than the threshold.
 struct DifferingTarget {
   std::string target;  // "0:fc1.weight"
-  Rank rank;           // the lowest one of those that differ most from the majority
+  Rank rank;           // the lowest of the ranks that differ most from the majority
   RankAlert alert;     // of that rank
 };
 
-// "rank 1", "ranks 0, 2, 3"; of more than 8, the first and the number of the others.
+// "rank 1", "ranks 0, 2, 3"; of more than 8, the first 8 and the number of the others.
 std::string names_of_replicas(const std::vector<int>& ranks);
 
 struct ReplicaDifferences {
   std::vector<DifferingTarget> differing;
-  std::vector<std::string> agreeing;  // targets that at least two have, within the threshold
+  std::vector<std::string> agreeing;  // targets on which at least two ranks agree within the threshold
 };
 
-// The majority are the ranks that most have values in common with; of equally many, those with the lowest
-// rank. `of` must have at least two elements.
+// The majority are the ranks with the values that most ranks share; in a tie, those with the lowest rank.
+// `of` must have at least two elements.
 ReplicaDifferences replica_differences(const ReplicaRequest& request, double threshold,
                                        std::vector<EqualRanks> of);
 

@@ -2,7 +2,7 @@
 // The messages of AnomalyRankDivergence, as values. Ranks that should hold the same values send digests of
 // them to the lead hub, and the values themselves on request. control/PROTOCOL.md describes them. Any thread.
 // each_field() numbers the fields for the wire (control/wire/field_codec.h): a new field needs a line there,
-// and its number is never used again.
+// and its number must never be reused.
 #pragma once
 
 #include <cstddef>
@@ -21,7 +21,7 @@ inline constexpr std::size_t kMostReplicaRows = 256;    // of one message
 inline constexpr std::size_t kMostReplicaName = 512;    // bytes
 
 // The rows of one kind of one step, folded into a hash for each bucket of targets. Equal rows have equal
-// digests, in whatever order they were read.
+// digests in any reading order.
 struct ReplicaDigest {
   Revision revision;
   std::int64_t step = 0;
@@ -40,7 +40,7 @@ struct ReplicaDigest {
 // Member to lead hub.
 struct ReplicaDigests {
   std::uint64_t group = 0;      // identifies the ranks that should hold the same values
-  std::int64_t group_size = 0;  // how many ranks those are
+  std::int64_t group_size = 0;  // the number of those ranks
   std::vector<ReplicaDigest> digests;
 
   template <typename Self, typename Visit>
@@ -91,7 +91,7 @@ struct ReplicaRow {
   }
 };
 
-// Member to lead hub: the answer to a request. No rows: the member does not keep that step any more.
+// Member to lead hub: the answer to a request. No rows: the member no longer keeps that step.
 struct ReplicaValues {
   ReplicaRequest request;
   std::uint64_t group = 0;
@@ -107,7 +107,7 @@ struct ReplicaValues {
   }
 };
 
-// Whether every kind, bucket, statistic, count and length is one that gradmon sends. Untrusted input.
+// True if gradmon sends every kind, bucket, statistic, count and length in it. The input is untrusted.
 bool is_valid(const ReplicaDigests& message);
 bool is_valid(const ReplicaRequest& message);
 bool is_valid(const ReplicaValues& message);

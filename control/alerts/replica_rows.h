@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The values of a rank that other ranks should hold, too. Pure.
+// The values of a rank that other ranks should hold as well. Pure.
 #pragma once
 
 #include <cstddef>
@@ -47,7 +47,7 @@ struct ReplicaRows {
 // The statistics in `mask`, in their order.
 std::vector<Op> ops_in(ValueMask mask);
 
-// NaN equals NaN, and 0 equals −0, whatever their bits.
+// Treats NaN as equal to NaN, and 0 as equal to −0, for any bits.
 ReplicaDigest digest_of(const ReplicaRows& rows);
 
 // The rows of a bucket, at most kMostReplicaRows.

@@ -12,7 +12,7 @@ void add(std::deque<UnraisedAlerts::Told>& kept, UnraisedAlerts::Told one) {
   if (kept.size() > UnraisedAlerts::kMostKept) kept.pop_front();
 }
 
-// Whether the alert was there.
+// Returns true if the alert was kept.
 bool remove(std::deque<UnraisedAlerts::Told>& kept, Rank rank, const std::string& process_id,
             const RankAlert& alert) {
   const auto found = std::find_if(kept.begin(), kept.end(), [&](const UnraisedAlerts::Told& one) {
@@ -26,7 +26,7 @@ bool remove(std::deque<UnraisedAlerts::Told>& kept, Rank rank, const std::string
 
 }  // namespace
 
-// The rank's report comes back cut by bounded().
+// The rank reports the alerts back cut by bounded().
 void UnraisedAlerts::tell(Rank rank, const std::string& process_id, AlertReport report) {
   report = bounded(std::move(report));
   for (RankAlert& alert : report.alerts) add(unraised_, {rank, process_id, std::move(alert)});

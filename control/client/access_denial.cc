@@ -27,8 +27,8 @@ std::string name_and_number(uid_t user) {
   return name == number ? name : name + " (" + number + ")";
 }
 
-// The path itself, or else the last directory on the way to it that stat() can reach: that directory
-// denies access.
+// Returns the directory that denies access: the path itself, or else the last directory on the way to it that
+// stat() can reach.
 fs::path denying_path(const fs::path& path, struct stat& found) {
   std::error_code error;
   const fs::path whole = fs::absolute(path, error);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Explains a denied path. To code that only checks whether a path exists, a denied path looks missing.
-// One thread at a time, because it calls getpwuid().
+// Explains a denied path. A check for existence alone takes a denied path for a missing one. One thread at a
+// time, because it calls getpwuid().
 #pragma once
 
 #include <cstdint>
@@ -9,7 +9,7 @@
 
 namespace gradmon {
 
-enum class Access : std::uint8_t { read, connect };  // read: a directory must be searchable, too
+enum class Access : std::uint8_t { read, connect };  // read: includes searching a directory
 
 // "" if this process has access, or if the path does not exist. Else a sentence: the path, the directory
 // or file that denies access, its owner and mode, and the remedy.

@@ -33,7 +33,7 @@ std::optional<CommandReply> answer_in(std::string_view bytes, const std::string&
 
 }  // namespace
 
-// The transport. receive() returns the next frame, or none if none comes in time.
+// The transport. receive() returns the next frame, or none on a timeout.
 struct CommandClient::Connection {
   virtual ~Connection() = default;
   virtual void send(const std::string& bytes) = 0;
@@ -44,7 +44,7 @@ struct CommandClient::Connection {
 
 namespace {
 
-// To the hub of this host. Connects again if the hub was restarted.
+// Connects to the hub of this host, and again after a restart of the hub.
 class LocalConnection : public CommandClient::Connection {
  public:
   explicit LocalConnection(std::filesystem::path socket) : socket_(std::move(socket)) {}

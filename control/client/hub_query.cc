@@ -38,17 +38,17 @@ class HubQuery {
  public:
   explicit HubQuery(const JobDirectory& directory) : socket_(directory.socket()) { connect(); }
 
-  // Whether a reply may still come. `may_come_back`: from a hub that is not connected, too.
+  // True if a reply may still come. `may_come_back`: also from a hub that is not connected.
   bool waited_for(bool may_come_back) const { return !replied_ && (stream_ || may_come_back); }
   bool connected() const { return stream_ != nullptr; }
   pollfd polled() const {
     return {stream_->fd(), static_cast<short>(POLLIN | (stream_->wants_write() ? POLLOUT : 0)), 0};
   }
 
-  // Why the hub gave no status, as a relay does that cannot reach the lead hub; "": it did, or it is silent.
+  // The reason why the hub gave no status, such as a relay without the lead hub; "": it did, or it is silent.
   const std::string& refusal() const { return refusal_; }
 
-  // Returns the status when the reply has come; none before and after. After another reply asks again.
+  // Returns the status once the reply has come; none before and after. Asks again after another reply.
   std::optional<Status> take_status() {
     if (!stream_) connect();
     if (!stream_) return {};
@@ -84,7 +84,7 @@ class HubQuery {
   std::string refusal_;
 };
 
-// The part with this index of a file whose parts end with `separator`; "" if there is none.
+// The part with this index of a file whose parts end with `separator`; "" if the part is missing.
 std::string part_of(const fs::path& file, char separator, int index) {
   std::ifstream in(file);
   std::string part;
@@ -94,7 +94,7 @@ std::string part_of(const fs::path& file, char separator, int index) {
   return part;
 }
 
-// Without those that occur a second time.
+// Returns the directories without repetitions.
 std::vector<JobDirectory> unique(std::vector<JobDirectory> directories) {
   std::set<fs::path> seen;
   const auto again = [&seen](const JobDirectory& each) { return !seen.insert(each.path).second; };

@@ -17,22 +17,21 @@ struct HubReplies {
     Status status;
   };
   std::vector<Answer> answers;
-  // Sentences: hubs that accept a connection but do not reply, or give no status and say why.
+  // Sentences: hubs that accept a connection but do not reply, or refuse the status with a reason.
   std::vector<std::string> unresponsive;
   std::vector<JobDirectory> asked = {};
 };
 
-// Asks the hubs of these directories, at the same time. Waits 3 s for replies, but only 1 s once a `wanted`
-// job is found. Until one is found, a hub that is being restarted, with or without its socket, has 1 s to
-// come back.
+// Asks the hubs of these directories in parallel. Waits 3 s for replies, but only 1 s once a `wanted` job is
+// found. Until then a restarting hub, with or without its socket, has 1 s to come back.
 HubReplies query_hubs(std::vector<JobDirectory> directories,
                       const std::function<bool(const Status&)>& wanted);
-// Asks all hubs of this user on this host: those of the job_bases(), and those that run elsewhere.
+// Asks all hubs of this user on this host: the hubs of the job_bases(), and hubs that run elsewhere.
 HubReplies query_all_hubs(const std::function<bool(const Status&)>& wanted);
 
-// The directories of the gradmon-hub processes of this user, whatever their environment, that pass
-// JobDirectory::check(). For programs with one thread: reads /proc in a child process, for one second at
-// most.
+// The directories of the gradmon-hub processes of this user, in any environment, that pass
+// JobDirectory::check(). For programs with one thread: reads /proc in a child process, for at most one
+// second.
 std::vector<JobDirectory> directories_of_hub_processes();
 
 }  // namespace gradmon

@@ -42,7 +42,7 @@ std::string normal(const fs::path& path) {
   return text;
 }
 
-// What was found on the disk of a directory.
+// The findings on the disk of a directory.
 struct OnDisk {
   std::set<std::size_t> same;  // indices of `others` that are this directory under another path
   std::vector<JobEntry> entries;
@@ -119,8 +119,8 @@ std::vector<std::string> output_directories(const HubReplies& replies) {
   return directories;
 }
 
-// Asks the hubs that run outside the job_bases() of this process: those that `disk` has entries of, and those
-// of this user's processes. Adds their replies; false: there are no more hubs.
+// Asks the hubs outside the job_bases() of this process: the hubs that `disk` has entries of, and the hubs of
+// this user's processes. Adds their replies; returns false if no hubs remain.
 bool ask_elsewhere(HubReplies& replies, const std::optional<OnDisk>& disk,
                    const std::function<bool(const Status&)>& wanted) {
   std::vector<JobDirectory> more = directories_of_hub_processes();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Finds the jobs that can be asked. For programs with one thread: reads disks in a child process.
+// Finds the jobs that answer questions. For programs with one thread: reads disks in a child process.
 #pragma once
 
 #include <filesystem>
@@ -21,26 +21,26 @@ struct LiveJobs {
   // Sentences: directories that this user may not read (access_denial.h); likewise.
   std::vector<std::string> denied = {};
   std::set<std::string> ended =
-      {};  // endpoints of `jobs` whose ranks have all gone and whose hub is about to end
+      {};  // endpoints of `jobs` whose ranks have all gone and whose hub will end soon
 };
 
 // Returns true for a job with that output directory, compared as text. For query_all_hubs().
 std::function<bool(const Status&)> writes_into(const std::filesystem::path& output_dir);
 
-// The jobs with that output directory. Of this host: the jobs whose hub answers over its socket and names
-// this directory. If none of the job_bases() does, also the hubs that run elsewhere, and those that entries
-// in the directory name: an entry of another user, or one that leads to a directory that fails
-// JobDirectory::check(), is ignored. Of other hosts: the jobs that are listed in the directory and listen on
-// TCP. The directory is read only if no job of this host has this path, and for one second at most.
+// The jobs with that output directory. On this host: jobs whose hub answers over its socket and names this
+// directory. If no hub of the job_bases() does, also asks the hubs that run elsewhere, and the hubs that
+// entries in the directory name. Ignores an entry of another user, or one whose directory fails
+// JobDirectory::check(). On other hosts: jobs listed in the directory that listen on TCP. Reads the directory
+// only if no job of this host has this path, and for at most one second.
 LiveJobs live_jobs(const std::filesystem::path& output_dir);
-// The same, but these hubs of this host have replied already.
+// The same, with the replies of this host's hubs at hand.
 LiveJobs live_jobs(const std::filesystem::path& output_dir, HubReplies replies);
 
-// All jobs whose hubs on this host have replied. As in live_jobs(), a job without ranks, whose hub is about
-// to end, is left out if there is another one: it may have been restarted.
+// All jobs whose hubs on this host have replied. As in live_jobs(), omits a job without ranks, whose hub is
+// about to end, if another job exists: the job may have been restarted.
 LiveJobs jobs_of_this_host(const HubReplies& replies);
 
-// Whether a hub listens at "ipc://PATH"; none for any other endpoint.
+// True if a hub listens at "ipc://PATH"; none for any other endpoint.
 std::optional<bool> hub_is_listening(const std::string& endpoint);
 
 }  // namespace gradmon

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The user's config file as a value. Each field has the name and the default of its key. Only
-// parse_config() makes a Config, and nobody changes it afterwards, so any thread may read it. CONFIG.md
-// explains the keys.
+// The user's config file as a value. Each field has the name and the default of its key. Only parse_config()
+// makes a Config, and it never changes afterwards, so any thread may read it. CONFIG.md explains the keys.
 #pragma once
 
 #include <chrono>
@@ -59,7 +58,7 @@ struct Config {
     auto tied() const { return std::tie(rules, dump); }
   };
   struct OnAlert {
-    std::shared_ptr<const Config> collect;  // null: an alert changes nothing in what is collected
+    std::shared_ptr<const Config> collect;  // null: an alert leaves the collection unchanged
     std::int64_t times = 1;
     std::chrono::milliseconds cooldown{60'000};
     std::vector<std::string> exec;  // empty, or a program's absolute path and its arguments
@@ -117,7 +116,7 @@ struct Config {
   Tags tags = Tags::gradmon;
   bool reuse_readings = false;
 
-  // How gradmon itself behaves.
+  // Keys of gradmon's own behaviour.
   std::optional<std::int64_t> lookahead_steps;  // none: chosen by measurement
   std::chrono::milliseconds max_wait{2'000};    // longest wait of training for a verdict
   std::chrono::milliseconds fence_timeout{30'000};

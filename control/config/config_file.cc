@@ -17,10 +17,10 @@ using std::chrono::seconds;
 
 constexpr milliseconds kStatEvery{1000};
 constexpr milliseconds kHashEvery{10'000};
-constexpr milliseconds kSettleTime{100};                // how long a new content must stay unchanged
+constexpr milliseconds kSettleTime{100};                // a new content must stay unchanged for this time
 constexpr milliseconds kSettleTimeWithoutEvents{1000};  // the same, without events
 constexpr milliseconds kSettleTimeWhileOpen{2000};      // the same, while its writer has it open
-constexpr milliseconds kProblemDelay{1000};             // before a broken or missing file is reported
+constexpr milliseconds kProblemDelay{1000};             // delay of the report of a broken or missing file
 constexpr milliseconds kReportPause{250};
 constexpr milliseconds kMinDisplacedTime{2000};
 constexpr milliseconds kDisplacedPollInterval{50};
@@ -32,7 +32,7 @@ bool is_complete_object(std::string_view text) {
   return !document.fault && document.nodes.front().kind == JsonKind::object;
 }
 
-// A file whose last save is over a second ago is complete.
+// True if the last save is over a second ago: the file is complete.
 bool is_old(const FileSignature& signature) {
   const auto now = std::chrono::system_clock::now().time_since_epoch();
   const auto age = now - std::chrono::nanoseconds(signature.mtime_ns);
@@ -194,7 +194,7 @@ void ConfigFile::check_displaced(Time now) {
   std::vector<DisplacedEntry> kept;
   for (const auto& watched : std::exchange(displaced_, {})) {
     const auto age = now - watched.since;
-    // Checked before the last comparison: if nobody has it open now, nobody can write to it later.
+    // Checked before the last comparison: a file that is open nowhere cannot be written to later.
     const auto open = age >= kMinDisplacedTime ? is_open_elsewhere(watched.displaced) : OpenElsewhere::yes;
     std::vector<DisplacedFile> more;
     const auto restored = restore_if_written(watched.displaced, recovery_.ours, more);
@@ -213,7 +213,7 @@ void ConfigFile::check_displaced(Time now) {
   displaced_ = std::move(kept);
 }
 
-// A displaced file that somebody may have open stays; the next job recovers it.
+// A displaced file that may be open elsewhere stays; the next job recovers it.
 void ConfigFile::release_displaced() {
   check_displaced(clock_());
   for (const auto& watched : displaced_) {

@@ -31,7 +31,7 @@ namespace gradmon {
 
 struct EditError {
   enum class Kind {
-    changed,     // the file is not the save of `based_on`, or somebody keeps saving it
+    changed,     // the file is not the save of `based_on`, or is saved again and again
     invalid,     // the file is not JSON, an edit cannot be set, or `check` refused the result
     unwritable,  // unchanged: it can neither be replaced nor written in place
     unreadable,  // missing, no permission, not a regular file, too large
@@ -45,7 +45,7 @@ class ConfigFile {
   using Clock = std::function<std::chrono::steady_clock::time_point()>;
   // Key ("eps") or JSON pointer ("/alert/dump"), and the JSON of the new value.
   using Edits = std::vector<std::pair<std::string, std::string>>;
-  // Returns why this text must not be written; "" if it may be.
+  // Returns the reason why this text must not be written; "" if it may be.
   using Check = std::function<std::string(std::string_view text)>;
 
   // `spare`: a directory for side files that the config's own directory refuses; "": none.
@@ -59,35 +59,35 @@ class ConfigFile {
   int event_fd() const { return watch_.fd(); }
   std::chrono::milliseconds next_poll() const;
 
-  // Returns what is new since the last call: a content, a problem for people (missing, unreadable, not
-  // a regular file, too large), or none. Contents that edit() wrote are not reported.
+  // Returns the news since the last call: a content, a problem for people (missing, unreadable, not a regular
+  // file, too large), or none. Omits contents that edit() wrote.
   std::optional<tl::expected<FileContent, std::string>> poll();
 
-  // Sets the values in this order, as one save, and returns the new content. With `based_on`, fails if
-  // the file is not that save any more. Without it, waits for the present content to settle (3 s at
-  // most) and edits that; if the user saves meanwhile, tries again, five times in all. Never overwrites a
-  // save of the user's, unless the file system cannot exchange files (replace_content.h).
+  // Sets the values in this order, as one save, and returns the new content. With `based_on`, fails if the
+  // file is no longer that save. Without it, waits for the present content to settle (at most 3 s) and edits
+  // that content; if the user saves meanwhile, tries again, five times in total. Never overwrites a user's
+  // save, unless the file system cannot exchange files (replace_content.h).
   tl::expected<FileContent, EditError> edit(const Edits& edits, const std::optional<FileIdentity>& based_on,
                                             const Check& check = nullptr);
 
-  // Saves that an earlier job moved aside and that are older than the present one, for people.
+  // Saves that an earlier job moved aside and that are older than the present save, for people.
   std::vector<std::string> superseded_saves() const;
 
  private:
   using Time = std::chrono::steady_clock::time_point;
 
-  // A content that has not been reported, and since when it is unchanged.
+  // An unreported content, and the time since which it is unchanged.
   struct Candidate {
     FileIdentity identity;
     Time since;
-    std::chrono::milliseconds pause;  // how long it must stay unchanged
+    std::chrono::milliseconds pause;  // it must stay unchanged for this time
   };
   struct Observation {
     FileRead read;
     bool known = false;    // already reported, or written by edit()
-    bool settled = false;  // nobody is still writing it
+    bool settled = false;  // its writer has finished
   };
-  // A file that an edit has displaced. Somebody may still write to it.
+  // A file that an edit has displaced. Another process may still write to it.
   struct DisplacedEntry {
     DisplacedFile displaced;
     Time since;
@@ -126,7 +126,7 @@ class ConfigFile {
   bool events_seen_ = false;      // since the last known content
   Time next_stat_;
   Time next_hash_;
-  Time recover_at_;     // next recovery: of what an earlier job left, or of a stuck save
+  Time recover_at_;     // next recovery: of an earlier job's files, or of a stuck save
   Time recover_until_;  // at least; an earlier job may end just after this one's start
   std::optional<Time> last_report_;
   std::vector<DisplacedEntry> displaced_;

@@ -29,7 +29,7 @@ std::optional<std::uint32_t> find_collect(const JsonDocument& document, std::str
 
 }  // namespace
 
-// One pass over the text, however many keys there are.
+// One pass over the text for any number of keys.
 tl::expected<std::string, std::string> capture_config(std::string_view config_text) {
   const JsonDocument document = locate_json(config_text);
   const auto collect = find_collect(document, config_text);
@@ -50,7 +50,7 @@ tl::expected<std::string, std::string> capture_config(std::string_view config_te
   }
   replaced += config_text.substr(copied);
   std::string text(config_text.substr(0, first));
-  for (const auto& [key, at] : wanted) {  // the config lacks them
+  for (const auto& [key, at] : wanted) {  // keys missing in the config
     text += document.nodes[at].key.of(config_text);
     text += ": ";
     text += document.nodes[at].value.of(config_text);

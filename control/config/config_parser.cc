@@ -54,7 +54,7 @@ Result parse(std::string_view text, std::string_view file) {
   JsonTree tree{text, locate_json(text), {}};
   const auto& document = tree.document;
   if (document.fault) return tl::unexpected(std::vector{document_error(text, file, *document.fault)});
-  // simdjson refuses a text with an oversized number: it gets a zero in its place.
+  // simdjson refuses a text with an oversized number: replaces the number by zero.
   std::string readable(text);
   std::vector<std::pair<std::size_t, double>> oversized;
   for (std::size_t i = 0; i < document.nodes.size(); ++i) {

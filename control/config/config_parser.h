@@ -26,8 +26,8 @@ struct ConfigPlace {
 // An error in the config. The whole file is refused.
 struct ConfigError {
   ConfigPlace place;
-  std::string found;     // the value in the file, shortened; "" if there is none
-  std::string expected;  // what is valid there; "" if `found` is the whole message
+  std::string found;     // the value in the file, shortened; "": none
+  std::string expected;  // the valid values; "" if `found` is the whole message
 };
 
 // A warning about the config. The file is accepted.

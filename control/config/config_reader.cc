@@ -328,7 +328,7 @@ class Reader {
     });
   }
 
-  // Returns whether the value was read without an error.
+  // Returns true if the value was read without an error.
   template <typename Value>
   bool read_whole(std::uint32_t at, const Constraint& wanted, Value& out) {
     const auto before = refused_;
@@ -366,7 +366,7 @@ class Reader {
     const RE2 compiled(pattern, limits);
     const bool too_large = compiled.error_code() == RE2::ErrorPatternTooLarge;
     if (compiled.ok()) instructions_ += static_cast<std::size_t>(compiled.ProgramSize());
-    if (too_large) instructions_ = kMaxInstructions + 1;  // this pattern alone used up the limit
+    if (too_large) instructions_ = kMaxInstructions + 1;  // this pattern alone exceeds the limit
     if (!compiled.ok()) add_error(at, "a pattern that RE2 accepts (" + excerpt(compiled.error()) + ")");
     return compiled.ok();
   }

@@ -25,7 +25,7 @@ struct JsonTree {
 };
 
 struct ConfigReading {
-  Config config;  // meaningless if there are errors
+  Config config;  // meaningless after errors
   std::vector<ConfigError> errors;
   std::vector<ConfigWarning> warnings;
 };

@@ -19,7 +19,7 @@ namespace gradmon {
 template <typename Part, typename... Value>
 using FieldOf = std::variant<Value Part::*...>;
 
-// Every type that a field can have.
+// All types that a field can have.
 template <typename Part>
 using Field =
     FieldOf<Part, bool, std::int64_t, double, std::chrono::milliseconds, std::optional<std::int64_t>,
@@ -43,10 +43,10 @@ enum class Rule : std::uint8_t {
   command         // a list of at most kMaxArguments strings without NUL; the first is an absolute path
 };
 
-// `high` of an option without an upper bound: any 64-bit integer, or any double, is low enough.
+// `high` of an option without an upper bound: accepts any 64-bit integer and any double.
 inline constexpr std::int64_t kUnbounded = std::numeric_limits<std::int64_t>::max();
 
-// What values an option accepts.
+// The values that an option accepts.
 struct Constraint {
   std::string_view expected;  // for error messages: "an integer >= 0"
   Rule rule = Rule::range;
@@ -91,7 +91,7 @@ struct AlertRuleSchema {
   Anomaly anomaly;
   std::string_view meaning;
   std::vector<Option<AlertRule>> args;
-  std::string_view required;  // the argument that must be there; "": none
+  std::string_view required;  // the required argument; "": none
 };
 // Indexed by Anomaly.
 const std::vector<AlertRuleSchema>& alert_rule_schemas();
@@ -138,17 +138,17 @@ inline constexpr std::size_t kMaxArguments = 64;
 inline constexpr std::int64_t kMaxPatternMemory = std::int64_t{2}
                                                   << 20U;  // bytes, for RE2 (max_mem); bounds time too
 
-// The candidate with the least edit distance from `name`, for suggestions; "" if none is near enough.
+// The candidate with the least edit distance from `name`, for suggestions; "" if all are too far.
 std::string_view nearest(std::string_view name, const std::vector<std::string_view>& candidates);
 
 // The keys with Reload::restart whose values differ.
 std::vector<std::string_view> changed_restart_keys(const Config& running, const Config& wanted);
 
-// Tell if `format` lists the format, and if ur_distribution has an effect: TensorBoard alone holds
+// True if `format` lists the format; true if ur_distribution has an effect: TensorBoard alone holds
 // histograms.
 bool writes_format(const Config& config, Config::Format format);
 bool collects_histograms(const Config& config);
-// Returns true if the config asks for at least one kind of output, or for values that alert rules read.
+// True if the config asks for at least one kind of output, or for values that alert rules read.
 bool collects_anything(const Config& config);
 
 // All top-level keys as text, one line each, for `gradmonctl schema --text`.

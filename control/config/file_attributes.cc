@@ -12,7 +12,7 @@
 namespace gradmon {
 namespace {
 
-// Reads an attribute list or value of unknown length; get(nullptr, 0) returns the length. False on an
+// Reads an attribute list or value of unknown length; get(nullptr, 0) returns the length. Returns false on an
 // error, with errno set.
 template <typename Get>
 bool fetch(std::string& out, Get get) {

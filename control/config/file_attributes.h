@@ -8,11 +8,11 @@
 
 namespace gradmon {
 
-// Copies the attributes of `source` to the open file `fd`. Returns "" or, for people, which attribute
-// cannot be kept.
+// Copies the attributes of `source` to the open file `fd`. Returns "" or the attribute that cannot be kept,
+// for people.
 [[nodiscard]] std::string copy_attributes(const std::filesystem::path& source, int fd);
 
-// Returns "" or, for people, why the file must not be written.
+// Returns "" or the reason why the file must not be written, for people.
 [[nodiscard]] std::string why_unwritable(const std::filesystem::path& file);
 
 }  // namespace gradmon

@@ -26,7 +26,7 @@ struct FileSignature {
   std::int64_t mtime_ns = 0;
   std::int64_t ctime_ns = 0;
 
-  // The same file with the same content; it may have been renamed since.
+  // True for the same file with the same content; it may have been renamed since.
   bool same_save(const FileSignature& other) const {
     return device == other.device && inode == other.inode && size == other.size && mtime_ns == other.mtime_ns;
   }
@@ -44,7 +44,7 @@ struct FileRead {
 // a regular file, or over 1 MiB.
 [[nodiscard]] tl::expected<FileSignature, std::string> sign_file(const std::filesystem::path& path);
 [[nodiscard]] tl::expected<FileRead, std::string> read_file(const std::filesystem::path& path);
-// The same of an open file, from its start.
+// The same for an open file, from its start.
 [[nodiscard]] tl::expected<FileRead, std::string> read_open_file(int fd);
 
 // 64 lower-case hex digits.

@@ -6,8 +6,8 @@
 
 namespace gradmon {
 
-// Identifies one save of a file. Two saves of the same bytes differ in `mtime_ns`, so equality means
-// "nobody has saved since".
+// Identifies one save of a file. Two saves of the same bytes differ in `mtime_ns`, so equality means "not
+// saved since".
 struct FileIdentity {
   std::int64_t mtime_ns = 0;  // nanoseconds since 1970; only ever compared for equality
   std::uint64_t size = 0;     // bytes

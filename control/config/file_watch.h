@@ -29,13 +29,13 @@ class FileWatch {
   FileWatch(const FileWatch&) = delete;
   FileWatch& operator=(const FileWatch&) = delete;
 
-  // Readable when there are events; -1 if inotify failed (logged once).
+  // Readable when events have arrived; -1 if inotify failed (logged once).
   int fd() const { return fd_; }
 
-  // Watches the links as they are now. Call it before each read of the file.
+  // Watches the present links. Call it before each read of the file.
   void update_watches();
 
-  // The events of the file and its links since the last call, in order. Never blocks.
+  // Returns the events of the file and its links since the last call, in order. Never blocks.
   std::vector<FileEvent> read_events();
 
  private:

@@ -25,10 +25,10 @@ namespace gradmon {
 [[nodiscard]] tl::expected<std::string, std::string> set_values(
     std::string text, const std::vector<std::pair<std::string, std::string>>& edits);
 
-// The bytes of the value at `json_pointer`, a view into `text`; none if there is no such value.
+// The bytes of the value at `json_pointer`, a view into `text`; none if the value is missing.
 std::optional<std::string_view> value_at(std::string_view text, std::string_view json_pointer);
 
-// The JSON pointer for what a user types: "/alert/dump" stays as it is, "eps" becomes "/eps".
+// The JSON pointer of a user's input: "/alert/dump" stays unchanged, "eps" becomes "/eps".
 std::string to_pointer(std::string_view key_or_pointer);
 
 }  // namespace gradmon

@@ -35,7 +35,7 @@ class Locator {
   }
 
  private:
-  // Reads one token. False at the end of the text or at a fault.
+  // Reads one token. Returns false at the end of the text or at a fault.
   bool advance() {
     at_ = std::min(text_.find_first_not_of(" \t\r\n", at_), text_.size());
     if (at_ == text_.size()) {

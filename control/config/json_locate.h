@@ -60,7 +60,7 @@ std::vector<JsonDuplicate> duplicate_keys(const JsonDocument& document, std::str
 std::string escape_pointer_part(std::string_view key);
 // The RFC 6901 pointer to `node`.
 std::string pointer_of(const JsonDocument& document, std::string_view text, std::uint32_t node);
-// The child of an object with this decoded key, the last if there are several.
+// The child of an object with this decoded key; the last of several.
 std::optional<std::uint32_t> find_member(const JsonDocument& document, std::string_view text,
                                          std::uint32_t object, std::string_view key);
 // The decoded parts of an RFC 6901 pointer; none if `pointer` is invalid.

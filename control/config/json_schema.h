@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// JSON Schema (draft-07) of the config file, for editors, made from the tables of config_schema.h. It
-// accepts the same files as parse_config(), except for what a schema cannot express: it also accepts
-// duplicate keys, documents beyond the bounds of json_locate.h, invalid RE2 patterns, and a tuple index
-// beyond the size of the tuple. It allows unknown keys, which are warnings in parse_config(). Pure.
+// JSON Schema (draft-07) of the config file, for editors, made from the tables of config_schema.h. It accepts
+// the same files as parse_config(), and some more, because a schema cannot express all rules: duplicate keys,
+// documents beyond the bounds of json_locate.h, invalid RE2 patterns, and a tuple index beyond the size of
+// the tuple. It allows unknown keys, which are warnings in parse_config(). Pure.
 #pragma once
 
 #include <string>

@@ -71,8 +71,8 @@ tl::expected<std::size_t, JsonFault> end_of_escape(std::string_view text, std::s
   return at + 6;
 }
 
-// For a nonzero decimal number that does not fit in a double: whether it is too large rather than too
-// small. Decided by the place of its first nonzero digit.
+// True if a nonzero decimal number that does not fit in a double is too large; false if it is too small.
+// Decided by the place of its first nonzero digit.
 bool is_large(std::string_view number) {
   const auto exponent_at = number.find_first_of("eE");
   const auto mantissa = number.substr(0, exponent_at);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Scans and decodes JSON strings and numbers. Strict (RFC 8259); accepts what simdjson accepts, and numbers
-// of any size. Pure functions.
+// Scans and decodes JSON strings and numbers. Strict (RFC 8259); accepts simdjson's language, and numbers of
+// any size. Pure functions.
 #pragma once
 
 #include <cstddef>
@@ -26,8 +26,8 @@ std::string found_and_expected(const std::string& found, const std::string& expe
 
 // Offset just after the number that begins at `begin` (with a digit or "-").
 [[nodiscard]] tl::expected<std::size_t, JsonFault> end_of_number(std::string_view text, std::size_t begin);
-// The value of a number that simdjson refuses: of an integer of more than 64 bits the nearest double, of a
-// number beyond all doubles an infinity. None if simdjson accepts the number.
+// The value of a number that simdjson refuses: the nearest double of an integer of more than 64 bits, an
+// infinity for a number beyond all doubles. None if simdjson accepts the number.
 std::optional<double> oversized_number(std::string_view number);
 
 // Decodes a valid string literal, quotes included.

@@ -55,7 +55,7 @@ std::string new_prefix(const fs::path& target) { return "." + target.filename().
 std::string side_prefix(const fs::path& target) {
   return "." + target.filename().string() + ".gradmon-prev-";
 }
-// With the target's path, because another target of this name may have the same spare directory.
+// Contains the target's path, because another target of this name may have the same spare directory.
 std::string write_prefix(const fs::path& target) {
   return "." + target.filename().string() + ".gradmon-write-" +
          sha256_of(target.string()).substr(0, kHashDigits) + "-";
@@ -68,7 +68,7 @@ std::string random_suffix() {
 }
 
 // The parts of a side file's name. They identify the two contents, base and new, that the file may hold
-// without being a save of the user's, so that a later process can tell.
+// without being a user's save, so that a later process can distinguish them.
 struct SideName {
   std::string base_hash;  // of the save that the edit was based on
   std::string base_time;  // of that save: the user may have saved the same content again
@@ -139,8 +139,8 @@ struct Restoration {
   std::optional<FileSignature> side;  // of the file that is at `side` now; none: no file, or an error
 };
 
-// Exchanges `side`, a save that must be at `target`, with `target`. If the file that comes out is not
-// `last_put`, it is a newer save and is exchanged back in turn.
+// Exchanges `side`, a save that must be at `target`, with `target`. If the displaced file is not `last_put`,
+// it is a newer save and is exchanged back in turn.
 Restoration restore(const fs::path& side, const fs::path& target, FileSignature last_put) {
   constexpr int kMaxTurns = 100;
   for (int i = 0; i < kMaxTurns; ++i) {
@@ -196,13 +196,13 @@ tl::expected<void, ExchangeError> put_in_place(const fs::path& target, const fs:
   return {};
 }
 
-// Granted only if nobody else has the file open. Until the descriptor is closed, others wait in open().
+// Granted only if the file is open nowhere else. Until the descriptor is closed, others wait in open().
 bool take_write_lease(int fd) {
-  // The signal that somebody opens the file must not be SIGIO, which would end this process.
+  // The signal for another open() of the file must not be SIGIO, which would end this process.
   return ::fcntl(fd, F_SETSIG, SIGURG) == 0 && ::fcntl(fd, F_SETLEASE, F_WRLCK) == 0;
 }
 
-// A write in place, as its side file has it: the size of the old content, a newline, both contents.
+// A write in place, as stored in its side file: the size of the old content, a newline, both contents.
 struct PlannedWrite {
   std::string before;
   std::string after;
@@ -224,7 +224,7 @@ struct PlannedWrite {
     return unwritten.base() <= written;
   }
 
-  // Writes the bytes that differ, in one call if possible, then cuts. False: errno has the cause.
+  // Writes the bytes that differ, in one call if possible, then cuts. On false, errno has the cause.
   bool perform(int fd) const {
     const auto first = static_cast<std::size_t>(
         std::mismatch(before.begin(), before.end(), after.begin(), after.end()).first - before.begin());
@@ -262,8 +262,7 @@ tl::expected<WriteRecord, std::string> record_write(const fs::path& target, cons
   return tl::unexpected(problem);
 }
 
-// Gives the file the present time, which anybody who may write to it may do, and another than
-// `other_than_ns`.
+// Sets the present time, as any process with write access may, and makes it differ from `other_than_ns`.
 bool renew_time_stamp(int fd, std::int64_t other_than_ns) {
   for (int i = 0; i < 100; ++i) {
     struct stat status {};
@@ -275,7 +274,7 @@ bool renew_time_stamp(int fd, std::int64_t other_than_ns) {
   return false;
 }
 
-// Performs the write in the open file if it still is at `target` and is `base`.
+// Performs the write in the open file if the file still is at `target` and is `base`.
 tl::expected<FileRead, ExchangeError> write_open_file(int fd, const fs::path& target, const FileRead& base,
                                                       const PlannedWrite& planned) {
   constexpr std::chrono::milliseconds kPause{5};
@@ -303,7 +302,7 @@ tl::expected<FileRead, ExchangeError> write_open_file(int fd, const fs::path& ta
   if (!written) return unwritable(written.error());
   if (!leased) std::this_thread::sleep_for(kPause);
   const bool kept = written->content.text == planned.after && unchanged(*written);
-  ::fcntl(fd, F_SETLEASE, F_UNLCK);  // Nobody must wait for the disk.
+  ::fcntl(fd, F_SETLEASE, F_UNLCK);  // Other processes must not wait for the disk.
   if (!kept) return changed();
   if (::fsync(fd) != 0) return unwritable("it cannot be written: " + message(errno));
   return std::move(*written);
@@ -359,7 +358,7 @@ std::chrono::nanoseconds unchanged_for(const FileSignature& file) {
   return std::chrono::system_clock::now().time_since_epoch() - std::chrono::nanoseconds(file.ctime_ns);
 }
 
-// Completes the write if it was interrupted. False if that is not possible now.
+// Completes an interrupted write. Returns false if that is impossible now.
 bool complete_write(const fs::path& target, const PlannedWrite& planned) {
   const Descriptor file(::open(target.c_str(), O_RDWR | O_NONBLOCK | O_NOFOLLOW | O_CLOEXEC));
   const int fd = file.get();
@@ -411,7 +410,7 @@ bool is_newer(const FileRead& side, const FileRead& target, const SideName& name
   return std::abs(apart) < kSameTime && side.signature.mtime_ns > target.signature.mtime_ns;
 }
 
-// False: the side file must be looked at again.
+// Returns false if the side file must be checked again.
 bool recover_side_file(const fs::path& file, const fs::path& target, Recovery& recovery) {
   const auto name = parse_side_name(file.filename().string(), side_prefix(target));
   const auto left = name ? read_file(file) : tl::unexpected(std::string());
@@ -444,7 +443,7 @@ tl::expected<FileRead, ExchangeError> replace_content(const fs::path& target, co
                                                       const fs::path& spare) {
   if (auto obstacle = why_unwritable(target); !obstacle.empty()) return unwritable(std::move(obstacle));
   std::error_code error;
-  std::string why;  // a new file cannot take the place of this one
+  std::string why;  // the reason why a new file cannot replace this one
   if (fs::hard_link_count(target, error) == 1) {
     auto done = put_new_file(target, base, text, displaced, how);
     if (done || done.error().kind != ExchangeError::Kind::unwritable) return done;
@@ -477,7 +476,7 @@ void discard(const DisplacedFile& file) { ::unlink(file.side.c_str()); }
 OpenElsewhere is_open_elsewhere(const DisplacedFile& file) {
   const Descriptor side(::open(file.side.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   if (!side.valid()) return errno == ENOENT ? OpenElsewhere::no : OpenElsewhere::unknown;
-  if (take_write_lease(side.get())) return OpenElsewhere::no;  // Only that proves it.
+  if (take_write_lease(side.get())) return OpenElsewhere::no;  // Only the lease proves it.
   return errno == EAGAIN ? OpenElsewhere::yes : OpenElsewhere::unknown;
 }
 

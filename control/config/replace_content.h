@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// Replaces the content of a file without losing a save that somebody makes at the same time. The new
-// file is exchanged with the old one (RENAME_EXCHANGE), and the displaced file is compared with the
-// content that the edit was based on. If they differ, the two files are exchanged back. The displaced
-// file stays beside the target as `.NAME.gradmon-prev-…`, the side file, until nobody can write to it
-// any more. The new file is `.NAME.gradmon-new-…` until it is complete.
-// A file that must stay where it is (a mount point, a second hard link, another owner, a directory that
-// cannot be written) is written in place: only the bytes that differ. Until that is done,
-// `.NAME.gradmon-write-…` has the old and the new content, so that the next process can complete the write of
-// a killed one. One thread; does file I/O.
+// Replaces the content of a file without losing a simultaneous save by a user. The new file is exchanged with
+// the old one (RENAME_EXCHANGE), and the displaced file is compared with the content that the edit was based
+// on. If they differ, the two files are exchanged back. The displaced file stays beside the target as
+// `.NAME.gradmon-prev-…`, the side file, until no process can write to it any more. The new file is
+// `.NAME.gradmon-new-…` until it is complete.
+// A file that must stay in place (a mount point, a second hard link, another owner, a directory that cannot
+// be written) is written in place: only the bytes that differ. Meanwhile `.NAME.gradmon-write-…` has the old
+// and the new content, so that the next process can complete the write of a killed one. One thread; does file
+// I/O.
 #pragma once
 
 #include <chrono>
@@ -34,15 +34,15 @@ constexpr char kSavedMeanwhile[] = "the file was saved again meanwhile";  // the
 
 struct ExchangeError {
   enum class Kind {
-    changed,     // somebody has saved the file; that save is in place
-    unwritable,  // the file is unchanged; `text` says why
-    stuck,       // a save could not be restored (`text` names its path), or the file is written half
+    changed,     // the file was saved meanwhile; that save is in place
+    unwritable,  // the file is unchanged; `text` has the reason
+    stuck,       // a save could not be restored (`text` names its path), or the file is half written
   };
   Kind kind = Kind::changed;
   std::string text;
 };
 
-// How the new file is put in place. `rename` compares, then renames; it is also the fallback where the
+// The way to put the new file in place. `rename` compares, then renames; it is also the fallback where the
 // file system cannot exchange (NFS). A save between the two is lost.
 enum class Replacement : std::uint8_t { exchange, rename };
 
@@ -69,12 +69,12 @@ enum class Restored : std::uint8_t {
   failed,  // the save is still in the side file; do not discard() it
 };
 
-// If somebody has written to a displaced file, and nobody has saved the target later, puts the displaced
-// file back at the target. `ours` is the signature of our last edit. May append to `displaced`.
+// If a displaced file was written to, and the target was not saved later, puts the displaced file back at the
+// target. `ours` is the signature of our last edit. May append to `displaced`.
 Restored restore_if_written(const DisplacedFile& file, const FileSignature& ours,
                             std::vector<DisplacedFile>& displaced);
 
-// The longest time that a displaced file is watched which somebody may have open.
+// The longest time to watch a displaced file that may be open elsewhere.
 constexpr std::chrono::seconds kMaxDisplacedTime{60};
 
 // Removes the side file.
@@ -89,20 +89,19 @@ enum class LeftOvers : std::uint8_t { none, some };
 
 // Input of recover_side_files() about the calling process, and its findings.
 struct Recovery {
-  std::chrono::seconds age{10};                // younger files may be another process's, which is alive
-  std::chrono::seconds save_age{2};            // the same, of a save of the user's
+  std::chrono::seconds age{10};                // younger files may be another live process's
+  std::chrono::seconds save_age{2};            // the same, for a user's save
   std::filesystem::path spare;                 // as of replace_content()
-  std::set<std::filesystem::path> watched;     // side files that the caller watches: left alone
+  std::set<std::filesystem::path> watched;     // side files that the caller watches: not touched
   FileSignature ours;                          // of the caller's last edit of the target, and the time stamp
   std::int64_t user_save_ns = 0;               // of the user's save on which that edit is based
   std::set<std::filesystem::path> superseded;  // out: saves that stay in a side file, as the target is newer
 };
 
-// Cleans up what killed or ended processes have left beside `target`: completes a write in place, puts back a
-// displaced save of the user's, and removes the other files. A save of the user's stays while the target
-// cannot be read, or the save cannot be put back, or if the user has saved the target later. A file that
-// somebody has open stays; for kMaxDisplacedTime if that is not known. Returns whether files were left for a
-// later call.
+// Cleans up the files that killed or ended processes have left beside `target`: completes a write in place,
+// puts back a displaced user's save, and removes the other files. Keeps a user's save while the target cannot
+// be read, or the save cannot be put back, or if the user has saved the target later. Keeps an open file;
+// keeps a possibly open file for kMaxDisplacedTime. Returns whether files were left for a later call.
 LeftOvers recover_side_files(const std::filesystem::path& target, Recovery& recovery);
 
 }  // namespace gradmon

@@ -23,7 +23,7 @@ class Descriptor {
 
   int get() const { return fd_; }
   bool valid() const { return fd_ >= 0; }
-  // Closes it now. False: written data may be lost; errno has the cause.
+  // Closes it now. On false, written data may be lost; errno has the cause.
   bool close() { return ::close(release()) == 0; }
   int release() { return std::exchange(fd_, -1); }
   void reset(int fd = -1) {
@@ -35,7 +35,7 @@ class Descriptor {
   int fd_ = -1;
 };
 
-// Whether `path` still names the file that `fd` holds open. False for a symbolic link or after an error.
+// True if `path` still names the file that `fd` holds open. False for a symbolic link or after an error.
 inline bool is_at_path(const std::filesystem::path& path, int fd) {
   struct stat there {};
   struct stat here {};

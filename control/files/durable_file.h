@@ -11,31 +11,30 @@
 
 namespace gradmon {
 
-// Writes all bytes, but does not sync. False: errno has the cause.
+// Writes all bytes, but does not sync. On false, errno has the cause.
 [[nodiscard]] bool write_all(int fd, std::string_view bytes);
 
-// Whether the last line of a file, open for reading, is incomplete: after a kill or a full disk.
+// True if the last line of a file, open for reading, is incomplete: after a kill or a full disk.
 bool ends_within_a_line(int fd);
 
 // {file}.1, the older part of a file that is bounded by make_room().
 std::filesystem::path rotated(const std::filesystem::path& file);
 
-// A file to which so many `bytes` are to be appended, and which would then exceed `most_bytes`, becomes
-// {file}.1. Returns the line with which the new file begins if that has replaced an earlier {file}.1, else
-// "".
+// Call it before appending `bytes` bytes to a file. A file that would then exceed `most_bytes` becomes
+// {file}.1. If that replaced an earlier {file}.1, returns the first line for the new file, else "".
 std::string make_room(const std::filesystem::path& file, std::size_t bytes, std::size_t most_bytes);
 
-// Creates (mode 0640) or overwrites a file and syncs it. Refuses a symbolic link. The file's name survives
-// a crash only after sync_directory(). If writing fails, the file is removed.
+// Creates (mode 0640) or overwrites a file and syncs it. Refuses a symbolic link. The file's name survives a
+// crash only after sync_directory(). Removes the file if writing fails.
 [[nodiscard]] tl::expected<void, std::string> write_durably(const std::filesystem::path& file,
                                                             std::string_view bytes);
 
 // Replaces a file by rename, so that readers see either all old bytes or all new ones. The new file has this
-// mode and is synced; its name survives a crash only after sync_directory(). If it fails, nothing changes.
+// mode and is synced; its name survives a crash only after sync_directory(). A failure changes nothing.
 [[nodiscard]] tl::expected<void, std::string> replace_file(const std::filesystem::path& file,
                                                            std::string_view bytes, mode_t mode);
 
-// Syncs the directory: files created, renamed or removed in it stay so after a crash of the machine. The
+// Syncs the directory: files created, renamed or removed in it remain so after a crash of the machine. The
 // error is "DIRECTORY: cause"; some file systems do not support it.
 tl::expected<void, std::string> sync_directory(const std::filesystem::path& directory);
 

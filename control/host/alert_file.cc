@@ -61,7 +61,7 @@ void read_file(const fs::path& file, std::vector<AlertHistory::Kept>& into) {
   }
 }
 
-// Takes from {path}.1, which is about to be replaced, the lines of the first alerts of all.
+// The lines of {path}.1, which is about to be replaced, with the first alert of a rule and step.
 std::string first_lines(const fs::path& path, std::size_t most_bytes) {
   AlertHistory history(1);
   history.restore(read_alerts(path));
@@ -76,7 +76,7 @@ std::string first_lines(const fs::path& path, std::size_t most_bytes) {
   return lines;
 }
 
-// Not valid: errno says why.
+// If it is not valid, errno has the cause.
 Descriptor open_to_append(const fs::path& path, struct stat& found) {
   Descriptor file(
       ::open(path.c_str(), O_RDWR | O_CREAT | O_APPEND | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0640));

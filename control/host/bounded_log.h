@@ -22,9 +22,9 @@ class BoundedLog {
   BoundedLog(const BoundedLog&) = delete;
   BoundedLog& operator=(const BoundedLog&) = delete;
 
-  // Appends `line` and a newline. Control characters are written as \xNN. A line is cut off at 4 KiB or
-  // at half of `most_bytes`, whichever is less. A removed file is created again. A file that is not a
-  // regular file of this user is left alone, and the line is dropped.
+  // Appends `line` and a newline. Control characters are written as \xNN. A line is cut off at 4 KiB or at
+  // half of `most_bytes`, whichever is less. A removed file is created again. Never touches a file that is
+  // not a regular file of this user, and drops the line.
   void write(std::string_view line) noexcept;
 
  private:

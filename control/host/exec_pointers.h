@@ -6,8 +6,7 @@
 
 namespace gradmon {
 
-// Arguments or an environment as execve(2) takes them: a pointer to each text, then null. Valid as long as
-// `texts`.
+// Arguments or an environment for execve(2): a pointer to each text, then null. Valid as long as `texts`.
 inline std::vector<char*> exec_pointers(const std::vector<std::string>& texts) {
   std::vector<char*> pointers;
   pointers.reserve(texts.size() + 1);

@@ -91,7 +91,7 @@ std::size_t FrameStream::next_read() const {
 }
 
 FrameStream::Read FrameStream::read(const OnFrame& on_frame) {
-  std::array<char, kLongRead> buffer;  // Not initialised: recv(2) fills the part that is used.
+  std::array<char, kLongRead> buffer;  // Not initialised: recv(2) fills the used part.
   std::size_t bytes = 0;
   std::size_t frames = 0;
   while (broken_.empty() && bytes < limits_.max_bytes_per_read && frames < kMostFramesInACall) {

@@ -50,7 +50,7 @@ class FrameStream {
   [[nodiscard]] bool send(std::string_view frame);
   // Writes as much of the queue as the socket accepts now.
   void flush();
-  // Whether frames are queued. If so, poll for POLLOUT, then call flush().
+  // True if frames are queued. If so, poll for POLLOUT, then call flush().
   bool wants_write() const { return fd_.valid() && out_.size() > written_; }
 
   // Reads the available bytes and calls `on_frame` for each whole frame. One call stops after about
@@ -59,7 +59,7 @@ class FrameStream {
   // close(), but must not destroy the stream.
   [[nodiscard]] Read read(const OnFrame& on_frame);
 
-  // The length of the frame that has arrived in part; 0: none.
+  // The length of a partly received frame; 0: none.
   std::size_t partial_frame_length() const { return header_filled_ == header_.size() ? length_ : 0; }
   // Changes the limits for frames whose length has not been read yet.
   void set_read_limits(std::size_t max_frame_bytes, std::size_t max_bytes_per_read) {
@@ -67,7 +67,7 @@ class FrameStream {
     limits_.max_bytes_per_read = max_bytes_per_read;
   }
 
-  // Drops the queue. on_frame is not called any more.
+  // Drops the queue. Stops calling on_frame.
   void close();
   // -1 after close().
   int fd() const { return fd_.get(); }
@@ -86,7 +86,7 @@ class FrameStream {
   std::size_t header_filled_ = 0;
   std::size_t length_ = 0;  // of the frame being read, once its header is complete
   std::string frame_;
-  std::string broken_;  // why the stream is broken; "" if it is not
+  std::string broken_;  // the reason why the stream is broken, or ""
 
   std::string out_;
   std::size_t written_ = 0;  // bytes of out_ already written

@@ -80,7 +80,7 @@ HistoryEntry entry_from(const nlohmann::json& json) {
   return entry;
 }
 
-// An entry is appended anew, in whole, whenever it changes. So the file grows with ranks times changes.
+// Appends the whole entry whenever it changes. So the file grows with ranks times changes.
 tl::expected<void, std::string> append(const fs::path& file, std::string lines, std::size_t most_bytes) {
   if (auto made = make_directories(file.parent_path()); !made) return made;
   const std::string dropped = make_room(file, lines.size(), most_bytes);
@@ -105,11 +105,11 @@ void for_each_line(const fs::path& file, const std::function<void(const nlohmann
 
 struct Entries {
   std::map<Journal::Key, HistoryEntry> by_key;
-  std::map<Revision, Journal::Key> key_of;  // of the entry of each revision; revision 0 is left out
+  std::map<Revision, Journal::Key> key_of;  // of the entry of each revision except 0
 };
 
-// A restarted hub records a known revision under a new key, and its `applied` holds only the ranks that
-// still run and have reported again. So entries of one revision are merged.
+// A restarted hub records a known revision under a new key, and its `applied` holds only the ranks that still
+// run and have reported again. So this merges the entries of one revision.
 void take_entry(Journal::Key key, HistoryEntry entry, Entries& entries) {
   const auto known = entries.key_of.find(entry.revision);
   if (known != entries.key_of.end() && known->second != key) {
@@ -124,7 +124,7 @@ void take_entry(Journal::Key key, HistoryEntry entry, Entries& entries) {
   own = std::move(entry);
 }
 
-// The epoch whose file of that name, or an older one, is the newest; "" if there is none.
+// The epoch whose file of that name, or an older one, is the newest; "" if none has one.
 fs::path newest_epoch(const fs::path& registers, const std::vector<std::string>& names) {
   fs::path newest;
   fs::file_time_type latest{};
@@ -132,7 +132,7 @@ fs::path newest_epoch(const fs::path& registers, const std::vector<std::string>&
   for (const fs::directory_entry& epoch : fs::directory_iterator(registers, error)) {
     for (const std::string& name : names) {
       const fs::path last = epoch.path() / name;
-      for (const fs::path& file : {last, rotated(last)}) {  // The first is missing for a moment at times.
+      for (const fs::path& file : {last, rotated(last)}) {  // The first is missing during a rename.
         std::error_code missing;
         const auto time = fs::last_write_time(file, missing);
         if (missing || (!newest.empty() && time <= latest)) continue;

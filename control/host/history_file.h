@@ -29,7 +29,7 @@ inline constexpr std::size_t kMostHistoryBytes = std::size_t{64} << 20U;
 inline constexpr std::size_t kMostSwitchBytes = std::size_t{1} << 20U;
 
 // Append whole lines and create missing parent directories. A file that would exceed `most_bytes` first
-// becomes {file}.1, in the place of the previous one: the log and the first line of the new file say so. File
+// becomes {file}.1 and replaces the previous one: the log and the first line of the new file say so. File
 // I/O: on the lead hub's disk thread or a rank's writer thread.
 tl::expected<void, std::string> append_history(const std::filesystem::path& file,
                                                const std::map<Journal::Key, HistoryEntry>& entries,
@@ -37,12 +37,12 @@ tl::expected<void, std::string> append_history(const std::filesystem::path& file
 tl::expected<void, std::string> append_switch(const std::filesystem::path& file, const SwitchNote& note,
                                               std::size_t most_bytes = kMostSwitchBytes);
 
-// The directory $OUT/.gradmon/{epoch} of the job that has written last in the output directory `run`; or, if
-// `run` is a rank's directory in it, of the job that wrote that one. The error: there is none.
+// The directory $OUT/.gradmon/{epoch} of the job that has last written into the output directory `run`. If
+// `run` is a rank's directory in it, of the job that wrote that one. The error: no such directory exists.
 tl::expected<std::filesystem::path, std::string> job_register(const std::filesystem::path& run);
 
-// Reads the history of the newest epoch in an output directory. Incomplete lines are skipped. An error
-// means that the directory holds no history.
+// Reads the history of the newest epoch in an output directory. Skips incomplete lines. The error: the
+// directory holds no history.
 tl::expected<std::vector<HistoryEntry>, std::string> history_from_files(
     const std::filesystem::path& output_dir);
 

@@ -26,8 +26,8 @@ class HubLock {
   // Checks the directory first. Never waits for the lock.
   [[nodiscard]] static tl::expected<HubLock, Failure> acquire(const JobDirectory& directory);
 
-  // Whether the paths of the directory and of the lock file still name the files that this object holds
-  // open. If not, call acquire() again; another hub may have taken the new lock already.
+  // True if the paths of the directory and of the lock file still name the files that this object holds open.
+  // If not, call acquire() again; another hub may have taken the new lock already.
   bool is_at_its_path() const;
 
  private:

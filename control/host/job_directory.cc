@@ -34,7 +34,7 @@ std::string octal(mode_t mode) {
   return text.data();
 }
 
-// What is wrong with the directory; "" if nothing is.
+// The reason why the directory is unusable, or "".
 std::string objection(const fs::path& path, const struct stat& found) {
   const std::string name = path.string();
   if (S_ISLNK(found.st_mode)) return name + ": is a symbolic link; expected a directory; remove it";

@@ -21,7 +21,7 @@ struct JobBases {
   // that belongs to this user and is not writable by others.
   std::optional<std::filesystem::path> xdg_runtime;
   std::filesystem::path dev_shm;  // /dev/shm/gradmon-{uid}
-  // /run/user/{uid}/gradmon, on the same conditions; unset if it is `xdg_runtime`. Only searched.
+  // /run/user/{uid}/gradmon, on the same conditions; unset if it is `xdg_runtime`. Search only.
   std::optional<std::filesystem::path> run_user = {};
 
   // The base in which a new job's directory is created.
@@ -35,7 +35,7 @@ struct JobDirectory {
   std::filesystem::path path;
 
   std::filesystem::path socket() const { return path / "hub.sock"; }
-  // Where subscribers get the alerts. No longer than socket(), which must fit into a socket address.
+  // Subscribers receive the alerts here. No longer than socket(), which must fit into a socket address.
   std::filesystem::path alerts() const { return path / "pub.sock"; }
   std::filesystem::path lock() const { return path / "lock"; }
   std::filesystem::path decisions() const { return path / "decisions"; }
@@ -53,7 +53,7 @@ struct JobDirectory {
 // 16 hex digits of its SHA-256.
 std::string job_file_name(const std::string& launch_id);
 
-// Creates the base and the directory if they are missing, and checks both: in `dev_shm` if the runtime
+// Creates the base and the directory if they are missing, and checks both. Uses `dev_shm` if the runtime
 // directory itself is gone, as /run/user/{uid} is after a logout.
 [[nodiscard]] tl::expected<JobDirectory, std::string> make_job_directory(const std::string& launch_id,
                                                                          const JobBases& bases = job_bases());

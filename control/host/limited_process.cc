@@ -31,8 +31,8 @@ struct Result {
   int value;  // exit status, signal or errno
 };
 
-// Everything that helper and program need, made before the fork: the process may have other threads, so
-// that between fork and exec only async-signal-safe functions may be called.
+// All data of helper and program, made before the fork: the process may have other threads, so only
+// async-signal-safe functions may be called between fork and exec.
 struct Prepared {
   std::vector<char*> argv;
   std::vector<char*> envp;
@@ -69,7 +69,7 @@ void default_signals() {
   ::sigprocmask(SIG_SETMASK, &none, nullptr);
 }
 
-// The hub bounds its own memory and raises its limit of descriptors; neither is meant for the user's program.
+// The hub bounds its own memory and raises its descriptor limit; neither limit is for the user's program.
 void default_limits() {
   rlimit limit{};
   if (::getrlimit(RLIMIT_AS, &limit) == 0) {
@@ -117,7 +117,7 @@ bool has_ended(pid_t program, int& status) { return ::waitpid(program, &status, 
     report({End::not_started, error});
     ::_exit(1);
   }
-  ::setpgid(program, program);  // The program does it, too: whoever comes first.
+  ::setpgid(program, program);  // The program does it, too; the order does not matter.
   int status = 0;
   bool ended = false;
   for (const std::int64_t end = now_ms() + prepared.time_limit_ms; !(ended = has_ended(program, status));) {
@@ -183,11 +183,11 @@ tl::expected<LimitedProcess, std::string> LimitedProcess::start(const LimitedCom
   const Descriptor opened(::open("/dev/null", O_RDWR | O_CLOEXEC));
   const Descriptor null = above_result(opened.get());
   if (!input || !result || !null.valid()) return problem("no descriptor");
-  // A pipe holds 64 KiB, so that the write does not block and nobody has to wait for the program to read.
+  // A pipe holds 64 KiB, so the write does not block, and this process need not wait for the program's read.
   if (::write(input->to.get(), command.input.data(), command.input.size()) !=
       static_cast<ssize_t>(command.input.size()))
     return problem("cannot write the input");
-  ::fcntl(input->from.get(), F_SETFL, 0);  // A program expects a stream that blocks.
+  ::fcntl(input->from.get(), F_SETFL, 0);  // Programs expect a blocking stream.
   input->to.reset();
   const Prepared prepared{exec_pointers(command.arguments),
                           exec_pointers(command.environment),
@@ -201,7 +201,7 @@ tl::expected<LimitedProcess, std::string> LimitedProcess::start(const LimitedCom
   return LimitedProcess(helper, std::move(result->from), command.time_limit);
 }
 
-// The helper ends soon after it has told the result, but not at once.
+// The helper ends soon after reporting the result, but not at once.
 std::optional<std::string> LimitedProcess::poll() {
   if (!ended_) {
     Result result{};

@@ -8,13 +8,13 @@
 
 namespace gradmon {
 
-// Limits the log lines of one cause whose text varies: each text once, at most 100 texts, and after the
-// first two texts at most one a minute. One thread.
+// Limits the log lines of one cause whose text varies: each text once, at most 100 texts, and after the first
+// two texts at most one a minute. One thread.
 class LogLimiter {
  public:
   using Time = std::chrono::milliseconds;  // of any monotonic clock
 
-  // Whether to log `text` now. A text that must wait is allowed by a later call.
+  // Returns true if `text` may be logged now. A later call allows a text that must wait.
   bool allows(const std::string& text, Time now) {
     if (logged_.size() >= 2 && now < next_) return false;
     if (logged_.size() == kMaxTexts || !logged_.insert(text).second) return false;

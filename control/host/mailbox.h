@@ -27,10 +27,10 @@ class Mailbox {
     }
     wake_.wake();
   }
-  // Any thread. Wakes the loop without a task, so that it looks at shared state.
+  // Any thread. Wakes the loop without a task, so that it checks shared state.
   void wake() const { wake_.wake(); }
 
-  // The loop's thread only, from here on. Poll fd() for POLLIN; -1: the system had no descriptor left.
+  // The loop's thread only, from here on. Poll fd() for POLLIN; -1: the system had no free descriptor.
   int fd() const { return wake_.fd(); }
   // Returns after post() or wake(), or after `at_most`.
   void wait(std::chrono::milliseconds at_most) const {

@@ -20,9 +20,8 @@ struct RetentionPolicy {
   std::chrono::seconds min_age{600};
 };
 
-// Removes the old job directories in all `bases`, except `own` and those that a hub has locked. Killed jobs
-// leave them behind. Removes only files that a hub writes: a directory that holds others stays. Does file
-// I/O.
+// Removes the old job directories in all `bases`, except `own` and directories locked by a hub. Killed jobs
+// leave them behind. Removes only files that a hub writes: a directory with other files stays. Does file I/O.
 void remove_old_jobs(const JobDirectory& own, const JobBases& bases, const RetentionPolicy& policy = {});
 
 // Removes old histories (history_file.h) from an output directory, except those of the epochs `running`: a

@@ -34,7 +34,7 @@ constexpr milliseconds kReapTime{200};
   ::_exit(0);
 }
 
-// Reads until the end of file or the deadline, and returns what has arrived.
+// Reads until the end of file or the deadline, and returns the bytes read.
 std::string read_until(Clock::time_point deadline, int from) {
   std::string text;
   std::array<char, 65'536> piece{};

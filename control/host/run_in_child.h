@@ -10,10 +10,10 @@
 
 namespace gradmon {
 
-// Runs `work` in a forked child process and returns its result. Returns nullopt if the child does not
-// finish within `at_most`, cannot be started, or throws anything. For file system calls that may hang:
-// SIGKILL cannot end such a call, and a thread of this process that hangs in it would keep the process from
-// ending. The child closes the standard streams. Only for a process with one thread.
+// Runs `work` in a forked child process and returns its result. Returns nullopt if the child does not finish
+// within `at_most`, cannot be started, or throws anything. For file system calls that may hang: SIGKILL
+// cannot end such a call, and a thread that hangs in it would keep this process from ending. The child closes
+// the standard streams. Only for a process with one thread.
 std::optional<std::string> run_in_child(const std::function<std::string()>& work,
                                         std::chrono::milliseconds at_most);
 

@@ -8,7 +8,7 @@
 
 namespace gradmon {
 
-// Bounds how many frames or messages one peer may send: each takes one token out of the bucket. One thread.
+// Bounds the frames or messages that one peer may send: each takes one token out of the bucket. One thread.
 class TokenBucket {
  public:
   using Clock = std::chrono::steady_clock;
@@ -27,7 +27,7 @@ class TokenBucket {
     left_ = most_;
     at_ = now;
   }
-  // False: no token is left.
+  // Returns false if the bucket is empty.
   bool try_take(Clock::time_point now) {
     const double seconds = std::chrono::duration<double>(now - std::exchange(at_, now)).count();
     left_ = std::min(most_, left_ + seconds * rate_);
@@ -35,7 +35,7 @@ class TokenBucket {
     left_ -= 1;
     return true;
   }
-  // When try_take() will return true; Clock::time_point::max(): never.
+  // The time when try_take() will return true; Clock::time_point::max(): never.
   Clock::time_point next() const {
     if (left_ >= 1) return at_;
     if (rate_ <= 0) return Clock::time_point::max();

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Unix stream sockets by path. A path of more than 107 bytes does not fit into a socket address; it is
-// reached through /proc/self/fd of its directory, which needs one descriptor during the call. Errors
-// name the path. Any thread.
+// Unix stream sockets by path. A path of more than 107 bytes does not fit into a socket address; the call
+// reaches it through /proc/self/fd of its directory, with one more descriptor. Errors name the path. Any
+// thread.
 #pragma once
 
 #include <sys/types.h>
@@ -17,8 +17,8 @@ namespace gradmon {
 // backlog of the server is an error.
 [[nodiscard]] tl::expected<int, std::string> connect_unix(const std::filesystem::path& path);
 
-// Returns a socket bound to `path`, non-blocking, close-on-exec and not listening yet; the caller owns
-// it. Its file has mode 0600 whatever the umask. `path` must not exist.
+// Returns a socket bound to `path`, non-blocking, close-on-exec and not listening yet; the caller owns it.
+// Its file has mode 0600 regardless of the umask. `path` must not exist.
 [[nodiscard]] tl::expected<int, std::string> bind_unix(const std::filesystem::path& path);
 
 // "ipc://PATH".

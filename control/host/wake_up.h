@@ -10,8 +10,8 @@
 
 namespace gradmon {
 
-// An eventfd by which any thread wakes a polling thread. If the system has no descriptor left, fd() is -1
-// and the polling thread wakes by its time-out only.
+// An eventfd by which any thread wakes a polling thread. If the system has no free descriptor, fd() is -1 and
+// the polling thread wakes by its time-out only.
 class WakeUp {
  public:
   WakeUp() : fd_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {}

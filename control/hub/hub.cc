@@ -26,7 +26,7 @@ constexpr milliseconds kFirstRankTimeout{10'000};     // the hub ends if no rank
 constexpr milliseconds kLingerAfterLastRank{1'000};   // for a new rank after the last has gone
 constexpr std::size_t kMostRanks = 16'384;
 constexpr int kMostLockTries = 30;
-constexpr int kLargestWorld = 1 << 17;  // bounded, because the lead keeps a list of all ranks
+constexpr int kLargestWorld = 1 << 17;                     // bounded: the lead keeps a list of all ranks
 constexpr std::size_t kMostBytesOfARank = kMaxFrameBytes;  // a `set` with a config, a Hello with a plan
 
 std::string name_of(Peer peer) { return "u" + std::to_string(peer.value); }
@@ -87,7 +87,7 @@ void Hub::turn(milliseconds at_most) {
   }
   ::poll(polled.data(), polled.size(), static_cast<int>(server_->longest_wait(at_most).count()));
   for (const Mailbox::Task& task : mailbox_->take()) task();
-  // Before all else: another hub may have taken over during a pause, and then this one must not renew leases.
+  // First of all: another hub may have taken over during a pause, and then this hub must not renew leases.
   if (Clock::now() - last_look_ >= kDirectoryCheckInterval) check_directory();
   if (replaced_) return;
   server_->handle(polled, {[this](Peer peer, std::string&& bytes) { on_frame(peer, std::move(bytes)); },
@@ -207,8 +207,8 @@ void Hub::on_command(Peer peer, const Command& command) {
   static_cast<void>(server_->send(peer, encode(Frame(AddressedReply{command.request_id, reply}))));
 }
 
-// An end of file means that the rank's process has gone. After a cut the process may still live: the hub says
-// nothing to the coordinator, for which the rank is only silent.
+// An end of file means that the rank's process has gone. After a cut the process may still live: the hub does
+// not inform the coordinator, to which the rank is only silent.
 void Hub::on_closed(Peer peer, StreamServer::Closed how, const std::string& reason) {
   const auto found = ranks_.find(peer);
   if (found == ranks_.end()) return;
@@ -238,7 +238,7 @@ void Hub::deliver(const Bundle& bundle) {
     if (const auto* welcome = std::get_if<Welcome>(&bundle.message)) {
       const auto peer = hello_peers_.find(welcome->process_id);
       if (peer == hello_peers_.end()) {
-        // The rank has gone since its Hello, and the lead does not know it yet.
+        // The rank has gone since its Hello; the lead does not know it yet.
         if (relay_ && welcome->refused.empty()) relay_->pass_on({bundle.epoch, {address}, Disconnected{}});
         continue;
       }
@@ -306,7 +306,7 @@ void Hub::check_directory() {
 }
 
 // Ends this hub if its runtime directory is gone, as /run/user/UID is after a logout. The ranks then start a
-// hub in the base that is left, and it continues the epoch.
+// hub in the other base, and it continues the epoch.
 void Hub::hand_over() {
   const auto left = make_job_directory(launch_id_, job_bases());
   if (!left || left->path == directory_.path ||

@@ -26,7 +26,7 @@ namespace gradmon {
 // The process beside training, one per host and job. It serves the ranks of its host and gradmonctl over Unix
 // streams. Rank 0's introduction makes it the lead hub, which decides; any other hub relays messages between
 // its ranks and the lead hub. A relay ends after the last rank of its host has gone. The lead hub ends after
-// the last rank of the job has gone and everything due is written. One thread.
+// the last rank of the job has gone and all due files are written. One thread.
 class Hub {
  public:
   // Takes the lock of the job's directory, then binds the socket. The error `taken`: another hub of this job
@@ -38,8 +38,8 @@ class Hub {
   Hub(const Hub&) = delete;
   Hub& operator=(const Hub&) = delete;
 
-  // Returns when there is nothing left to do, or when another hub holds the directory. The caller handles
-  // SIGTERM and SIGINT.
+  // Returns when the work is done, or when another hub holds the directory. The caller handles SIGTERM and
+  // SIGINT.
   void run();
 
  private:
@@ -91,10 +91,10 @@ class Hub {
   std::optional<Peer> rank0_;                                 // gets the status; unset: not connected
   std::unique_ptr<Lead> lead_;                                // null: not the lead
   std::unique_ptr<Relay> relay_;  // null: this hub is the lead, or no rank has come yet
-  std::string shown_trouble_;     // the relay's trouble that its ranks were told last
+  std::string shown_trouble_;     // the relay's trouble last sent to its ranks
   bool replaced_ = false;         // another hub holds the directory
   Clock::time_point idle_since_;
-  std::uint64_t refused_logged_ = 0;  // connections that were refused until the last line about them
+  std::uint64_t refused_logged_ = 0;  // refused connections at their last log line
   Clock::time_point last_refused_line_;
   Clock::time_point last_look_;
   Clock::time_point last_state_;

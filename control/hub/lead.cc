@@ -19,8 +19,8 @@ constexpr int kMostFromRelaysInATurn = 1000;
 constexpr std::chrono::seconds kEntryEvery{2};
 constexpr milliseconds kEntryEveryAtFirst{250};  // while ranks of other hosts are missing
 constexpr std::chrono::seconds kDiscoveryPhase{60};
-constexpr milliseconds kDrainWithin{2000};  // else the job's entry stays
-// A job whose entry is older has ended. Longer than a hang of a disk.
+constexpr milliseconds kDrainWithin{2000};  // after this time the job's entry stays
+// A job with an older entry has ended. Longer than a hang of a disk.
 constexpr std::chrono::hours kRunningWithin{24};
 constexpr char kRemote = 'b';  // the first character of `peer` for a client of another host
 
@@ -31,7 +31,7 @@ void route(std::map<Key, std::string>& routes, const Key& key, const std::string
   routes[key] = peer;
 }
 
-// Removes what ended jobs have left beside the output of the job of this epoch.
+// Removes old output of ended jobs beside the output of the job of this epoch.
 void remove_old_output(const std::string& output_dir, const std::string& epoch) {
   for (const std::string& launch : remove_old_entries(output_dir)) remove_notes(output_dir, launch);
   std::set<std::string> running{epoch};
@@ -105,7 +105,7 @@ void Lead::add_to(std::vector<pollfd>& polled) const {
 void Lead::turn(Clock::time_point now) {
   if (Bus* bus = endpoint_.bus()) take_messages(*bus);
   service_->tick(std::chrono::duration_cast<Ticks>(now - last_turn_));
-  // The fraction of a millisecond is left for the next turn.
+  // Keeps the fraction of a millisecond for the next turn.
   last_turn_ += std::chrono::duration_cast<Ticks>(now - last_turn_);
   endpoint_.retry();
   discover_hubs(now);
@@ -120,7 +120,7 @@ void Lead::take_messages(Bus& bus) {
     if (!incoming) return;
     on_bytes(*incoming);
   }
-  host_.mailbox->wake();  // There may be more.
+  host_.mailbox->wake();  // More may wait.
 }
 
 void Lead::drop(const std::string& why) {
@@ -156,18 +156,18 @@ void Lead::on_remote_bundle(const std::string& peer, Bundle bundle) {
     if (const auto* hello = std::get_if<Hello>(&envelope.message)) {
       route(hello_peers_, hello->process_id, peer);
     } else if (envelope.epoch != service_->job().epoch) {
-      // Of an earlier launch: it is not answered.
+      // The message of an earlier launch gets no answer.
     } else if (std::holds_alternative<Disconnected>(envelope.message)) {
       rank_peers_.erase({envelope.rank.value, envelope.incarnation});
     } else {
-      // After a lost connection, or a restart of this hub, the same hub is another peer.
+      // After a lost connection or a restart, the same hub is another peer.
       route(rank_peers_, {envelope.rank.value, envelope.incarnation}, peer);
     }
     on_envelope(std::move(envelope));
   }
 }
 
-// Messages to other hosts are sent at the end of the turn, in one frame per hub for all of its ranks.
+// The turn's end sends messages to other hosts, in one frame per hub for all of its ranks.
 void Lead::send(Outgoing outgoing) {
   const auto* welcome = std::get_if<Welcome>(&outgoing.message);
   std::map<std::string, Outgoing::To> by_peer;

@@ -28,8 +28,8 @@
 
 namespace gradmon {
 
-// The lead's part of a hub: the job's service with its decision log, the entry by which others find the lead,
-// and the endpoint for hubs and gradmonctl of other hosts. The hub's thread.
+// The lead's part of a hub: the job's service with its decision log, the entry that locates the lead, and the
+// endpoint for hubs and gradmonctl of other hosts. The hub's thread.
 class Lead {
  public:
   using Clock = std::chrono::steady_clock;
@@ -55,7 +55,7 @@ class Lead {
   void on_envelope(Envelope envelope);
   // A command from a client of this host. The reply goes to Host::answer, with the same `peer`.
   void on_command(const std::string& peer, const Command& command);
-  // Appends the descriptors to poll, besides the mailbox's.
+  // Appends the descriptors to poll, without the mailbox's.
   void add_to(std::vector<pollfd>& polled) const;
   std::chrono::milliseconds longest_wait(std::chrono::milliseconds at_most) const {
     return endpoint_.bus() != nullptr ? endpoint_.bus()->longest_wait(at_most) : at_most;

@@ -168,7 +168,7 @@ void LeadEndpoint::admit(std::vector<HubNote> notes) {
   if (!generated_keys_ && introduction_.keys.empty()) {
     if (auto own = hub_keys_in(host_.key_file)) generated_keys_ = std::move(*own);
   }
-  // This hub may have left a note itself, before rank 0 came.
+  // This hub may have left a note itself before rank 0 came.
   const std::string own = generated_keys_ ? to_z85(generated_keys_->secret.public_key()) : "";
   notes.erase(
       std::remove_if(notes.begin(), notes.end(), [&](const HubNote& note) { return note.key == own; }),

@@ -21,9 +21,9 @@
 namespace gradmon {
 
 // The TCP endpoint of the lead hub, for hubs and gradmonctl of other hosts. It listens if GRADMON_ENDPOINT
-// asks for it, or if the launcher has started ranks on several hosts. Otherwise it listens as soon as
-// another hub has left a note: the launcher may not know, and containers of one host have a hub each. The
-// keys are those of GRADMON_KEYS or else its own. Hubs are admitted by their notes. The hub's thread.
+// asks for it, or if the launcher has started ranks on several hosts. Otherwise it listens as soon as another
+// hub has left a note: the launcher may not know, and containers of one host have a hub each. Uses the keys
+// of GRADMON_KEYS or else its own. Admits hubs by their notes. The hub's thread.
 class LeadEndpoint {
  public:
   using Clock = std::chrono::steady_clock;
@@ -41,18 +41,18 @@ class LeadEndpoint {
 
   // Null while it does not listen.
   Bus* bus() const { return bus_.get(); }
-  // Why it does not listen although it should; "" if nothing is wrong.
+  // The reason why it does not listen although it should, or "".
   const std::string& trouble() const { return trouble_; }
   // True if ranks may have another hub. The lead then looks for the notes of such hubs.
   bool discovers_hubs() const { return introduction_.world_size > 1; }
   // Sets address, key and trouble of the entry.
   void describe(JobEntry& entry) const;
-  // Leaves the entry in training's store, and asks for the notes there. Call it while ranks are missing. Does
+  // Leaves the entry in training's store, and reads the notes there. Call it while ranks are missing. Does
   // nothing after the first minute.
   void look_in_store(Clock::time_point now, const JobEntry& entry);
   void on_store_notes(const std::vector<std::string>& texts);
   void admit(std::vector<HubNote> notes);
-  // Tries again to listen if that has failed, at most every 2 s. Call it once a turn.
+  // Retries a failed listen, at most every 2 s. Call it once a turn.
   void retry() {
     if (!trouble_.empty()) open();
   }

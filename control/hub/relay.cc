@@ -18,7 +18,7 @@ using std::chrono::seconds;
 constexpr milliseconds kFastPoll{250};
 constexpr seconds kLookAgainEvery{2};  // the lead may have moved
 constexpr milliseconds kGatherFor{3};
-constexpr milliseconds kGatherProgressFor{300};  // nobody waits for Progress, and a lease lasts 10 s
+constexpr milliseconds kGatherProgressFor{300};  // Progress is not urgent, and a lease lasts 10 s
 constexpr seconds kAnswersWithin{4};
 constexpr int kMostFromLeadInATurn = 200;
 constexpr std::size_t kMostGathered = 10'000;
@@ -27,7 +27,7 @@ constexpr std::size_t kMostCandidates = 8;
 constexpr TokenBucket::Rate kAlertReports{200, 400};
 constexpr TokenBucket::Rate kReplicaMessages{400, 2'000};
 
-// False for port 0 or "*": then only the lead knows the real port.
+// False for port 0 or "*": only the lead knows the real port.
 bool knows_port(const std::string& endpoint) {
   const std::string port = endpoint.substr(endpoint.rfind(':') + 1);
   return is_tcp(endpoint) && port != "*" && port != "0";
@@ -168,7 +168,7 @@ void Relay::pass_on(Bundle bundle) {
   if (alerts && !alert_reports_.try_take(Clock::now())) return;  // Progress carries their number.
   const bool replicas = std::holds_alternative<ReplicaDigests>(bundle.message) ||
                         std::holds_alternative<ReplicaValues>(bundle.message);
-  if (replicas && !replica_messages_.try_take(Clock::now())) return;  // The lead counts what is missing.
+  if (replicas && !replica_messages_.try_take(Clock::now())) return;  // The lead counts missing messages.
   if (gathered_.empty()) gathered_since_ = Clock::now();
   if (gathered_.size() < kMostGathered) gathered_.push_back(std::move(bundle));
 }

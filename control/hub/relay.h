@@ -47,7 +47,7 @@ class Relay {
   Relay(const Relay&) = delete;
   Relay& operator=(const Relay&) = delete;
 
-  // Gathers the bundle. The gathered bundles are sent when every rank of this host has passed one on, at the
+  // Gathers the bundle. Sends the gathered bundles when every rank of this host has passed one on, at the
   // latest after 3 ms, or after 300 ms if all of them are Progress.
   void pass_on(Bundle bundle);
   void on_command(const std::string& peer, const Command& command);
@@ -55,9 +55,9 @@ class Relay {
   void add_to(std::vector<pollfd>& polled) const;
   std::chrono::milliseconds longest_wait(std::chrono::milliseconds at_most) const;
   void turn(Clock::time_point now);
-  // Takes the gathered bundles that are not sent yet, for a hub that becomes the lead.
+  // Takes the gathered, unsent bundles, for a hub that becomes the lead.
   Bundles take_gathered() { return std::exchange(gathered_, Bundles{}); }
-  // Why the lead cannot be reached; "" if it can, as far as is known.
+  // The reason why the lead cannot be reached; "" if no trouble is known.
   const std::string& trouble() const { return trouble_; }
   // Removes this hub's note from the output directory.
   void close();
@@ -67,7 +67,7 @@ class Relay {
  private:
   struct LeadAddress {
     std::string address;
-    std::string key;  // Z85; "": keys are made by hand, or there are none
+    std::string key;  // Z85; "": keys are made by hand, or missing
   };
 
   void look_in_directory(Clock::time_point now);
@@ -87,24 +87,24 @@ class Relay {
   const Host host_;
   std::optional<HubKeys> generated_keys_;  // unset: keys made by hand, no keys, or none could be made
   DiskThread disk_{"gradmon-find"};
-  std::vector<LeadAddress> candidates_;  // where the lead may be, the newest first
+  std::vector<LeadAddress> candidates_;  // possible addresses of the lead, the newest first
   std::size_t next_candidate_ = 0;
   std::unique_ptr<Bus> bus_;  // null: not connected
   std::string endpoint_;      // of the lead
   std::string trouble_ = "the lead hub is not found yet";
-  // Of trouble_, since the lead last answered: dead candidates are tried in turn.
+  // Limits the lines of trouble_ until the lead answers: dead candidates are tried in turn.
   LogLimiter warning_limiter_;
   bool reached_ = false;  // the lead has answered on this connection
   bool looking_ = false;
   Clock::time_point next_look_;
   Clock::time_point next_ask_;
   Clock::time_point next_try_;
-  Clock::time_point lost_since_;  // when the current search for the lead began
-  // When the oldest unanswered frame was sent; unset: none is unanswered.
+  Clock::time_point lost_since_;  // start of the current search for the lead
+  // The sending time of the oldest unanswered frame; unset: none is unanswered.
   std::optional<Clock::time_point> unanswered_since_;
   Bundles gathered_;
-  TokenBucket alert_reports_;     // bounds those that are passed on
-  TokenBucket replica_messages_;  // the same of ReplicaDigests and ReplicaValues
+  TokenBucket alert_reports_;     // bounds the reports passed on
+  TokenBucket replica_messages_;  // the same for ReplicaDigests and ReplicaValues
   Clock::time_point gathered_since_;
   const std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);  // false: drop late results of disk_
   std::map<std::string, std::string> pending_commands_;               // request id to client

@@ -18,14 +18,14 @@ class ReplicaOutbox;
 class AgentView;
 class Mailbox;
 
-// The control thread of a rank. It answers the hub whatever the training thread does. It never takes
-// Python's GIL and does no file I/O; what can hang runs in the hub, or as a BackgroundCall.
+// The control thread of a rank. It answers the hub independently of the training thread. It never takes
+// Python's GIL and does no file I/O; calls that can hang run in the hub, or as a BackgroundCall.
 class Agent {
  public:
   // `gate` and the objects that `calls` refer to must outlive the agent. Throws std::system_error if no
   // thread can be started.
   Agent(AgentOptions options, StepGate& gate, AgentCalls calls);
-  // Calls stop() unless it has been called.
+  // Calls stop() if the caller has not.
   ~Agent();
   Agent(const Agent&) = delete;
   Agent& operator=(const Agent&) = delete;
@@ -41,7 +41,7 @@ class Agent {
   void submit(Command command);
   // Any thread. Takes the alerts of this rank for the lead hub, and may outlive the agent.
   std::shared_ptr<AlertOutbox> alert_outbox() const { return alerts_; }
-  // Any thread. Takes the rows that other ranks should hold, too, for the lead hub. May outlive the agent.
+  // Any thread. Takes rows that other ranks should hold as well, for the lead hub. May outlive the agent.
   std::shared_ptr<ReplicaOutbox> replica_outbox() const { return replicas_; }
   // Training thread: reports that `last` was the last step and joins the thread. Waits at most `at_most`
   // for the acknowledgement. Further calls do nothing.
@@ -51,8 +51,8 @@ class Agent {
   std::optional<JobIdentity> job() const;
   // Any thread. Returns a function like job() that may outlive the agent.
   std::function<std::optional<JobIdentity>()> job_lookup() const;
-  // Any thread. On rank 0 the status of the whole job, normally at most 1 s old, never more than 3 s. If
-  // the hub sends none, and on other ranks, the status of this rank. After stop(): "off", "stopped".
+  // Any thread. On rank 0 the status of the whole job, normally at most 1 s old, never more than 3 s. Without
+  // a status from the hub, and on other ranks, the status of this rank. After stop(): "off", "stopped".
   Status status() const;
 
  private:

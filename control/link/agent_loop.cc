@@ -80,8 +80,8 @@ AgentLoop::AgentLoop(AgentOptions options, StepGate& gate, AgentCalls calls, std
 
 AgentLoop::~AgentLoop() = default;
 
-// The time until the next multiple of `turn` on the host's clock. So all ranks of a host wake together,
-// and disturb training and the hub once per turn.
+// The time until the next multiple of `turn` on the host's clock. So all ranks of a host wake together, and
+// disturb training and the hub only once per turn.
 milliseconds AgentLoop::until_next(milliseconds turn) {
   return std::chrono::ceil<milliseconds>(turn - Clock::now().time_since_epoch() % turn);
 }
@@ -98,7 +98,7 @@ void AgentLoop::run() noexcept {
   hub_.reset();  // The closed connection tells the hub that this rank has ended.
 }
 
-// Allocates nothing: there may be no memory left.
+// Allocates nothing: memory may be exhausted.
 void AgentLoop::fail(const char* cause) noexcept {
   gate_.abandon();
   std::array<char, 1024> line{};
@@ -200,7 +200,7 @@ void AgentLoop::introduce() {
   hub_->send(encode(Frame(std::move(introduction))));
 }
 
-// The hub asks for an exchange at its start, and as long as hubs of other hosts are missing.
+// The hub asks for an exchange at its start, and while hubs of other hosts are missing.
 void AgentLoop::on_store_notes(const std::string& own) {
   if (!options_.exchange_notes || notes_.under_way()) return;
   notes_.begin(
@@ -308,7 +308,7 @@ void AgentLoop::send_due_commands() {
   for (const Command& command : pending_commands_.due(now)) hub_->send(encode(Frame(command)));
 }
 
-// An older hub would take an AlertReport for a fault and close the connection.
+// An older hub would treat an AlertReport as an error and close the connection.
 void AgentLoop::send_alerts() {
   if (!hub_takes_alerts_ || !member_.joined() || !hub_ || !hub_->connected()) return;
   while (auto report = alerts_->take(Clock::now())) to_coordinator(std::move(*report));

@@ -48,9 +48,9 @@ class AgentLoop {
   AgentLoop(const AgentLoop&) = delete;
   AgentLoop& operator=(const AgentLoop&) = delete;
 
-  // Runs until begin_leaving() was called and its message is acknowledged, its time is up, or there is no
-  // connection. After an exception it logs the cause, drops promise and lease at the gate and returns. Then
-  // closes the mailbox.
+  // Runs until begin_leaving() was called and its message is acknowledged, its time is up, or the connection
+  // is lost. After an exception, logs the cause, drops promise and lease at the gate and returns. Then closes
+  // the mailbox.
   void run() noexcept;
 
   // Run from the mailbox; Agent describes them.
@@ -106,23 +106,23 @@ class AgentLoop {
 
   std::atomic<bool> ends_now_{false};
   std::string launch_id_;                   // "" until it is known
-  std::unique_ptr<LaunchIdSearch> search_;  // null: the id is known, or there is nothing to ask
+  std::unique_ptr<LaunchIdSearch> search_;  // null: the id is known, or has no source
   std::unique_ptr<HubConnection> hub_;      // null until the launch id is known
   BackgroundCall<std::vector<std::string>> notes_;
-  std::string lead_error_;  // why this host's hub cannot reach the lead hub; "" if it can
+  std::string lead_error_;  // the reason why this host's hub cannot reach the lead hub, or ""
   Member member_;
   std::string epoch_;  // "" until the lead hub has answered
   PendingCommands pending_commands_;
   LogLimiter off_lines_;
   bool hub_takes_alerts_ = false;    // the hubs on the way to the lead understand AlertReport
-  bool hub_takes_replicas_ = false;  // the same of ReplicaDigests
+  bool hub_takes_replicas_ = false;  // they understand ReplicaDigests
   bool started_ = false;
   bool start_wait_logged_ = false;
   std::optional<Clock::time_point> leave_by_;
   std::optional<Ticks> started_at_;
   Clock::time_point last_progress_;
   Clock::time_point last_publish_;
-  std::optional<Clock::time_point> job_status_at_;  // rank 0: when the job's status last arrived
+  std::optional<Clock::time_point> job_status_at_;  // rank 0: time of the job's last status
   StepPace pace_;
 };
 

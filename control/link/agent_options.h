@@ -30,17 +30,17 @@ struct AgentOptions {
   Rank rank;
   int world_size = 1;
   std::string launch_id;             // the same on all ranks of one launch; "" if unknown
-  AskForLaunchId ask_for_launch_id;  // null: the id is known, or there is nothing to ask
-  std::string launch_id_error;       // why the id is unknown
+  AskForLaunchId ask_for_launch_id;  // null: the id is known, or has no source
+  std::string launch_id_error;       // the reason why the id is unknown
   Mode mode = Mode::dynamic;
   std::filesystem::path output_dir;
   LeadJob lead;          // sent by rank 0 only
   std::string endpoint;  // GRADMON_ENDPOINT; "" for none
   std::string keys;      // the key directory; "" for none
   bool insecure_loopback = false;
-  std::optional<bool> several_hosts;  // whether the job has ranks on other hosts; nullopt: unknown
+  std::optional<bool> several_hosts;  // true: the job has ranks on other hosts; nullopt: unknown
   std::string master;                 // MASTER_ADDR; "" for none
-  RendezvousExchange exchange_notes;  // null: there is no store
+  RendezvousExchange exchange_notes;  // null: no store
   Step start_iteration;
   EnvironmentLookup environment = process_environment;  // for the job's directory and the hub's program
 };
@@ -52,7 +52,7 @@ struct JobIdentity {
   WallTime started = 0;
 };
 
-// What this rank has collected so far, for Progress and status.
+// The rank's results so far, for Progress and status.
 struct CollectingReport {
   std::uint64_t records = 0;  // rows on disk
   std::uint64_t dropped = 0;
@@ -61,16 +61,16 @@ struct CollectingReport {
   Overhead overhead;  // OverheadMeter::measured()
   TargetCounts targets;
   SkippedUpdates skipped;
-  std::string error;                  // "" if there is none
+  std::string error;                  // "": none
   std::vector<std::string> warnings;  // of the plan in force: targets without a match
 };
 
-// How the agent asks its rank. Called on the agent thread; must return at once.
+// The agent's questions to its rank. Called on the agent thread; must return at once.
 struct AgentCalls {
   CanCarryOut can_carry_out;
   std::function<CollectingReport()> report;
   ListTargets list_targets = {};                // null: this rank lists no targets
-  std::function<void(AlertReport)> raise = {};  // takes alerts that the lead hub has found; null: drops them
+  std::function<void(AlertReport)> raise = {};  // takes alerts found by the lead hub; null: drops them
 };
 
 }  // namespace gradmon

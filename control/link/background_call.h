@@ -25,8 +25,8 @@ class BackgroundCall {
   using Outcome = tl::expected<Answer, std::string>;
 
   bool under_way() const { return call_ != nullptr; }
-  // Call it only while no call is under way. An exception of `work` becomes an error, and so does a
-  // failure to start the thread.
+  // Call it only while no call is under way. An exception of `work` or a failure to start the thread becomes
+  // an error.
   void begin(std::function<Outcome()> work) {
     call_ = std::make_shared<Call>();
     try {
@@ -42,7 +42,7 @@ class BackgroundCall {
         }
         call->done.store(true, std::memory_order_release);
       }).detach();
-    } catch (const std::exception& error) {  // no thread or no memory is left
+    } catch (const std::exception& error) {  // no thread or no memory is free
       call_->outcome = tl::unexpected(std::string("cannot start a thread: ") + error.what());
       call_->done = true;
     }

@@ -3,9 +3,9 @@
 
 namespace gradmon {
 
-// Makes every forked child of this process close its copy of a descriptor. Otherwise the other end would
-// not see the end of file as long as a child keeps its copy. Does not own the descriptor. At most 64
-// descriptors at a time; further ones are not closed. Any thread.
+// Makes every forked child of this process close its copy of a descriptor. Otherwise the other end would not
+// see the end of file as long as a child keeps its copy. Does not own the descriptor. At most 64 descriptors
+// at a time; further descriptors are not closed. Any thread.
 class ClosedInChildren {
  public:
   explicit ClosedInChildren(int fd);

@@ -61,7 +61,7 @@ void HubConnection::pause_before_next_try(Clock::time_point now) {
 void HubConnection::welcomed() {
   welcomed_ = true;
   tries_ = starts_ = failed_starts_ = 0;
-  start_hangs_ = false;  // If it still does, that counts after this connection is lost.
+  start_hangs_ = false;  // A start that still hangs counts once this connection is lost.
   start_error_.clear();
 }
 
@@ -75,7 +75,7 @@ tl::expected<void, std::string> HubConnection::try_to_connect(Clock::time_point 
   auto directory = make_job_directory(launch_id_, settings_.bases);
   if (!directory) return tl::unexpected(directory.error());
   auto fd = connect_unix(directory->socket());
-  // A hub that was started in another environment, or before the runtime directory was there again.
+  // Finds a hub that was started in another environment, or before the runtime directory existed again.
   for (const auto& base : settings_.bases.all()) {
     const JobDirectory other{base / directory->path.filename()};
     if (fd || other.path == directory->path || !other.check()) continue;

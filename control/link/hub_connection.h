@@ -24,7 +24,7 @@ class HubConnection {
  public:
   using Clock = std::chrono::steady_clock;
 
-  // What a connection needs from the environment. Read once, on the training thread.
+  // The connection's settings from the environment. Read once, on the training thread.
   struct Settings {
     JobBases bases;
     tl::expected<std::filesystem::path, std::string> program;
@@ -38,29 +38,28 @@ class HubConnection {
   HubConnection(const HubConnection&) = delete;
   HubConnection& operator=(const HubConnection&) = delete;
 
-  // If there is no connection, tries to connect, every 20 ms for the first 100 tries, then every 1 s. Tries
-  // during a start do not count. If no hub runs, also starts one; the pauses between two starts are 0.1 s,
-  // 0.2 s … 1 s. A connection that is lost before welcomed() counts as a try. Returns true for a new
-  // connection.
+  // Without a connection, tries to connect, every 20 ms for the first 100 tries, then every 1 s. Tries during
+  // a start do not count. If no hub runs, also starts one; the pauses between two starts are 0.1 s, 0.2 s … 1
+  // s. A connection that is lost before welcomed() counts as a try. Returns true for a new connection.
   bool poll_connect(Clock::time_point now);
-  // The lead hub has answered on this connection: counts tries and starts anew after it.
+  // The lead hub has answered on this connection: resets the counts of tries and starts.
   void welcomed();
   bool connected() const { return stream_ != nullptr; }
   int fd() const { return stream_ ? stream_->fd() : -1; }
   bool wants_write() const { return stream_ && stream_->wants_write(); }
-  // False: the frame is lost, because there is no connection, the hub has closed it, or the hub has left
-  // too many bytes unread. Never closes the connection: only process_io() does, after it has delivered
-  // everything that the hub sent.
+  // On false, the frame is lost: the connection is missing, the hub has closed it, or the hub has left too
+  // many bytes unread. Never closes the connection: only process_io() does, after it has delivered all data
+  // of the hub.
   bool send(std::string_view frame);
-  // Writes queued frames and calls `on_frame` for each frame that has arrived. False: the connection is
-  // lost. If the stream is broken, this side closes it. The hub takes that for the rank's death, so
+  // Writes queued frames and calls `on_frame` for each frame that has arrived. On false, the connection is
+  // lost. If the stream is broken, this side closes it. The hub takes the closing for the rank's death, so
   // `before_closing` is called first.
   bool process_io(const FrameStream::OnFrame& on_frame, const std::function<void()>& before_closing);
-  // Whether the newest three connections were lost within 10 s. True once, until there are three more.
+  // True if the newest three connections were lost within 10 s. True once, until three more are lost.
   bool keeps_failing();
-  // Why there is no connection; "" if there is one.
+  // The reason why no connection exists, or "".
   const std::string& trouble() const { return trouble_; }
-  // Whether a start hangs, or several in a row have failed or led to no connection. poll_connect() goes on
+  // True if a start hangs, or several in a row have failed or led to no connection. poll_connect() goes on
   // trying.
   bool gave_up_starting() const {
     return !stream_ &&
@@ -88,10 +87,10 @@ class HubConnection {
   BackgroundCall<void> start_;
   Clock::time_point start_begun_;
   bool start_hangs_ = false;
-  std::string start_error_;                // why the last start of a hub failed or hangs; "" if neither
+  std::string start_error_;                // the reason why the last start of a hub failed or hangs, or ""
   bool welcomed_ = false;                  // this connection, or the newest
   std::vector<Clock::time_point> losses_;  // the newest ones, at most three
-  // Counted since the last Welcome; a start when it has ended.
+  // Counted since the last Welcome; a start counts once it has ended.
   int tries_ = 0;
   int starts_ = 0;
   int failed_starts_ = 0;

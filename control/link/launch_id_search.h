@@ -13,7 +13,7 @@ namespace gradmon {
 
 struct LaunchId {
   std::string id;
-  std::string source;  // where it comes from, for people: "TORCHELASTIC_RUN_ID"
+  std::string source;  // its source, for people: "TORCHELASTIC_RUN_ID"
 };
 
 // Makes one try. Returns the id, nullopt if rank 0 has not published it yet, or an error if the store does
@@ -21,8 +21,8 @@ struct LaunchId {
 // time, on any thread.
 using AskForLaunchId = std::function<tl::expected<std::optional<LaunchId>, std::string>()>;
 
-// Asks for the launch id until it is known: at once, then every second for the first minute, then every
-// 10 s. Tries run one at a time, each as a BackgroundCall. Agent thread only; no member function blocks.
+// Asks for the launch id until it is known: at once, then every second for the first minute, then every 10 s.
+// Tries run one at a time, each as a BackgroundCall. Agent thread only; no member function blocks.
 class LaunchIdSearch {
  public:
   using Time = std::chrono::milliseconds;  // of any monotonic clock
@@ -35,7 +35,7 @@ class LaunchIdSearch {
   // Takes the result of a finished try and begins the next one if it is due. Returns the id once it is
   // known.
   std::optional<LaunchId> poll(Time now);
-  // The error of the last try; "" if there was none, that is, if rank 0 has not published the id yet.
+  // The error of the last try; "" if rank 0 has not published the id yet.
   const std::string& last_error() const { return last_error_; }
 
  private:

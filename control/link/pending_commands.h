@@ -15,7 +15,7 @@ class PendingCommands {
  public:
   using Clock = std::chrono::steady_clock;
 
-  // Keeps at most 100 commands: a further one drops the oldest, which is logged.
+  // Keeps at most 100 commands: a further command drops the oldest and logs it.
   void add(Command command, Clock::time_point now);
   // Logs and drops the commands without an answer 60 s after add().
   void drop_expired(Clock::time_point now);
@@ -28,7 +28,7 @@ class PendingCommands {
   struct Waiting {
     Command command;
     Clock::time_point added;
-    Clock::time_point next;  // when it is due again
+    Clock::time_point next;  // the time to send it again
   };
   std::vector<Waiting> waiting_;
 };

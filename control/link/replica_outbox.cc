@@ -28,7 +28,7 @@ void ReplicaOutbox::put(ReplicaStep step) {
   mailbox_->wake();
 }
 
-// Steps share their targets as long as the same parameters have rows.
+// Steps share their targets while the same parameters have rows.
 bool ReplicaOutbox::shares_targets(const ReplicaRows& rows) const {
   const auto recent = kept_.end() - static_cast<std::ptrdiff_t>(std::min(kept_.size(), kKinds));
   return std::any_of(recent, kept_.end(),

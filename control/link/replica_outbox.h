@@ -17,15 +17,15 @@
 
 namespace gradmon {
 
-// The rows of a step that other ranks should hold, too.
+// The rows of a step that other ranks should hold as well.
 struct ReplicaStep {
   ReplicaGroup group;
   double threshold = 0;            // of the rule
   std::vector<ReplicaRows> kinds;  // one element for each kind
 };
 
-// The digests that the agent has yet to send to the lead hub for AnomalyRankDivergence, and the values that
-// the lead hub may ask for. Bounded in number, bytes and rate; digests that do not fit are dropped and
+// The digests that the agent must still send to the lead hub for AnomalyRankDivergence, and the values that
+// the lead hub may request. Bounded in number, bytes and rate; digests that do not fit are dropped and
 // counted. Any thread, unless a member says otherwise.
 class ReplicaOutbox {
  public:
@@ -33,26 +33,26 @@ class ReplicaOutbox {
 
   static constexpr std::size_t kMostWaiting = 256;                 // digests
   static constexpr std::size_t kMostKept = std::size_t{8} << 20U;  // bytes, of the newest steps
-  static constexpr TokenBucket::Rate kMessages{4, 16};             // of digests, that are sent
-  static constexpr TokenBucket::Rate kAnswers{32, 128};            // to requests
+  static constexpr TokenBucket::Rate kMessages{4, 16};             // rate of sending digests
+  static constexpr TokenBucket::Rate kAnswers{32, 128};            // rate of answers to requests
 
   // `mailbox`: the agent's. put() wakes it.
   explicit ReplicaOutbox(std::shared_ptr<Mailbox> mailbox);
 
   // The writer thread: adds the rows of a step. Returns at once.
   void put(ReplicaStep step);
-  // Agent thread: the message to send next. nullopt: there is none, or it must wait for its turn.
+  // Agent thread: the message to send next. nullopt: none waits, or the next must wait for its turn.
   std::optional<ReplicaDigests> take(Clock::time_point now);
-  // Agent thread: the answer to the lead hub's request; without rows if the step is not kept any more.
-  // nullopt: there were too many requests, or no step was ever put.
+  // Agent thread: the answer to the lead hub's request; without rows if the step is no longer kept. nullopt:
+  // the requests exceed the rate, or no step was ever put.
   std::optional<ReplicaValues> answer(const ReplicaRequest& request, Clock::time_point now);
-  // Digests that were dropped so far.
+  // The number of dropped digests.
   std::uint64_t dropped() const;
 
  private:
   struct Kept {
     ReplicaRows rows;
-    std::size_t bytes = 0;  // with those of the targets that no earlier step shares
+    std::size_t bytes = 0;  // including targets that no earlier step shares
   };
 
   bool shares_targets(const ReplicaRows& rows) const;

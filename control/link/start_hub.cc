@@ -79,7 +79,7 @@ tl::expected<void, std::string> check_exit_status(const std::string& program, in
                  std::to_string(exited ? WEXITSTATUS(status) : WTERMSIG(status)));
 }
 
-// Whether the process has ended. ECHILD counts as ended: other code has reaped the process, or the program
+// True if the process has ended. ECHILD counts as ended: other code has reaped the process, or the program
 // ignores SIGCHLD. `status` is then unchanged.
 bool has_ended(pid_t pid, int& status) {
   pid_t got = 0;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Finds and starts gradmon-hub from within a training process. Errors are returned, even if the system
-// has no descriptor, process or memory left.
+// Finds and starts gradmon-hub from within a training process. Returns errors even if the system has no
+// descriptor, process or memory left.
 #pragma once
 
 #include <chrono>
@@ -26,8 +26,8 @@ std::filesystem::path own_object();
     const std::filesystem::path& object = own_object());
 
 // This process's environment as NAME=VALUE, without LD_PRELOAD: libraries preloaded into training do not
-// belong into the hub. No other thread may call setenv(3) meanwhile: call this on the training thread,
-// while the Monitor is constructed. A hub that is started later gets this copy.
+// belong into the hub. No other thread may call setenv(3) meanwhile: call this on the training thread, while
+// the Monitor is constructed. Hubs started later get this copy.
 std::vector<std::string> hub_environment();
 
 struct HubCommand {

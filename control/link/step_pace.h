@@ -25,7 +25,7 @@ class StepPace {
     step_ = current;
     since_ = now;
   }
-  // 0: no step has ended yet.
+  // 0 until a step has ended.
   double step_ms() const { return step_ms_; }
 
  private:

@@ -7,7 +7,7 @@
 
 namespace gradmon {
 
-// With at most so many significant digits: "0.086". "nan" for any NaN, also one with a sign.
+// With at most so many significant digits: "0.086". "nan" for any NaN, also for a NaN with a sign.
 std::string number_text(double value, int digits);
 
 // The series of an alert: "gradient norm of head.output" for the tag "0:head.output:0/rank0/actv_grad" and

@@ -17,11 +17,11 @@ struct RankDirectoryName {
   std::string time;          // "Nov24_12-04-37"
   std::int64_t in_year = 0;  // the time, by seconds_in_year()
   int rank = 0;
-  std::string id;  // of gradmon: the same for all ranks of a run; of msprobe: another one for each rank
+  std::string id;  // of gradmon: the same for all ranks of a run; of msprobe: different for each rank
 };
 std::optional<RankDirectoryName> parse_rank_directory(std::string_view name);
 std::string rank_directory_name(std::string_view time, int rank, std::string_view id);
-// Whether the id can be one of gradmon's: 8 hexadecimal digits.
+// True if the id can be one of gradmon's: 8 hexadecimal digits.
 bool is_run_id(std::string_view id);
 
 // "grad_reduced_0-99.r7.csv"
@@ -36,7 +36,7 @@ std::optional<KindFileName> parse_kind_file(std::string_view name);
 // The id in "run-1a2b3c4d.json"; "" for another name.
 std::string id_of_run_file(std::string_view name);
 
-// "/a/./b/" as "/a/b/". Leaves ".." alone: behind a symbolic link it is another directory.
+// "/a/./b/" as "/a/b/". Keeps "..": behind a symbolic link it is another directory.
 std::filesystem::path without_dots(const std::filesystem::path& path);
 
 }  // namespace gradmon

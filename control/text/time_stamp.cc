@@ -11,7 +11,7 @@ constexpr std::array<std::string_view, 12> kMonths = {"Jan", "Feb", "Mar", "Apr"
                                                       "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"};
 constexpr std::array<int, 12> kDaysBefore = {0, 31, 60, 91, 121, 152, 182, 213, 244, 274, 305, 335};
 
-// The number that two digits make, if it is at most `most`.
+// The number of two digits, if it is at most `most`.
 std::optional<int> two_digits(std::string_view text, int most) {
   if (text.size() != 2 || text.find_first_not_of("0123456789") != std::string_view::npos) return std::nullopt;
   const int number = (text[0] - '0') * 10 + (text[1] - '0');

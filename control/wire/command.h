@@ -44,18 +44,18 @@ struct Command {
   std::optional<std::int64_t> step_interval;  // on
   // set, dry_run, dry_run_targets: key or JSON pointer, value as JSON text
   std::vector<std::pair<std::string, std::string>> edits;
-  std::optional<std::int64_t> rank = {};  // evict; alerts: only those of this rank
+  std::optional<std::int64_t> rank = {};  // evict; alerts: only this rank's
   std::string config_text = {};           // dry_run_targets: the config to edit; "" for the job's
   std::uint64_t after = 0;                // alerts: only those with a higher number
-  std::string release = own_release();    // of the program that asks; "": it does not tell
-  bool force = false;                     // set, dry_run: also keys and ops that do not exist
+  std::string release = own_release();    // of the asking program; "": unknown
+  bool force = false;                     // set, dry_run: accept unknown keys and ops, too
 };
 
 // The result of a command. The numbers are gradmonctl's exit codes.
 enum class CommandOutcome : std::uint8_t {
   done = 0,
   failed = 1,   // rejected, superseded, static mode
-  no_lead = 4,  // this hub has no rank yet, or does not reach the lead hub: nobody has seen the command
+  no_lead = 4,  // this hub has no rank yet, or does not reach the lead hub: the command had no effect
   not_allowed = 5,
   invalid_config = 6,  // nothing was written
   incomplete = 7,      // done on some ranks only, or not in time
@@ -74,14 +74,14 @@ struct CommandReply {
   std::string config_text;            // verb config: the text in force, as the job read it
   // Verb dry_run: the text before the edits; config_text is the text after them.
   std::string config_before;
-  // Verbs dry_run, dry_run_targets: what each rank would watch. Verb targets: what it watches.
+  // Verbs dry_run, dry_run_targets: the targets that each rank would watch. Verb targets: those it watches.
   std::vector<DryRunResult::Answer> rank_answers;
-  // Verb alerts, by number: the newest, or with `after` the first ones after it, as many as one answer holds.
-  // And how many the ranks have raised in all.
+  // Verb alerts, by number: the newest, or with `after` the first ones after it, as many as one answer holds;
+  // and the number of alerts that the ranks have raised in total.
   std::vector<RankAlert> alerts;
   std::uint64_t raised_alerts = 0;
-  std::string release = own_release();  // of the hub that answers; "": it does not tell
-  bool collects_nothing = false;        // on, set: it switches on a config that enables no kind of row
+  std::string release = own_release();  // of the answering hub; "": unknown
+  bool collects_nothing = false;        // on, set: the config it switches on enables no kind of row
 };
 
 }  // namespace gradmon

@@ -4,7 +4,7 @@
 namespace gradmon::field_codec {
 namespace {
 
-// Of a field of `bytes`, which it may not leave: its value, and the number of bytes it takes.
+// Reads the value of a field of `bytes`, which must contain it. False: not a valid encoding.
 bool read_value(google::protobuf::io::CodedInputStream& in, std::string_view bytes, RawField& field) {
   std::uint32_t word = 0;
   switch (field.type) {

@@ -95,7 +95,7 @@ std::string encode(const Value& value) {
   return bytes;
 }
 
-// One field as it was read: `number` of a varint or fixed64, `bytes` of the rest.
+// A field as read: `number` of a varint or fixed64, `bytes` of other types.
 struct RawField {
   WireType type;
   std::uint64_t number = 0;
@@ -105,7 +105,7 @@ struct RawField {
 template <typename Value>
 bool decode(std::string_view bytes, Value& value);
 
-// A field of another wire type than expected is skipped, as protobuf does. False: not a valid encoding.
+// Skips a field of another wire type than expected, as protobuf does. False: not a valid encoding.
 template <typename Field>
 bool read(const RawField& from, Field& field) {
   if constexpr (std::is_same_v<Field, std::string>) {
@@ -141,7 +141,7 @@ struct NextField {
 };
 std::optional<NextField> next_field(std::string_view& bytes);
 
-// A field that is not in `bytes` is zero, empty or unset, whatever its default is.
+// A field missing in `bytes` becomes zero, empty or unset, regardless of its default.
 template <typename Value>
 bool decode(std::string_view bytes, Value& value) {
   Value::each_field(value, [](std::uint32_t, auto& field) { field = {}; });
@@ -162,7 +162,7 @@ std::string encode_fields(const Value& value) {
   return field_codec::encode(value);
 }
 
-// None if the bytes are not a valid encoding. Unknown fields are skipped.
+// None if the bytes are not a valid encoding. Skips unknown fields.
 template <typename Value>
 std::optional<Value> decode_fields(std::string_view bytes) {
   Value value;

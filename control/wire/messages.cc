@@ -67,7 +67,7 @@ tl::expected<Message, std::string> read_alerts(std::string_view bytes) {
   return Message(bounded(std::move(*report)));
 }
 
-// Of a message of alerts/replica_message.h.
+// Decodes a message of alerts/replica_message.h.
 template <class T>
 tl::expected<Message, std::string> read_replica(std::string_view bytes, const char* what) {
   auto message = decode_fields<T>(bytes);

@@ -25,7 +25,7 @@ struct AddressedReply {
   CommandReply reply;
 };
 
-// A message with its addresses: from a rank, the sender's; towards ranks, those of all receivers.
+// A message with its addresses: the sender from a rank, all receivers towards ranks.
 struct Bundle {
   std::string epoch;
   Outgoing::To to;
@@ -37,11 +37,11 @@ Bundle bundle_of(Envelope envelope);
 // One envelope per address.
 std::vector<Envelope> envelopes_of(Bundle bundle);
 
-// What the lead hub needs from rank 0. Constant over the life of rank 0's process.
+// The lead hub's input from rank 0. Constant over the life of rank 0's process.
 struct LeadJob {
   std::string config_path;
   bool dynamic = true;
-  std::string static_text;  // static mode: the config as it was read
+  std::string static_text;  // static mode: the config as read
   std::string torch;
   std::vector<std::string> hooks;
   std::string name;  // for people: GRADMON_JOB, else the script's name
@@ -57,13 +57,13 @@ struct Introduction {
   std::string endpoint;  // GRADMON_ENDPOINT; "" for none
   std::string keys;      // the key directory; "" for none
   bool insecure_loopback = false;
-  std::optional<bool> several_hosts;  // whether the job has ranks on other hosts; none: not known
+  std::optional<bool> several_hosts;  // true: the job has ranks on other hosts; none: unknown
   std::string master_addr;            // MASTER_ADDR; "" for none
   bool has_store = false;             // this rank can reach training's store
 };
 
 // To a rank: put `own_note` ("" for none) into training's store, for the hubs of other hosts, and report
-// the notes that those have put there. From the rank: these notes, in `other_notes`.
+// their notes. From the rank: these notes, in `other_notes`.
 struct StoreNotes {
   std::string own_note;
   std::vector<std::string> other_notes;
@@ -82,7 +82,7 @@ inline constexpr std::size_t kMaxFrameBytes = 2 * 1024 * 1024 + 64 * 1024;
 
 std::string encode(const Frame& frame);
 // Encodes the bundles as one frame, or as several if one would exceed kMaxFrameBytes (Hellos carry whole
-// plans). Empty if there are no bundles.
+// plans). Empty without bundles.
 std::vector<std::string> frames_of(Bundles bundles);
 tl::expected<Frame, std::string> decode_frame(std::string_view bytes);
 

@@ -12,13 +12,13 @@
 
 namespace gradmon {
 
-// A plan made from a config text: the text, which every rank parses again, and the values that the
-// agreement needs. `dynamic_on` says whether the plan is on or off.
+// A plan made from a config text: the text, which every rank parses again, and the values that the agreement
+// needs. `dynamic_on` turns the plan on or off.
 struct PlanSource {
   std::shared_ptr<Plan> plan;  // the caller sets cause, by, request_id and file
   Config config;
   std::vector<std::string> warnings;
-  std::vector<std::string> unknown;  // ConfigWarning::unknown of those that have it
+  std::vector<std::string> unknown;  // ConfigWarning::unknown of the warnings that have it
 };
 
 // The error lists all errors of the text, one per line.

@@ -191,7 +191,7 @@ void write(const Overhead& from, wire::Overhead& to) {
   to.set_steps(from.steps);
 }
 
-// Untrusted: with an invalid share or count, the overhead is unknown.
+// Untrusted: an invalid share or count makes the overhead unknown.
 Overhead read_overhead(const wire::Overhead& from) {
   const bool in_range =
       std::isfinite(from.share()) && from.share() >= 0 && from.collected() >= 0 && from.steps() >= 0;

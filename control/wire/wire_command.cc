@@ -39,7 +39,7 @@ HistoryEntry read_entry(const wire::HistoryEntry& from) {
   return to;
 }
 
-// An outcome that this version does not know is a failure.
+// An unknown outcome is a failure.
 CommandOutcome read_outcome(std::uint32_t from) {
   for (const CommandOutcome known :
        {CommandOutcome::done, CommandOutcome::no_lead, CommandOutcome::not_allowed,

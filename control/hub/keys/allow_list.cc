@@ -30,7 +30,7 @@ class Parser {
  public:
   explicit Parser(const std::string& file) : file_(file) {}
 
-  // "" or the error.
+  // Returns "" or the error.
   std::string take(std::string_view line) {
     line_ += 1;
     const std::vector<Word> words = words_of(line);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// clients.allow: whose keys may connect to a job, and what they may do there.
+// clients.allow: the keys that may connect to a job, and their roles.
 #pragma once
 
 #include <cstdint>
@@ -24,13 +24,13 @@ struct Client {
 };
 using AllowList = std::map<KeyBytes, Client>;  // by public key
 
-// "" or why this is not a valid client name. The name is also a file name: letters, digits, "_", "-" and
-// ".", at most 64 characters, no "." or "-" in front, and not "server".
+// Returns "" or the reason why the client name is invalid. The name is also a file name: letters, digits,
+// "_", "-" and ".", at most 64 characters, not "." or "-" in front, and not "server".
 std::string name_objection(std::string_view name);
 
-// Reads one client per line, "NAME ROLE PUBLICKEY". Skips empty lines and lines that begin with "#". There
-// must be at least one client; names and keys must be unique. The error begins with "FILE:LINE:COLUMN: "
-// (columns in bytes, from 1), or with "FILE: " if there is no client, and never contains a key.
+// Reads one client per line, "NAME ROLE PUBLICKEY". Skips empty lines and lines that begin with "#". Requires
+// at least one client; names and keys must be unique. The error begins with "FILE:LINE:COLUMN: " (columns in
+// bytes, from 1), or with "FILE: " without a client, and never contains a key.
 tl::expected<AllowList, std::string> parse_allow_list(std::string_view text, const std::string& file);
 
 // The client's line in clients.allow, with its line feed.

@@ -13,7 +13,7 @@
 // of it. A host without rank 0 needs only server.public and ranks.secret. A client elsewhere needs a
 // directory with server.public and its own NAME.secret.
 //
-// A secret must be a regular file that belongs to this user or root and that nobody else can read. The
+// A secret must be a regular file that belongs to this user or root and that others cannot read. The
 // directory and its other files must not be writable by others. Every error names the file and the remedy,
 // and never contains a key. These functions do file I/O: do not call them on the agent thread.
 #pragma once
@@ -61,7 +61,7 @@ class AllowListFile {
  public:
   explicit AllowListFile(std::filesystem::path key_directory) : directory_(std::move(key_directory)) {}
 
-  // The list or the error; nullopt if the file has not changed since the last call.
+  // Returns the list or the error; nullopt if the file has not changed since the last call.
   std::optional<tl::expected<AllowList, std::string>> look();
 
  private:

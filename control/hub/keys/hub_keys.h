@@ -15,7 +15,7 @@ namespace gradmon {
 // the endpoint or "-", and every admitted key.
 struct HubKeys {
   SecretKey secret;
-  std::string endpoint;         // lead hub only: where it listened last; "": it has not listened yet
+  std::string endpoint;         // lead hub only: its last address; "": never listened
   std::set<KeyBytes> admitted;  // lead hub only: public keys of the other hosts' hubs
 };
 

@@ -10,8 +10,8 @@ namespace gradmon {
 // owner_only: others can neither read nor write the key file. owner_writes: others can only read it.
 enum class KeyAccess { owner_only, owner_writes };
 
-// "" or why this directory cannot be trusted: it is missing, is not a directory, belongs to another user,
-// or is writable by others.
+// Returns "" or the reason to distrust this directory: it is missing, is not a directory, belongs to another
+// user, or is writable by others.
 std::string key_directory_objection(const std::filesystem::path& directory);
 
 // Reads a regular file of at most 1 MiB that belongs to this user or root and allows others no more than

@@ -30,7 +30,7 @@ tl::unexpected<std::string> failed(const fs::path& path) {
   return tl::unexpected(path.string() + ": " + std::strerror(errno));
 }
 
-// What a keygen has made so far. Removes it again if the keygen does not succeed.
+// The files that a keygen has made so far. Removes them if the keygen does not succeed.
 struct Made {
   std::vector<fs::path> paths;  // a directory before its files
   bool keep = false;
@@ -131,7 +131,7 @@ tl::expected<std::string, std::string> add_client(const fs::path& directory, con
   const fs::path file = directory / kListName;
   auto text = read_key_file(file, KeyAccess::owner_writes);
   if (!text) return tl::unexpected(text.error());
-  // A list with nothing but its title has no client yet. Any other list must be valid before a line is added.
+  // A list with only its title has no client yet. Any other list must be valid before a line is added.
   auto list = parse_allow_list(*text, file.string());
   if (!list && *text != kListTitle) return tl::unexpected(list.error());
   for (const auto& [key, listed] : list.value_or(AllowList{})) {

@@ -11,9 +11,9 @@
 
 namespace gradmon {
 
-// Makes a key directory (0700) and its missing parents; an existing empty directory is used. The directory
-// gets the job's key pair and the clients "ranks" and "operator", both with the role control. Secrets have
-// mode 0600, the other files 0644.
+// Makes a key directory (0700) and its missing parents; uses an existing empty directory. The directory gets
+// the job's key pair and the clients "ranks" and "operator", both with the role control. Secrets have mode
+// 0600, the other files 0644.
 tl::expected<std::string, std::string> make_key_directory(const std::filesystem::path& directory);
 
 // Adds a client: makes NAME.secret and adds a line to clients.allow.

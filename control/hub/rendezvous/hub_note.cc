@@ -22,7 +22,7 @@ constexpr std::string_view kExtension = ".hub";
 constexpr std::size_t kHashDigits = 16;
 
 fs::path file_of(const fs::path& output_dir, const HubNote& note) {
-  // The hash of the key makes the name unique, also among hosts of the same name.
+  // The hash of the key makes the name unique, even among hosts of the same name.
   static constexpr char digits[] = "0123456789abcdef";
   std::uint64_t hash = 0xcbf29ce484222325;
   for (const char c : note.key) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3;
@@ -40,7 +40,7 @@ void each_note(const fs::path& output_dir, const std::string& launch_id,
        at.increment(error)) {
     if (++looked_at > kMostNotes) return;
     const std::string name = at->path().filename().string();
-    // The length, too: the names of another job's notes may begin with this job's name and a dot.
+    // Checks the length, too: names of another job's notes may begin with this job's name and a dot.
     const bool of_job = name.size() == beginning.size() + kHashDigits + kExtension.size();
     if (of_job && name.rfind(beginning, 0) == 0 && at->path().extension() == kExtension) take(at->path());
   }

@@ -35,13 +35,13 @@ FileTime time_of(const struct stat& status) {
   return std::chrono::seconds(status.st_mtim.tv_sec) + FileTime(status.st_mtim.tv_nsec);
 }
 
-// Zero: there is no such file.
+// Returns zero if the file is missing.
 FileTime touched_at(const fs::path& file) {
   struct stat status {};
   return ::lstat(file.c_str(), &status) == 0 ? time_of(status) : FileTime{};
 }
 
-// The time of a new file in the directory; unset if none can be made.
+// The time of a new file in the directory; unset if it cannot be made.
 std::optional<FileTime> clock_of(const fs::path& directory) {
   std::string name = (directory / ".clock.XXXXXX").string();
   const Descriptor file(::mkostemp(name.data(), O_CLOEXEC));
@@ -118,7 +118,7 @@ tl::expected<void, std::string> write_entry(const fs::path& output_dir, const Jo
   const fs::path file = file_of(output_dir, job.launch_id);
   const FileTime before = touched_at(file);
   auto written = replace_trusted_file(file, to_text(job));
-  // No times: the file server sets its own.
+  // Passes no times: the file server sets its own.
   if (written && touched_at(file) == before)
     ::utimensat(AT_FDCWD, file.c_str(), nullptr, AT_SYMLINK_NOFOLLOW);
   return written;

@@ -13,8 +13,8 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// What programs usually need of the hub's environment, which is training's. The rest is not passed on: it may
-// hold secrets.
+// Variables that programs usually need from the hub's environment, which is training's. The others are not
+// passed on: they may hold secrets.
 constexpr std::array<const char*, 7> kPassedOn{"PATH", "HOME", "USER", "LOGNAME", "LANG", "LC_ALL", "TZ"};
 constexpr std::size_t kRoomForTheRest = 200;  // bytes of the JSON around the alerts, without its texts
 
@@ -28,7 +28,7 @@ std::string variable(const std::string& name, std::string value) {
 
 }  // namespace
 
-// The alerts that fit; the others add to left_out.
+// Takes the alerts that fit; adds the others to left_out.
 std::string AlertCommand::input(const std::vector<RankAlert>& alerts, std::uint64_t left_out) {
   Json json{{"job", job_.name},
             {"launch_id", job_.launch_id},

@@ -14,13 +14,13 @@
 namespace gradmon {
 
 // Runs the program of `on_alert.exec` when alerts arrive: one at a time, at most every kLeastPause, each for
-// at most kTimeLimit. writers/alerts/ALERTS.md describes what the program gets. The lead hub's thread only.
+// at most kTimeLimit. writers/alerts/ALERTS.md describes the program's input. The lead hub's thread only.
 class AlertCommand {
  public:
   static constexpr Ticks kLeastPause{10'000};
   static constexpr Ticks kTimeLimit{30'000};
 
-  // For the program.
+  // Passed to the program.
   struct Job {
     std::string name;
     std::string launch_id;
@@ -36,7 +36,7 @@ class AlertCommand {
                  std::uint64_t left_out, Ticks now);
   // Call it at least every second. Returns a line for the log if a program has failed.
   std::optional<std::string> poll();
-  // How the last program failed; "" if it did not.
+  // The failure of the last program, or "".
   const std::string& failure() const { return failure_; }
 
  private:
@@ -46,10 +46,10 @@ class AlertCommand {
   const Job job_;
   AlertTrigger trigger_;
   std::optional<LimitedProcess> running_;
-  std::string program_;       // path of the last one
-  std::uint64_t missed_ = 0;  // alerts since the last run that no program was told
+  std::string program_;       // path of the last program
+  std::uint64_t missed_ = 0;  // alerts since the last run that no program received
   std::string failure_;
-  bool failed_to_start_ = false;  // poll() has yet to say so
+  bool failed_to_start_ = false;  // poll() must still report it
 };
 
 }  // namespace gradmon

@@ -47,7 +47,7 @@ void send_packet(PublishSocket& socket, std::string_view packet) {
   socket.send(std::string(packet.substr(1, rule)), std::string(packet.substr(1 + rule)));
 }
 
-// The descriptor becomes the standard input; the publisher gets no other of this process's.
+// The descriptor becomes the standard input; the publisher gets no other descriptor of this process.
 int spawn(const std::filesystem::path& program, const std::filesystem::path& socket, int input, pid_t& pid) {
   posix_spawnattr_t attributes;
   posix_spawn_file_actions_t actions;
@@ -107,7 +107,7 @@ void AlertPublisher::tend(Clock::time_point now, bool wanted) {
   start();
 }
 
-// Why the publisher that runs must be started anew; "" if it need not.
+// The reason to restart the running publisher, or "".
 std::string AlertPublisher::fault(Clock::time_point now) {
   struct stat socket {};
   if (::lstat(settings_.socket.c_str(), &socket) != 0) return "its socket was removed";
@@ -163,7 +163,7 @@ void AlertPublisher::stop(const std::string& why) {
   alerts_.reset();
 }
 
-// The publisher ends by itself when its input ends. Nobody waits for it: this process ends, too.
+// The publisher ends by itself when its input ends. No wait is needed: this process ends, too.
 void AlertPublisher::close() { alerts_.reset(); }
 
 std::string AlertPublisher::endpoint() const {
@@ -180,7 +180,7 @@ std::vector<std::string> AlertPublisher::warnings() const {
 }
 
 int publish_alerts(int from, const std::filesystem::path& path, ProcessBounds bounds) {
-  lower(RLIMIT_CORE, 0);  // libzmq aborts where memory or descriptors end
+  lower(RLIMIT_CORE, 0);  // libzmq aborts when memory or descriptors run out
   if (bounds == ProcessBounds::set) lower(RLIMIT_DATA, kMostMemory);
   if (bounds == ProcessBounds::set) lower(RLIMIT_NOFILE, kMostDescriptors);
   auto socket = PublishSocket::listen(path);

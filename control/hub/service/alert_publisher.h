@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The alerts of a job on a ZeroMQ PUB socket (writers/alerts/ALERTS.md). Subscribers could make the process
-// that serves them run out of memory or descriptors. So a process of its own serves them, the publisher,
-// which is the hub's program again: when it dies, the hub starts it anew and nothing else is touched.
+// The alerts of a job on a ZeroMQ PUB socket (writers/alerts/ALERTS.md). Subscribers could exhaust the memory
+// or descriptors of the process that serves them. So a separate process serves them, the publisher, which is
+// the hub's program again: when it dies, the hub restarts it, and nothing else is affected.
 #pragma once
 
 #include <sys/types.h>
@@ -19,7 +19,7 @@
 
 namespace gradmon {
 
-// The hub's end: starts the publisher and hands it the alerts. Never waits for a subscriber, and at most 200
+// The hub's end: starts the publisher and sends it the alerts. Never waits for a subscriber, and at most 200
 // ms for the end of a publisher that it kills. The lead hub's thread only.
 class AlertPublisher {
  public:
@@ -35,22 +35,22 @@ class AlertPublisher {
   };
 
   explicit AlertPublisher(Settings settings) : settings_(std::move(settings)) {}
-  // Ends the publisher, which first sends what it was handed.
+  // Ends the publisher, which first sends the alerts it has received.
   ~AlertPublisher() { close(); }
   AlertPublisher(const AlertPublisher&) = delete;
   AlertPublisher& operator=(const AlertPublisher&) = delete;
 
-  // Alerts that the publisher does not take at once are dropped and counted.
+  // Drops and counts alerts that the publisher does not take at once.
   void publish(const std::vector<RankAlert>& alerts);
-  // Starts the publisher if it does not run and is `wanted`. Starts it anew if its socket was removed or
+  // Starts the publisher if it does not run and is `wanted`. Restarts it if its socket was removed or
   // replaced, or if it has taken nothing for kStuckAfter although alerts wait. Call it about once a second,
-  // and before alerts are published.
+  // and before publishing alerts.
   void tend(Clock::time_point now, bool wanted);
   void close();
 
   // "ipc://PATH", or "" while no publisher runs.
   std::string endpoint() const;
-  // Lines for the status: alerts that were dropped, and why no publisher runs.
+  // Lines for the status: dropped alerts, and the reason why no publisher runs.
   std::vector<std::string> warnings() const;
 
  private:
@@ -62,17 +62,17 @@ class AlertPublisher {
   const Settings settings_;
   Descriptor alerts_;  // to the publisher's standard input
   pid_t publisher_ = -1;
-  std::optional<Clock::time_point> started_;  // last
-  // Of the publisher that runs: since when its input is full, and its socket as first seen.
+  std::optional<Clock::time_point> started_;  // last start
+  // State of the running publisher: the time since its input is full, and its socket as first seen.
   std::optional<Clock::time_point> full_since_;
   std::optional<std::pair<dev_t, ino_t>> bound_;
-  std::string trouble_;  // why none runs; "" if one does
+  std::string trouble_;  // the reason why none runs, or ""
   std::uint64_t dropped_ = 0;
 };
 
-// The publisher: sends each alert that comes from the descriptor to the subscribers of `socket`, until the
-// other end is closed. Bounds this process's memory (128 MiB) and descriptors (256), unless `bounds` is none.
-// Returns the exit status.
+// The publisher: sends each alert from the descriptor to the subscribers of `socket`, until the other end is
+// closed. Bounds this process's memory (128 MiB) and descriptors (256), unless `bounds` is none. Returns the
+// exit status.
 enum class ProcessBounds { set, none };
 int publish_alerts(int from, const std::filesystem::path& socket, ProcessBounds bounds);
 

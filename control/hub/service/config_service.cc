@@ -26,7 +26,7 @@ fs::path jobs_file_of(const fs::path& config) {
 }  // namespace
 
 struct ConfigService::OnDisk {
-  // What is open while the config is watched.
+  // Open while the config is watched.
   struct Watched {
     using Clock = std::chrono::steady_clock;
 
@@ -46,7 +46,7 @@ struct ConfigService::OnDisk {
   const WriteBackNote note;
   // Owned by the watch of the disk thread, so that its destructor, which does file I/O, runs there.
   std::weak_ptr<Watched> watched = {};
-  bool recovered = false;  // an earlier job's write-back has been dealt with
+  bool recovered = false;  // an earlier job's write-back is finished
 
   Edited edit(const Edits& edits, const std::optional<FileIdentity>& based_on) try {
     const auto open = watched.lock();
@@ -66,7 +66,7 @@ struct ConfigService::OnDisk {
   Edited write_back(const FileIdentity& save) {
     if (auto left = note.write(save); !left) log_debug("no note of the write-back: " + left.error());
     auto edited = edit({{"dynamic_on", "false"}}, save);
-    // If the file could not be written the write-back is still due: the note stays for the next job.
+    // If the file could not be written, the write-back is still due: the note stays for the next job.
     if (edited || edited.error().kind == EditError::Kind::changed) note.remove();
     return edited;
   }

@@ -30,8 +30,8 @@ class ConfigService {
     JobRegistry::Job own;
   };
   struct Watcher {
-    // Called with each save, whole, or with the reason why there is none. `writer`: the other job that
-    // wrote it, for people; "" for a save by the user.
+    // Called with each save, whole, or with the reason why none exists. `writer`: the other job that wrote
+    // it, for people; "" for a save by the user.
     std::function<void(Content, const std::string& writer)> on_content;
     // Called when the list of other jobs with this config changes, or ConfigFile::superseded_saves().
     std::function<void(std::vector<std::string> other_jobs, std::vector<std::string> superseded)> on_notices;
@@ -42,12 +42,12 @@ class ConfigService {
   // First finishes a write-back that an earlier job left, then reports the first save. The disk thread
   // owns the file until that thread ends.
   void watch(Watcher watcher);
-  // For the other jobs with this config.
+  // Informs the other jobs with this config.
   void note_ranks(JobRegistry::Ranks ranks);
   // Edits the current content (ConfigFile::edit) and validates the result before it is written. Always
   // calls `done`. Refused before watch().
   void edit(Edits edits, std::function<void(Edited)> done);
-  // Sets `dynamic_on` to false if the file still is `save`. Keeps a note on disk until that is done.
+  // Sets `dynamic_on` to false if the file still is `save`. Keeps a note on disk until then.
   void write_back(FileIdentity save, std::function<void(Edited)> done);
 
  private:

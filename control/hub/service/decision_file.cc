@@ -37,7 +37,7 @@ Sum sum_of(std::string_view bytes) {
   return sum;
 }
 
-// An entry with its head.
+// The entry with its head.
 std::string record_of(std::string_view bytes) {
   std::string record(kHeadBytes, '\0');
   const auto length = static_cast<std::uint32_t>(bytes.size());
@@ -79,7 +79,7 @@ std::string contents(int fd) {
   return all;
 }
 
-// Returns the entry at `at` and moves `at` behind it; nullopt: there is no complete entry.
+// Returns the entry at `at` and moves `at` behind it; nullopt without a complete entry.
 std::optional<std::string_view> next_entry(std::string_view all, std::size_t& at) {
   if (all.size() - at < kHeadBytes) return {};
   std::uint32_t length = 0;
@@ -113,7 +113,7 @@ tl::expected<DecisionFile::Opened, std::string> DecisionFile::open(const std::fi
     std::size_t whole = at;
     while (const auto bytes = next_entry(all, at)) {
       auto entry = decode_log_entry(*bytes);
-      if (entry) opened.entries.push_back(std::move(*entry));  // Otherwise it is a later release's.
+      if (entry) opened.entries.push_back(std::move(*entry));  // Otherwise a later release wrote it.
       whole = at;
     }
     // Bytes behind an incomplete entry must not be read as entries later.
@@ -178,12 +178,12 @@ void DecisionFile::compact_if_due() noexcept {
   if (end_ < compact_at_) return;
   try {
     compact();
-  } catch (const std::bad_alloc&) {  // The log stays as it is.
+  } catch (const std::bad_alloc&) {  // The log stays unchanged.
   }
   compact_at_ = std::max(bounds_.compact_at, 2 * end_);
 }
 
-// A log that was removed or replaced is left to relink().
+// Leaves a log that was removed or replaced to relink().
 void DecisionFile::compact() {
   if (!is_at_its_path()) return;
   const std::string all = contents(file_.get()).substr(0, static_cast<std::size_t>(end_));

@@ -24,11 +24,10 @@ struct EpochHeader {
   WallTime started = 0;
 };
 
-// The decision log of one epoch, a file in the job's directory. That directory is in memory (tmpfs), so
-// the log survives the hub but not the host. Entries have a length and a check sum; reading ends at
-// the first incomplete one. Space is reserved in advance, so that a full file system is noticed before
-// an entry must be written. A log that has grown large is written anew, without the plans of old revisions:
-// see compacted(). One thread.
+// The decision log of one epoch, a file in the job's directory. That directory is in memory (tmpfs), so the
+// log survives the hub but not the host. Entries have a length and a check sum; reading ends at the first
+// incomplete one. Space is reserved in advance, so that a full file system is noticed before an entry must be
+// written. A large log is rewritten without the plans of old revisions: see compacted(). One thread.
 class DecisionFile : public DecisionLog {
  public:
   struct Opened {
@@ -39,11 +38,11 @@ class DecisionFile : public DecisionLog {
 
   struct Bounds {
     std::int64_t most_bytes = 256 << 20;  // of the file
-    std::int64_t compact_at = 16 << 20;   // or at twice the size after the last time, if that is more
+    std::int64_t compact_at = 16 << 20;   // or at twice the last compacted size, if that is more
   };
 
-  // Continues the epoch in the file if it is of the same launch; otherwise starts `fresh` and replaces
-  // the file. A file of more than `most_bytes` is refused, and append() refuses an entry that does not fit.
+  // Continues the epoch in the file if it is of the same launch; otherwise starts `fresh` and replaces the
+  // file. Refuses a file of more than `most_bytes`; append() refuses an entry that does not fit.
   static tl::expected<Opened, std::string> open(const std::filesystem::path& path, EpochHeader fresh,
                                                 Bounds bounds);
   static tl::expected<Opened, std::string> open(const std::filesystem::path& path, EpochHeader fresh) {
@@ -52,8 +51,8 @@ class DecisionFile : public DecisionLog {
 
   tl::expected<void, std::string> append(const LogEntry& entry) override;
 
-  // Whether the path still names this file. If not, relink() writes the whole log to the path again;
-  // it can still read the removed file. A file that another hub has put there stays.
+  // True if the path still names this file. If not, relink() writes the whole log to the path again, from the
+  // removed file. A file that another hub has put there stays.
   bool is_at_its_path() const;
   tl::expected<void, std::string> relink();
   // Writes the whole log to another path, for a hub that continues the epoch there.
@@ -69,7 +68,7 @@ class DecisionFile : public DecisionLog {
   tl::expected<void, std::string> append(std::string_view bytes);
   tl::expected<void, std::string> reserve(std::int64_t bytes);
   // Writes `whole` to a new file beside the log. `put` (link or rename) then gives that file the log's name.
-  // False: errno has the cause, and nothing has changed.
+  // On false, errno has the cause, and nothing has changed.
   bool replace(const std::string& whole, int (*put)(const char* beside, const char* path));
   void compact_if_due() noexcept;
   void compact();

@@ -11,8 +11,8 @@
 
 namespace gradmon {
 
-// Status lines about one place on a disk: whether the disk answers, and which other jobs use the
-// place. The hub's thread.
+// Status lines about one place on a disk: whether the disk responds, and the other jobs that use the place.
+// The hub's thread.
 class DiskReport {
  public:
   using Line = std::pair<LogLevel, std::string>;

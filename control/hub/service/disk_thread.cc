@@ -21,7 +21,7 @@ namespace gradmon {
 
 namespace {
 
-constexpr int kTimeoutAfterError = 1000;  // ms, if a Watch throws instead of saying its timeout
+constexpr int kTimeoutAfterError = 1000;  // ms, if a Watch throws instead of returning its timeout
 
 // Jobs report their own errors; exceptions stop here.
 template <class Work>

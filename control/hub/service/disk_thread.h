@@ -8,9 +8,9 @@
 
 namespace gradmon {
 
-// A thread for file I/O on the config file or the run directory. A call into a dead network mount may
-// hang for minutes, and nothing waits for it, not even the exit. So a job owns everything it uses
-// (shared_ptr), because the thread may outlive this object.
+// A thread for file I/O on the config file or the run directory. A call into a dead network mount may hang
+// for minutes, and nothing waits for it, not even the exit. So a job owns all its objects (shared_ptr),
+// because the thread may outlive this object.
 class DiskThread {
  public:
   using Job = std::function<void()>;
@@ -25,7 +25,7 @@ class DiskThread {
 
   // `name`: of the thread, for ps and gdb; at most 15 characters.
   explicit DiskThread(const char* name = "gradmon-disk");
-  // Waits at most 200 ms for the current job. Jobs that have not begun are dropped.
+  // Waits at most 200 ms for the current job. Drops jobs that have not begun.
   ~DiskThread();
   DiskThread(const DiskThread&) = delete;
   DiskThread& operator=(const DiskThread&) = delete;
@@ -34,9 +34,9 @@ class DiskThread {
   void post(Job job);
   // Any thread. Starts to watch, with one call at once.
   void watch(std::function<Watch()> make_on_disk_thread);
-  // Any thread. Waits until all posted jobs are done. False: they were not done in time.
+  // Any thread. Waits until all posted jobs are done. Returns false on a time-out.
   bool drain(std::chrono::milliseconds at_most);
-  // Any thread. How long the current job has been running; 0 if there is none.
+  // Any thread. The running time of the current job; 0 without a job.
   std::chrono::milliseconds current_task_age() const;
 
  private:

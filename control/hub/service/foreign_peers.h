@@ -11,13 +11,13 @@
 namespace gradmon {
 
 // Processes that send to the lead hub but do not belong to its job: processes of an earlier launch, and
-// processes of another launch that say Hello. They are only named in status and log. One thread; the
-// caller passes the time.
+// processes of another launch that say Hello. Status and log only name them. One thread; the caller passes
+// the time.
 class ForeignPeers {
  public:
   ForeignPeers(std::string epoch, std::string launch_id);
 
-  // A log line if the sender is foreign and was not heard before.
+  // Returns a log line if the sender is foreign and was not heard before.
   std::optional<std::string> hear(const Envelope& envelope, Ticks now);
   // Status lines for those heard within the last ten seconds.
   std::vector<std::string> heard(Ticks now) const;

@@ -23,7 +23,7 @@ std::filesystem::path file_of(const JobService::Job& job) {
 
 }  // namespace
 
-// Whether the sender is the process that is the rank now; says nothing about its lease or its step.
+// True if the sender is the rank's present process, regardless of its lease or its step.
 bool JobService::is_from_rank(const Envelope& envelope) const {
   const Membership& members = coordinator_.membership();
   const int rank = envelope.rank.value;
@@ -37,7 +37,7 @@ void JobService::on_alerts(const Envelope& envelope, const AlertReport& report) 
   raise(envelope.rank, process_id, unraised_.raised(envelope.rank, process_id, report));
 }
 
-// The list counts for the process that is the rank now.
+// The list counts alerts for the rank's present process.
 void JobService::raise(Rank rank, const std::string& process_id, const AlertReport& report) {
   const std::string& present = coordinator_.membership().of(rank.value).hello.process_id;
   const auto added = alerts_.add(rank, present, report, wall_now());
@@ -51,7 +51,7 @@ void JobService::raise(Rank rank, const std::string& process_id, const AlertRepo
   if (wanted->collect) capture_after(added.front(), *wanted);
 }
 
-// What an earlier hub of this epoch has listed.
+// Restores the list of an earlier hub of this epoch.
 void JobService::read_earlier_alerts() {
   dependencies_.run_disk.post([this, mailbox = dependencies_.mailbox, file = file_of(job_)] {
     auto earlier = std::make_shared<std::vector<AlertHistory::Kept>>(read_alerts(file));
@@ -59,7 +59,7 @@ void JobService::read_earlier_alerts() {
   });
 }
 
-// As the history in memory does: after a long time without a disk the file has the newest ones.
+// As the history in memory does: after a long time without a disk the file has the newest alerts.
 void JobService::drop_oldest_unsaved_alerts() {
   if (unsaved_alerts_.size() <= AlertHistory::kMostKept) return;
   unsaved_alerts_.erase(unsaved_alerts_.begin(),
@@ -79,7 +79,7 @@ void JobService::save_alerts() {
   });
 }
 
-// Of the committed plan, whose rules raise the alerts. A capture's config has the same `on_alert`.
+// The committed plan's rules raise the alerts. A capture's config has the same `on_alert`.
 const JobService::Alerting& JobService::alerting() {
   const PlanPtr plan = coordinator_.committed_plan();
   const std::string& text = plan ? plan->config_text : job_.lead.static_text;
@@ -114,7 +114,7 @@ void JobService::capture_after(const RankAlert& alert, const Config::OnAlert& wa
   perform(coordinator_.capture(source->plan, wall_now()));
 }
 
-// Without an agreement there is no step at which all ranks could change.
+// Without an agreement, the ranks have no common step at which to change.
 void JobService::refuse_static_capture() {
   const auto& wanted = alerting().on_alert;
   if (!wanted || !wanted->collect) return;
@@ -132,7 +132,7 @@ CommandReply JobService::listed_alerts(const Command& command) const {
   return reply;
 }
 
-// A report overtakes the Progress that counts its alerts.
+// A report may arrive before the Progress that counts its alerts.
 void JobService::count_alerts(Status& status) const {
   for (RankStatus& rank : status.ranks) {
     rank.listed_alerts = alerts_.listed(rank.rank);

@@ -22,10 +22,10 @@ constexpr Ticks kOffFileTimeout{1'000};        // after this time `off` is propo
 constexpr std::size_t kMostPendingEdits = 64;  // from then on only `off` is accepted
 constexpr Ticks kAnswerTimeout{3'000};         // after this time another command is answered without the file
 constexpr std::size_t kAnswersKept = 1000;
-constexpr std::size_t kMostKeptMessage = 4'000;  // bytes, of an answer that is kept
+constexpr std::size_t kMostKeptMessage = 4'000;  // bytes of an answer that is kept
 constexpr std::size_t kMostDryRuns = 16;
-constexpr std::size_t kMostReason = 1'000;   // bytes, of the reason in a refused change's history entry
-constexpr std::size_t kMostOfASender = 256;  // bytes, of who sent a command, and of its request id
+constexpr std::size_t kMostReason = 1'000;   // bytes of the reason in a refused change's history entry
+constexpr std::size_t kMostOfASender = 256;  // bytes of a command's sender, and of its request id
 constexpr std::size_t kMostTargetBytes = kMaxFrameBytes / 3;  // for rank 0, and for all other ranks together
 constexpr const char* kCollectsNothing =
     "nothing will be collected: the config enables no kind of row (set wg_distribution, param_distribution, "
@@ -55,8 +55,8 @@ ConfigService::Edits edits_of(const Command& command) {
   return edits;
 }
 
-// Whether an edit sets `on_alert.exec`, in whatever way. It names a program that runs on this host: the right
-// to command the job, or its key, is no right to run programs.
+// True if an edit sets `on_alert.exec`, in any form. It names a program that runs on this host: the right to
+// command the job, or its key, does not include the right to run programs.
 bool sets_program(const Command& command) {
   const auto edited = set_values("{}", command.edits);
   if (edited) return value_at(*edited, "/on_alert/exec").has_value();
@@ -65,8 +65,8 @@ bool sets_program(const Command& command) {
   });
 }
 
-// The refusal of edits with keys or ops that do not exist; "" if they all exist, or are forced. Edits within
-// a list are read in the config, whose own unknown names do not count.
+// The refusal of edits with unknown keys or ops; "" if they all exist, or are forced. Edits within a list are
+// read in the config; unknown names of the config itself do not count.
 std::string unknown_names(const Command& command, const std::string& config) {
   using Names = std::vector<std::string>;
   if (command.force) return "";
@@ -148,7 +148,7 @@ void JobService::carry_out(const std::string& peer, const Command& command) {
   change_config(peer, command);
 }
 
-// By an earlier hub of this epoch, or so long ago that the answer is forgotten.
+// True if an earlier hub of this epoch carried it out, or this one forgot its answer to it.
 bool JobService::carried_out(const std::string& request_id) const {
   const HistoryEntry* entry = request_id.empty() ? nullptr : coordinator_.journal().find_request(request_id);
   return entry != nullptr && entry->verdict != "refused";
@@ -193,7 +193,7 @@ std::vector<HistoryEntry> JobService::newest_history() const {
   return entries;
 }
 
-// While nothing is collected: the newest valid config, which the next `on` uses.
+// While collecting is off: the newest valid config, which the next `on` uses.
 CommandReply JobService::config_in_force() const {
   CommandReply reply;
   reply.status = status();
@@ -214,7 +214,7 @@ void JobService::list_targets(const std::string& peer, const Command& command) {
   ask_ranks(peer, command, std::move(reply), nullptr);
 }
 
-// dry_run_ended() gets the answers.
+// dry_run_ended() receives the answers.
 void JobService::ask_ranks(const std::string& peer, const Command& command, CommandReply reply,
                            PlanPtr plan) {
   const auto older = [](const auto& a, const auto& b) { return a.second.number < b.second.number; };
@@ -224,7 +224,7 @@ void JobService::ask_ranks(const std::string& peer, const Command& command, Comm
   perform(coordinator_.dry_run(command.request_id, std::move(plan)));
 }
 
-// Answers what `set` would do. Writes, proposes and stores nothing.
+// Answers with the effect of `set`. Writes, proposes and stores nothing.
 void JobService::dry_run(const std::string& peer, const Command& command) {
   if (!job_.lead.dynamic) return dependencies_.reply(peer, command, refused_in_static_mode());
   if (!begun_) return;  // The client asks again.
@@ -285,7 +285,7 @@ void JobService::change_config(const std::string& peer, const Command& command) 
   }
   if (const std::string unknown = unknown_names(command, adopted_text_); !unknown.empty())
     return answer(peer, command, failed(CommandOutcome::invalid_config, unknown));
-  // With an edit running, the state is not known: the edit may be an `on`.
+  // While an edit runs, the state is unknown: the edit may be an `on`.
   const bool file_is_off = value_at(adopted_text_, "/dynamic_on") != "true";
   if (command.verb == CommandVerb::off && pending_edits_.empty() && coordinator_.newest_is_off() &&
       file_is_off) {
@@ -310,8 +310,8 @@ void JobService::change_config(const std::string& peer, const Command& command) 
   });
 }
 
-// `off` was proposed without the file, and now the file was written after all. The edit of an earlier `on`
-// may have ended just before; `off` wins.
+// `off` was proposed without the file, and the file was written later. The edit of an earlier `on` may have
+// ended just before; `off` wins.
 void JobService::adopt_late_off(const Command& off, const ConfigService::Edited& edited) {
   if (!edited) return;
   adopted_text_ = edited->text;
@@ -432,7 +432,7 @@ void JobService::note_refused_edit(const std::string& why) {
   add_refused(std::move(entry), why);
 }
 
-// Skips a repetition of the newest entry, so that repetitions do not push other entries out of the history.
+// Skips a repetition of the newest entry, so that repetitions do not push out other entries.
 void JobService::add_refused(HistoryEntry entry, const std::string& why) {
   entry.verdict = "refused";
   entry.reason = why.size() <= kMostReason ? why : why.substr(0, kMostReason) + " ...";

@@ -22,7 +22,7 @@ using Json = nlohmann::ordered_json;
 constexpr std::int64_t kRecordBytes = 2048;
 constexpr std::int64_t kMostJobs = 50;
 constexpr std::size_t kLongestText = 400;  // bytes in a record; three texts and the numbers fit
-// Milliseconds. A save of the announced bytes that is older or younger than this is the user's.
+// Milliseconds. A save of the announced bytes with a larger difference in time is the user's.
 constexpr std::int64_t kWritesWithin = 5'000;
 constexpr std::int64_t kNsInMs = 1'000'000;
 
@@ -40,7 +40,7 @@ bool lock_record(int fd, std::int64_t slot) {
   return ::fcntl(fd, F_OFD_SETLK, &lock) == 0;
 }
 
-// Whether another process holds a lock on one of the records.
+// True if another process holds a lock on one of the records.
 bool is_held(int fd, std::int64_t slot, std::int64_t count) {
   struct flock lock = lock_of(F_WRLCK, slot, count);
   return ::fcntl(fd, F_OFD_GETLK, &lock) == 0 && lock.l_type != F_UNLCK;
@@ -70,7 +70,7 @@ JobRegistry::~JobRegistry() {
   if (slot_ < 0 || !is_there()) return;
   struct flock free = lock_of(F_UNLCK, slot_, 1);
   ::fcntl(fd_.get(), F_OFD_SETLK, &free);
-  // A job that takes a slot between these two calls notices that the file has vanished, and makes a new one.
+  // A job that takes a slot between these two calls notices the missing file, and makes a new one.
   if (!is_held(fd_.get(), 0, kMostJobs)) ::unlink(file_.c_str());
 }
 

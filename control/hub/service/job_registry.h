@@ -12,12 +12,11 @@
 
 namespace gradmon {
 
-// The jobs that use one config file or one output directory. They are registered in a file beside it,
-// with one record for each job. A record counts while the job's hub holds a lock on it (an OFD lock,
-// which NFS supports). A job notes in its record what it writes into the config by itself, so that the
-// other jobs do not take it for an edit by the user. The last job removes the file. Best effort: if
-// the file cannot be made or locked, or belongs to another user, the jobs do not see each other. Does
-// file I/O; one thread.
+// The jobs that use one config file or one output directory. A file beside it registers them, with one record
+// for each job. A record counts while the job's hub holds a lock on it (an OFD lock, which NFS supports). A
+// job notes its own writes into the config in its record, so that the other jobs do not take them for an edit
+// by the user. The last job removes the file. Best effort: if the file cannot be made or locked, or belongs
+// to another user, the jobs do not see each other. Does file I/O; one thread.
 class JobRegistry {
  public:
   struct Job {
@@ -34,14 +33,14 @@ class JobRegistry {
   // Registers this job, again if the file has vanished. Returns the other jobs that have a live rank, by
   // name.
   std::vector<std::string> refresh();
-  // Notes if a rank of this job lives. The hub of an ended job keeps its record for a while, so that its last
-  // write into the config is known as its own.
+  // True: a rank of this job lives. The hub of an ended job keeps its record for a while, so that its last
+  // write into the config is recognized as its own.
   enum class Ranks : std::uint8_t { live, gone };
   void note_ranks(Ranks ranks);
   // Call before this job writes bytes with this hash into the config, and after it with the save's identity.
   void about_to_write(const std::string& sha256);
   void has_written(const FileIdentity& save);
-  // The other job that wrote this save, for people; nullopt: the user did, as far as is known.
+  // The other job that wrote this save, for people; nullopt: the user, or unknown.
   std::optional<std::string> writer_of(const FileIdentity& save);
 
  private:

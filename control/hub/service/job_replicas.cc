@@ -15,7 +15,7 @@ void JobService::on_replicas(const Envelope& envelope) {
   }
 }
 
-// The rank that differs raises the alert, so that it goes the way of that rank's other alerts too.
+// The differing rank raises the alert, so that it passes through that rank's other outputs too.
 void JobService::perform(ReplicaComparison::Actions actions) {
   for (auto& [rank, request] : actions.requests) send_to(rank, request);
   for (auto& [rank, report] : actions.alerts) {
@@ -25,7 +25,7 @@ void JobService::perform(ReplicaComparison::Actions actions) {
   raise_orphans();
 }
 
-// The alerts of ranks that have ended before they could report them.
+// Raises the alerts of ranks that ended before they could report them.
 void JobService::raise_orphans() {
   const auto has_ended = [this](Rank rank, const std::string& process_id) {
     const Membership::Member& member = coordinator_.membership().of(rank.value);

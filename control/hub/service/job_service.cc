@@ -13,7 +13,7 @@
 namespace gradmon {
 namespace {
 
-constexpr Ticks kFirstWriteBackPause{2'000};  // before a failed write-back is tried again; then twice as long
+constexpr Ticks kFirstWriteBackPause{2'000};  // before a failed write-back is retried; then doubled
 constexpr Ticks kMaxWriteBackPause{60'000};
 constexpr WallTime kSayPendingAfter = 1'000;
 constexpr int kHistoryRanksPerMillisecond = 64;
@@ -107,7 +107,7 @@ void JobService::log_static_mode() {
     tell(LogLevel::warn, "static mode: edits are not read; start with DYNAMIC_MONITOR=True");
 }
 
-// Looks at the output directory regularly, to notice other jobs and a disk that does not answer.
+// Checks the output directory regularly for other jobs and for a disk that does not respond.
 void JobService::watch_output() {
   dependencies_.run_disk.watch([this, directory = std::filesystem::path(job_.output_dir),
                                 own = own_name(job_), mailbox = dependencies_.mailbox, made = output_jobs_] {
@@ -121,7 +121,7 @@ void JobService::watch_output() {
   });
 }
 
-// Only a job with a live rank counts as one that uses the config and the output directory.
+// Only a job with a live rank counts as a user of the config and the output directory.
 void JobService::note_ranks() {
   const Membership& members = coordinator_.membership();
   const auto live =
@@ -157,13 +157,13 @@ void JobService::tick(Ticks elapsed) {
     replicas_looked_at_ = clock_;
     waited = replicas_.tick(clock_);
   }
-  perform(std::move(waited));  // also raises what ended ranks have not
+  perform(std::move(waited));  // also raises the remaining alerts of ended ranks
   alerting();                  // describe_replicas() needs the newest
   for (DiskReport* place : {&config_place_, &output_place_}) {
     for (const auto& [level, line] : place->take_changes()) tell(level, line);
   }
-  // An entry grows with every rank that answers. So large jobs save it less often, and nothing is queued
-  // behind a busy disk.
+  // An entry grows with every rank that answers. So large jobs save it less often, and nothing queues behind
+  // a busy disk.
   const bool due = clock_ - history_saved_ >= Ticks{job_.world_size / kHistoryRanksPerMillisecond};
   if (dependencies_.run_disk.current_task_age() != std::chrono::milliseconds{} || clock_ < save_again_)
     return;
@@ -176,7 +176,7 @@ void JobService::close() {
   save_alerts();
 }
 
-// Logs a wait once, when it has lasted a second; not again if only the ranks in the reason change.
+// Logs a wait once, after a second; not again if only the ranks in the reason change.
 void JobService::log_pending() {
   const auto pending = coordinator_.busy() ? coordinator_.pending() : std::nullopt;
   const bool lasts = pending && pending->since > 0 && wall_now() - pending->since >= kSayPendingAfter;
@@ -202,7 +202,7 @@ void JobService::on_content(ConfigService::Content content, const std::string& w
   if (!source) {
     broken_file_ = content ? source.error() : "";
     note_error(ErrorSource::content, source.error());
-    if (content || begun_) note_refused_edit(source.error());  // A file that was never there is no edit.
+    if (content || begun_) note_refused_edit(source.error());  // A file that never existed is no edit.
     if (!std::exchange(begun_, true)) perform(coordinator_.begin(nullptr, wall_now()));
     return;
   }
@@ -251,8 +251,8 @@ void JobService::adopt(const FileContent& content, PlanSource source) {
   }
 }
 
-// If the newest change in the history of this output directory has ended by itself, that job wrote the file
-// back.
+// Explains an off: if the newest change in the history of this output directory has ended by itself, that job
+// wrote the file back.
 void JobService::explain_off() {
   dependencies_.run_disk.post([this, directory = std::filesystem::path(job_.output_dir),
                                mailbox = dependencies_.mailbox] {
@@ -284,7 +284,7 @@ void JobService::write_back(WriteBack due) {
     } else if (edited.error().kind != EditError::Kind::changed) {
       const std::string text = "dynamic_on could not be written back: " + edited.error().text;
       if (first) note_error(ErrorSource::write_back, text);
-      pending_write_back_ = due;  // Tried again until it succeeds or the file has another save.
+      pending_write_back_ = due;  // Retried until it succeeds or the file has another save.
     }
     if (!pending_write_back_) write_back_is_over();
     coordinator_.write_back_ended(due.revision);
@@ -322,7 +322,7 @@ Status JobService::status() const {
   return status;
 }
 
-// In static mode there is no agreement: the config and rank 0's Progress give the state.
+// Static mode has no agreement: the config and rank 0's Progress give the state.
 void JobService::describe_static(Status& status) const {
   const Membership::Member& rank0 = coordinator_.membership().of(0);
   status.state = rank0.progress.collecting ? "on" : "off";
@@ -381,7 +381,7 @@ void JobService::save_history() {
   });
 }
 
-// Rows that could not be written are still due. `what` names them in the log.
+// Rows that could not be written remain due. `what` names them in the log.
 void JobService::note_saved(const std::string& what, const tl::expected<void, std::string>& saved) {
   const std::string before = std::exchange(save_errors_[what], saved ? "" : saved.error());
   if (!saved) save_again_ = clock_ + kSaveAgain;

@@ -41,7 +41,7 @@ class JobService {
     WallTime started = 0;
   };
 
-  // What the service uses; all outlive it. Each disk has a thread of its own, so that a hanging file
+  // The objects that the service uses; all outlive it. Each disk has its own thread, so that a hanging file
   // system delays nothing else.
   struct Dependencies {
     DiskThread& config_disk;
@@ -66,7 +66,7 @@ class JobService {
   void tick(Ticks elapsed);
   // State of the whole job.
   Status status() const;
-  // Of the config of the committed plan; in static mode of the job's config.
+  // True if the committed plan's config has alert rules; in static mode the job's config.
   bool has_alert_rules() { return alerting().rules; }
   const Job& job() const { return job_; }
 
@@ -75,12 +75,12 @@ class JobService {
   void close();
 
  private:
-  // The config in force, and what it says of alerts.
+  // The config in force and its alert rules.
   struct Alerting {
     bool rules = false;       // it has some
     bool divergence = false;  // one of them is AnomalyRankDivergence
     std::optional<Config::OnAlert> on_alert;
-    std::shared_ptr<const Config> config;  // null: none is valid
+    std::shared_ptr<const Config> config;  // null: no valid config
   };
 
   void perform(CoordinatorActions actions);
@@ -128,7 +128,7 @@ class JobService {
   void list_targets(const std::string& peer, const Command& command);
   void ask_ranks(const std::string& peer, const Command& command, CommandReply reply, PlanPtr plan);
   void dry_run_ended(DryRunResult result);
-  // Where an error comes from: the content of the config, or writing back into it.
+  // The source of an error: the content of the config, or writing back into it.
   enum class ErrorSource { content, write_back };
   void note_error(ErrorSource source, std::string text);
   void clear_error(ErrorSource source);
@@ -141,7 +141,7 @@ class JobService {
   void note_saved(const std::string& what, const tl::expected<void, std::string>& saved);
 
   void check_pending_edits();
-  bool waits_for_edit() const;  // not for one that was given up: its disk may never answer
+  bool waits_for_edit() const;  // excludes abandoned edits: their disk may never respond
   void log_pending();
   void describe_static(Status& status) const;
 
@@ -158,7 +158,7 @@ class JobService {
   ReplicaComparison replicas_;
   Ticks replicas_looked_at_{};
   UnraisedAlerts unraised_;
-  std::string alerting_text_;  // the config that alerting_ is of
+  std::string alerting_text_;  // the config text of alerting_
   Alerting alerting_;
   Ticks clock_{};
   Ticks history_saved_{};
@@ -176,15 +176,15 @@ class JobService {
   bool static_mode_logged_ = false;  // logged already that edits are not read
   std::string adopted_text_;         // the last valid config
   std::string adopted_sha256_;
-  std::string broken_file_;  // what is wrong with a newer save, "" if nothing
-  std::string off_since_;  // why dynamic_on was false at the start, if an earlier job has written it; else ""
+  std::string broken_file_;  // the error in a newer save, or ""
+  std::string off_since_;    // why dynamic_on was false at the start, if an earlier job has set it; else ""
   bool write_back_allowed_ = true;
   std::optional<Config> first_config_;   // to find keys that a later config cannot change
   std::optional<LastError> last_error_;  // unset: no current error
   ErrorSource last_error_source_ = ErrorSource::content;
   std::uint64_t errors_ = 0;
   std::vector<std::string> warnings_;
-  // Requests whose edit is being written.
+  // Requests whose edit is under way.
   struct PendingEdit {
     std::string peer;
     Command command;
@@ -192,7 +192,7 @@ class JobService {
     bool given_up = false;  // answered or proposed without the file
   };
   std::map<std::string, PendingEdit> pending_edits_;  // by request id
-  std::optional<WriteBack> pending_write_back_;       // a write-back that has failed so far
+  std::optional<WriteBack> pending_write_back_;       // a failed write-back
   Ticks next_write_back_{};
   Ticks write_back_pause_{};                      // before that try; 0: the first try
   std::string logged_pending_;                    // reason of the pending change that was logged last

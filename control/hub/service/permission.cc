@@ -4,7 +4,7 @@
 namespace gradmon {
 namespace {
 
-// Commands that change the job, or make every rank do work.
+// True for commands that change the job, or make every rank do work.
 bool needs_control(CommandVerb verb) {
   return verb == CommandVerb::on || verb == CommandVerb::off || verb == CommandVerb::set ||
          verb == CommandVerb::dry_run || verb == CommandVerb::targets ||

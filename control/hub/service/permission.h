@@ -8,7 +8,7 @@
 
 namespace gradmon {
 
-// Why the client may not send this message; "" if it may.
+// The reason why the client may not send this message; "" if it may.
 std::string command_objection(const Bus::Incoming& from, CommandVerb verb);
 std::string rank_objection(const Bus::Incoming& from);
 

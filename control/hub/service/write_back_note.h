@@ -17,9 +17,9 @@ class WriteBackNote {
  public:
   WriteBackNote(const std::filesystem::path& output_dir, const std::filesystem::path& config_path);
 
-  // Durable when it returns. Replaces another note; one of this save stays as it is.
+  // Durable when it returns. Replaces another note; keeps a note of this save unchanged.
   tl::expected<void, std::string> write(const FileIdentity& save) const;
-  // The save of the note; none: there is no note that trusted_file.h would trust, or it is for another config
+  // The save of the note; none: no note exists that trusted_file.h would trust, or it is for another config
   // file.
   std::optional<FileIdentity> read() const;
   void remove() const;

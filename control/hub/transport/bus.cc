@@ -25,10 +25,10 @@ constexpr std::size_t kMinFreeDescriptors = 64;
 // Up to two backlogs of peers may still connect after the connection limiter has closed.
 constexpr std::size_t kPendingPeers = 2 * kBacklog;
 constexpr std::size_t kMinFreeDescriptorsToListen = 3 * (kPendingPeers + kMinFreeDescriptors);
-constexpr std::size_t kCurveOverhead = 64;  // bytes that CURVE adds to a message, at most
+constexpr std::size_t kCurveOverhead = 64;  // most bytes that CURVE adds to a message
 // Bytes of each kernel buffer of a connection; by default the kernel grows them to many times that.
 constexpr int kSocketBuffer = 256 * 1024;
-constexpr int kServerTcpTimeoutMs = 15'000;  // a peer that reads nothing for so long is gone
+constexpr int kServerTcpTimeoutMs = 15'000;  // drops a peer that reads nothing for this time
 // A broken connection to the lead hub is retried before a lease ends (10 s). TCP alone would wait for a
 // minute or more.
 constexpr int kClientTcpTimeoutMs = 5'000;
@@ -69,7 +69,7 @@ ConnectionMeter::Limits meter_limits(const Bus::Limits& limits, bool keys) {
 zmq::const_buffer buffer(const KeyBytes& key) { return zmq::buffer(key.data(), key.size()); }
 
 // Detects peers that vanished without closing the connection (host or firewall failed), so that the
-// connection limiter does not count them for ever.
+// connection limiter does not count them forever.
 void enable_keepalive(zmq::socket_t& socket) {
   socket.set(zmq::sockopt::tcp_keepalive, 1);
   socket.set(zmq::sockopt::tcp_keepalive_idle, 60);
@@ -281,7 +281,7 @@ std::optional<Bus::Incoming> Bus::poll(milliseconds timeout, int wake_fd) {
   if (sockets_->zap) items.push_back({sockets_->zap->handle(), 0, ZMQ_POLLIN, 0});
   if (wake_fd >= 0) items.push_back({nullptr, wake_fd, ZMQ_POLLIN, 0});
   try {
-    // Under load: takes messages without a look at all sockets for each of them.
+    // Under load: takes messages without checking all sockets for each message.
     if (timeout.count() <= 0) {
       if (auto incoming = next()) return incoming;
     }

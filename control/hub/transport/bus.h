@@ -16,10 +16,10 @@
 
 namespace gradmon {
 
-// Whether the user allows TCP on loopback without keys.
+// allowed: the user allows TCP on loopback without keys.
 enum class InsecureLoopback { refused, allowed };
 
-// "" or why gradmon does not bind to this endpoint without keys. Expects "tcp://HOST:PORT"; PORT may be "*".
+// "" or the reason not to bind to this endpoint without keys. Expects "tcp://HOST:PORT"; PORT may be "*".
 std::string bind_objection(const std::string& endpoint, InsecureLoopback loopback);
 bool is_tcp(const std::string& endpoint);
 bool is_loopback(const std::string& endpoint);  // a TCP endpoint
@@ -34,20 +34,20 @@ class Bus {
     std::string peer;  // the sender, for send(); "" on the asking end
     std::string bytes;
     bool whole = true;          // false: drop it, it had several frames or exceeded the peer's message rate
-    bool admitted = true;       // false: its key is not on the allow-list any more
+    bool admitted = true;       // false: its key is no longer on the allow-list
     std::string client;         // the name of the sender's key; "" without keys
     Role role = Role::control;  // of that client
   };
   struct Limits {
     std::size_t most_bytes_in;
     std::size_t most_peers = 1000;  // fewer if descriptors are scarce
-    // Listening end: bytes that one peer may leave unread before it is cut off.
+    // Listening end: the unread bytes at which a peer is cut off.
     std::size_t most_bytes_out = std::size_t{8} << 20U;
   };
 
-  // The listening end, for many peers. The error says why it cannot listen: too few free descriptors,
-  // endpoint refused or in use. If the allow-list of `keys` is empty, nobody can connect until allow().
-  // Raises the process's soft limit of descriptors (descriptor_limit.h).
+  // The listening end, for many peers. The error is the reason why it cannot listen: too few free
+  // descriptors, endpoint refused or in use. With an empty allow-list in `keys`, all peers are refused until
+  // allow(). Raises the process's soft limit of descriptors (descriptor_limit.h).
   static tl::expected<std::unique_ptr<Bus>, std::string> make_server(const std::string& endpoint,
                                                                      InsecureLoopback loopback, Limits limits,
                                                                      std::optional<ServerKeys> keys = {});
@@ -58,7 +58,7 @@ class Bus {
   Bus(const Bus&) = delete;
   Bus& operator=(const Bus&) = delete;
 
-  // The bound endpoint: a port "*" is replaced by the real port. "" on the asking end.
+  // The bound endpoint: the real port replaces a port "*". "" on the asking end.
   const std::string& endpoint() const { return endpoint_; }
 
   // Asking end. An endpoint that is not on loopback needs keys. The keys are wiped after use.
@@ -70,24 +70,24 @@ class Bus {
   void allow_only(AllowList clients);
   // Listening end: "" or a line about refused connections.
   std::string refusals() const;
-  // Asking end: "" or why the other end refused the connection.
+  // Asking end: "" or the reason why the other end refused the connection.
   const std::string& refusal() const { return refusal_; }
-  // Asking end: "" or a possible reason why the other end closed the connection during the handshake. A job
-  // that is overloaded or stopped does that too.
+  // Asking end: "" or a possible reason why the other end closed the connection during the handshake. An
+  // overloaded or stopped job closes it as well.
   const std::string& hint() const { return hint_; }
-  // Never waits. False: the message is lost, because the peer has gone, its queue is full, or it leaves too
-  // much unread. `peer` is ignored on the asking end.
+  // Never waits. On false, the message is lost: the peer has gone, its queue is full, or it leaves too many
+  // bytes unread. Ignores `peer` on the asking end.
   bool send(const std::string& peer, const std::string& bytes);
   // Appends the descriptors to poll. If one is readable, and after send(), call poll() with timeout 0 until
-  // there is no message.
+  // it returns no message.
   void add_to(std::vector<pollfd>& polled) const;
-  // The timeout for polling them: `at_most`, or less while there are connections to measure.
+  // The timeout for polling them: `at_most`, or less while connections must be measured.
   std::chrono::milliseconds longest_wait(std::chrono::milliseconds at_most) const;
   // Answers requests to connect, and cuts off peers over a bound. poll() with timeout 0 does so only if no
   // message is ready; under constant load call this once a turn.
   void maintain_connections();
-  // The next message. Nullopt if `timeout` has passed, `wake_fd` (-1: none) is readable, the connection was
-  // refused, or a signal came.
+  // Returns the next message. Nullopt if `timeout` has passed, `wake_fd` (-1: none) is readable, the
+  // connection was refused, or a signal came.
   std::optional<Incoming> poll(std::chrono::milliseconds timeout, int wake_fd);
 
  private:

@@ -12,7 +12,7 @@
 namespace gradmon {
 namespace {
 
-// A packet filter that accepts nothing: the kernel then drops requests to connect.
+// A packet filter that accepts no packet: the kernel then drops requests to connect.
 void block_connections(int fd) {
   sock_filter nothing[] = {BPF_STMT(BPF_RET | BPF_K, 0)};
   const sock_fprog program{1, nothing};

@@ -9,7 +9,7 @@ namespace gradmon {
 // Bounds the number of TCP connections that foreign peers can open, because each takes a descriptor of this
 // process. At the bound the kernel drops requests to connect at the listening sockets (clients try again
 // after a second), until an eighth of the connections has gone. (Bus closes a connection without a handshake
-// after 2 s.) Open connections are not affected.
+// after 2 s.) Does not affect open connections.
 class ConnectionLimiter {
  public:
   explicit ConnectionLimiter(std::size_t most) : most_(most) {}

@@ -18,7 +18,7 @@ namespace {
 constexpr std::chrono::milliseconds kCheckInterval{50};
 constexpr std::chrono::milliseconds kForeignCheckInterval{10};
 constexpr std::chrono::milliseconds kStoodStill{500};
-constexpr std::uint64_t kFrameHeader = 9;     // bytes, at most (ZMTP 3.0)
+constexpr std::uint64_t kFrameHeader = 9;     // most bytes (ZMTP 3.0)
 constexpr std::uint64_t kSealed = 33;         // bytes that CURVE adds to a message
 constexpr std::uint64_t kHandshakeIn = 4096;  // bytes; a client's handshake is shorter
 // A peer that has acknowledged so many bytes is admitted: the server sends 64 + 170 bytes, or a refusal, to
@@ -113,7 +113,7 @@ void ConnectionMeter::check(Clock::time_point now) {
   if (connections_.empty() || since < interval()) return;
   last_check_ = now;
   foreign_peers_ = false;
-  // Bytes received during a pause of this process could not be handed out. They are judged next time.
+  // Bytes received during a pause of this process could not be handed out. The next check judges them.
   if (since > kStoodStill && !std::exchange(had_paused_, true)) return;
   had_paused_ = false;
   for (auto& [fd, connection] : connections_) {

@@ -11,11 +11,11 @@
 
 namespace gradmon {
 
-// Measures and bounds what each TCP connection makes this process hold: bytes received but not handed out as
-// a message (endless multipart messages, incomplete frames), bytes that the other end has not read, and
-// messages a second. libzmq reports none of these. The kernel counts the bytes in both directions
-// (TCP_INFO); this class counts the bytes handed out and sent. A connection over a bound is shut down, and
-// libzmq frees what it holds for it. If the kernel does not count, only messages are bounded. One thread.
+// Measures and bounds the data that each TCP connection makes this process hold: bytes received but not
+// handed out as a message (endless multipart messages, incomplete frames), bytes that the other end has not
+// read, and messages a second. libzmq reports none of these. The kernel counts the bytes in both directions
+// (TCP_INFO); this class counts the bytes handed out and sent. Shuts a connection over a bound down, and
+// libzmq frees its memory. If the kernel does not count, only messages are bounded. One thread.
 class ConnectionMeter {
  public:
   using Clock = std::chrono::steady_clock;
@@ -32,14 +32,14 @@ class ConnectionMeter {
   // A connection was opened, or has closed. libzmq owns `fd`; the number may be closed or reused by now.
   void on_accept(int fd, Clock::time_point now);
   void on_close(int fd);
-  // How often check() is due; 0: there is no connection.
+  // The interval of check(); 0: no connections.
   std::chrono::milliseconds interval() const;
 
-  // Counts a message that `peer` has sent over `fd`. False: drop it; the peer has sent too many messages, or
-  // has been cut off before.
+  // Counts a message that `peer` has sent over `fd`. On false, drop it; the peer has sent too many messages,
+  // or has been cut off before.
   bool received(int fd, const std::string& peer, std::size_t frames, std::size_t bytes,
                 Clock::time_point now);
-  // Counts a message to `peer`. False: do not send it; the peer has left too much unread and is cut off.
+  // Counts a message to `peer`. On false, do not send it; the peer has left too much unread and is cut off.
   bool may_send(const std::string& peer, std::size_t bytes);
   // Checks all connections, if interval() has passed since the last check.
   void check(Clock::time_point now);

@@ -22,7 +22,7 @@ class ConnectionWatch {
   ConnectionWatch(const ConnectionWatch&) = delete;
   ConnectionWatch& operator=(const ConnectionWatch&) = delete;
 
-  void* handle() { return events_.handle(); }  // readable when there are events
+  void* handle() { return events_.handle(); }  // readable when events wait
   void take(const OnEvent& on_event);
 
  private:

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// How many file descriptors this process may still open. libzmq aborts the process if none is left for a
-// socket of its own.
+// The number of file descriptors that this process may still open. libzmq aborts the process if none is left
+// for a socket of its own.
 #pragma once
 
 #include <cstddef>

@@ -14,7 +14,7 @@ class DroppedMessages {
  public:
   using Clock = std::chrono::steady_clock;
 
-  // `why` contains nothing of the message. Returns the line to log, if one is due.
+  // `why` must contain nothing of the message. Returns the line to log, if one is due.
   std::optional<std::string> count(const std::string& why, Clock::time_point now);
   // "" or a line for the status.
   std::string warning() const;

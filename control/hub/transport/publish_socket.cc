@@ -37,8 +37,8 @@ PublishSocket::PublishSocket(std::unique_ptr<Sockets> sockets) : sockets_(std::m
 
 PublishSocket::~PublishSocket() = default;
 
-// Binds the path itself, because libzmq unlinks whatever is there when it binds and when it closes: also the
-// socket of a later process.
+// Binds the path itself, because libzmq unlinks any file at the path when it binds and when it closes, even
+// the socket of a later process.
 tl::expected<std::unique_ptr<PublishSocket>, std::string> PublishSocket::listen(
     const std::filesystem::path& path) {
   if (std::string why = descriptor_shortage(kDescriptors); !why.empty()) return tl::unexpected(why);
@@ -53,7 +53,7 @@ tl::expected<std::unique_ptr<PublishSocket>, std::string> PublishSocket::listen(
     publisher.set(zmq::sockopt::handshake_ivl, kHandshakeMs);
     accept_only(publisher, ::geteuid());
     accept_only(publisher, 0);
-    // libzmq closes the descriptor that it is given.
+    // libzmq closes this descriptor.
     publisher.set(zmq::sockopt::use_fd, ::fcntl(sockets->listener.fd(), F_DUPFD_CLOEXEC, 0));
     publisher.bind(ipc_endpoint(path));
     return std::unique_ptr<PublishSocket>(new PublishSocket(std::move(sockets)));
@@ -67,7 +67,7 @@ void PublishSocket::send(const std::string& topic, const std::string& text) {
     const auto flags = zmq::send_flags::dontwait;
     if (sockets_->publisher.send(zmq::buffer(topic), flags | zmq::send_flags::sndmore))
       static_cast<void>(sockets_->publisher.send(zmq::buffer(text), flags));
-  } catch (const zmq::error_t&) {  // EINTR before the first frame: as if nobody had subscribed.
+  } catch (const zmq::error_t&) {  // EINTR before the first frame: acts as without subscribers.
   }
 }
 
@@ -77,7 +77,7 @@ int PublishSocket::fd() const {
   return zmq_getsockopt(sockets_->publisher.handle(), ZMQ_FD, &fd, &size) == 0 ? fd : -1;
 }
 
-// To ask for the events makes libzmq take the subscriptions in.
+// Reading the events makes libzmq process the subscriptions.
 void PublishSocket::handle_subscribers() {
   int events = 0;
   std::size_t size = sizeof events;

@@ -30,7 +30,7 @@ struct StreamServer::Connection {
   TokenBucket bucket;
   const Clock::time_point accepted_at;
   bool rank = false;
-  // Clients only.
+  // Used for clients only.
   std::deque<std::string> waiting;  // frames read, but not handed out yet
   FrameStream::Read last_read;
   std::uint64_t turns = 0;
@@ -54,12 +54,12 @@ void StreamServer::add_to(std::vector<pollfd>& polled) const {
   for (const auto& [peer, connection] : connections_) {
     const bool reads = connection->rank || (connection->waiting.empty() && next_turn(*connection) <= now_());
     const int events = (reads ? POLLIN : 0) | (connection->stream.wants_write() ? POLLOUT : 0);
-    // Without an event to wait for, poll() would still report a closed connection, again and again.
+    // Without an event to wait for, poll() would report a closed connection repeatedly.
     if (events != 0) polled.push_back({connection->stream.fd(), static_cast<short>(events), 0});
   }
 }
 
-// When the client's next frame may be taken; Clock::time_point::max(): not before it has read its answers.
+// The time of the client's next turn; Clock::time_point::max(): it must read its answers first.
 StreamServer::Clock::time_point StreamServer::next_turn(const Connection& client) const {
   return client.stream.wants_write() ? Clock::time_point::max() : client.bucket.next();
 }
@@ -128,7 +128,7 @@ void StreamServer::close_after(Peer peer, const FrameStream::Read& read) {
   if (read.state == State::broken) end(peer, Closed::cut, read.reason);  // No effect after cut().
 }
 
-// Starts with the client after the one that had the last turn. False: the time was up before all had a turn.
+// Starts with the client after the last turn's client. False: the time was up before all had a turn.
 bool StreamServer::serve_clients(const std::set<Peer>& readable, const Callbacks& callbacks) {
   std::set<Peer> due = readable;
   const Clock::time_point began = now_();
@@ -202,7 +202,7 @@ void StreamServer::cut_long_frames() {
     cut(*partial.begin(), "too many clients are sending long frames");
 }
 
-// Whether one more silent client can be accepted. Until then new connections wait in the kernel.
+// True if one more silent client can be accepted. Until then new connections wait in the kernel.
 bool StreamServer::has_room() const {
   return unidentified_.size() < limits_.most_unidentified ||
          now_() - connections_.at(*unidentified_.begin())->accepted_at >= limits_.min_silence;

@@ -33,8 +33,8 @@ struct Peer {
 };
 
 // The hub's end of the Unix streams of ranks and clients. It accepts this user and root, hands out the peers'
-// frames, sends them frames, and bounds the resources of each. A peer over a bound is cut off; the others are
-// not affected. Never blocks. One thread, which polls:
+// frames, sends them frames, and bounds the resources of each. Cuts off a peer over a bound, without effect
+// on the others. Never blocks. One thread, which polls:
 //
 //   fds.clear(); server.add_to(fds);             // and other descriptors
 //   poll(fds, server.longest_wait(at_most));
@@ -42,7 +42,7 @@ struct Peer {
 //
 // A rank is a peer for which admit() was called. All others are clients. Any process of this user can be a
 // client, in any number. So clients are served after the ranks, in turn, one frame each, and only a limited
-// number is kept. The next frame of a client is taken after it has read the answers to its earlier frames.
+// number is kept. A client's next frame is taken after it has read the answers to its earlier frames.
 class StreamServer {
  public:
   using Clock = std::chrono::steady_clock;
@@ -51,16 +51,16 @@ class StreamServer {
   struct Limits {
     std::size_t most_connections = 1024;
     // Clients that have sent no frame yet, and clients that have. At these bounds a new client displaces
-    // another: the oldest silent one, after `min_silence`; of the others one that does not read, or else
-    // the one that had the most turns.
+    // another: the oldest silent client, after `min_silence`; of the others a client that does not read, or
+    // else the client with the most turns.
     std::size_t most_unidentified = 128;
     std::size_t most_clients = 64;
-    // Of the clients in the middle of a frame longer than `long_frame` bytes, only the newest are kept.
+    // Only the newest clients in the middle of a frame longer than `long_frame` bytes are kept.
     std::size_t long_frame = std::size_t{64} << 10U;
     std::size_t most_long_frames = 8;
     std::chrono::milliseconds min_silence{50};
-    std::chrono::milliseconds first_frame_timeout{5000};  // a client that sends no frame for so long is cut
-    std::chrono::milliseconds read_timeout{3000};  // a client that leaves an answer unread for so long is cut
+    std::chrono::milliseconds first_frame_timeout{5000};  // cuts a client that sends no frame for this time
+    std::chrono::milliseconds read_timeout{3000};  // cuts a client that leaves an answer unread for this time
     std::chrono::milliseconds client_time_slice{10};  // for all clients, in one handle(); 0: no limit
     FrameStream::Limits stream{(std::size_t{2} << 20U) + (std::size_t{64} << 10U), std::size_t{5} << 20U};
     // A rank that sends faster is cut. The burst allows for a pause of this process.
@@ -73,7 +73,7 @@ class StreamServer {
   // by cut().
   enum class Closed { by_peer, cut };
 
-  // Called by handle() only. They may call anything here but handle() and rebind().
+  // Called by handle() only. They may call any function here except handle() and rebind().
   struct Callbacks {
     std::function<void(Peer, std::string&&)> on_frame;
     // Called once for each peer, after its last frame; also for a peer that never sent a frame.
@@ -95,13 +95,13 @@ class StreamServer {
 
   // Appends the descriptors to poll.
   void add_to(std::vector<pollfd>& polled) const;
-  // The timeout for poll(2): `at_most`, or less if handle() has something to do before.
+  // The timeout for poll(2): `at_most`, or less if handle() has earlier work.
   std::chrono::milliseconds longest_wait(std::chrono::milliseconds at_most) const;
   // Call it after poll(2), with the vector that add_to() filled; other descriptors in it are ignored.
   void handle(const std::vector<pollfd>& polled, const Callbacks& callbacks);
 
-  // Queues a frame. False: there is no such peer, the peer has gone, or it has left so much unread that this
-  // call cuts it.
+  // Queues a frame. False: the peer is unknown or has gone, or it has left so much unread that this call cuts
+  // it.
   bool send(Peer peer, std::string_view frame);
   // Makes the peer a rank. Its next frames may have `most_bytes_in` bytes.
   void admit(Peer peer, std::size_t most_bytes_in);
@@ -109,7 +109,7 @@ class StreamServer {
   void cut(Peer peer, std::string reason);
 
   // Listens at the path again if it has vanished; peers stay connected. An error if the path now names
-  // something else or cannot be bound.
+  // another file or cannot be bound.
   enum class Rebound { kept, made };
   [[nodiscard]] tl::expected<Rebound, std::string> rebind();
 

@@ -35,11 +35,11 @@ class UnixListener {
 
   int fd() const { return socket_.get(); }
   // If the process is out of descriptors, accepts a connection with a spare one and closes it at once. So the
-  // client notices, and poll(2) does not report the connection for ever.
+  // client notices, and poll(2) does not report the connection forever.
   Accepted accept();
-  // Whether the path names this socket.
+  // True if the path names this socket.
   bool at_path() const;
-  // Binds a new socket to the path. An error if something is there already: it belongs to another hub.
+  // Binds a new socket to the path. An error if a file already exists there: it belongs to another hub.
   // Connections that are not accepted yet are lost.
   [[nodiscard]] tl::expected<void, std::string> bind_again();
 

@@ -46,7 +46,7 @@ void ZapHandler::allow(const KeyBytes& key, Client client) {
 
 void ZapHandler::allow_only(AllowList clients) { clients_ = std::move(clients); }
 
-// The name does not do as user id: its line may have another key by now.
+// The name is unsuitable as user id: its line may have another key by now.
 const Client* ZapHandler::client(const std::string& user_id) const {
   KeyBytes key{};
   if (user_id.size() != kKeyText || from_z85(user_id, key)) return nullptr;

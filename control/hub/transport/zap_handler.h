@@ -9,7 +9,7 @@
 
 namespace gradmon {
 
-// Answers libzmq's question whether a key may connect (ZAP, ZeroMQ's RFC 27). Without an answer nobody can
+// Answers libzmq's requests whether a key may connect (ZAP, ZeroMQ's RFC 27). Without an answer no peer can
 // connect. Make it before the sockets that it guards are bound. Used by the thread of its Bus.
 class ZapHandler {
  public:
@@ -17,7 +17,7 @@ class ZapHandler {
 
   ZapHandler(zmq::context_t& context, AllowList clients);
 
-  // Readable when there is a question to answer.
+  // Readable when a request waits.
   void* handle() { return questions_.handle(); }
   void answer();
   // Adds a key to the allow-list. Replaces the client that the key had before.
