@@ -58,7 +58,7 @@ ensure_packages() {
   fi
 }
 
-# torch_of_environment: prints the Python of the active environment if that has torch 2.6 or later from the
+# torch_of_environment: prints the Python of the active environment if it has torch 2.6 or later from the
 # Python index.
 torch_of_environment() {
   local python
@@ -86,7 +86,7 @@ torch_option() {
 
 # choose_torch auto|pip|debian|PATH OTHERWISE: chooses the torch that programs are built for. Sets torch (pip,
 # debian or a version), gradmon_python (its Python) and torch_packages. `auto` is the torch of the active
-# environment; OTHERWISE is what it stands for where there is none.
+# environment, or OTHERWISE without one.
 choose_torch() {
   local wanted=$1
   if [ "$wanted" = auto ]; then
@@ -125,7 +125,7 @@ choose_torch() {
 # debian_release: prints debian12 or debian13.
 debian_release() { (. /etc/os-release && echo "$ID${VERSION_ID%%.*}"); }
 
-# is_in_place VENV: whether its pip is run by its own Python: the scripts of an environment hold its absolute path,
+# is_in_place VENV: true if its own Python runs its pip: the scripts of an environment hold its absolute path,
 # and the tree may have been moved or copied. pip writes a long path into the second line.
 is_in_place() {
   local programs
@@ -152,18 +152,18 @@ ensure_venv() {
   echo "$wanted" >"$venv/installed.txt"
 }
 
-# ensure_torch: installs torch from the Python index in build/venv if that torch is chosen; any other torch is there.
+# ensure_torch: installs torch from the Python index in build/venv if chosen; any other torch exists already.
 ensure_torch() {
   [ "$torch" = pip ] || return 0
-  # torch first and by itself: what requires it could bring another one.
+  # torch first and alone: a package that requires torch could install another one.
   ensure_venv "$gradmon_venv" torch tests || {
     say "--torch debian needs Debian's packages only"
     return 1
   }
 }
 
-# ensure_torch_beside_build TARGET...: installs the packages of the chosen torch, and torch. Unless they are there, builds
-# TARGETs, which need no torch, meanwhile.
+# ensure_torch_beside_build TARGET...: installs the packages of the chosen torch, and torch. While it
+# installs them, builds TARGETs, which need no torch.
 ensure_torch_beside_build() {
   local log=$gradmon_root/build/torch-packages.log built
   if [ -z "$(missing_packages "$torch_packages")" ] && { [ "$torch" != pip ] || [ -f "$gradmon_venv/installed.txt" ]; }; then
@@ -181,7 +181,7 @@ ensure_torch_beside_build() {
   return 1
 }
 
-# ensure_frameworks [VENV...]: makes the environments of the other training frameworks: all, or those named.
+# ensure_frameworks [VENV...]: makes the environments of the other training frameworks: all or the named.
 ensure_frameworks() {
   local venv
   [ $# -gt 0 ] || set -- frameworks-venv titan-venv mindspore-venv engines-venv
@@ -201,7 +201,7 @@ ensure_frameworks() {
 }
 
 # make_venv_beside_torch NAME REQUIREMENTS...: makes the virtual environment build/NAME with these files of
-# requirements, unless it has them already. It imports torch, and what the tests need, from build/venv.
+# requirements, unless it has them already. It imports torch and the tests' packages from build/venv.
 make_venv_beside_torch() {
   local venv=$gradmon_root/build/$1 wanted packages requirements
   shift
@@ -249,7 +249,7 @@ without_tests() { tests=OFF; }
 
 with_torch=ON # whether the release tree is built with the folders that need torch
 
-# has_cache TREE: whether it was configured in this place: the tree may have been moved or copied.
+# has_cache TREE: true if it was configured in this place: the tree may have been moved or copied.
 has_cache() {
   grep -qsxF "CMAKE_HOME_DIRECTORY:INTERNAL=$gradmon_root" "$1/CMakeCache.txt"
 }

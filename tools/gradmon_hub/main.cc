@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // gradmon-hub /DIRECTORY LAUNCH_ID: the process beside training that serves one job
-// on one host. Started by the job's ranks; nobody starts it by hand.
+// on one host. The job's ranks start it; users do not.
 // gradmon-hub --publish-alerts /SOCKET: the hub's publisher (control/hub/service/alert_publisher.h).
 #include <fcntl.h>
 #include <signal.h>

@@ -28,8 +28,8 @@ bool clears_screen() {
   return isatty(STDOUT_FILENO) == 1 && terminal != nullptr && std::string_view(terminal) != "dumb";
 }
 
-// Stands before the buffer of std::cout while it exists, and notes why the first write failed: errno changes
-// until the command ends.
+// Replaces the buffer of std::cout while it exists, and notes why the first write failed: errno changes until
+// the command ends.
 class WatchedOutput : public std::streambuf {
  public:
   WatchedOutput() : buffer_(std::cout.rdbuf(this)) {}

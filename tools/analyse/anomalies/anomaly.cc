@@ -15,7 +15,7 @@ using Json = nlohmann::ordered_json;
 
 constexpr int kForward = 0;
 
-// -1: unknown, as of the parameters.
+// Returns -1 if unknown, as for parameters.
 int phase_of_tag(const std::string& tag) {
   constexpr std::array<std::pair<std::string_view, int>, 7> kPhases = {{{"actv", kForward},
                                                                         {"actv_grad", 1},
@@ -92,7 +92,7 @@ std::string analyse_json(const std::vector<Anomaly>& anomalies) {
                   {"tag_name", anomaly.tag_name},
                   {"message", anomaly.message},
                   {"group_mates", anomaly.group_mates}};
-    // Not operator[], which looks through all members.
+    // Not operator[], which scans all members.
     const auto [place, is_new] = places.emplace(anomaly.key, members.size());
     if (is_new) {
       members.emplace_back(anomaly.key, std::move(entry));

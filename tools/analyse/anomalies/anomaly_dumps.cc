@@ -14,13 +14,13 @@ namespace gradmon {
 namespace {
 
 struct DumpOutcome {
-  bool is_object = false;  // the text begins as one
+  bool is_object = false;  // the text begins as an object
   bool is_whole = false;   // and is JSON to its end
 };
 
 using Value = nlohmann::json;
 
-// Builds one member of the outermost object at a time. Members return true: go on.
+// Builds one member of the outermost object at a time. Members return true to continue.
 class EntryBuilder : public nlohmann::json_sax<Value> {
  public:
   using Take = std::function<void(const std::string&, const Value&)>;
@@ -84,7 +84,7 @@ class EntryBuilder : public nlohmann::json_sax<Value> {
 
 // Calls `take` with key and value of each member of a JSON object as soon as it is parsed: a dump may be
 // large, and torn. Holds one value. Takes time in proportion to the text, unlike a callback of nlohmann's
-// parser, which looks through all values beside each object.
+// parser, which scans all values beside each object.
 DumpOutcome each_dump_entry(const std::string& text,
                             const std::function<void(const std::string&, const Value&)>& take) {
   EntryBuilder builder(take);
@@ -96,7 +96,7 @@ namespace fs = std::filesystem;
 
 constexpr off_t kMaxDumpBytes = off_t{512} << 20;
 constexpr std::size_t kMessages = 10;
-constexpr std::size_t kMostUnsorted = 100'000;  // anomalies in memory beyond those that are kept
+constexpr std::size_t kMostUnsorted = 100'000;  // anomalies in memory besides the kept ones
 
 class DumpReader {
  public:

@@ -21,7 +21,7 @@ struct AnomaliesRequest {
   bool json = false;
 };
 
-// "[1, 2]", "1,2" or "". False: the text is no list of steps.
+// Reads "[1, 2]", "1,2" or "". Returns false for any other text.
 bool read_steps(std::string_view text, std::vector<std::int64_t>& steps) {
   std::string numbers;
   for (const char c : text) {

@@ -50,7 +50,7 @@ std::string more_text(std::size_t all, std::size_t shown, const char* noun) {
   return all > shown ? "… and " + std::to_string(all - shown) + " more " + noun + " (--all shows all)\n" : "";
 }
 
-// The steps from the first parting on.
+// The steps from the first difference on.
 std::string steps_text(const Divergence& found, std::size_t most) {
   TextTable table({{"step", kAtRight},
                    {"rows", kAtRight},
@@ -64,7 +64,7 @@ std::string steps_text(const Divergence& found, std::size_t most) {
   const auto count = static_cast<std::size_t>(std::distance(begin, found.steps.end()));
   std::size_t place = 0;
   for (auto step = begin; step != found.steps.end(); ++step, ++place) {
-    if (place + 1 >= most && place + 1 < count) continue;  // the last one is always there
+    if (place + 1 >= most && place + 1 < count) continue;  // always prints the last one
     const Divergence::StepCount& one = step->second;
     std::vector<std::string> cells{std::to_string(step->first), std::to_string(one.compared),
                                    std::to_string(one.parted)};

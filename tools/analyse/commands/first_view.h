@@ -21,7 +21,7 @@ OrderedJson first_json(const Run& run, const FirstReport& report, const Problems
 std::string text_of(const NotFinitePlace& place);
 OrderedJson json_of(const NotFinitePlace& place);
 
-// Names in one line what FirstNotFinite leaves out; "" if that is nothing.
+// Names in one line what FirstNotFinite skips; "" if it skips nothing.
 std::string left_out_text(const FirstNotFinite& found);
 OrderedJson left_out_json(const FirstNotFinite& found);
 

@@ -75,7 +75,7 @@ class HistogramCollector {
   const Kind kind_;
   HeatMapBuilder builder_{kBins, kHistogramColumns};
   std::uint64_t histograms_ = 0;
-  std::set<std::string> names_;  // with the stage; bounded by the names of the model's parameters
+  std::set<std::string> names_;  // with the stage; bounded by the number of the model's parameters
   std::set<int> ranks_;
 };
 

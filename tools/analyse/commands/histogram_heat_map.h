@@ -8,10 +8,10 @@
 
 namespace gradmon {
 
-// Bins over steps: how many values of one parameter's update or ratio are in each of the 30 bins, the bin of
-// 1 at the top. Of several ranks, and of the steps that share a column in a long run, a cell has the largest
-// number. `request.kind` is that of a histogram; `request.target` must fit one parameter alone. Reads the
-// event files of TensorBoard; the error says what there is instead.
+// Bins over steps: the number of values of one parameter's update or ratio in each of the 30 bins, the bin of
+// 1 at the top. With several ranks, or several steps in a column of a long run, a cell shows the largest
+// number. `request.kind` must be a histogram's; `request.target` must fit one parameter alone. Reads the
+// event files of TensorBoard; the error names the histograms that exist instead.
 tl::expected<HeatMap, std::string> histogram_heat_map_of(const Run& run, const HeatMapRequest& request,
                                                          Problems& problems);
 

@@ -28,7 +28,7 @@ Arguments run_arguments(RunChoice& choice) {
 
 namespace {
 
-// Of the ranks whose flight recorder wrote files, these.
+// The same run, with the flight directories of the ranks that have one. The error: no rank has one.
 tl::expected<Run, std::string> flight_of(const Run& run) {
   Run flight{run.id, run.started, {}};
   for (const RankDirectory& rank : run.ranks) {
@@ -94,7 +94,7 @@ int report_no_rows(const Run& run, const Console& console) {
                       console);
 }
 
-// A row of a table has cells that are more than one blank apart.
+// The cells of a table row are more than one blank apart.
 void print_lines(const std::string& text, const Console& console) {
   for (std::size_t begin = 0; begin < text.size();) {
     const std::size_t end = std::min(text.find('\n', begin), text.size());

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The commands of `gradmonctl analyse` share this: the run they read, what they say of it, and how
-// they print a report on it.
+// Shared by the commands of `gradmonctl analyse`: the run they read, its description, and the printing of a
+// report on it.
 #pragma once
 
 #include <cstdint>
@@ -20,7 +20,7 @@ namespace gradmon {
 struct RunChoice {
   std::string path;     // "": MONITOR_OUTPUT_DIR, else ./monitor_output
   std::string id;       // "": the newest run
-  bool flight = false;  // what its flight recorder wrote, instead of what was collected
+  bool flight = false;  // the flight recorder's output instead of the collected one
 };
 
 // RUN, --run and --flight.
@@ -41,7 +41,7 @@ void report(const Problems& problems, const Console& console);
 OrderedJson json_of(const Problems& problems);
 int report_no_rows(const Run& run, const Console& console);
 
-// Prints text; on a screen, rows of tables that are too wide are cut, and other lines are wrapped.
+// Prints text. On a screen, cuts table rows that are too wide, and wraps other lines.
 void print_lines(const std::string& text, const Console& console);
 
 struct RunReportRequest {
@@ -49,9 +49,9 @@ struct RunReportRequest {
   bool json = false;
 };
 
-// Holds what was found in a run.
+// The findings in a run.
 struct RunReport {
-  std::uint64_t rows = 0;  // read; 0: there is nothing to print
+  std::uint64_t rows = 0;  // read; 0: nothing to print
   std::function<OrderedJson()> json;
   std::function<std::string()> text;
 };
@@ -59,8 +59,8 @@ struct RunReport {
 // RUN, --run, and at the end --json.
 Arguments report_arguments(RunReportRequest& request, Arguments between = {});
 
-// Chooses the run, has `read` read it, and prints its report; returns the exit code. `problems`: what could
-// not be read, for `read` to add to; they are reported before the report is printed.
+// Chooses the run, has `read` read it, and prints its report; returns the exit code. `problems`: unreadable
+// input, for `read` to add to; printed before the report.
 int print_run_report(const RunReportRequest& request, const Console& console,
                      const std::function<RunReport(const Run& run, Problems& problems)>& read);
 

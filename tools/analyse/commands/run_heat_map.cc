@@ -103,7 +103,7 @@ bool is_target(std::string_view target, std::string_view name) {
   if (target.find_first_of("*?") == std::string_view::npos)
     return name.substr(0, target.size()) == target &&
            (name.size() == target.size() || name[target.size()] == '.');
-  // The last "*" may take more, if the rest does not match.
+  // The last "*" may take more if the rest does not match.
   std::size_t at = 0, in_target = 0, star = std::string_view::npos, after_star = 0;
   while (at < name.size()) {
     if (in_target < target.size() && target[in_target] == '*') {

@@ -13,18 +13,18 @@
 namespace gradmon {
 
 struct HeatMapRequest {
-  std::string kind;                  // "": grad_reduced, else the first kind that is there
-  std::string field;                 // "": norm, else the first that is there
+  std::string kind;                  // "": grad_reduced, else the run's first kind
+  std::string field;                 // "": norm, else the first field present
   std::string target;                // "": all layers
   std::optional<std::int64_t> rank;  // nullopt: all ranks
 };
 
-// Layer over step. Reads the CSV files of the run. The error says what there is instead.
+// Layer over step. Reads the CSV files of the run. The error names the kinds or layers that exist instead.
 tl::expected<HeatMap, std::string> heat_map_of(const Run& run, const HeatMapRequest& request,
                                                Problems& problems);
 
-// Whether a layer is meant by a target: its whole name, or that of a module above it; with "*" (any text) and
-// "?" (one byte), a pattern for the whole name. Pure.
+// True if a target names the layer: by its whole name, or by the name of a module above it; with "*" (any
+// text) and "?" (one byte), by a pattern for the whole name. Pure.
 bool is_target(std::string_view target, std::string_view name);
 
 }  // namespace gradmon

@@ -25,7 +25,7 @@ constexpr auto kRight = TextTable::Align::right;
 
 std::string shown_layer(const std::string& label) { return layer_text(0, label); }
 
-// "dead: 12 layers"; with the number of those that are not listed.
+// "dead: 12 layers"; with the number of unlisted layers.
 std::string heading(const std::string& what, std::size_t all, std::size_t count) {
   if (all == 0) return "\n" + what + ": none\n";
   return "\n" + what + ": " + std::to_string(all) + (all == 1 ? " layer" : " layers") +
@@ -133,7 +133,7 @@ OrderedJson top_json(const Run& run, const LayerChanges& changes, std::size_t co
           {"left_out", json_of(problems)}};
 }
 
-constexpr std::size_t kLinesBesideLists = 18;  // three of them may be wrapped
+constexpr std::size_t kLinesBesideLists = 18;  // three of them may wrap
 
 struct TopRequest : RunReportRequest {
   std::int64_t count = 8;

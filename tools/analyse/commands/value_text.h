@@ -11,7 +11,7 @@ namespace gradmon {
 
 // At most 6 significant digits; "nan", "inf", "-inf".
 std::string value_text(double value);
-// A number; "nan", "inf" or "-inf" as a text, which JSON has no numbers for.
+// A number; or "nan", "inf" or "-inf" as a text, because JSON has no such numbers.
 OrderedJson value_json(double value);
 
 // "weight", of the model chunk 1 "1:weight"; the root module's empty name as "(root)".
@@ -20,7 +20,7 @@ std::string layer_text(std::int32_t vpp_stage, const std::string& name);
 // "3"; "-" for -1.
 std::string micro_step_text(std::int32_t micro_step);
 
-// The statistics that any of the samples has, in the order of Field.
+// The statistics present in any of the samples, in the order of Field.
 std::vector<Field> fields_of(const std::vector<Sample>& samples);
 OrderedJson json_of(const Sample& sample);
 

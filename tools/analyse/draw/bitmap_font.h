@@ -12,7 +12,7 @@ inline constexpr std::size_t kGlyphColumns = 5;
 inline constexpr std::size_t kGlyphRows = 7;
 using Glyph = std::array<std::uint8_t, kGlyphColumns>;
 
-// A question mark for all but printable ASCII.
+// Returns a question mark for all but printable ASCII.
 const Glyph& glyph_of(char character);
 
 }  // namespace gradmon

@@ -19,7 +19,7 @@ constexpr std::size_t kShadeHeight = 2;
 constexpr std::size_t kLongestLabel = 60;  // bytes
 constexpr std::size_t kStepLabel = 60;     // pixels between the labels of two columns
 
-// Keeps both ends, which say most.
+// Keeps both ends, which identify the label best.
 std::string shortened(const std::string& label) {
   if (label.size() <= kLongestLabel) return label;
   const std::size_t half = (kLongestLabel - 3) / 2;

@@ -10,7 +10,7 @@
 
 namespace gradmon {
 
-// A text in a chart. `x`, `y`: of its baseline, in pixels from the top left.
+// A text in a chart. `x`, `y`: its baseline, in pixels from the top left.
 struct ChartText {
   enum class Anchor { start, middle, end };
   std::string text;
@@ -28,7 +28,7 @@ struct ChartBox {
   std::size_t cell_class = 0;  // of ColourScale
 };
 
-// Where the parts of a heat map are drawn, for every format. A value.
+// The places of the parts of a heat map, for every format. A value.
 struct ChartLayout {
   std::size_t width = 0;
   std::size_t height = 0;

@@ -18,12 +18,12 @@ struct Colour {
 // "#1f9e89"
 std::string hex_of(Colour colour);
 
-// From magnitudes to colours. Logarithmic if the largest magnitude is more than 100 times the smallest one
+// Maps magnitudes to colours. Logarithmic if the largest magnitude is more than 100 times the smallest one
 // above 0. A value.
 class ColourScale {
  public:
   static constexpr std::size_t kShades = 64;
-  // The classes of cells that have a colour of their own; below them, the shades from the smallest on.
+  // The classes of cells with their own colour; below them, the shades, beginning with the smallest.
   static constexpr std::size_t kInfinite = kShades;
   static constexpr std::size_t kNan = kShades + 1;
   static constexpr std::size_t kZero = kShades + 2;

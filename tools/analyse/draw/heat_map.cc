@@ -18,7 +18,7 @@ void merge(float& cell, float value) {
 
 float magnitude_of(double value) {
   const double size = std::fabs(value);
-  // A number that float cannot hold is not infinite.
+  // A number beyond the range of float is not infinite.
   return std::isfinite(size) ? static_cast<float>(std::min(size, double{std::numeric_limits<float>::max()}))
                              : static_cast<float>(size);
 }
@@ -54,7 +54,7 @@ void HeatMapBuilder::make_room(std::int64_t step) {
     least >>= 1;
     most >>= 1;
   }
-  // With a step below all others, all free columns go below it: more such steps may follow.
+  // A step below all others puts all free columns below it: more such steps may follow.
   if (doublings > 0 || least < base_ || most - base_ >= columns)
     move_cells(doublings, column < least_ ? std::max<std::int64_t>(0, most - columns + 1) : least);
   least_ = least;

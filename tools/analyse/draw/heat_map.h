@@ -10,7 +10,7 @@ namespace gradmon {
 
 // Values over layers and steps. A value.
 struct HeatMap {
-  // Of a cell without a value. Cells are magnitudes, so others are at least 0, infinite or NaN.
+  // Marks a cell without a value. Cells are magnitudes, so others are at least 0, infinite or NaN.
   static constexpr float kMissing = -1;
 
   std::string title;
@@ -23,28 +23,28 @@ struct HeatMap {
   float cell(std::size_t row, std::size_t column) const { return cells[row * columns() + column]; }
 };
 
-// Collects values for a HeatMap of a bounded size. Where several values fall into one cell, the cell shows
-// the largest magnitude; NaN counts as larger than all others. One thread.
+// Collects values for a HeatMap of a bounded size. If several values fall into one cell, the cell shows the
+// largest magnitude; NaN counts as larger than all others. One thread.
 class HeatMapBuilder {
  public:
   // At least 2 columns and 1 row.
   HeatMapBuilder(std::size_t most_rows, std::size_t most_columns);
 
-  // `row`: from 0; the rows that were added are all kept in memory. `step`: at least 0, in any order.
+  // `row`: from 0; all added rows stay in memory. `step`: at least 0, in any order.
   void add(std::size_t row, std::int64_t step, double value);
 
-  // Fewer columns from now on, at least 2: less memory for more rows.
+  // Uses fewer columns from now on, at least 2: less memory for more rows.
   void limit_columns(std::size_t most_columns);
 
-  // `labels`: of all rows. If there are more than the most, neighbours are drawn as one row, which is
-  // labelled with the first of them. Columns without a value are left out.
+  // `labels`: of all rows. If rows exceed the limit, draws neighbours as one row, with the label of the
+  // first. Skips columns without a value.
   HeatMap build(const std::vector<std::string>& labels) const;
 
  private:
   using Cells = std::vector<float>;
 
   void make_room(std::int64_t step);
-  // Moves all cells to columns of `2^doublings` times as many steps, of which the first is `base`.
+  // Moves all cells to columns of `2^doublings` times as many steps; the first column is `base`.
   void move_cells(int doublings, std::int64_t base);
   std::vector<std::size_t> used_columns() const;
 

@@ -26,7 +26,7 @@ class Canvas {
     raster_.colours.push_back({136, 136, 136});
   }
 
-  // Cuts what lies outside.
+  // Cuts parts outside the image.
   void fill(const ChartBox& box, std::size_t colour) {
     const std::size_t right = std::min(box.x + box.width, raster_.width);
     for (std::size_t y = box.y; y < std::min(box.y + box.height, raster_.height); ++y) {

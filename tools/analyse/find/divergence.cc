@@ -33,7 +33,7 @@ namespace {
 struct StepRow {
   std::uint32_t name = 0;  // in the NameIndex
   std::int32_t micro_step = -1;
-  std::uint32_t repetition = 0;  // how often name and micro step came before in the step
+  std::uint32_t repetition = 0;  // earlier rows of the step with this name and micro step
   std::array<double, kFields> values{};
   std::uint32_t mask = 0;
   StepOrder order;
@@ -50,7 +50,7 @@ class StepRows {
   StepRows(const StepRows&) = delete;
   StepRows& operator=(const StepRows&) = delete;
 
-  // False at the end.
+  // Returns false at the end.
   bool next();
   std::int64_t step() const { return step_; }
   // Ascending by name, micro step and repetition.

@@ -16,7 +16,7 @@
 namespace gradmon {
 
 // Two values part if they differ by more than `absolute` and, relative to the larger one, by more than
-// `relative`. NaN equals NaN. The defaults leave out what rounding to 6 decimals makes.
+// `relative`. NaN equals NaN. The defaults ignore differences from rounding to 6 decimals.
 struct Tolerance {
   double relative = 1e-5;
   double absolute = 1e-6;
@@ -41,14 +41,14 @@ struct Parting {
   std::uint64_t line = 0;
 };
 
-// How two runs part. A value.
+// The differences between two runs. A value.
 struct Divergence {
   struct StepCount {
     std::uint64_t compared = 0;  // rows
     std::uint64_t parted = 0;
     std::unique_ptr<Parting> worst;  // with the largest relative difference; null if none parted
   };
-  // Rows that only one of the runs has, and where the first of them is.
+  // Rows that only one of the runs has, and the place of the first one.
   struct Only {
     std::uint64_t rows = 0;
     std::int64_t step = -1;
@@ -58,13 +58,13 @@ struct Divergence {
   std::map<int, Parting> by_rank;           // the first of each rank
   std::map<std::int64_t, StepCount> steps;  // by step: all steps with rows in both
   std::uint64_t compared = 0;               // rows
-  std::uint64_t without_common = 0;         // rows in both that have no statistic in common
+  std::uint64_t without_common = 0;         // rows in both without a common statistic
   Only only_a;
   Only only_b;
 };
 
-// Compares all rows of two runs by rank, kind, layer, step and micro step, but for scalars of the clock,
-// which differ in equal runs: iteration-time, throughput and its kin. Holds one step of one rank and kind in
+// Compares all rows of two runs by rank, kind, layer, step and micro step. Skips scalars of the clock, which
+// differ in equal runs: iteration-time, throughput and its kin. Holds one step of one rank and kind in
 // memory.
 Divergence find_divergence(const Run& a, const Run& b, const Tolerance& tolerance, Problems& problems);
 

@@ -21,7 +21,7 @@ struct NotFinitePlace {
   Kind kind = Kind::other;
   std::int32_t vpp_stage = 0;
   std::string name;
-  std::int32_t micro_step = -1;  // -1: the file has none
+  std::int32_t micro_step = -1;  // -1: missing in the file
   NotFinite what = NotFinite::none;
   Field field = 0;
   double value = 0;  // of `field`
@@ -35,11 +35,11 @@ struct FirstNotFinite {
   std::optional<NotFinitePlace> first;
   std::optional<NotFinitePlace> first_nan;  // may be `first`
   std::map<int, NotFinitePlace> by_rank;    // the first of each rank
-  // Left out of all these: tensors that hold an infinity (and no NaN) in every row from the first step of
+  // Excluded from all these: tensors that hold an infinity (and no NaN) in every row from the first step of
   // their kind and rank on, as attention masks do. By rank, kind, vpp_stage and name.
   using Tensor = std::tuple<int, Kind, std::int32_t, std::string>;
   std::map<Tensor, NotFinitePlace> always_infinite;
-  // True if the row holds a value that is not finite and not left out.
+  // True if the row holds a value that is not finite and not excluded.
   bool counts(int rank, Kind kind, const Row& row) const;
   Extent extent;  // rows long after the first NaN may not have been read
 };
@@ -49,7 +49,7 @@ class FirstNotFiniteFinder {
  public:
   static constexpr std::int64_t kStepsAfter = 4;
 
-  // False: rows of this rank and kind with later steps need not be read. `file`: of the row.
+  // Returns false if rows of this rank and kind with later steps need not be read. `file`: of the row.
   bool add(int rank, Kind kind, const Row& row, const std::filesystem::path& file);
   const FirstNotFinite& result() const { return result_; }
 
@@ -63,7 +63,7 @@ class FirstNotFiniteFinder {
   std::int64_t first_step_ = 0;  // of the rank's rows of this kind
 };
 
-// Reads the run as far as it is needed.
+// Reads as much of the run as needed.
 FirstNotFinite find_first_not_finite(const Run& run, Problems& problems);
 
 }  // namespace gradmon

@@ -19,7 +19,7 @@ class Layers {
     return true;
   }
 
-  // After the last row of a kind and rank.
+  // Call it after the last row of a kind and rank.
   void end_kind(int rank, Kind kind) {
     worst_.resize(names_.size());
     for (std::uint32_t id = 0; id < series_.size(); ++id) {

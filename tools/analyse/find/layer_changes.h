@@ -13,9 +13,9 @@
 
 namespace gradmon {
 
-// The layers (parameters, modules) of a run that stand out. All lists: the worst first.
+// The conspicuous layers (parameters, modules) of a run. All lists: the worst first.
 struct LayerChanges {
-  struct Change {  // one for each layer: of the kind and rank where it is largest
+  struct Change {  // one for each layer: of the kind and rank with the largest change
     std::string layer;
     Kind kind = Kind::other;
     int rank = 0;
@@ -25,7 +25,7 @@ struct LayerChanges {
     std::string layer;
     Kind kind = Kind::other;  // the first one in which it is dead
     std::int64_t since = 0;   // the first step of those until the end, on any rank
-    std::size_t ranks = 0;    // how many
+    std::size_t ranks = 0;    // their number
     int rank = 0;             // the first of them
   };
   struct Exploding {

@@ -9,9 +9,8 @@
 
 namespace gradmon {
 
-// One number for how large the tensor of a row is, at least 0: its norm, else the largest magnitude of its
-// extremes (min, max), else kernel_norm, else |mean|. nullopt: there is none of them. May be NaN or infinite.
-// Pure.
+// One number for the size of a row's tensor, at least 0: its norm, else the largest magnitude of its extremes
+// (min, max), else kernel_norm, else |mean|. nullopt: all are missing. May be NaN or infinite. Pure.
 std::optional<double> size_of(const Row& row);
 
 // A change of a tensor's size from one collected step to the next.
@@ -23,22 +22,21 @@ struct SizeChange {
   double after = 0;
 };
 
-// The sizes of one tensor on one rank over the steps, in little memory. Several rows of a step count as the
-// largest of them. Sizes that are not finite are left out. Steps must ascend; a row of an earlier step is
-// left out. A value.
+// The sizes of one tensor on one rank over the steps, in little memory. Several rows of a step count as their
+// largest. Skips sizes that are not finite. Steps must ascend; skips a row of an earlier step. A value.
 class LayerSeries {
  public:
   void add(std::int64_t step, double size);
-  // After the last row.
+  // Call it after the last row.
   void end();
 
   std::uint64_t steps() const { return steps_; }
   const SizeChange& largest_change() const { return largest_change_; }
-  // The first step of the last steps in which the size was 0, or at most 1e-6 of the largest one before; -1
-  // if there are fewer than two such steps at the end.
+  // The first of the last steps with a size of 0, or of at most 1e-6 of the largest one before; -1 if fewer
+  // than two such steps are at the end.
   std::int64_t dead_since() const { return dead_steps_ >= 2 ? dead_since_ : -1; }
-  // The median of the last 3 sizes relative to the median of the first ones, which are up to 5 of those
-  // before the last 3. 1 with fewer than 4 steps or a median of 0.
+  // The median of the last 3 sizes divided by the median of the first ones, up to 5 of those before the last
+  // 3. 1 with fewer than 4 steps or a median of 0.
   double growth() const;
   double last_size() const { return last_size_; }
 

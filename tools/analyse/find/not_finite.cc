@@ -35,7 +35,7 @@ bool is_defined(const Row& row, Field field) {
   return row.has(field) && !(is_signed_extreme(field) && row.dtype.substr(0, 13) == "torch.complex");
 }
 
-// The first extreme of the row with a value for which `holds`; kOps if there is none.
+// The first extreme of the row whose value fulfils `holds`; kOps if none does.
 template <typename Holds>
 Field extreme_that(const Row& row, Holds holds) {
   for (Field field = 0; field < kOps; ++field) {
@@ -44,7 +44,7 @@ Field extreme_that(const Row& row, Holds holds) {
   return kOps;
 }
 
-// Whether the row rules out that an element is NaN, given that no statistic that propagates one is NaN.
+// True if the row rules out a NaN element, given that no statistic that propagates NaN is NaN.
 bool excludes_nan(const Row& row) {
   return row.has(kNans) || row.has(kNorm) || extreme_that(row, [](Field) { return true; }) != kOps;
 }
@@ -53,14 +53,14 @@ bool is_finite(const Row& row, Field field) {
   return is_defined(row, field) && std::isfinite(row.values[field]);
 }
 
-// Whether the row shows that all elements are finite.
+// True if the row shows that all elements are finite.
 bool has_finite_extremes(const Row& row) {
   if (is_finite(row, kMin) && is_finite(row, kMax)) return true;
   return extreme_that(row, [&](Field f) { return !is_signed_extreme(f) && std::isfinite(row.values[f]); }) !=
          kOps;
 }
 
-// A NaN of a norm or an extreme can only come from a NaN element.
+// Only a NaN element makes a norm or an extreme NaN.
 NotFiniteField found_in_elements(const Row& row) {
   if (row.has(kNorm) && std::isnan(row.values[kNorm])) return {NotFinite::nan, kNorm};
   const Field nan = extreme_that(row, [&](Field f) { return std::isnan(row.values[f]); });
@@ -79,7 +79,7 @@ NotFiniteField found_in_sums(const Row& row) {
   return {};
 }
 
-// Of what is not a statistic of a tensor's elements: entropy, a training scalar …
+// Checks values other than statistics of a tensor's elements: entropy, a training scalar …
 NotFiniteField found_in_features(const Row& row) {
   for (Field field = kOps; field < kFields; ++field) {
     if (!row.has(field) || std::isfinite(row.values[field])) continue;

@@ -15,16 +15,16 @@ struct NotFiniteField {
   Field field = 0;  // the statistic that shows it
 };
 
-// What a row says about elements that are not finite, by what METRICS.md says of each statistic. Pure.
-//   nan       "nans" is above 0, or a norm or an extreme is NaN: a sum of squares and an extreme are
-//             NaN through a NaN element only, whatever "nans" says. A mean may also be NaN through
-//             infinities of both signs; it shows a NaN only if the row has no other statistic to tell.
+// A row's evidence of elements that are not finite, by METRICS.md's definition of each statistic. Pure.
+//   nan       "nans" is above 0, or a norm or an extreme is NaN: only a NaN element makes a sum of squares
+//             or an extreme NaN, regardless of "nans". Infinities of both signs also make a mean NaN, so a
+//             NaN mean shows a NaN element only if the row has none of the other statistics.
 //   infinite  an extreme is infinite; or norm or mean is not finite, and the row does not show that the
 //             elements are (it has neither an extreme of magnitudes nor both min and max). Such a row may be
 //             an overflow.
 //   overflow  norm or mean is not finite, although all elements are.
-// Left out: what is NaN by definition, which is "zeros", a minimum or maximum of complex numbers, and all
-// statistics but "nans" of a boolean or an empty tensor.
+// Ignores values that are NaN by definition: "zeros", a minimum or maximum of complex numbers, and all
+// statistics except "nans" of a boolean or an empty tensor.
 NotFiniteField not_finite_in(const Row& row);
 
 // "NaN", "an infinity" or "an overflow".

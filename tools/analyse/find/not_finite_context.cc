@@ -37,7 +37,7 @@ class Around {
  public:
   Around(const NotFinitePlace& place, NotFiniteContext& found) : place_(place), found_(found) {}
 
-  // False: later rows change nothing.
+  // Returns false if later rows change nothing.
   bool add(const Row& row) {
     if (is_of_tensor(row, place_)) add_to_history(row);
     if (row.step == place_.order.step && row.micro_step == place_.micro_step) add_neighbour(row);

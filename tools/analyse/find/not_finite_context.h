@@ -21,7 +21,7 @@ struct Sample {
   std::uint32_t mask = 0;
 };
 
-// What was around a value that is not finite.
+// The surroundings of a value that is not finite.
 struct NotFiniteContext {
   struct Count {
     std::uint64_t rows = 0;
@@ -31,7 +31,7 @@ struct NotFiniteContext {
       history;  // the same tensor and rank: up to kBefore steps before, the step, kAfter after
   std::vector<Sample> neighbours;  // the step's rows before and after it in the file, of the same micro step
   std::size_t place = 0;           // of the row in `neighbours`
-  std::map<int, bool> ranks;  // other ranks with a row of the tensor in the step: whether it is not finite
+  std::map<int, bool> ranks;       // other ranks with a row of the tensor in the step; true: it is not finite
   std::map<std::int64_t, Count> spread;  // by step, over all ranks and kinds: the step and those after it
 };
 
@@ -39,7 +39,7 @@ inline constexpr std::size_t kBefore = 5;
 inline constexpr std::size_t kAfter = 2;
 inline constexpr std::size_t kNeighbours = 3;  // before, and after
 
-// Reads the files of the run around `found.first`, which there must be, once more.
+// Reads the files of the run around `found.first`, which must be set, once more.
 NotFiniteContext context_of(const Run& run, const FirstNotFinite& found, Problems& problems);
 
 }  // namespace gradmon

@@ -13,7 +13,7 @@
 
 namespace gradmon {
 
-// How much was read. A value.
+// The amount of input read. A value.
 struct Extent {
   std::uint64_t rows = 0;
   std::int64_t first_step = -1;  // -1: no row

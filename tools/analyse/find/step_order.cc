@@ -59,8 +59,8 @@ StepOrder order_of(int rank, Kind kind, const Row& row) {
   order.phase = phase_of(kind, row);
   const bool in_a_pass = order.phase == Phase::forward || order.phase == Phase::backward;
   order.part = static_cast<std::uint8_t>(in_a_pass ? Phase::forward : order.phase);
-  // Without a micro step, a gradient is that after the last micro step; a feature of the weights is as good
-  // as of the first one.
+  // A gradient without a micro step follows the last micro step; a feature of the weights counts as one of
+  // the first.
   const bool after_all = order.phase == Phase::backward && row.micro_step < 0;
   order.micro_step = after_all            ? std::numeric_limits<std::int32_t>::max()
                      : row.micro_step < 0 ? 0

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// When a row was computed, compared with other rows of the job. Pure.
+// The time at which a row was computed, relative to other rows of the job. Pure.
 #pragma once
 
 #include <cstdint>
@@ -9,8 +9,8 @@
 
 namespace gradmon {
 
-// A part of a training step, in the order of computation. Weights and moments as a step finds them were
-// computed in the step before it, so they come first.
+// A part of a training step, in the order of computation. Weights and moments at the begin of a step were
+// computed in the step before, so they come first.
 enum class Phase : std::uint8_t { state, forward, backward, reduction, update, scalars };
 
 Phase phase_of(Kind kind, const Row& row);

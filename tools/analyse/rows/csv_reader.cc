@@ -20,7 +20,7 @@ std::uint64_t line_ends(std::string_view text) {
 
 CsvReader::CsvReader(Read read) : read_(std::move(read)), buffer_(kBlock) {}
 
-// Whether there is more to scan.
+// Reads more into the buffer. Returns false if nothing came.
 bool CsvReader::fill() {
   if (ended_) return false;
   if (begin_ > 0) {
@@ -45,7 +45,7 @@ bool CsvReader::fill() {
   return filled_ > before;
 }
 
-// `at` is behind the opening quote; left at the next cell or behind the row.
+// `at` is behind the opening quote; moves it to the next cell or behind the row.
 CsvReader::Scan CsvReader::scan_quoted(char*& at, std::vector<std::string_view>& cells) {
   char* const end = buffer_.data() + filled_;
   char* const first = at;
@@ -90,7 +90,7 @@ CsvReader::Scan CsvReader::scan(std::vector<std::string_view>& cells) {
   }
 }
 
-// Within the buffer: a row is scanned once only after this.
+// Works within the buffer: a row is scanned only once after this.
 void CsvReader::unescape(std::vector<std::string_view>& cells) {
   for (const std::size_t index : escaped_) {
     char* const first = const_cast<char*>(cells[index].data());
@@ -104,7 +104,7 @@ void CsvReader::unescape(std::vector<std::string_view>& cells) {
   }
 }
 
-// Leaves out the first line of the row, however long it is.
+// Skips the first line of the row, of any length.
 CsvReader::Found CsvReader::skip_line(const char* problem) {
   problem_ = problem;
   for (;;) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Splits a CSV text into rows of cells as it is read. Memory is bounded by the longest row that is accepted.
+// Splits a CSV text into rows of cells while reading it. The longest accepted row bounds the memory.
 #pragma once
 
 #include <cstddef>
@@ -11,32 +11,31 @@
 
 namespace gradmon {
 
-// Reads as Python's csv module does: cells in double quotes may contain commas, line ends and doubled
-// quotes. A row that cannot be split is reported and left out; reading goes on at its second line. One
-// thread.
+// Reads like Python's csv module: cells in double quotes may contain commas, line ends and doubled quotes.
+// Reports and skips a row that cannot be split, and continues at its second line. One thread.
 class CsvReader {
  public:
   static constexpr std::size_t kMaxRowBytes = std::size_t{1} << 20;
   static constexpr std::size_t kMaxCells = 64;
 
-  // Fills `room` bytes at `into` as far as it can; returns the number of bytes, 0 at the end of the text and
-  // after an error.
+  // Fills up to `room` bytes at `into`; returns the number of bytes, 0 at the end of the text and after an
+  // error.
   using Read = std::function<std::size_t(char* into, std::size_t room)>;
 
   enum class Found : std::uint8_t {
     row,
-    malformed,  // problem() says why; the row is left out
-    torn,       // the text ends without a line end: what follows the last one is left out
+    malformed,  // skips the row; problem() has the reason
+    torn,       // the text ends without a line end: skips the rest
     end,
   };
 
   explicit CsvReader(Read read);
 
-  // The cells are valid until the next call. A byte order mark is left out, and a "\r" before a line end. A
-  // text with either in its first line was saved by a spreadsheet: its last row needs no line end.
+  // The cells are valid until the next call. Drops a byte order mark, and a "\r" before a line end. A text
+  // with either in its first line was saved by a spreadsheet: its last row needs no line end.
   Found next(std::vector<std::string_view>& cells);
 
-  // Of the row that the last call found. The first line is 1.
+  // The line of the last row found. The first line is 1.
   std::uint64_t line() const { return line_; }
   const std::string& problem() const { return problem_; }
 

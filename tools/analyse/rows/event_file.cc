@@ -49,7 +49,7 @@ bool EventFile::next(std::string_view& event) {
   return true;
 }
 
-// Into buffer_. False: the file ends before, or cannot be read; then it is closed.
+// Reads into buffer_. Closes the file and returns false if it ends early or cannot be read.
 bool EventFile::read(std::uint64_t bytes) {
   buffer_.resize(bytes);
   std::size_t filled = 0;

@@ -12,9 +12,9 @@
 
 namespace gradmon {
 
-// The records of one event file of TensorBoard, which a running job may be appending to. A torn last record
-// is left out in silence. A record with a wrong checksum, or a longer one than kMaxRecordBytes, is a problem,
-// and the rest of the file is left out. Memory is bounded by the longest record. One thread.
+// The records of one event file of TensorBoard, to which a running job may be appending. Silently skips a
+// torn last record. A record with a wrong checksum, or longer than kMaxRecordBytes, is a problem and ends the
+// file. The longest record bounds the memory. One thread.
 class EventFile {
  public:
   static constexpr std::uint64_t kMaxRecordBytes = std::uint64_t{64} << 20;
@@ -24,7 +24,7 @@ class EventFile {
   EventFile(const EventFile&) = delete;
   EventFile& operator=(const EventFile&) = delete;
 
-  // False at the end. `event` is the data of the record, valid until the next call.
+  // Returns false at the end. `event` is the data of the record, valid until the next call.
   bool next(std::string_view& event);
 
  private:
@@ -39,7 +39,7 @@ class EventFile {
   std::string buffer_;
 };
 
-// The event files in `tensorboard/` of a rank's directory, in the order in which they were written.
+// The event files in `tensorboard/` of a rank's directory, in the order of writing.
 std::vector<std::filesystem::path> event_files_of(const std::filesystem::path& rank_directory,
                                                   Problems& problems);
 

@@ -22,9 +22,9 @@ struct HistogramRow {
   std::array<double, kBins> counts{};  // finite, at least 0
 };
 
-// Parses the data of one record of an event file. nullopt: it is no event, or none of gradmon's histograms
-// (their tags are `{kind}/[{vpp_stage}:]{name}`, in msprobe's form `{vpp_stage}:{name}/rank{R}/{kind}`).
-// `rank`: that of the file, which gradmon's form does not name. Pure.
+// Parses the data of one record of an event file. nullopt: not an event, or not a histogram of gradmon (their
+// tags are `{kind}/[{vpp_stage}:]{name}`, in msprobe's form `{vpp_stage}:{name}/rank{R}/{kind}`). `rank`: the
+// file's, which gradmon's form does not name. Pure.
 std::optional<HistogramRow> histogram_row_of(std::string_view event, int rank = 0);
 
 }  // namespace gradmon

@@ -13,20 +13,20 @@
 
 namespace gradmon {
 
-// Small numbers for the names of parameters and modules: 0, 1, 2 … in the order of their first sight. Fast
-// where names come in the same order again and again. Bounded. One thread.
+// Small numbers for the names of parameters and modules: 0, 1, 2 … in the order of first sight. Fast if names
+// repeat in the same order. Bounded. One thread.
 class NameIndex {
  public:
   static constexpr std::size_t kMaxNames = 1'000'000;
   static constexpr std::size_t kMaxBytes = std::size_t{128} << 20;
 
-  // nullopt: the name is new, and there are too many.
+  // Returns nullopt if the name is new and the index is full.
   std::optional<std::uint32_t> id_of(std::int32_t vpp_stage, std::string_view name);
 
   std::size_t size() const { return names_.size(); }
   const std::string& name(std::uint32_t id) const { return names_[id].text; }
   std::int32_t vpp_stage(std::uint32_t id) const { return names_[id].vpp_stage; }
-  // "1:fc1.weight"; of stage 0 the name alone.
+  // "1:fc1.weight"; for stage 0 the name alone.
   std::string label(std::uint32_t id) const;
 
  private:

@@ -8,15 +8,15 @@
 
 namespace gradmon {
 
-// What was wrong with the input and left out: the first messages, and how many there were. One thread.
+// The errors in skipped input: the first messages, and the number of all. One thread.
 class Problems {
  public:
   static constexpr std::size_t kMessages = 10;
 
-  // `line`: 0 for the whole file. `text` says what was found and expected.
+  // `line`: 0 for the whole file. `text`: the found and the expected value.
   void add(const std::filesystem::path& file, std::uint64_t line, const std::string& text);
 
-  // Adds those of another part of the input, which follow.
+  // Adds the problems of another part of the input, which follow.
   void add(const Problems& others);
 
   std::uint64_t count() const { return count_; }

@@ -27,10 +27,10 @@ constexpr Field kSamplesField = kOps + 7;
 constexpr const char* name_of_field(Field field) {
   return field < kOps ? kStatistics[field].name : kFeatureNames[field - kOps];
 }
-// kFields for a title that is no numeric column.
+// Returns kFields for a title that is not a numeric column.
 Field field_named(std::string_view title);
 
-// By its name in files; nullopt for another name.
+// Returns the kind with this name in files, or nullopt.
 std::optional<Kind> kind_named(std::string_view name);
 
 struct Row {

@@ -93,7 +93,7 @@ bool RowColumns::is_header(const std::vector<std::string_view>& cells) {
   return has(Role::name) && has(Role::step);
 }
 
-// False: the cell is not what its column holds.
+// Returns false if the cell does not fit its column.
 bool RowColumns::read_cell(const Column& column, std::string_view cell, Row& row) {
   switch (column.role) {
     case Role::number:

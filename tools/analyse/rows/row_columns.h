@@ -11,25 +11,25 @@
 
 namespace gradmon {
 
-// The columns of one header, and the rows read by them. A value; pure. Older releases of msprobe
-// wrote "param_name" or "module_name" in place of "name", and "input.norm" and "output.norm" (of gradients
+// The columns of one header, and the rows read by them. A value; pure. Older releases of msprobe wrote
+// "param_name" or "module_name" in place of "name", and "input.norm" and "output.norm" (for gradients
 // "input_grad.norm") in one row of a module: such a row is read as two, of "{module}.input" and
 // "{module}.output".
 class RowColumns {
  public:
-  // An error if the titles are no header of gradmon or msprobe: "name" or "step" is missing, or two titles
-  // mean the same. Unknown titles are skipped.
+  // The error: the titles are no header of gradmon or msprobe, because "name" or "step" is missing, or two
+  // titles mean the same. Skips unknown titles.
   static tl::expected<RowColumns, std::string> of_header(const std::vector<std::string_view>& titles);
 
-  // Whether the cells are a header, not a row: for files that were joined.
+  // True if the cells are a header, not a row: for files that were joined.
   static bool is_header(const std::vector<std::string_view>& cells);
 
-  // The number of rows that the cells of one line are.
+  // The number of rows in the cells of one line.
   std::size_t rows_of_line() const { return parts_.empty() ? 1 : parts_.size(); }
 
-  // Fills all but `line` and `place`. `index`: of the row, below rows_of_line(). `name` holds the row's name
-  // if it is not the text of a cell. The error says what was found and expected. A row of msprobe without a
-  // tensor, whose shape is "nan", has no values.
+  // Fills all but `line` and `place`. `index`: of the row, below rows_of_line(). `name` stores the row's name
+  // if it is not the text of a cell. The error names the found and the expected value. A row of msprobe
+  // without a tensor, whose shape is "nan", has no values.
   tl::expected<void, std::string> read(const std::vector<std::string_view>& cells, Row& row,
                                        std::size_t index, std::string& name) const;
 
@@ -38,7 +38,7 @@ class RowColumns {
   struct Column {
     Role role = Role::unused;
     Field field = 0;          // of a number
-    std::string_view part{};  // of a number: the part of the module that it is of; "": the row is of one
+    std::string_view part{};  // of a number: its part of the module; "": the row is of one
     std::string title;
   };
 
@@ -46,10 +46,10 @@ class RowColumns {
   static bool read_cell(const Column& column, std::string_view cell, Row& row);
 
   std::vector<Column> columns_;
-  std::vector<std::string_view> parts_;  // that the columns name: "input", "output"
+  std::vector<std::string_view> parts_;  // named by the columns: "input", "output"
 };
 
-// A number as Python, pandas or C++ prints it, "nan", "inf", "True" and "False". False: it is none.
+// Reads a number as Python, pandas or C++ prints it, "nan", "inf", "True" and "False". False: another text.
 bool read_number(std::string_view text, double& value);
 
 }  // namespace gradmon

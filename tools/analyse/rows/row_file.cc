@@ -55,7 +55,7 @@ void RowFile::take_header() {
   }
 }
 
-// Reads the next line into cells_. False at the end.
+// Reads the next line into cells_. Returns false at the end.
 bool RowFile::next_line() {
   for (;;) {
     const CsvReader::Found found = reader_.next(cells_);

@@ -15,8 +15,8 @@
 
 namespace gradmon {
 
-// The rows of one CSV file, which a running job may be appending to. Rows that cannot be read are added to
-// `problems` and left out; a torn last row is left out in silence. One thread.
+// The rows of one CSV file, to which a running job may be appending. Adds unreadable rows to `problems` and
+// skips them; silently skips a torn last row. One thread.
 class RowFile {
  public:
   // Never waits for a FIFO. A file that cannot be opened is a problem, and has no rows.
@@ -27,7 +27,7 @@ class RowFile {
   RowFile& operator=(const RowFile&) = delete;
 
   const std::filesystem::path& path() const { return path_; }
-  // False at the end. The texts of the row are valid until the next call.
+  // Returns false at the end. The texts of the row are valid until the next call.
   bool next(Row& row);
 
  private:
@@ -39,7 +39,7 @@ class RowFile {
   Descriptor file_;
   CsvReader reader_;
   std::vector<std::string_view> cells_;
-  std::optional<RowColumns> columns_;  // nullopt: there was no header so far
+  std::optional<RowColumns> columns_;  // nullopt: no header so far
   std::size_t row_of_line_ = 0;        // the next one of cells_; 0: of the next line
   std::string name_;                   // of the last row, if it is not a cell's text
   std::int64_t step_ = -1;             // of the last row

@@ -27,7 +27,7 @@ struct Found {
   fs::path path;
 };
 
-// Calls `each` with every entry of the directory. Returns why it cannot be read, "" if it can.
+// Calls `each` with every entry of the directory. Returns the reason why it cannot be read, or "".
 template <typename Each>
 std::string each_entry(const fs::path& directory, Each each) {
   std::error_code error;
@@ -60,7 +60,7 @@ std::optional<std::string> read_started(const fs::path& file, Problems& problems
   return started != json.end() && started->is_string() ? started->get<std::string>() : std::string();
 }
 
-// Turns the order of the year so that the longest time without a name comes first.
+// Rotates the order of the year so that the longest time without a name comes first.
 void order_by_time(std::vector<Found>& found) {
   const auto key = [](const Found& one) { return std::tie(one.name.in_year, one.name.rank, one.name.id); };
   std::sort(found.begin(), found.end(), [&](const Found& a, const Found& b) { return key(a) < key(b); });
@@ -75,7 +75,7 @@ void order_by_time(std::vector<Found>& found) {
   std::rotate(found.begin(), found.begin() + static_cast<std::ptrdiff_t>(first), found.end());
 }
 
-// Groups the directories, which are in the order of time.
+// Groups the directories, which are sorted by time.
 class Grouping {
  public:
   Grouping(const std::vector<Found>& found, std::map<std::string, std::string> started)
@@ -107,7 +107,7 @@ class Grouping {
   }
   std::size_t by_time(const Found& one) {
     const std::int64_t since =
-        (one.name.in_year - last_in_year_ + kSecondsInLeapYear) % kSecondsInLeapYear;  // over New Year, too
+        (one.name.in_year - last_in_year_ + kSecondsInLeapYear) % kSecondsInLeapYear;  // also over New Year
     const bool same_start = alone_ && ranks_.count(one.name.rank) == 0 && since <= kLongestStart;
     if (!same_start) {
       alone_ = new_run();
@@ -130,7 +130,7 @@ class Grouping {
   const std::map<std::string, std::string> started_;  // by id
   std::vector<Run> runs_;
   std::map<std::string, std::size_t> ids_;
-  // The run of directories whose ids nobody shares.
+  // The run of directories with unshared ids.
   std::optional<std::size_t> alone_;
   std::set<int> ranks_;
   std::int64_t last_in_year_ = 0;

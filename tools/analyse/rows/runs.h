@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which files of an output directory belong to one run of a job.
+// The files of an output directory that belong to one run of a job.
 #pragma once
 
 #include <cstdint>
@@ -26,21 +26,21 @@ struct Run {
   std::vector<RankDirectory> ranks;  // ascending
 };
 
-// The runs of an output directory, the newest last. Directories with the same id belong together. Of those
-// without run-{id}.json whose id nobody shares, as msprobe makes them, those belong together that follow each
-// other within 10 minutes and have different ranks. Names carry no year: the longest time of the year between
-// two names is taken to lie before the oldest one. An error if `output_dir` cannot be read.
+// The runs of an output directory, the newest last. Directories with the same id form a run. Directories
+// without run-{id}.json and with an unshared id, as msprobe makes them, form a run if they follow each other
+// within 10 minutes and have different ranks. Names carry no year: the longest time of the year between two
+// names is assumed to lie before the oldest one. The error: `output_dir` cannot be read.
 tl::expected<std::vector<Run>, std::string> runs_in(const std::filesystem::path& output_dir,
                                                     Problems& problems);
 
-// Where the output of a job is if the user names no path: MONITOR_OUTPUT_DIR, else ./monitor_output.
+// A job's output directory if the user names no path: MONITOR_OUTPUT_DIR, else ./monitor_output.
 std::filesystem::path default_output_dir();
 
 // The name of a directory: "b" of "a/b/", that of the working directory of ".".
 std::string directory_name(const std::filesystem::path& directory);
 
 // The run that the user names: an output directory (its newest run, or the run `id`), the directory of one
-// rank, or a file run-{id}.json. The error names what was expected.
+// rank, or a file run-{id}.json. The error names the expected input.
 tl::expected<Run, std::string> find_run(const std::filesystem::path& path, const std::string& id,
                                         Problems& problems);
 

@@ -8,7 +8,7 @@ namespace gradmon {
 namespace {
 
 constexpr std::chrono::milliseconds kInterval{250};
-constexpr double kFirstEstimate = 0.01;  // share of the bytes, below which the time left is unknown
+constexpr double kFirstEstimate = 0.01;  // share of the bytes, below which the remaining time is unknown
 constexpr const char* kClearLine = "\r\x1b[K";
 
 std::string whole(double value) { return std::to_string(static_cast<std::int64_t>(std::llround(value))); }

@@ -14,10 +14,10 @@ namespace gradmon {
 std::string progress_text(std::uint64_t rows, std::uint64_t bytes_read, std::uint64_t bytes_of_all,
                           double seconds);
 
-// A line in a terminal that shows how far a conversion is, four times a second. One thread.
+// A line in a terminal that shows the progress of a conversion, four times a second. One thread.
 class ConversionProgress {
  public:
-  // `terminal`: null shows nothing.
+  // `terminal`: null shows no line.
   ConversionProgress(std::uint64_t bytes_of_all, std::ostream* terminal)
       : bytes_of_all_(bytes_of_all), terminal_(terminal) {}
 

@@ -35,7 +35,7 @@ std::vector<std::string> names_in(const std::vector<std::string>& texts) {
   return names;
 }
 
-// Without those of histograms, which are in no CSV file.
+// Without the kinds of histograms, which no CSV file contains.
 std::string all_kinds() {
   std::string all;
   for (std::size_t kind = 0; kind < kRecordKinds; ++kind)

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The options that csv2tb and csv2db have in common.
+// The options shared by csv2tb and csv2db.
 #pragma once
 
 #include <cstdint>
@@ -24,14 +24,14 @@ struct ConversionRequest {
   std::string output;                   // "" and "None": a new directory
 };
 
-// msprobe's options, in kebab case and as msprobe has them.
+// msprobe's options, in kebab case and in msprobe's spelling.
 Arguments conversion_arguments(ConversionRequest& request);
 
-// The error says which option is wrong, what was found and what was expected.
+// The error names the wrong option, the found and the expected value.
 tl::expected<InputChoice, std::string> input_choice_of(const ConversionRequest& request);
 
-// Gives the output's place: the directory that the user names, or `{time}_{name}`, with the local time,
-// in the input directory or beside the job's output directory.
+// Returns the output's place: the directory that the user names, or `{time}_{name}`, with the local time, in
+// the input directory or beside the job's output directory.
 enum class Place { within, beside };
 std::filesystem::path output_directory_of(const ConversionRequest& request, const std::string& name,
                                           Place place);

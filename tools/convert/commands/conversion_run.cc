@@ -20,8 +20,8 @@
 namespace gradmon {
 namespace {
 
-// Receives SIGINT, SIGTERM and SIGHUP without a handler: during its lifetime they are blocked in this thread
-// and in those started meanwhile. Main thread.
+// Receives SIGINT, SIGTERM and SIGHUP without a handler: blocks them during its lifetime in this thread and
+// in threads started meanwhile. Main thread.
 class StopRequest {
  public:
   StopRequest();
@@ -67,7 +67,7 @@ void report(const Problems& problems, const Console& console) {
   for (const std::string& message : problems.messages()) report_error(message, console);
 }
 
-// Runs the conversion on a thread of its own and waits for it.
+// Runs the conversion on its own thread and waits for it.
 tl::expected<void, std::string> write_watched(const Conversion& conversion, const std::filesystem::path& path,
                                               ConversionMeter& meter, Problems& problems, StopRequest& stop,
                                               const Console& console) {

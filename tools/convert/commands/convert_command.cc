@@ -5,7 +5,7 @@
 
 namespace gradmon {
 
-// Each is defined in its command's .cc file.
+// Each function is defined in its command's .cc file.
 std::unique_ptr<Subcommand> csv2tb_subcommand();
 std::unique_ptr<Subcommand> csv2db_subcommand();
 std::unique_ptr<Subcommand> merge_subcommand();

@@ -34,7 +34,7 @@ tl::expected<void, std::string> write_database(const ConversionTasks& tasks, con
   return database->finish();
 }
 
-// An error if the database in the directory is, or may be, that of a running job.
+// The error: a running job has, or may have, the database in the directory.
 tl::expected<void, std::string> may_be_replaced(const fs::path& directory) {
   std::error_code ignored;
   bool in_use = parse_rank_directory(directory_name(directory)).has_value();

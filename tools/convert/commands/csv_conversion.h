@@ -6,7 +6,7 @@
 
 namespace gradmon {
 
-// What csv2tb and csv2db have in common: options, choice of input, and how the conversion goes.
+// The parts shared by csv2tb and csv2db: options, choice of input, and the course of the conversion.
 class CsvConversion : public SubcommandFor<ConversionRequest> {
  public:
   Arguments arguments() override { return conversion_arguments(request()); }
@@ -15,7 +15,7 @@ class CsvConversion : public SubcommandFor<ConversionRequest> {
 
  protected:
   // Sets target, earlier and write() of the conversion. The tasks live until write() has returned. The error
-  // says why nothing can be made there.
+  // is the reason why the output cannot be made there.
   virtual tl::expected<void, std::string> choose_output(const ConversionTasks& tasks,
                                                         Conversion& conversion) = 0;
 

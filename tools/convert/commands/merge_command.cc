@@ -49,10 +49,10 @@ tl::expected<void, std::string> merge_rank(int rank, const std::vector<Start>& s
   return {};
 }
 
-// Makes one database of all rows of the runs, which follow each other, with tables that say what job it is of
-// (CONVERT.md). Of a step and kind that several runs have on a rank, the rows of the last run are taken.
-// Returns when all is written, or after the meter was stopped. An error names the new file; what cannot be
-// read is a problem. One thread.
+// Makes one database of all rows of the consecutive runs, with tables that describe the job (CONVERT.md). If
+// several runs have a step and kind on a rank, takes the rows of the last run. Returns when all rows are
+// written, or after the meter was stopped. An error names the new file; unreadable input is a problem. One
+// thread.
 tl::expected<void, std::string> merge_job(const std::vector<JobRun>& runs, const std::filesystem::path& file,
                                           const std::string& version, ConversionMeter& meter,
                                           Problems& problems) {
@@ -80,7 +80,7 @@ struct MergeRequest {
   std::string output;
 };
 
-// Of the CSV files and the database in the directory of a rank.
+// The bytes of the CSV files and the database in the directory of a rank.
 std::uint64_t bytes_in(const fs::path& directory) {
   std::uint64_t bytes = 0;
   std::error_code error;

@@ -18,7 +18,7 @@
 namespace gradmon {
 namespace {
 
-// One task on its way.
+// One task under way.
 struct Lane {
   explicit Lane(const ConversionMeter& meter) : channel(meter) {}
   RecordChannel channel;
@@ -49,7 +49,7 @@ void read_rows(const ConversionTask& task, ConversionMeter& meter, Lane& lane) {
 void read_into(const ConversionTask& task, ConversionMeter& meter, Lane& lane) {
   try {
     read_rows(task, meter, lane);
-  } catch (const std::exception& error) {  // of the standard library: no memory
+  } catch (const std::exception& error) {  // of the standard library: out of memory
     lane.error = std::string("cannot convert ") + name_of(task.kind) + " of rank " +
                  std::to_string(task.rank->rank) + ": " + error.what();
   }
@@ -92,7 +92,7 @@ tl::expected<void, std::string> write_all(const ConversionTasks& tasks, NewDatab
     if (i == 0 || tasks.tasks[i - 1].rank != task.rank) scopes = StoredScopes(task.rank->starts, problems);
     const auto written = write_rows(task, scopes, lanes[i]->channel, database.database());
     if (!written) return tl::unexpected(database.describe(written.error()));
-    if (meter.stop) return {};  // its reader may still be at work
+    if (meter.stop) return {};  // its reader may still be working
     if (!lanes[i]->error.empty()) return tl::unexpected(lanes[i]->error);
     problems.add(lanes[i]->problems);
     lanes[i].reset();
@@ -105,7 +105,7 @@ tl::expected<void, std::string> write_all_or_fail(const ConversionTasks& tasks, 
                                                   Problems& problems) {
   try {
     return write_all(tasks, database, lanes, meter, problems);
-  } catch (const std::exception& error) {  // of the standard library: no memory
+  } catch (const std::exception& error) {  // of the standard library: out of memory
     return tl::unexpected(std::string("cannot write the database: ") + error.what());
   }
 }
@@ -124,7 +124,7 @@ tl::expected<void, std::string> convert_to_database(const ConversionTasks& tasks
     }
   });
   auto written = write_all_or_fail(tasks, database, lanes, meter, problems);
-  if (!written) meter.stop = true;  // a reader may wait for room, and ~OnThreads for the reader
+  if (!written) meter.stop = true;  // stops readers that wait for room, for which ~OnThreads waits
   return written;
 }
 

@@ -10,9 +10,9 @@
 
 namespace gradmon {
 
-// Writes the rows of all tasks into `database`. Returns when all is written, or after the meter was stopped.
-// `threads`: so many threads read at a time, at least 1, beside the calling one, which writes; the database
-// is the same with any number. The first error ends the conversion. Starts threads.
+// Writes the rows of all tasks into `database`. Returns when all rows are written, or after the meter was
+// stopped. `threads`: the number of reading threads, at least 1, besides the calling thread, which writes;
+// the database is the same for any number. The first error ends the conversion. Starts threads.
 tl::expected<void, std::string> convert_to_database(const ConversionTasks& tasks, NewDatabase& database,
                                                     int threads, ConversionMeter& meter, Problems& problems);
 

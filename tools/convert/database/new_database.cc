@@ -14,7 +14,7 @@
 namespace gradmon {
 namespace {
 
-// The journal holds only pages that were there when the transaction began: next to none.
+// The journal holds only pages that existed when the transaction began: almost none.
 constexpr const char* kSettings =
     "PRAGMA page_size = 8192; PRAGMA journal_mode = MEMORY; PRAGMA synchronous = OFF; "
     "PRAGMA locking_mode = EXCLUSIVE; PRAGMA cache_size = -32768; PRAGMA temp_store = MEMORY;";

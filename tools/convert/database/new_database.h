@@ -10,8 +10,8 @@
 
 namespace gradmon {
 
-// A database of metrics that is made in one transaction, in a file that nobody else knows of yet. If anything
-// fails, the file is of no use. One thread.
+// A database of metrics made in one transaction, in a file unknown to other processes. After any failure, the
+// file is useless. One thread.
 class NewDatabase {
  public:
   // Makes the file (0640, under the umask) with the tables of metrics_schema.h. An error names the file.

@@ -21,7 +21,7 @@ struct RecordBatch {
   std::vector<Record> records;
 };
 
-// Hands the records of one task from the thread that reads them to the thread that writes them. Bounded.
+// Passes the records of one task from the reading thread to the writing thread. Bounded.
 class RecordChannel {
  public:
   static constexpr std::size_t kBatches = 4;
@@ -30,12 +30,12 @@ class RecordChannel {
 
   const std::shared_ptr<NameTable>& names() const { return names_; }
 
-  // Reader. Waits for room. False: the meter was stopped.
+  // Reader. Waits for room. Returns false if the meter was stopped.
   bool push(RecordBatch batch);
-  // No further batch comes.
+  // No further batch follows.
   void close();
 
-  // Writer. Waits for a batch. nullopt: there is none any more, or the meter was stopped.
+  // Writer. Waits for a batch. nullopt: all batches are taken, or the meter was stopped.
   std::optional<RecordBatch> pop();
 
  private:

@@ -18,7 +18,7 @@ Layout without_ops() {
   return layout;
 }
 
-// Whether a value of this kind is a statistic of a tensor, and not of the kind's own columns.
+// True if a kind's value is a statistic of a tensor, not of the kind's own columns.
 bool has_ops(Kind kind) {
   Layout one = without_ops();
   one.ops = {Op::norm};

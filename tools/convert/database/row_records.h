@@ -14,7 +14,7 @@
 
 namespace gradmon {
 
-// Makes records of the rows of one kind and rank, as the job's own sinks get them. One thread.
+// Makes records from the rows of one kind and rank, like the job's own sinks. One thread.
 class RowRecords {
  public:
   // `names` receives the names, and as many shapes as intern_shape() takes.
@@ -22,19 +22,19 @@ class RowRecords {
 
   // The layout of all rows so far: it has every statistic that a row has.
   const Layout& layout() const { return layout_; }
-  // Whether the layout lacked something of the row, and has it now.
+  // Adds the row's missing columns to the layout. Returns true if it added any.
   bool extend_layout(const Row& row);
 
-  // Of the last row of `rows`.
+  // Returns the record of the last row of `rows`.
   Record record_of(const RankRows& rows, const Row& row);
 
  private:
-  // A value of this kind that is in a column of its own.
+  // A value of this kind in its own column.
   struct Feature {
     Field field;
     std::uint8_t value;  // index into Record::values
   };
-  // What the rows of a target had last.
+  // The newest values of a target's rows.
   struct Target {
     std::uint32_t id = 0;  // of its name; 0: none yet
     std::uint32_t shape_id = 0;

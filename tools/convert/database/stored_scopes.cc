@@ -15,11 +15,11 @@ namespace gradmon {
 namespace {
 
 namespace fs = std::filesystem;
-using Json = nlohmann::json;  // ordered_json finds a key by looking through all of them
+using Json = nlohmann::json;  // ordered_json scans all keys to find one
 
 constexpr off_t kMaxFileBytes = off_t{256} << 20;
 
-// "1:fc1.weight" as model chunk and name.
+// Splits "1:fc1.weight" into model chunk and name.
 std::optional<std::pair<int, std::string>> target_of(const std::string& text) {
   const std::size_t colon = text.find(':');
   const bool is_number =
@@ -33,7 +33,7 @@ std::string text_of(const Json& scope, const Json& label) {
   using Ordered = nlohmann::ordered_json;
   Ordered text = Ordered::object();
   auto& members = text.get_ref<Ordered::object_t&>();
-  // Not operator[], which looks through all members.
+  // Not operator[], which scans all members.
   members.emplace_back("scope", Ordered(label));
   for (const auto& [key, value] : scope.items()) {
     if (key != "scope") members.emplace_back(key, Ordered(value));

@@ -15,15 +15,15 @@
 
 namespace gradmon {
 
-// What the scopes.json of one rank say. A value.
+// The contents of one rank's scopes.json files. A value.
 class StoredScopes {
  public:
   StoredScopes() = default;
-  // Reads the files in a rank's directories, those of the last start last: of a target and kind that several
-  // have, the last one counts. A directory without the file is no problem.
+  // Reads the files in a rank's directories, which must end with the last start's: if several have a target
+  // and kind, the last one counts. A directory without the file is no problem.
   StoredScopes(const std::vector<std::filesystem::path>& directories, Problems& problems);
 
-  // Sets the scopes of one kind. `names`: that of the table; receives targets and scopes.
+  // Sets the scopes of one kind. `names`: the table's; receives targets and scopes.
   void add_to(ScopeTable& table, Kind kind, NameTable& names) const;
 
  private:

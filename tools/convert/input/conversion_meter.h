@@ -6,7 +6,7 @@
 
 namespace gradmon {
 
-// How far a conversion has come. Any thread.
+// The progress of a conversion. Any thread.
 struct ConversionMeter {
   std::atomic<std::uint64_t> rows{0};      // converted
   std::atomic<std::uint64_t> repeated{0};  // of steps that a later start of the job has collected again

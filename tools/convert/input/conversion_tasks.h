@@ -7,7 +7,7 @@
 
 namespace gradmon {
 
-// The rows that one thread converts: those of one rank and kind. The files are listed again when the task
+// The rows that one thread converts: the rows of one rank and kind. The task lists the files again when it
 // begins, so that the lists of a large job are not in memory at the same time.
 struct ConversionTask {
   const RankInput* rank = nullptr;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which files of a job's output are converted.
+// The files of a job's output to convert.
 #pragma once
 
 #include <cstdint>
@@ -14,11 +14,11 @@
 
 namespace gradmon {
 
-// What the user chooses. A value.
+// The user's choice. A value.
 struct InputChoice {
   std::filesystem::path path;        // as find_run() takes it
   std::optional<std::int64_t> from;  // earliest time in a directory's name, as RankDirectoryName::in_year
-  std::optional<std::int64_t> to;    // latest one; nullopt, of both: no limit
+  std::optional<std::int64_t> to;    // the latest; nullopt in either: no limit
   std::vector<Kind> kinds;           // ascending; empty: all
 };
 
@@ -28,8 +28,8 @@ struct RankInput {
   std::vector<std::filesystem::path> starts;
 };
 
-// Ascending by rank. Names of directories carry no year: their order is that of runs_in(). The error says
-// what was found and expected; it is an error if no directory is in the range.
+// Ascending by rank. Names of directories carry no year: their order is that of runs_in(). The error names
+// the found and the expected input; no directory in the range is an error.
 tl::expected<std::vector<RankInput>, std::string> chosen_directories(const InputChoice& choice,
                                                                      Problems& problems);
 
@@ -39,7 +39,7 @@ struct InputFile {
   std::size_t start = 0;  // index into RankInput::starts
 };
 
-// The files of each chosen kind. Sorted as kind_files_in() sorts, by start last.
+// The files of each chosen kind. Sorted like kind_files_in(), then by start.
 std::map<Kind, std::vector<InputFile>> chosen_files(const RankInput& rank, const std::vector<Kind>& kinds,
                                                     Problems& problems);
 

@@ -95,8 +95,8 @@ void RankRows::open_next_file() {
   if (opened.file->next(opened.row)) open_.push_back(std::move(opened));
 }
 
-// Opens the files that may have a row before, or in the step of, the first row of the open files. All of
-// them: one that is left for later may be that of the last start.
+// Opens the files that may have a row before, or in the step of, the first row of the open files. Opens all
+// of them: any file skipped here may be the last start's.
 void RankRows::open_due_files() {
   const auto step = [](const Open& a, const Open& b) { return a.row.step < b.row.step; };
   while (next_file_ < files_.size()) {
@@ -106,8 +106,8 @@ void RankRows::open_due_files() {
   }
 }
 
-// Makes the file with the least step the current one: in the same step that of the last start, then the one
-// that was opened first.
+// Makes the file with the least step the current one: in the same step the file of the last start, then the
+// file that was opened first.
 void RankRows::choose() {
   current_ = 0;
   for (std::size_t i = 1; i < open_.size(); ++i) {
@@ -117,7 +117,7 @@ void RankRows::choose() {
   }
 }
 
-// False: there is no further row.
+// Returns false without a further row.
 bool RankRows::advance() {
   if (meter_.stop.load(std::memory_order_relaxed)) return false;
   open_due_files();

@@ -17,10 +17,10 @@
 namespace gradmon {
 
 // The rows of one kind and rank, from the files of all its starts, with ascending steps if they ascend in
-// each file. Of a step that several starts of the job have collected, the rows of the last start; the others
-// are counted in the meter. A second row of a target in a step is a problem, and left out. Rows without a
-// value are left out, and those of more than kMaxTargets names and micro steps, which are a problem. At most
-// 64 descriptors are held at a time: a file beyond those is opened for each block that is read. One thread.
+// each file. If several starts of the job have collected a step, returns the rows of the last start and
+// counts the others in the meter. A second row of a target in a step is a problem, and skipped. Skips rows
+// without a value, and rows of more than kMaxTargets names and micro steps, which are a problem. Holds at
+// most 64 descriptors at a time: opens further files for each block that is read. One thread.
 class RankRows {
  public:
   static constexpr std::size_t kMaxTargets = 1'000'000;  // of names and micro steps
@@ -36,8 +36,8 @@ class RankRows {
   // Null at the end, and after the meter was stopped. Valid until the next call.
   const Row* next();
 
-  // Of the last row: its target's number in names(), and when its file was last written, in seconds since
-  // 1970.
+  // For the last row: its target's number in names(), and the time of the last write to its file, in seconds
+  // since 1970.
   std::uint32_t target() const { return target_; }
   double written() const { return open_[current_].written; }
 
@@ -68,9 +68,9 @@ class RankRows {
   std::size_t current_ = 0;
   std::uint32_t target_ = 0;
   std::int64_t step_ = -1;                                      // of the last row
-  std::size_t start_of_step_ = 0;                               // whose rows of `step_` are taken
+  std::size_t start_of_step_ = 0;                               // the start whose rows of `step_` are taken
   std::unordered_map<std::uint64_t, std::int64_t> last_steps_;  // by target and micro step
-  std::uint64_t uncounted_ = 0;                                 // rows that the meter does not have yet
+  std::uint64_t uncounted_ = 0;                                 // rows still missing in the meter
 };
 
 }  // namespace gradmon

@@ -32,7 +32,7 @@ SqliteResult<RowsOfSteps> rows_of(SqliteDatabase& database, const std::string& p
   }
 }
 
-// Steps that follow each other in what the job has collected, and in which a rank lacks the same.
+// Consecutive collected steps of the job. The rank lacks either all of these steps or rows in each.
 struct Gap {
   const char* missing;  // "step" or "rows"; null: no gap
   std::int64_t first_step = 0;

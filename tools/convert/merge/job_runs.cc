@@ -33,7 +33,7 @@ class IndexedObject : public nlohmann::ordered_map<Key, Value, Less, Allocator> 
   IndexedObject& operator=(IndexedObject&&) = delete;
   ~IndexedObject() = default;
 
-  // The value of a key, which is added last if it is new.
+  // Returns the value of a key. Appends the key if it is new.
   Value& operator[](const Key& key) {
     if (this->size() < kFewKeys) return OrderedMap::operator[](key);
     if (!places_) places_ = std::make_unique<std::unordered_map<Key, std::size_t>>();
@@ -55,7 +55,7 @@ using Json = nlohmann::basic_json<IndexedObject>;  // a run may have 100,000 sco
 
 constexpr off_t kMaxRunFileBytes = off_t{64} << 20;
 
-// The value of a key, or another if there is none of that type.
+// The value of a key, or the default if it is missing or has another type.
 std::string text_at(const Json& json, const char* key) {
   const auto found = json.find(key);
   return found != json.end() && found->is_string() ? found->get<std::string>() : "";
@@ -96,14 +96,14 @@ RunNotes read_notes(const fs::path& file, Problems& problems) {
   return {};
 }
 
-// An output directory, and the runs that are meant.
+// An output directory and its selected runs.
 struct Place {
   fs::path output_dir;
   std::vector<Run> runs;
-  bool read_by_runs_in = true;  // a run-{id}.json that cannot be read is reported already
+  bool read_by_runs_in = true;  // an unreadable run-{id}.json is reported already
 };
 
-// Finds the runs that places name. Each output directory is read once, also if many of its runs are named.
+// Finds the runs that places name. Reads each output directory once, even if several of its runs are named.
 class RunFinder {
  public:
   explicit RunFinder(Problems& problems) : problems_(problems) {}
@@ -117,7 +117,7 @@ class RunFinder {
       const auto runs = runs_of(whole);
       if (!runs) return tl::unexpected(runs.error());
       if (!(*runs)->empty()) return Place{whole, **runs};
-      // find_run() knows a rank's directory by its CSV files; it may have a database alone.
+      // find_run() recognizes a rank's directory by its CSV files; it may have only a database.
       if (const auto parsed = parse_rank_directory(name))
         return Place{whole.parent_path(), {Run{parsed->id, parsed->time, {{parsed->rank, whole}}}}, false};
     } else if (const std::string id = id_of_run_file(name);

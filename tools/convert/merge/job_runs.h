@@ -13,7 +13,7 @@
 
 namespace gradmon {
 
-// What run-{id}.json says of a run (FORMAT.md). Empty where there is no such file.
+// The contents of run-{id}.json (FORMAT.md). Empty without the file.
 struct RunNotes {
   struct RankNote {
     std::int64_t rank = 0;
@@ -37,7 +37,7 @@ struct RunNotes {
   std::string scopes;  // JSON; "": none
 };
 
-// The text of a run-{id}.json. An error says what was expected. Pure.
+// Parses the text of a run-{id}.json. The error names the expected content. Pure.
 tl::expected<RunNotes, std::string> parse_run_notes(const std::string& text);
 
 // One start of the job.
@@ -48,8 +48,8 @@ struct JobRun {
 };
 
 // The runs at the places, in the order given, each once: all runs of an output directory, the oldest first;
-// the run of a run-{id}.json; or one rank's directory. An error names the place and what was expected there.
-// A run-{id}.json that cannot be read is a problem.
+// the run of a run-{id}.json; or one rank's directory. The error names the place and the expected input. A
+// run-{id}.json that cannot be read is a problem.
 tl::expected<std::vector<JobRun>, std::string> job_runs(const std::vector<std::filesystem::path>& places,
                                                         Problems& problems);
 

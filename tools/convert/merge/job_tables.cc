@@ -47,7 +47,7 @@ SqliteValue text(const std::string& value) { return SqliteValue::of(std::string_
 SqliteValue text_or_null(const std::string& value) { return value.empty() ? SqliteValue{} : text(value); }
 SqliteValue known(std::int64_t value) { return value < 0 ? SqliteValue{} : SqliteValue::of(value); }
 
-// A rank of one run may be in several places, each with a part of what is known of it.
+// Several places may hold one rank of a run, each with some of its properties.
 constexpr const char* kJoinRanks =
     " ON CONFLICT DO UPDATE SET host = coalesce(host, excluded.host), pid = coalesce(pid, excluded.pid), "
     "directory = coalesce(excluded.directory, directory), rows = rows + excluded.rows, "
@@ -57,7 +57,7 @@ constexpr const char* kJoinRanks =
 // Inserts rows into one table; remembers the first error.
 class Inserter {
  public:
-  // `known`: what happens if the row is there.
+  // `known`: the action if the row exists.
   Inserter(SqliteDatabase& database, const std::string& table, std::size_t columns,
            const std::string& known = " ON CONFLICT DO NOTHING") {
     std::string places;
@@ -83,7 +83,7 @@ class Inserter {
   SqliteResult<void> done_;
 };
 
-// Every rank that the run's file names, that has a directory, or that the number of ranks implies.
+// Adds every rank that the run's file names, that has a directory, or that the number of ranks implies.
 void add_ranks(Inserter& table, const JobRun& run, std::size_t index, const JobExtents& extents) {
   constexpr std::int64_t kMostImplied = 1'000'000;
   std::map<std::int64_t, RunNotes::RankNote> hosts;

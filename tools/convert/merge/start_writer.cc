@@ -18,19 +18,19 @@
 namespace gradmon {
 namespace {
 
-// Makes records of the rows of one metric in a database of a rank, which must outlive it. One thread.
+// Makes records from the rows of one metric in a database of a rank, which must outlive it. One thread.
 class StoredRecords {
  public:
-  // `names` receives the names and shapes. An error says what the metric has that this version does not know,
-  // or why the database cannot be read.
+  // `names` receives the names and shapes. The error: the metric has a property unknown to this version, or
+  // the database cannot be read.
   static tl::expected<StoredRecords, std::string> make(RankDatabase& from, const StoredMetric& metric,
                                                        std::int64_t rank, std::shared_ptr<NameTable> names);
 
   Kind kind() const { return kind_; }
-  // With all statistics of the metric.
+  // Has all statistics of the metric.
   const Layout& layout() const { return layout_; }
 
-  // nullopt: the database does not know the row's target.
+  // Returns nullopt if the database does not know the row's target.
   tl::expected<std::optional<Record>, std::string> record_of(RankDatabase& from,
                                                              const RankDatabase::Row& row);
 
@@ -40,7 +40,7 @@ class StoredRecords {
     std::uint8_t value;  // index into Record::values
     int nan_bit;
   };
-  // Of a target in the steps from the first to the last.
+  // The tensor of a target in the steps from the first to the last.
   struct Tensor {
     std::int64_t first_step = 0;
     std::int64_t last_step = -1;
@@ -71,7 +71,7 @@ Layout layout_of(const StoredMetric& metric) {
     if (std::count(metric.stats.begin(), metric.stats.end(), name) > 0)
       layout.ops.push_back(static_cast<Op>(op));
   }
-  layout.micro_step_in_grad_unreduced = true;  // it is 0 where there is none
+  layout.micro_step_in_grad_unreduced = true;  // 0 if the rows have none
   return layout;
 }
 
@@ -222,7 +222,7 @@ SqliteResult<void> StartWriter::write_files(const fs::path& directory) {
     RankRows rows(files, of_files, problems_);
     RowRecords records(kind, names_);
     std::vector<Record> part;
-    const auto flush = [&, kind = kind] {  // C++17: a structured binding is captured by a copy only
+    const auto flush = [&, kind = kind] {  // C++17: a structured binding can only be captured by copying it
       auto written = write_records(kind, part);
       part.clear();
       return written;

@@ -19,10 +19,10 @@
 
 namespace gradmon {
 
-// The steps of each kind that a rank has rows of.
+// The steps of each kind for which a rank has rows.
 using StepsOfKinds = std::array<std::unordered_set<std::int64_t>, kKinds>;
 
-// How much of a rank was taken. A value.
+// The copied extent of a rank. A value.
 struct StartExtent {
   std::uint64_t rows = 0;
   std::int64_t first_step = -1;  // -1: no row
@@ -36,17 +36,17 @@ struct StartExtent {
   }
 };
 
-// Writes what one start of the job has left in the directory of one rank: the rows of its database, then
-// those of its CSV files that the database lacks. Later starts come first: steps of a kind that they have are
-// left out, and counted in the meter. One thread.
+// Writes the output of one start of the job in the directory of one rank: the rows of its database, then the
+// rows of its CSV files that the database lacks. Later starts come first: skips steps of a kind that they
+// have, and counts them in the meter. One thread.
 class StartWriter {
  public:
-  // `names`: those of `scopes`; receives the names and shapes. `taken`: the steps of later starts. All
+  // `names`: the table of `scopes`; receives the names and shapes. `taken`: the steps of later starts. All
   // references must outlive this object.
   StartWriter(int rank, std::shared_ptr<NameTable> names, std::shared_ptr<const ScopeTable> scopes,
               const StepsOfKinds& taken, NewDatabase& database, ConversionMeter& meter, Problems& problems);
 
-  // An error is one of the new database, and ends the merge. What cannot be read is a problem.
+  // An error of the new database ends the merge. Unreadable input is a problem.
   [[nodiscard]] tl::expected<void, std::string> write(const std::filesystem::path& directory);
 
   const StartExtent& extent() const { return extent_; }
@@ -54,7 +54,7 @@ class StartWriter {
 
  private:
   SqliteResult<void> write_database(const std::filesystem::path& file);
-  // `bytes_of_partition`: what each partition counts for in the meter.
+  // `bytes_of_partition`: the bytes that each partition adds to the meter.
   SqliteResult<void> write_metric(RankDatabase& from, const StoredMetric& metric,
                                   std::uint64_t bytes_of_partition);
   SqliteResult<void> write_files(const std::filesystem::path& directory);

@@ -22,7 +22,7 @@ constexpr const char* kEventFile = "events.out.tfevents.";
 struct Move {
   fs::path from;
   fs::path to;
-  bool replaces = false;  // exchanges the two
+  bool replaces = false;  // exchanges both
 };
 
 tl::unexpected<std::string> failure(const fs::path& path, const std::error_code& error) {
@@ -39,7 +39,7 @@ tl::expected<std::vector<fs::path>, std::string> entries_of(const fs::path& dire
   return entries;
 }
 
-// An error unless it is a directory of event files alone.
+// The error: it is not a directory of event files alone.
 tl::expected<void, std::string> may_be_replaced(const fs::path& directory) {
   std::error_code error;
   if (fs::symlink_status(directory, error).type() != fs::file_type::directory)
@@ -79,7 +79,7 @@ int rename_with(const fs::path& from, const fs::path& to, unsigned flags) {
   return ::renameat2(AT_FDCWD, from.c_str(), AT_FDCWD, to.c_str(), flags);
 }
 
-// Some file systems cannot exchange: then the old one is moved away first.
+// Some file systems cannot exchange: then moves the old one away first.
 bool exchange(const fs::path& from, const fs::path& to) {
   if (rename_with(from, to, RENAME_EXCHANGE) == 0) return true;
   if (errno != EINVAL) return false;

@@ -23,22 +23,22 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::string_view kMark = ".unfinished-";
-constexpr std::size_t kRandomBytes = 6;  // that mkdtemp() fills in
+constexpr std::size_t kRandomBytes = 6;  // filled in by mkdtemp()
 constexpr const char* kLock = "lock";
 constexpr int kAttempts = 10;
 constexpr std::chrono::minutes kLongestStart{1};  // from mkdtemp() to the lock
 
 std::string cause() { return std::system_category().message(errno); }
 
-// Whether the name is ".NAME.unfinished-XXXXXX".
+// True if the name is ".NAME.unfinished-XXXXXX".
 bool is_place(const std::string& name) {
   const std::size_t tail = kMark.size() + kRandomBytes;
   return name.size() > tail && name.front() == '.' &&
          name.compare(name.size() - tail, kMark.size(), kMark) == 0;
 }
 
-// Removes what killed processes have left: nobody holds its lock. A directory without a lock is empty: it is
-// just being made, or its process was killed then.
+// Removes the directories of killed processes: they are unlocked. A directory without a lock file is empty:
+// its process is just making it, or was killed then.
 void remove_abandoned(const fs::path& parent) {
   std::error_code error;
   for (fs::directory_iterator entry(parent, error), end; !error && entry != end; entry.increment(error)) {
@@ -64,7 +64,7 @@ std::optional<Descriptor> lock_in(const fs::path& place) {
   return lock;
 }
 
-// nullopt: something that no conversion makes.
+// Returns nullopt for anything that no conversion makes.
 std::optional<UnfinishedOutput::Earlier> earlier_at(const fs::path& target) {
   using Earlier = UnfinishedOutput::Earlier;
   std::error_code error;
@@ -132,7 +132,7 @@ tl::expected<std::size_t, std::string> UnfinishedOutput::finish() {
   }
   int failed = ::renameat2(AT_FDCWD, path().c_str(), AT_FDCWD, target_.c_str(), RENAME_NOREPLACE);
   const int error = failed != 0 ? errno : 0;
-  // An empty directory may be replaced; and some file systems know only the plain rename().
+  // An empty directory may be replaced; and some file systems support only the plain rename().
   struct stat seen {};
   const bool empty_directory = error == EEXIST && ::rmdir(target_.c_str()) == 0;
   const bool plain = error == EINVAL && ::lstat(target_.c_str(), &seen) != 0;

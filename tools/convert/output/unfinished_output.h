@@ -10,19 +10,19 @@
 
 namespace gradmon {
 
-// A file or directory that appears under its name only when it is complete. Until then it is made in a
-// directory beside it, `.NAME.unfinished-XXXXXX`, which the destructor removes. The next begin() there
-// removes one that a killed process has left. One thread.
+// A file or directory that appears under its name only when it is complete. Until then it is in a directory
+// beside it, `.NAME.unfinished-XXXXXX`, which the destructor removes. The next begin() there removes the
+// directory of a killed process. One thread.
 class UnfinishedOutput {
  public:
-  // What may be at the target already, besides an empty directory.
+  // The output that may exist at the target, besides an empty directory.
   enum class Earlier {
     nothing,
-    file,   // is replaced at once
+    file,   // replaced at once
     curves  // a directory; rank{R}/{prefix} in it are added or replaced one by one (move_curve_directories)
   };
 
-  // Missing parents of `target` are made (0750). An error if something else is there.
+  // Makes missing parents of `target` (0750). The error: something else exists there.
   static tl::expected<UnfinishedOutput, std::string> begin(const std::filesystem::path& target,
                                                            Earlier earlier = Earlier::nothing);
 
@@ -31,15 +31,15 @@ class UnfinishedOutput {
   UnfinishedOutput& operator=(UnfinishedOutput&&) = delete;
 
   const std::filesystem::path& target() const { return target_; }
-  // Where to make the file or directory; nothing is there yet.
+  // The place to make the file or directory; it does not exist yet.
   std::filesystem::path path() const { return place_ / "result"; }
 
-  // Gives it its name, if nothing else than at begin() has that name by now. Call it once. After an error all
-  // is as before. Returns how many files or directories of an earlier output were replaced.
+  // Renames it to the target, unless something new has that name since begin(). Call it once. After an error,
+  // nothing has changed. Returns the number of replaced files or directories of an earlier output.
   [[nodiscard]] tl::expected<std::size_t, std::string> finish();
 
  private:
-  // `earlier`: what is there.
+  // `earlier`: the existing output.
   UnfinishedOutput(std::filesystem::path target, Earlier earlier, std::filesystem::path place,
                    Descriptor lock)
       : target_(std::move(target)), earlier_(earlier), place_(std::move(place)), lock_(std::move(lock)) {}

@@ -27,7 +27,7 @@ std::string convert(const ConversionTask& task, const std::filesystem::path& out
                              task.kind, form);
     const auto written = directory.write(rows);
     return written ? "" : written.error();
-  } catch (const std::exception& error) {  // of the standard library: no memory
+  } catch (const std::exception& error) {  // of the standard library: out of memory
     return std::string("cannot convert ") + name_of(task.kind) + " of rank " +
            std::to_string(task.rank->rank) + ": " + error.what();
   }

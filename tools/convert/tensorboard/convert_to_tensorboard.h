@@ -12,8 +12,8 @@
 namespace gradmon {
 
 // Writes event files as `output`/rank{R}/{prefix}/events…, one directory for each task that has rows. Returns
-// when all is written, or after the meter was stopped. `threads`: so many directories are made at a time, at
-// least 1; the files have the same content with any number. The first error ends the conversion, and names
+// when all are written, or after the meter was stopped. `threads`: the number of directories made at a time,
+// at least 1; the files have the same content for any number. The first error ends the conversion, and names
 // the file. Starts threads.
 tl::expected<void, std::string> convert_to_tensorboard(const ConversionTasks& tasks,
                                                        const std::filesystem::path& output, TagForm form,

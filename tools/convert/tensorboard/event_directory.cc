@@ -35,7 +35,7 @@ std::string_view EventDirectory::target_tag(const RankRows& rows) {
   return targets_[id];
 }
 
-// Over steps, then over samples, as the sink does.
+// Over steps, then over samples, like the sink.
 void EventDirectory::append_scalar(const Row& row, std::string_view name, double wall_time) {
   if (!row.has(kValueField)) return;
   TaggedNumber number{{name, {}, {}}, static_cast<float>(row.values[kValueField])};

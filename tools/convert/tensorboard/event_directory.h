@@ -14,9 +14,9 @@
 
 namespace gradmon {
 
-// Writes the rows of one kind and rank as event files into one directory. A value has the tag of the sink
-// (writers/FORMAT.md), in msprobe's form "vp{vpp_stage}:{name}[:micro{m}]/{op}", and the time at which the
-// CSV file was last written. One thread.
+// Writes the rows of one kind and rank as event files into one directory. A value has the sink's tag
+// (writers/FORMAT.md), in msprobe's form "vp{vpp_stage}:{name}[:micro{m}]/{op}", and the time of the last
+// write to the CSV file. One thread.
 class EventDirectory {
  public:
   EventDirectory(std::filesystem::path directory, Kind kind, TagForm form);

@@ -24,7 +24,7 @@ Command question(const AlertsRequest& request, std::uint64_t after) {
   return command;
 }
 
-// As a hub answers that has listed these.
+// The reply of a hub that has listed these alerts.
 CommandReply reply_of(const std::vector<RankAlert>& alerts, const std::optional<std::int64_t>& rank) {
   CommandReply reply;
   for (const RankAlert& alert : alerts) {
@@ -88,7 +88,7 @@ int follow_alerts(const AlertsRequest& request, const LiveJob& job, const Consol
       }
     }
     if (job.interrupted()) break;
-    if (more) continue;  // One answer may not hold all of them.
+    if (more) continue;  // One answer may not hold all alerts.
     job.pause(kPause);
     if (job.interrupted()) break;
   }

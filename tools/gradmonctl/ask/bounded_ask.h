@@ -5,8 +5,8 @@
 
 namespace gradmon {
 
-// Wraps `ask`. A command too large for one message is not sent: the reply is
-// CommandOutcome::failed, and its message names both sizes.
+// Wraps `ask`. Does not send a command too large for one message: the reply is CommandOutcome::failed, and
+// its message names both sizes.
 AskJob bounded_ask(AskJob ask);
 
 }  // namespace gradmon

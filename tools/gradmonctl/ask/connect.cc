@@ -28,7 +28,7 @@ AskJob name_other_release(AskJob ask, const Console& console) {
   return [ask = std::move(ask), console, named](const Command& command, std::chrono::milliseconds timeout) {
     auto reply = ask(command, timeout);
     if (*named || works_between_releases(command.verb)) return reply;
-    // The release of a job that does not answer a command is in its status.
+    // The status has the release of a job that does not answer a command.
     const auto known = reply ? reply : ask(make_command(CommandVerb::status), kAnswerTime);
     if (!known || known->outcome == CommandOutcome::no_lead || known->release == own_release()) return reply;
     *named = true;

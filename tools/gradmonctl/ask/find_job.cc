@@ -67,7 +67,7 @@ tl::expected<std::string, JobLookupError> only_job(const LiveJobs& live, const s
 
 namespace {
 
-// A hub that does not answer may be that of another job: then no job is known to be the only one.
+// A silent hub may serve another job: then no job is known to be the only one.
 tl::expected<std::string, JobLookupError> job_here_or_only_job(const std::string& directory,
                                                                const std::string& there, std::string* taken) {
   const HubReplies replies = query_all_hubs(writes_into(directory));

@@ -22,21 +22,19 @@ struct JobLookupError {
 // --job, else GRADMON_JOB if --output-dir is not given; "" if neither names a job.
 std::string chosen_name(const JobSelector& selector);
 
-// The endpoint of the job: --endpoint, else the job of --job or --output-dir, else
-// GRADMON_ENDPOINT, else the job of GRADMON_JOB or the output directory. Without
-// --output-dir, a name is searched among this user's jobs on this host, then in the
-// output directory (.gradmon/jobs), which also lists jobs of other hosts. If nothing
-// chooses a job and ./monitor_output has none, the only live job of this user on this
-// host is taken, and `*taken` set to a sentence that names it.
+// The endpoint of the job: --endpoint, else the job of --job or --output-dir, else GRADMON_ENDPOINT, else the
+// job of GRADMON_JOB or the output directory. Without --output-dir, searches a name among this user's jobs on
+// this host, then in the output directory (.gradmon/jobs), which also lists jobs of other hosts. If nothing
+// chooses a job and ./monitor_output has none, takes the only live job of this user on this host, and sets
+// `*taken` to a sentence that names it.
 tl::expected<std::string, JobLookupError> find_endpoint(const JobSelector& selector,
                                                         std::string* taken = nullptr);
 
 // The decisions of find_endpoint(), pure.
-// The jobs with this name; if there are none, the jobs with this launch id.
+// The jobs with this name; if none has it, the jobs with this launch id.
 std::vector<JobEntry> jobs_named(const std::string& name, std::vector<JobEntry> jobs);
-// The endpoint of the only job; an error if there are none or several. A job that has ended counts only if
-// there is no other: it may have been started again. `which` describes
-// the search in messages: "named train.py".
+// The endpoint of the only job; an error for none or several. A job that has ended counts only without
+// another: it may have been restarted. `which` describes the search in messages: "named train.py".
 tl::expected<std::string, JobLookupError> only_job(const LiveJobs& live, const std::string& which);
 
 }  // namespace gradmon

@@ -15,8 +15,8 @@ namespace gradmon {
 // loopback endpoint with GRADMON_INSECURE_LOOPBACK=1.
 std::string key_directory(const JobSelector& selector, const std::string& endpoint);
 
-// The client keys from that directory; nullopt for a Unix socket, or without a directory.
-// The error: the keys in the directory are not usable.
+// The client keys from that directory; nullopt for a Unix socket, or without a directory. The error: the keys
+// in the directory are unusable.
 tl::expected<std::optional<ClientKeys>, std::string> find_keys(const JobSelector& selector,
                                                                const std::string& endpoint);
 

@@ -19,7 +19,7 @@ std::string history_denial(const fs::path& output_dir) {
     if (std::string denial = access_denial(place, Access::read); !denial.empty()) return denial;
   }
   std::string of_newest;
-  std::optional<fs::file_time_type> newest;  // of the files whose time can be read; they take precedence
+  std::optional<fs::file_time_type> newest;  // of the files with readable times; they take precedence
   std::error_code error;
   for (fs::directory_iterator job(jobs, error), end; !error && job != end; job.increment(error)) {
     const fs::path history = job->path() / "history.jsonl";
@@ -36,8 +36,8 @@ std::string history_denial(const fs::path& output_dir) {
 
 namespace {
 
-// Returns true if the files of the output directory may replace the answer of a job that was not found.
-// If the user named a job, the files may be those of another job and would mislead.
+// Returns true if the files of the output directory may replace the answer of a job that was not found. If
+// the user named a job, the files may be another job's and would mislead.
 bool tell_files(const JobSelector& selector, const JobLookupError& problem) {
   if (problem.code != kExitNoAnswer && problem.code != kExitNotAllowed) return false;
   return chosen_name(selector).empty() || !selector.output_dir.empty();

@@ -12,8 +12,8 @@
 
 namespace gradmon {
 
-// Sends a command and waits for the reply, at most for the given time, as
-// CommandClient::ask does. The error: there was no answer.
+// Sends a command and waits for the reply, at most for the given time, as CommandClient::ask does. The error:
+// no answer.
 using AskJob =
     std::function<tl::expected<CommandReply, std::string>(const Command&, std::chrono::milliseconds)>;
 
@@ -28,8 +28,8 @@ inline constexpr std::chrono::milliseconds kAnswerTime{5000};
 // A new command with a random request id and this process as its author.
 Command make_command(CommandVerb verb);
 
-// The exit code for a reply. If there is no answer or its outcome is not "done", prints
-// the cause to `console.err`; otherwise prints nothing and returns kExitDone.
+// The exit code for a reply. Without an answer, or if its outcome is not "done", prints the cause to
+// `console.err`; otherwise prints nothing and returns kExitDone.
 int report_failure(const tl::expected<CommandReply, std::string>& reply, const Console& console);
 
 // Asks for the status. The error is the exit code; the cause has been printed to `console.err`.

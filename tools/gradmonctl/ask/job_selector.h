@@ -15,8 +15,8 @@ struct JobSelector {
   std::string job = {};   // its name or launch id
 };
 
-// Adds the options --endpoint, --job, --output-dir and --keys, which fill in `selector`. Without another
-// positional argument, the output directory is one: RUN.
+// Adds the options --endpoint, --job, --output-dir and --keys, which fill in `selector`. If `arguments` has
+// no positional argument, adds the output directory as one: RUN.
 void add_job_options(Arguments& arguments, JobSelector& selector);
 
 }  // namespace gradmon

@@ -21,12 +21,12 @@ struct LiveJob {
   std::function<void(std::chrono::milliseconds)> pause = {};  // ends early when the user interrupts
 };
 
-// The job has ended when its hub is gone in so many looks in a row: a killed hub is restarted within a
-// second.
+// The job has ended when its hub is missing in this number of checks in a row: a killed hub is restarted
+// within a second.
 inline constexpr int kLooksBeforeEnd = 2;
 
-// Runs `command` with the job at `selector`, over the real network, clock and files; calls report_no_job() if
-// there is none. Returns the exit code. Each call of `next_state` asks the job. After the first call of
+// Runs `command` with the job at `selector`, over the real network, clock and files; calls report_no_job()
+// without a job. Returns the exit code. Each call of `next_state` asks the job. After the first call of
 // `interrupted`, SIGINT no longer ends this process.
 int with_live_job(JobSelector selector, const Console& console,
                   const std::function<int(const LiveJob&)>& command);

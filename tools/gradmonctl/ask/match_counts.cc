@@ -25,7 +25,7 @@ MatchCounts matching_with(const std::vector<std::pair<std::string, std::string>>
   return ask_matching(command, ask);
 }
 
-// Ranks count matching targets only in a dry run, so this is a dry run of the plan in force.
+// Ranks count matching targets only in a dry run, so this makes a dry run of the plan in force.
 MatchCounts matching_now(const AskJob& ask) {
   const auto config = ask(make_command(CommandVerb::config), kAnswerTime);
   if (!config || config->config_text.empty()) return {};

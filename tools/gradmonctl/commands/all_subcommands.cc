@@ -5,7 +5,7 @@
 
 namespace gradmon {
 
-// Each is defined in its command's .cc file.
+// Each function is defined in its command's .cc file.
 std::unique_ptr<Subcommand> status_subcommand();
 std::unique_ptr<Subcommand> watch_subcommand();
 std::unique_ptr<Subcommand> jobs_subcommand();

@@ -101,14 +101,14 @@ namespace {
 constexpr milliseconds kOutlookWithin{3000};
 constexpr std::int64_t kUntilOff = 100'000'000;  // the default of collect_times
 
-// Of the slowest rank; 0: unknown.
+// The step time of the slowest rank; 0: unknown.
 double step_ms_of(const Status& status) {
   double slowest = 0;
   for (const RankStatus& rank : status.ranks) slowest = std::max(slowest, rank.step_ms);
   return slowest;
 }
 
-// In one collected step, of all ranks; 0: unknown. A target that has no row now may get one later.
+// The rows of all ranks in one collected step; 0: unknown. A target without a row now may get one later.
 std::int64_t rows_of(const Status& status) {
   const AgreeingRanks agreement = agreeing_ranks_of(status);
   std::int64_t rows = 0;
@@ -136,7 +136,7 @@ std::string outlook_of(const Status& status, const Config& config) {
   text += rate.data();
   const bool csv =
       std::find(config.format.begin(), config.format.end(), Config::Format::csv) != config.format.end();
-  // Names of 30 characters, and numbers of 10.
+  // Assumes names of 30 characters, and numbers of 10.
   const double bytes = a_minute * (55.0 + 11.0 * static_cast<double>(config.ops.size()));
   std::snprintf(rate.data(), rate.size(), " (%.2g MiB in CSV)", bytes / 0x1p20);
   return text + (csv ? rate.data() : "") + ": up to " + std::to_string(rows) +
@@ -165,7 +165,7 @@ void report_outlook(const AskJob& ask, const CommandClock& clock, const Console&
 
 namespace {
 
-// What on, off and set have in common.
+// Shared by on, off and set.
 class ChangeSubcommand : public SubcommandFor<ChangeRequest> {
  public:
   std::string complete() override {
@@ -181,7 +181,7 @@ class ChangeSubcommand : public SubcommandFor<ChangeRequest> {
  protected:
   explicit ChangeSubcommand(CommandVerb verb) { request().command.verb = verb; }
 
-  // `excluded`: the option that cannot be combined with --wait.
+  // `excluded`: the option that excludes --wait.
   void add_wait(Arguments& arguments, const std::string& excluded = "") {
     Argument wait{"--wait", &request().wait, "until every rank has applied it; prints the step"};
     wait.excludes = excluded;

@@ -14,19 +14,18 @@ struct ChangeRequest {
   Command command;
   bool wait = false;
   bool dry_run = false;  // set only
-  std::string file;      // set as a dry run: edit the text of this file, and ask no job; else ""
+  std::string file;      // set as a dry run: edit the text of this file, without a job; else ""
   std::chrono::seconds timeout{60};
 };
 
-// gradmonctl on, off and set. With --wait it polls for the verdict until every rank has
-// applied it, and prints the effective step (nothing if no change was needed). Returns the
-// exit code.
+// gradmonctl on, off and set. With --wait, polls for the verdict until every rank has applied it, and prints
+// the effective step (nothing if no change was needed). Returns the exit code.
 int change_command(const ChangeRequest& request, const AskJob& ask, const CommandClock& clock,
                    const Console& console);
 
-// After `on` without a number of steps: how long the job collects, and what it writes a minute. Waits up to
-// three seconds until every rank has applied the plan, because a rank knows its rows then. Says "unknown"
-// instead of a figure that the job has not reported. Prints nothing if the job is off again.
+// After `on` without a number of steps: prints how long the job collects, and its output per minute. Waits up
+// to three seconds until every rank has applied the plan, because only then a rank knows its rows. Prints
+// "unknown" instead of a figure that the job has not reported. Prints nothing if the job is off again.
 void report_outlook(const AskJob& ask, const CommandClock& clock, const Console& console);
 
 }  // namespace gradmon

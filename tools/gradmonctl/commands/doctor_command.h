@@ -13,9 +13,9 @@ struct DoctorRequest {
   bool json = false;
 };
 
-// gradmonctl doctor: reports the status of a live job, if `ask` reaches one, and checks
-// whether this host has what gradmon needs. Returns the exit code: 1 if a finding is a
-// failure, for example an invalid config file.
+// gradmonctl doctor: reports the status of a live job, if `ask` reaches one, and checks this host for
+// gradmon's requirements. Returns the exit code: 1 if a finding is a failure, for example an invalid config
+// file.
 int doctor_command(const DoctorRequest& request, const AskJob& ask, const Console& console);
 
 }  // namespace gradmon

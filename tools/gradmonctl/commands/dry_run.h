@@ -12,15 +12,15 @@ namespace gradmon {
 // not answer.
 int dry_run(const ChangeRequest& request, const AskJob& ask, const Console& console);
 
-// Prints the warnings of the config that was tried to `console.err`.
+// Prints the warnings of the tried config to `console.err`.
 void report_warnings(const Status& status, const Console& console);
 
 // Prints the verdict of a dry run to `console.err`. `reply.status` must be set. Returns the exit
 // code.
 int report_dry_run(const CommandReply& reply, const Console& console);
 
-// Prints the lines of `request.file` that would change, and validates the result. Asks no job.
-// Returns the exit code.
+// Prints the lines of `request.file` that would change, and validates the result. Asks no job. Returns the
+// exit code.
 int dry_run_of_file(const ChangeRequest& request, const Console& console);
 
 }  // namespace gradmon

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// gradmonctl gc: removes the output of old jobs. It removes only files with names that gradmon gives, in
-// directories with names that gradmon gives, of this user. Below an output directory it follows no symbolic
-// link.
+// gradmonctl gc: removes the output of old jobs. It removes only files of this user with names that gradmon
+// gives, in directories with names that gradmon gives. Below an output directory it follows no symbolic link.
 #include <dirent.h>
 #include <fcntl.h>
 #include <sys/stat.h>
@@ -37,21 +36,21 @@ namespace {
 constexpr WallTime kHour = 3'600'000;
 constexpr std::chrono::hours kLiveWithin{24};  // a job with an older entry has ended
 
-// A file or a directory of gradmon's in an output directory.
+// A file or a directory that gradmon has made in an output directory.
 struct Item {
   std::string path;      // relative to the output directory
-  std::string run = {};  // 8 hex digits; "": it is of no one run
+  std::string run = {};  // 8 hex digits; "": belongs to no single run
   bool directory = false;
-  bool marked = false;            // it holds a file that no other program writes
-  std::vector<Item> within = {};  // all that it holds
+  bool marked = false;            // holds a file that only gradmon writes
+  std::vector<Item> within = {};  // its entire contents
   std::int64_t bytes = 0;
-  WallTime changed = 0;        // the newest change of the item and of all that it holds
-  std::string objection = {};  // why it stays; "" if nothing
+  WallTime changed = 0;        // the newest change of the item and its contents
+  std::string objection = {};  // the reason to keep it, or ""
 };
 
 bool begins(std::string_view name, std::string_view with) { return name.substr(0, with.size()) == with; }
 
-// "": the name is not exactly that of a rank's directory of gradmon.
+// Returns "" unless the name is exactly that of a rank's directory of gradmon.
 std::string run_of(const std::string& name) {
   const auto run = parse_rank_directory(name);
   const bool own = run && is_run_id(run->id) && name == rank_directory_name(run->time, run->rank, run->id);
@@ -71,7 +70,7 @@ bool is_own_file(std::string_view name) {
   return parse_kind_file(name).has_value();
 }
 
-// Sorted. Empty if it is no directory, or cannot be read.
+// Sorted. Empty if it is not a directory, or is unreadable.
 std::vector<std::string> names_in(int output, const std::string& path) {
   std::vector<std::string> names;
   Descriptor opened(::openat(output, path.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
@@ -86,7 +85,7 @@ std::vector<std::string> names_in(int output, const std::string& path) {
   return names;
 }
 
-// `folders`: the names of directories that it may hold.
+// `folders`: the names of directories allowed in it.
 Item look(int output, const std::string& path, const std::set<std::string>& folders = {}) {
   Item item{path};
   struct stat found {};
@@ -109,11 +108,11 @@ Item look(int output, const std::string& path, const std::set<std::string>& fold
   return item;
 }
 
-// All that gradmon has written there; the directories of a run before its file. A run is as old as its newest
-// change on any rank.
+// All output of gradmon there; the directories of a run before its file. A run is as old as its newest change
+// on any rank.
 std::vector<Item> items_of(int output) {
   std::vector<Item> items;
-  std::set<std::string> runs;  // with a file of their own
+  std::set<std::string> runs;  // runs with their own file
   for (const std::string& name : names_in(output, ".")) {
     if (is_run_id(id_of_run_file(name))) runs.insert(id_of_run_file(name));
   }
@@ -140,7 +139,7 @@ std::vector<Item> items_of(int output) {
   return items;
 }
 
-// Returns the reason if some of it stays.
+// Returns the reason if a part stays.
 std::string remove(int output, const Item& item) {
   for (const Item& one : item.within) {
     if (std::string why = remove(output, one); !why.empty()) return why;
@@ -152,7 +151,7 @@ std::string remove(int output, const Item& item) {
   return "";
 }
 
-// Nothing for any other text.
+// Returns none for any other text.
 std::optional<WallTime> parse_age(std::string_view text) {
   WallTime number = 0;
   const auto parsed = std::from_chars(text.data(), text.data() + text.size(), number);
@@ -168,7 +167,7 @@ struct GcRequest {
   bool dry_run = false;
 };
 
-// The newest change of what may be removed. A change since a live job began may be that job's.
+// Items with a newer change are kept. A change since a live job began may be that job's.
 WallTime newest_to_remove(const std::string& directory, WallTime older_than, const Console& console) {
   WallTime newest = wall_now() - older_than;
   for (const JobEntry& job : read_entries(directory, kLiveWithin)) {

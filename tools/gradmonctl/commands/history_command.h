@@ -19,8 +19,8 @@ struct HistoryRequest {
 
 using HistoryFiles = std::function<tl::expected<std::vector<HistoryEntry>, std::string>()>;
 
-// gradmonctl history: prints the history that the job answers. If the job does not answer,
-// prints the history in `files`, and says so on `console.err`. Returns the exit code.
+// gradmonctl history: prints the history in the job's answer. If the job does not answer, prints the history
+// in `files`, and says so on `console.err`. Returns the exit code.
 int history_command(const HistoryRequest& request, const AskJob& ask, const HistoryFiles& files,
                     const Console& console);
 

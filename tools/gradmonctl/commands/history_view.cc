@@ -28,7 +28,7 @@ std::string applied_text(const std::map<int, std::int64_t>& applied) {
   return text;
 }
 
-// It is not known what a refused config file asks for.
+// False for a refused config file: its on or off is unknown.
 bool knows_on_or_off(const HistoryEntry& entry) { return entry.verdict != "refused" || entry.cause == "ctl"; }
 
 const char* asked_text(const HistoryEntry& entry) {

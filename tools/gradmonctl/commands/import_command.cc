@@ -57,7 +57,7 @@ int import_file(const ImportRequest& request, const Console& console) {
 
 }  // namespace
 
-// The libraries that read and write the file throw.
+// The libraries that read and write the file can throw.
 int import_command(const ImportRequest& request, const Console& console) {
   try {
     return import_file(request, console);

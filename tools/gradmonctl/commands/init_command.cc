@@ -21,7 +21,7 @@ namespace {
 
 struct InitRequest {
   std::string file = "monitor_config.json";
-  std::string collect, format, alerts;  // "": no such option was given
+  std::string collect, format, alerts;  // "": option not given
   std::optional<std::int64_t> step_interval, collect_times;
   bool yes = false;
   bool force = false;
@@ -55,7 +55,7 @@ bool are_kinds(const std::string& text) {
 bool is_format(const std::string& text) { return text == "csv" || text == "tensorboard" || text == "sqlite"; }
 bool is_yes_or_no(const std::string& text) { return text == "yes" || text == "no"; }
 
-// Asks until the answer is valid. An empty line, and the end of the input, choose `usual`.
+// Asks until the answer is valid. An empty line, or the end of the input, chooses `usual`.
 std::string ask_for(const char* question, const std::string& usual, bool (*valid)(const std::string&),
                     const Console& console) {
   for (std::string line;;) {

@@ -9,7 +9,7 @@
 namespace gradmon {
 namespace {
 
-// A request for a new directory of keys; for one more client in it if `client` is not "".
+// A request for a new directory of keys; or for one more client in it if `client` is not "".
 struct KeygenRequest {
   std::string directory;
   std::string client;

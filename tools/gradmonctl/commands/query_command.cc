@@ -15,7 +15,7 @@
 namespace gradmon {
 namespace {
 
-// Names the newest runs, which were chosen without --run.
+// Names the newest runs, chosen for lack of --run.
 void report_newest_runs(const RankFiles& found, const Console& console) {
   for (const ChosenRun& run : found.runs) {
     if (run.known < 2) continue;
@@ -46,7 +46,7 @@ int run_query(const QueryRequest& request, const Console& console) {
 
 }  // namespace
 
-// The files may hold any bytes, and the library that prints JSON throws.
+// The files may hold any bytes, and the library that prints JSON can throw.
 int query_command(const QueryRequest& request, const Console& console) {
   try {
     return run_query(request, console);

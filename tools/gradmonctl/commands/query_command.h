@@ -18,8 +18,8 @@ struct QueryRequest {
   bool all = false;
 };
 
-// gradmonctl query: prints rows of all ranks' databases. Returns the exit code: 1 if the query is wrong or
-// no database can be read, 7 if only some can.
+// gradmonctl query: prints rows of all ranks' databases. Returns the exit code: 1 if the query is wrong or no
+// database is readable, 7 if only some are.
 int query_command(const QueryRequest& request, const Console& console);
 
 }  // namespace gradmon

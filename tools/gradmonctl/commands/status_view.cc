@@ -26,7 +26,7 @@ std::string pending_text(const Pending& pending) {
          (pending.reason.empty() ? "" : ": " + printable_lines(pending.reason, "; "));
 }
 
-// Whether this is a normal reason to be off. Other reasons are also shown beside a pending change.
+// True for a normal reason to be off. Other reasons are also shown beside a pending change.
 bool is_ordinary(const std::string& reason) {
   return reason.empty() || reason == "never turned on" || reason == "starting" ||
          reason.rfind("finished", 0) == 0 || reason.rfind("dynamic_on is ", 0) == 0 ||
@@ -76,7 +76,7 @@ std::string revision_cell(Revision revision) {
   return revision == Revision{} ? "-" : std::to_string(revision.value);
 }
 
-// Why the rank does not follow the job; "" if it does.
+// The reason why the rank does not follow the job, or "".
 std::string note_on(const RankStatus& rank, const Status& status) {
   if (!is_counted(rank)) return "";
   std::string note = printable_lines(rank.error, "; ");

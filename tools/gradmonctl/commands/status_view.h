@@ -22,8 +22,7 @@ std::string status_line(const Status& status);
 // and problems.
 Listing status_listing(const Status& status);
 
-// The whole status as one JSON object that follows json_rule.h. A revision of 0 means that
-// there is none yet.
+// The whole status as one JSON object that follows json_rule.h. A revision of 0 means none yet.
 std::string status_json(const Status& status, JsonLayout layout);
 
 }  // namespace gradmon

@@ -9,8 +9,8 @@
 
 namespace gradmon {
 
-// The targets of the plan in force; with `dry_run`, those of the job's config, or of `file`,
-// with `edits`.
+// The targets of the plan in force; with `dry_run`, the targets of the job's config, or of `file`, with
+// `edits`.
 struct TargetsRequest {
   JobSelector selector;
   bool json = false;
@@ -20,10 +20,10 @@ struct TargetsRequest {
   bool all = false;  // also print the whole list and whole lines in a terminal
 };
 
-// gradmonctl targets: lists what each rank watches, which names match nothing, and which
-// series have not fired. As a dry run it lists what each rank would watch under another
-// config, changes nothing, and returns the exit code of `set --dry-run`. Otherwise returns
-// 7 if a rank does not answer.
+// gradmonctl targets: lists the watched series of each rank, the names that match nothing, and the series
+// that have not fired. As a dry run, lists the series that each rank would watch under another config,
+// changes nothing, and returns the exit code of `set --dry-run`. Otherwise returns 7 if a rank does not
+// answer.
 int targets_command(const TargetsRequest& request, const AskJob& ask, const Console& console);
 
 }  // namespace gradmon

@@ -17,7 +17,7 @@ std::string counted(std::int64_t count, const char* what) {
   return std::to_string(count) + " " + what + (count == 1 ? "" : "s");
 }
 
-// The series of a plan in a dry run are not known.
+// The series of a plan in a dry run are unknown.
 std::string summary(const TargetCounts& counts, std::optional<std::int64_t> matching, TargetsOf plan) {
   std::string text = matching ? matching_text(*matching) : "";
   if (plan == TargetsOf::plan_in_force) {

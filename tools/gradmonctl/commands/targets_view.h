@@ -14,9 +14,8 @@ namespace gradmon {
 
 enum class TargetsOf : std::uint8_t { plan_in_force, plan_tried };
 
-// Readable; each line is an entry of the listing. Ranks with the same answer are shown
-// together. Rank 0 lists all that it watches; the other ranks list only what is silent or
-// unmatched.
+// Readable; each line is an entry of the listing. Ranks with the same answer share an entry. Rank 0 lists all
+// its series; the other ranks list only silent or unmatched entries.
 Listing targets_listing(const std::vector<DryRunResult::Answer>& answers, const MatchCounts& matching,
                         TargetsOf plan);
 

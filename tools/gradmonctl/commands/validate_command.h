@@ -10,8 +10,8 @@ struct ValidateRequest {
   std::string file;
 };
 
-// gradmonctl validate: prints all errors and warnings of a config file to `console.err`.
-// Returns the exit code: 6 if there are errors, 1 if the file cannot be read.
+// gradmonctl validate: prints all errors and warnings of a config file to `console.err`. Returns the exit
+// code: 6 for an invalid file, 1 if it cannot be read.
 int validate_command(const ValidateRequest& request, const Console& console);
 
 }  // namespace gradmon

@@ -14,8 +14,8 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// The name nearest to `name` among the keys of the object at `pointer`: keys of the schema
-// and of the text. "" if none is near.
+// The nearest key to `name` in the object at `pointer`, among the keys of the schema and of the text. "" if
+// all are too far.
 std::string near_key(std::string_view text, const std::string& pointer, const Json& schema,
                      const std::string& name) {
   std::vector<std::string> names;

@@ -10,7 +10,7 @@ namespace gradmon {
 namespace {
 
 using Lines = std::vector<std::string_view>;
-constexpr std::size_t kMaxCells = 4'000'000;  // of the table; larger inputs are shown as one run
+constexpr std::size_t kMaxCells = 4'000'000;  // of the table; shows larger inputs as one run
 
 Lines lines_of(std::string_view text) {
   Lines lines;

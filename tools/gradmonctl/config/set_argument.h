@@ -17,7 +17,7 @@ namespace gradmon {
 tl::expected<std::pair<std::string, std::string>, std::string> parse_set_argument(
     const std::string& argument);
 
-// The positional arguments KEY=VALUE... of a command; they are stored in `words`.
+// The positional arguments KEY=VALUE... of a command, stored in `words`.
 Argument edit_words(std::vector<std::string>& words, const std::string& help);
 // Parses all words and appends them to `edits`. Returns the error of the first invalid word,
 // "" if all are valid.

@@ -7,10 +7,10 @@
 
 namespace gradmon {
 
-// The type of a path's file system: "ext4", "nfs", or "0x1234abcd" for an unknown
-// type. "" if statfs() fails; errno then tells why.
+// The type of a path's file system: "ext4", "nfs", or "0x1234abcd" for an unknown type. "" if statfs() fails;
+// errno then has the cause.
 std::string file_system_of(const std::filesystem::path& path);
-// Whether changes made on another host raise no inotify events on this host.
+// True if changes made on another host raise no inotify events on this host.
 bool is_network_file_system(const std::string& kind);
 
 // The operations that a directory supports, tested with temporary files in it.

@@ -8,7 +8,7 @@
 
 namespace gradmon {
 
-// Where the path of the config file comes from.
+// The source of the config file's path.
 enum class ConfigNamed : std::uint8_t { by_option, by_job_or_default };
 
 // Checks that the config file can be read and is valid. An invalid file is a failure. An

@@ -45,7 +45,7 @@ std::string mode_text(mode_t mode) {
   return text.data();
 }
 
-// Whoever can write to the directory can remove or replace the job's output.
+// Users who can write to the directory can remove or replace the job's output.
 Finding examine_output_mode(const fs::path& directory) {
   struct stat status {};
   if (stat(directory.c_str(), &status) != 0) return {Level::warn, "output mode", std::strerror(errno), ""};

@@ -12,10 +12,10 @@ namespace gradmon {
 struct InotifyUse {
   std::int64_t most_instances = 0;
   std::int64_t most_watches = 0;
-  std::int64_t instances = 0;  // used by those of this user's processes that can be read
+  std::int64_t instances = 0;  // used by this user's readable processes
   std::int64_t watches = 0;
 };
-InotifyUse inotify_use();  // from /proc; a value that cannot be read is 0
+InotifyUse inotify_use();  // from /proc; an unreadable value is 0
 Finding examine_inotify(const InotifyUse& use);
 
 // The limits and the number of open file descriptors of one process.
@@ -24,7 +24,7 @@ struct DescriptorUse {
   std::int64_t hard = 0;
   std::int64_t open = 0;
 };
-std::optional<DescriptorUse> descriptor_use(std::int64_t pid);  // nullopt: cannot be read
+std::optional<DescriptorUse> descriptor_use(std::int64_t pid);  // nullopt: unreadable
 Finding examine_descriptors(const std::string& whose, const DescriptorUse& use);
 
 }  // namespace gradmon

@@ -61,7 +61,7 @@ Finding examine_base(const fs::path& base) {
       base, {std::uint64_t{status.f_bavail} * status.f_frsize, status.f_files == 0 || status.f_favail > 0});
 }
 
-// Kills the hub of a job directory, which its command line names.
+// Kills the hub of a job directory; its command line names the directory.
 void kill_hub_of(const JobDirectory& directory) {
   std::error_code error;
   for (fs::directory_iterator process("/proc", error), end; !error && process != end;

@@ -25,8 +25,8 @@ struct FreeSpace {
 };
 Finding check_free_space(const std::filesystem::path& base, const FreeSpace& room);
 
-// True if a process has this argument. `command_line` is its /proc/PID/cmdline; one that cannot be read, as
-// that of a process that has just ended, has none.
+// True if a process has this argument. `command_line` is its /proc/PID/cmdline; an unreadable file, such as
+// an ended process's, has no argument.
 bool has_argument(const std::filesystem::path& command_line, const std::string& argument);
 
 }  // namespace gradmon

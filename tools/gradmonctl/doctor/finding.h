@@ -13,8 +13,8 @@ struct Finding {
   enum class Level : std::uint8_t { ok, warn, fail };
   Level level = Level::ok;
   std::string check;   // the name of the check: "config watch"
-  std::string text;    // what was found
-  std::string remedy;  // what the user can do; "" for nothing
+  std::string text;    // the finding
+  std::string remedy;  // the user's remedy; "": none
 };
 
 using Findings = std::vector<Finding>;

@@ -57,7 +57,7 @@ const Family* find(const std::vector<Family>& table, std::string_view key) {
 
 bool starts_with(std::string_view text, std::string_view with) { return text.substr(0, with.size()) == with; }
 
-// Scalars that only the program knows, grouped by the Monitor call that reports them.
+// Scalars known only to the program, grouped by the Monitor call that reports them.
 const std::vector<std::string> kByScalar = {
     "loss",          "local_loss", "device_local_loss",
     "learning-rate", "loss-scale", "model-flops-throughput-per-device"};
@@ -65,8 +65,7 @@ const std::vector<std::string> kBySamples = {"batch-size", "throughput", "throug
                                              "B-samples-per-day"};
 const std::vector<std::string> kByExpertLoad = {"expert_load"};
 
-// The `names` that are in `told`, as "; needs monitor.scalar for loss, local_loss"; "" if
-// there are none.
+// The `names` in `told`, as "; needs monitor.scalar for loss, local_loss"; "" without any.
 std::string required_calls(const std::string& call, const std::vector<std::string>& told,
                            const std::vector<std::string>& names) {
   std::string text;

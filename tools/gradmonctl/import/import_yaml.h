@@ -29,10 +29,9 @@ struct YamlError {
   std::string text;
 };
 
-// The keys of the named sections, in the order of the file. A section is a mapping, a
-// list of mappings, or null. Refused: text that is not UTF-8 or not YAML, a document
-// that is not a mapping, a second document, duplicate keys, merge keys, and more than
-// 4,096 keys and elements.
+// The keys of the named sections, in the order of the file. A section is a mapping, a list of mappings, or
+// null. Refuses text that is not UTF-8 or not YAML, a document that is not a mapping, a second document,
+// duplicate keys, merge keys, and more than 4,096 keys and elements.
 tl::expected<std::vector<YamlEntry>, YamlError> read_yaml_sections(const std::string& text,
                                                                    const std::vector<std::string>& sections);
 

@@ -11,9 +11,9 @@
 
 namespace gradmon {
 
-// One argument of a subcommand: how it is parsed, and its help. A value.
+// One argument of a subcommand: its parsing and its help. A value.
 struct Argument {
-  // Where the value is stored. A flag sets a bool; a list takes all remaining words.
+  // Storage of the value. A flag sets a bool; a list takes all remaining words.
   using Destination = std::variant<bool*, std::string*, std::int64_t*, std::optional<std::int64_t>*,
                                    std::vector<std::string>*>;
 
@@ -22,8 +22,8 @@ struct Argument {
   std::string help;              // may have several lines
   std::string placeholder = {};  // stands for the value in the help: "SECONDS"
   bool required = false;
-  std::string needs = {};                 // the option that must be given with this one
-  std::string excludes = {};              // the option that must not be given with this one
+  std::string needs = {};                 // the option required with this one
+  std::string excludes = {};              // the option excluded by this one
   std::vector<std::string> choices = {};  // the permitted texts; empty: any text
   // The range of a number. CLI11 2.1 turns a number above int64 into the largest int64, so `most`
   // excludes it.

@@ -24,7 +24,7 @@ constexpr const char* kExitCodes =
     "  6  invalid config\n"
     "  7  only some ranks, not in time, or nothing would be collected";
 
-// Refuses "off on": the second word would be taken for a directory.
+// Refuses "off on": the second word would be read as a directory.
 CLI::Validator no_command_of(const CLI::App& command) {
   const auto check = [&command](std::string& text) -> std::string {
     const CLI::App* all = &command;
@@ -91,7 +91,7 @@ class Grammar {
   }
 
   CLI::App& app() { return app_; }
-  // Of the commands of a group; "": of the top level. Empty: `path` is no group.
+  // The command names in a group; in the top level for "". Empty: `path` is no group.
   std::vector<std::string> names_in(const std::string& path) const {
     std::vector<std::string> names;
     for (const Entry& entry : entries_) {
@@ -99,7 +99,7 @@ class Grammar {
     }
     return names;
   }
-  // Null if there is no command at this path.
+  // Null for an unknown path.
   Subcommand* find(const std::string& path) const {
     const auto found = std::find_if(entries_.begin(), entries_.end(), [&](const Entry& entry) {
       return path_of(entry.group, entry.app->get_name()) == path;
@@ -162,7 +162,7 @@ std::string unknown_command(const std::string& word, const std::vector<std::stri
   return "unknown command \"" + word + "\"" + (near.empty() ? "" : " (did you mean \"" + near + "\"?)");
 }
 
-// The usage error of words that should name a command and do not; "" for none.
+// The usage error of words that should name a command and do not, or "".
 std::string unknown_in(const Grammar& grammar, const std::vector<std::string>& words) {
   std::string path;
   for (const std::string& word : words) {

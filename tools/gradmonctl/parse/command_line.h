@@ -9,8 +9,8 @@
 
 namespace gradmon {
 
-// Why no subcommand runs: the user asked for help or the version (code 0, for stdout), or
-// made a usage error (code 2, for stderr).
+// The reason to run no subcommand: the user asked for help or the version (code 0, for stdout), or made a
+// usage error (code 2, for stderr).
 struct ParseExit {
   int code = kExitUsage;
   std::string text;

@@ -33,9 +33,9 @@ class Subcommand {
   virtual Subcommands members() { return {}; }
   // In the order of the help. Their destinations are members of this object.
   virtual Arguments arguments() { return {}; }
-  // Where the words after "--" are stored; null: the command takes none.
+  // Storage of the words after "--"; null: the command takes none.
   virtual std::vector<std::string>* rest() { return nullptr; }
-  // Called when the arguments are filled in. Returns a usage error of their combination, "" for none.
+  // Called when the arguments are filled in. Returns the usage error of their combination, or "".
   virtual std::string complete() { return ""; }
   // Runs the command with the real network, clock and files. Returns the exit code. Called once.
   virtual int perform(const Console& console) = 0;

@@ -16,8 +16,8 @@ namespace {
 using Relation = ColumnConstraint::Relation;
 enum Column { kRank, kStep, kMetric, kTarget, kVppStage, kMicroStep, kOp, kValue };
 
-// The rows that a scan must find. SQLite checks each row again, so a constraint without a use here is
-// ignored.
+// The rows that a scan must find. SQLite checks each row again, so this ignores constraints that it cannot
+// use.
 struct Selection {
   std::optional<std::int64_t> rank;
   StepRange steps;
@@ -57,7 +57,7 @@ Selection selection_of(const std::vector<BoundConstraint>& constraints) {
   return selection;
 }
 
-// Goes through the databases, their metrics, partitions, rows and statistics.
+// Iterates over the databases, their metrics, partitions, rows and statistics.
 class ValueCursor : public RowCursor {
  public:
   ValueCursor(std::shared_ptr<RankDatabases> databases, Selection selection)
@@ -94,7 +94,7 @@ class ValueCursor : public RowCursor {
     }
   }
 
-  // A hash of the value's names. It contains no index of a metric or statistic, because a rank may add some
+  // A hash of the value's names. Contains no index of a metric or statistic, because a rank may add some
   // between two scans.
   std::int64_t row_id() const override {
     const RankDatabase::Row& row = rows_[row_];
@@ -114,7 +114,7 @@ class ValueCursor : public RowCursor {
 
   const StoredMetric& metric() const { return database_->metrics()[metric_]; }
 
-  // Goes to the next measured statistic of the row. A NaN is measured, too.
+  // Moves to the next measured statistic of the row. A NaN is measured, too.
   bool next_value() {
     if (target_ == nullptr) return false;
     while (++stat_ < metric().stats.size()) {
@@ -219,7 +219,7 @@ class ValueCursor : public RowCursor {
   std::vector<RankDatabase::Row> rows_;  // a page
   std::size_t row_ = kBeforeFirst;
   std::unordered_map<std::int64_t, bool> selected_;  // by target id
-  const TargetName* target_ = nullptr;               // of the row; null: the row is used up
+  const TargetName* target_ = nullptr;               // of the row; null: the row has no more values
   std::size_t stat_ = kBeforeFirst;
 };
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The table v_metrics over the databases of all ranks: one row for each value. It opens the databases as it
-// reads them, so there may be any number of them.
+// The table v_metrics over the databases of all ranks: one row for each value. It opens each database when it
+// reads it, so their number is unlimited.
 #pragma once
 
 #include <memory>

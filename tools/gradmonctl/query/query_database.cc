@@ -43,7 +43,7 @@ SqliteResult<void> add_tables(SqliteDatabase& database, const std::shared_ptr<Ra
   return database.run("PRAGMA query_only = ON");
 }
 
-// A pattern with * and ? as one of GLOB, in which "[" begins a class of characters.
+// Translates a pattern with * and ? into one of GLOB, in which "[" begins a class of characters.
 std::string glob_of(const std::string& pattern) {
   std::string glob;
   for (const char c : pattern) glob += c == '[' ? std::string("[[]") : std::string(1, c);

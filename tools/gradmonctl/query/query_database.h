@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The database in memory that `gradmonctl query` asks. It holds no values: its tables are FORMAT.md's views
-// of the databases of all ranks.
+// The database in memory for `gradmonctl query`. It holds no values: its tables are FORMAT.md's views of the
+// databases of all ranks.
 #pragma once
 
 #include <memory>
@@ -22,7 +22,7 @@ struct ValueFilter {
   std::int64_t rank = -1;  // −1: all
 };
 
-// "100:200", "100:", ":200" or "100"; an error says what was expected.
+// "100:200", "100:", ":200" or "100"; the error names the expected form.
 tl::expected<StepRange, std::string> parse_steps(const std::string& text);
 
 class QueryDatabase {

@@ -24,7 +24,7 @@ bool is_empty_or_missing(const fs::path& path) {
   return error || size == 0;
 }
 
-// Opens the database and reads its first page, so that a database that cannot be read fails here.
+// Opens the database and reads its first page, so that an unreadable database fails here.
 SqliteResult<SqliteDatabase> open_as(const fs::path& path, Access access) {
   auto database = SqliteDatabase::open(path, access);
   if (!database) return database;
@@ -35,8 +35,8 @@ SqliteResult<SqliteDatabase> open_as(const fs::path& path, Access access) {
   return database;
 }
 
-// Prefers a connection that may write, although none of its statements writes: only such a connection can
-// roll back the unfinished transaction of a killed rank, and remove the log's side files when it closes.
+// Prefers a connection that may write, although no statement writes: only such a connection can roll back the
+// unfinished transaction of a killed rank, and remove the log's side files when it closes.
 SqliteResult<SqliteDatabase> open_any(const fs::path& path) {
   auto database = open_as(path, Access::read_write);
   if (database) return database;
@@ -51,7 +51,7 @@ SqliteResult<SqliteDatabase> open_any(const fs::path& path) {
 enum class Content { none_yet, ours, other };
 
 SqliteResult<Content> content_of(SqliteDatabase& database) {
-  // Tables, not views, which may never end.
+  // Tables, not views: a view may never end.
   auto row = database.prepare(
       "SELECT count(*), sum(type = 'table' AND name IN ('monitoring_metrics', 'metric_stats', "
       "'monitoring_targets')) FROM sqlite_schema");
@@ -143,7 +143,7 @@ tl::expected<void, std::string> RankDatabase::read_page(const StoredMetric& metr
   return {};
 }
 
-// Goes to the first rank after place.rank.
+// Moves to the first rank after place.rank.
 SqliteResult<bool> RankDatabase::find_rank(const std::string& partition, Place& place) {
   auto next =
       database_.prepare("SELECT rank FROM " + sql_name(partition) + " WHERE rank > ? ORDER BY rank LIMIT 1");
@@ -209,7 +209,7 @@ tl::expected<TensorNotes, std::string> RankDatabase::tensors(std::int64_t metric
   return TensorNotes(path_, std::move(*last), std::move(*next));
 }
 
-// Reads the targets that were added since the last call.
+// Reads the targets added since the last call.
 SqliteResult<void> RankDatabase::read_targets() {
   auto rows = database_.prepare(
       "SELECT target_id, target_name, vpp_stage, micro_step FROM monitoring_targets WHERE target_id > ? "

@@ -69,7 +69,7 @@ class RankDatabase {
     std::int64_t nan_mask = 0;
     std::vector<std::optional<double>> values = {};  // of the metric's statistics; empty: null
   };
-  // Where the next page of a partition begins.
+  // The begin of the next page of a partition.
   struct Place {
     std::int64_t rank = -1;
     bool in_rank = false;  // rows of `rank` may follow; false: the next page begins with the next rank
@@ -77,8 +77,8 @@ class RankDatabase {
     std::int64_t target_id = -1;
   };
 
-  // Opens a database, whether or not a rank still writes to it. The error names the file and what was
-  // expected. A database whose rank has not made the tables yet has no metrics.
+  // Opens a database, even while a rank writes to it. The error names the file and the expected content. A
+  // database whose rank has not made the tables yet has no metrics.
   static tl::expected<RankDatabase, std::string> open(const std::filesystem::path& path);
 
   const std::filesystem::path& path() const { return path_; }
@@ -88,7 +88,7 @@ class RankDatabase {
   // Place{} for the first page.
   tl::expected<void, std::string> read_page(const StoredMetric& metric, const std::string& partition,
                                             const StepRange& steps, Place& place, std::vector<Row>& rows);
-  // Null if the database has no such target.
+  // Null if the target is not in the database.
   tl::expected<const TargetName*, std::string> target(std::int64_t id);
   tl::expected<TensorNotes, std::string> tensors(std::int64_t metric_id, std::int64_t rank);
 
@@ -102,7 +102,7 @@ class RankDatabase {
   std::filesystem::path path_;
   SqliteDatabase database_;
   std::vector<StoredMetric> metrics_;
-  std::unordered_map<std::int64_t, TargetName> targets_;  // those up to last_target_
+  std::unordered_map<std::int64_t, TargetName> targets_;  // up to last_target_
   std::int64_t last_target_ = std::numeric_limits<std::int64_t>::min();
 };
 

@@ -12,7 +12,7 @@
 
 namespace gradmon {
 
-// The databases of a query. Opens each when it is first read, and leaves out those that cannot be read.
+// The databases of a query. Opens each when it is first read, and skips unreadable ones.
 class RankDatabases {
  public:
   static constexpr std::size_t kMostOpen = 64;
@@ -24,10 +24,10 @@ class RankDatabases {
   const std::vector<RankFile>& files() const { return files_; }
   // Null if the database cannot be read. The pointer keeps it open.
   std::shared_ptr<RankDatabase> open(std::size_t index);
-  // Leaves out the rest of an open database.
+  // Skips the rest of an open database.
   void fail(std::size_t index, std::string error);
 
-  // Why databases were left out: one error for each.
+  // The reasons for skipping databases: one error for each.
   std::vector<std::string> errors() const;
 
  private:

@@ -16,7 +16,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Rank −1 if the name does not end as that of a run directory of gradmon: people put words before it.
+// Rank −1 if the name does not end like gradmon's run directories: users put words before it.
 RankFile named(const fs::path& directory) {
   RankFile file{directory / kMetricsFileName, -1, ""};
   const std::string whole = directory.filename().string();
@@ -44,7 +44,7 @@ std::vector<RankFile> files_below(const fs::path& output_dir, std::error_code& e
   return files;
 }
 
-// The ids of runs, the one that was written to last first.
+// The ids of runs, sorted by last write, the newest first.
 std::vector<std::string> runs_of(const std::vector<RankFile>& files) {
   std::map<std::string, fs::file_time_type> times;
   for (const RankFile& file : files) {

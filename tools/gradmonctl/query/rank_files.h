@@ -13,15 +13,15 @@ namespace gradmon {
 // The database of one rank and run.
 struct RankFile {
   std::filesystem::path path;
-  int rank = -1;       // by the name of its directory; -1: the name does not say
-  std::string run_id;  // the same; "": the name does not say
+  int rank = -1;       // from the name of its directory; -1: not in the name
+  std::string run_id;  // the same; "": not in the name
 };
 
 // The run of an output directory whose databases are read.
 struct ChosenRun {
   std::filesystem::path output_dir;
   std::string run_id;
-  std::size_t known = 0;  // how many runs the directory has
+  std::size_t known = 0;  // the number of runs in the directory
 };
 
 struct RankFiles {
@@ -29,9 +29,9 @@ struct RankFiles {
   std::vector<ChosenRun> runs;  // one for each output directory
 };
 
-// The databases at each place: a database file, the directory of a run and rank, or an output directory.
-// Of several runs in an output directory only the one named `run_id`, by default the newest. An error names
-// the place and what was expected there.
+// The databases at each place: a database file, the directory of a run and rank, or an output directory. From
+// an output directory, takes the run `run_id`, by default the newest. The error names the place and the
+// expected input.
 tl::expected<RankFiles, std::string> find_rank_files(const std::vector<std::filesystem::path>& places,
                                                      const std::string& run_id);
 

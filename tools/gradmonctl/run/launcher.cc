@@ -22,7 +22,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// How long a reader that has stopped reading is waited for after a signal to end.
+// The longest wait, after a signal to end, for a reader that has stopped reading.
 constexpr std::chrono::milliseconds kReaderTime{1000};
 
 // Reads the signals of this process from a signalfd; the destructor restores the signal
@@ -98,7 +98,7 @@ class RankGroup {
   int running_ = 0;  // ranks whose own process has not ended
   int code_ = 0;     // exit code of the first rank that failed
   std::optional<Clock::time_point> kill_at_;
-  std::optional<Clock::time_point> signalled_;  // when the first signal to end came
+  std::optional<Clock::time_point> signalled_;  // time of the first signal to end
 };
 
 tl::expected<void, std::string> RankGroup::start() {
@@ -135,12 +135,12 @@ int RankGroup::wait() {
 }
 
 void RankGroup::finish(RankStream& from, PendingOutput& to) {
-  // A pipe holds at most 1 MiB; more output comes from a process that left the group.
+  // A pipe holds at most 1 MiB; any further output is from a process that left the group.
   for (int reads = 0; reads < 16 && from.copy_available(to); ++reads) wait_for_reader();
   from.end(to);
 }
 
-// Returns when all is written; after a signal to end, also after kReaderTime.
+// Returns when all output is written; after a signal to end, at the latest after kReaderTime.
 void RankGroup::wait_for_reader() {
   while (out_.blocked() || err_.blocked()) {
     if (signalled_ && Clock::now() >= *signalled_ + kReaderTime) return;
@@ -197,8 +197,8 @@ void RankGroup::reap() {
   }
 }
 
-// All other ended children are orphans of ranks, for example a hub that ended because
-// another hub already served the job.
+// The other ended children are orphans of ranks, for example a hub that ended because another hub already
+// served the job.
 void RankGroup::reap_orphans() const {
   for (siginfo_t ended{}; waitid(P_ALL, 0, &ended, WEXITED | WNOHANG | WNOWAIT) == 0 && ended.si_pid != 0;
        ended = {}) {
@@ -221,7 +221,7 @@ void RankGroup::copy_all_available() {
 int RankGroup::until_deadline() const {
   if (!kill_at_) return -1;
   const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(*kill_at_ - Clock::now()).count();
-  // At least 100 ms: after SIGKILL the loop only waits for the ends, and may have missed a SIGCHLD.
+  // At least 100 ms: after SIGKILL the loop only waits for ended processes, and may have missed a SIGCHLD.
   return static_cast<int>(std::max<long long>(left + 1, 100));
 }
 

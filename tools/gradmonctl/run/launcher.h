@@ -14,13 +14,13 @@ struct Launch {
   std::chrono::milliseconds grace{5000};  // from SIGTERM to SIGKILL
 };
 
-// Runs the command once for each rank on this host and waits for all ranks. Whole lines
-// of the ranks go to stdout and stderr as "[RANK] line", in the order of arrival. SIGINT, SIGQUIT,
-// SIGTERM and SIGHUP are forwarded to the processes of all ranks, which get none from the terminal; after
-// that a blocked stdout is waited for one second. If a rank fails, the others are terminated. When all ranks
-// have ended, the processes that they left behind are terminated. If this process is killed, the kernel kills
-// the command of each rank, but not the processes that the command started: a training below a wrapper script
-// runs on, unless the script starts it by exec.
+// Runs the command once for each rank on this host and waits for all ranks. Copies whole lines of the ranks
+// to stdout and stderr as "[RANK] line", in the order of arrival. Forwards SIGINT, SIGQUIT, SIGTERM and
+// SIGHUP to the processes of all ranks, which get none from the terminal; then waits at most one second for a
+// blocked stdout. If a rank fails, terminates the others. When all ranks have ended, terminates the processes
+// that they left behind. If this process is killed, the kernel kills the command of each rank, but not the
+// processes that the command started: a training below a wrapper script runs on, unless the script starts it
+// by exec.
 //
 // Returns the exit code: 0 if all ranks exited with 0, else the exit code of the rank that
 // failed first, or 128 + signal if it was killed. The error: a rank could not be started;

@@ -11,14 +11,14 @@ namespace gradmon {
 // "[RANK] ". A value; does no I/O.
 class LinePrefixer {
  public:
-  // A longer line is cut into lines of this many bytes: memory is bounded.
+  // Cuts a longer line into lines of this many bytes: memory is bounded.
   static constexpr std::size_t kLongestLine = 64 * 1024;
 
   explicit LinePrefixer(int rank) : prefix_("[" + std::to_string(rank) + "] ") {}
 
   // The lines that `bytes` completes, prefixed, each with its line feed.
   std::string feed(std::string_view bytes);
-  // At the end of the output: the unfinished last line, with a line feed; "" if there is none.
+  // The unfinished last line at the end of the output, with a line feed; "" if none.
   std::string finish();
 
  private:

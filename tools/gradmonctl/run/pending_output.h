@@ -16,7 +16,7 @@ class PendingOutput {
 
   int fd() const { return fd_; }  // for poll()
   bool blocked() const { return !rest_.empty(); }
-  // Writes what fits now.
+  // Writes as much as fits now.
   void write(std::string_view bytes);
   void write_rest() { write({}); }
 

@@ -16,14 +16,14 @@
 namespace gradmon {
 namespace {
 
-// Of those that the system gives to whoever asks for any port: 32768 unless the host is set up otherwise.
+// The lowest port that the system assigns for port 0: 32768 unless the host is configured otherwise.
 int lowest_given_port() {
   std::ifstream range("/proc/sys/net/ipv4/ip_local_port_range");
   int lowest = 0;
   return range >> lowest ? lowest : 32768;
 }
 
-// Binds `port`, 0: any, on 127.0.0.1 for a moment. The port bound; if there is none, errno tells why.
+// Binds `port` (0: any) on 127.0.0.1 for a moment. Returns the bound port; on none, errno has the cause.
 std::optional<int> bound_port(int port) {
   const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
   if (fd < 0) return std::nullopt;

@@ -14,8 +14,8 @@ struct LaunchIdentity {
   std::string run_id;  // GRADMON_RUN_ID: 32 hex digits
 };
 
-// A TCP port that was free on 127.0.0.1 a moment ago, if possible one that the system gives to nobody who
-// asks for any port: rank 0 binds it only seconds later.
+// A TCP port that was free on 127.0.0.1 a moment ago, if possible outside the range that the system assigns
+// for port 0: rank 0 binds it only seconds later.
 tl::expected<int, std::string> free_port();
 
 // The environment of one rank, as "NAME=VALUE": `inherited` with RANK,

@@ -23,7 +23,7 @@ class RankStream {
   RankStream& operator=(RankStream&&) = delete;
 
   int fd() const { return from_; }  // for poll(); -1 after the end of the stream
-  // Copies at most 64 KiB; nothing while `to` is blocked. False: nothing was there.
+  // Copies at most 64 KiB; nothing while `to` is blocked. Returns false if it copied nothing.
   bool copy_available(PendingOutput& to);
   void end(PendingOutput& to);  // copies an unfinished line, then closes the pipe
 
@@ -32,13 +32,13 @@ class RankStream {
   LinePrefixer lines_;
 };
 
-// One rank and the processes it has started: a process group of its own. gone(): all
-// processes of the group have ended. One thread. The process that creates ranks must be a
-// child subreaper, or gone() would be true too early.
+// One rank and the processes it has started: its own process group. gone(): all processes of the group have
+// ended. One thread. The process that creates ranks must be a child subreaper, or gone() would be true too
+// early.
 class RankProcess {
  public:
-  // Runs `command` with stdin from /dev/null, the signal mask `mask` and
-  // default SIGPIPE. The kernel kills it, but not what it started, if this process dies first.
+  // Runs `command` with stdin from /dev/null, the signal mask `mask` and default SIGPIPE. If this process
+  // dies first, the kernel kills the command, but not the processes that it started.
   static tl::expected<RankProcess, std::string> start(const std::vector<std::string>& command,
                                                       const std::vector<std::string>& environment, int rank,
                                                       const sigset_t& mask);

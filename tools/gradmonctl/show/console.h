@@ -9,7 +9,7 @@
 
 namespace gradmon {
 
-// Where a command writes: data to `out`, messages for people to `err`.
+// The outputs of a command: data to `out`, messages for people to `err`.
 struct Console {
   std::ostream& out;
   std::ostream& err;

@@ -21,7 +21,7 @@ std::string joined(const Lines& lines) {
   return text;
 }
 
-// A word that is wider than the screen goes on in the next line.
+// Splits a word that is wider than the screen.
 void push(std::string now, std::size_t columns, Lines& into) {
   while (columns > 2 && display_width(now) > columns) {
     std::string head = cut_to_width(now, columns);

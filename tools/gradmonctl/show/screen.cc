@@ -11,7 +11,7 @@
 namespace gradmon {
 namespace {
 
-// The number in an environment variable; `otherwise` if it is no number above 0.
+// The number in an environment variable; `otherwise` unless it is a number above 0.
 std::size_t number_in(const char* name, std::size_t otherwise) {
   const char* value = std::getenv(name);
   if (value == nullptr) return otherwise;
