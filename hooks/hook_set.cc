@@ -53,7 +53,7 @@ class ParameterIndices {
     return index == indices_.end() ? std::nullopt : std::optional(index->second);
   }
 
-  // No parameters: the optimizer holds all.
+  // Without parameters: the optimizer holds all.
   Update update_of(const std::vector<at::Tensor>& optimizer_parameters, const OptimizerState* state) {
     Update update;
     update.state = state;
@@ -95,7 +95,7 @@ class ParameterIndices {
     }
   }
 
-  // After torch.utils.swap_tensors() (HeldTensor).
+  // True after torch.utils.swap_tensors() (HeldTensor).
   bool has_other_tensors() const {
     return !std::equal(
         watched_.begin(), watched_.end(), tensors_.begin(),
@@ -104,10 +104,10 @@ class ParameterIndices {
 
   const std::vector<WatchedTensor>& watched_;
   std::vector<std::size_t> all_;  // ascending
-  // Of the watched parameters when they were last looked at.
+  // The watched parameters' tensors at the last look.
   std::vector<const void*> tensors_;
   std::unordered_multimap<const void*, std::size_t> indices_;  // FSDP1 keeps several in one tensor
-  // The last answer: an optimizer holds the same parameters in every step.
+  // The last question and answer: an optimizer holds the same parameters in every step.
   std::vector<const void*> asked_;
   std::vector<std::size_t> found_;
 };

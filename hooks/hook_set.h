@@ -57,28 +57,28 @@ class HookSet {
   // Begins a step. With Collect::no the other calls return at once, and a hook body costs one load.
   enum class Collect : bool { no, yes };
   void begin_step(Step step, Collect collect) noexcept;
-  // The parameters of an FSDP unit (ParameterSharding::unit) have just been gathered for a forward. On the
-  // thread that runs the forward, without the GIL.
+  // An FSDP unit (ParameterSharding::unit) has just gathered its parameters for a forward. Runs on the
+  // forward's thread, without the GIL.
   void gathered(const void* unit) noexcept;
-  // Before and after an optimizer's step, with the optimizer's parameters (empty: all watched parameters)
-  // and its state (null: unknown). Any number of times per step. What a state passes early
+  // Before and after an optimizer's step, with the optimizer's parameters (empty: all watched parameters) and
+  // its state (null: unknown). Any number of times per step. A state that passes values early
   // (OptimizerState::Reads) has rows only if a state with the values follows in the step.
   void before_update(const std::vector<at::Tensor>& optimizer_parameters,
                      const OptimizerState* state = nullptr) noexcept;
   void after_update(const std::vector<at::Tensor>& optimizer_parameters,
                     const OptimizerState* state = nullptr) noexcept;
-  // Reads a value that the program hands in, within a collected step; its row comes in end_step().
+  // Reads a value that the program passes, within a collected step; end_step() writes its row.
   void tap(const TappedValue& value) noexcept;
   void end_step() noexcept;
   // Passes the gradient of a parameter that a framework takes away before its accumulator's hook runs
-  // (WatchedParameter::gradient_source). Undefined: what was passed last has also accumulated the micro
-  // batches before it, so it is no micro batch's own. Training thread, or a thread that runs a backward of
-  // it.
+  // (WatchedParameter::gradient_source). Undefined: the gradient passed last also has the micro batches
+  // before it, so it belongs to no single micro batch. Training thread, or a thread that runs a backward of
+  // the parameter.
   void deliver_gradient(const at::Tensor& parameter, const at::Tensor& gradient) noexcept;
 
   // Indices into target_names() of the model, and the patterns that matched nothing.
   const MatchReport& matches() const noexcept;
-  // The rows left out so far because their values cannot be had. The first of them is logged.
+  // The number of rows skipped so far because their values cannot be had. The first one is logged.
   std::uint64_t not_applicable() const noexcept;
   // Time spent in hooks and in the calls above so far, on all threads together. Any thread.
   std::chrono::nanoseconds hook_time() const noexcept { return fuse_.hook_time(); }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which tensors of each module a plan selects.
+// The tensors of each module that a plan selects.
 #pragma once
 
 #include <array>

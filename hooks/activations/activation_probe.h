@@ -53,11 +53,11 @@ class ActivationProbe : public Probe, public ForwardListener {
   void abandoned(const ForwardVisit& visit) override;
   void tapped(const ForwardVisit& within, std::string_view name, const at::Tensor& tensor) override;
 
-  // How many tensors were read, and how many readings were reused.
+  // The number of tensors read, and of readings reused.
   ReadingCache::Counts readings() const { return rows_->counts(); }
 
  private:
-  static constexpr std::size_t kMostTappedNames = std::size_t{1} << 16U;  // of a plan
+  static constexpr std::size_t kMostTappedNames = std::size_t{1} << 16U;  // per plan
 
   struct Target {
     std::string name;  // in the rows
@@ -73,7 +73,7 @@ class ActivationProbe : public Probe, public ForwardListener {
 
   ActivationRows::Row row(const Target& target, const ForwardVisit& visit, Side side,
                           const std::string& suffix) const;
-  // The selected elements. Warns once per target and side if the selection does not fit.
+  // Returns the selected elements. Warns once per target and side if the selection does not fit.
   std::vector<const ForwardTensors::Element*> chosen(const Target& target, Side side,
                                                      const ForwardTensors& tensors);
   void read(const Target& target, const ForwardVisit& visit, Side side, const ForwardTensors& tensors);
@@ -82,7 +82,7 @@ class ActivationProbe : public Probe, public ForwardListener {
   void watch_outputs(const Target& target, const ForwardVisit& visit, const ForwardTensors& outputs);
   TensorGradients::Body body(ActivationRows::Row row) const;
   TensorGradients::OnFailure on_failure(const ActivationRows::Row& row) const;
-  // Of more than kMostTappedNames: one that chooses nothing.
+  // After kMostTappedNames names, returns a target that chooses nothing.
   const Target& tapped_target(int vpp_stage, std::string_view name);
 
   // Constant after construction.
@@ -90,7 +90,7 @@ class ActivationProbe : public Probe, public ForwardListener {
   const TargetSelection selection_;
   RecordStream& stream_;
   std::vector<Target> targets_;  // by module
-  ScopeText plain_scope_;        // of tensors that are no DTensors
+  ScopeText plain_scope_;        // of plain tensors (not DTensors)
 
   // Own synchronisation.
   const std::shared_ptr<ActivationRows> rows_;  // hooks hold it weakly

@@ -52,8 +52,8 @@ class ActivationRows {
   // Reads the tensor, or reuses an earlier reading of it, and adds the row. Call it within enter() or a
   // forward listener. A gradient replaces an earlier one of the same name and micro step: several passes went
   // through the graph, or a recomputation has hooked the same tensor.
-  // `scope`: what the tensor is of, if it does not say so itself. No row is added once the step has
-  // `most_rows`: see StepLimit.
+  // `scope`: the scope of a tensor that does not have its own. No row is added once the step has `most_rows`:
+  // see StepLimit.
   void add(Row row, const at::Tensor& tensor, const ScopeText& scope = {});
   // Call it after reading a tensor within a compiled graph, whose kernels reuse its memory for other tensors.
   void forget_readings() { cache_.forget(); }

@@ -13,7 +13,7 @@
 namespace gradmon {
 namespace {
 
-constexpr std::size_t kMostFindings = std::size_t{1} << 20;  // of a step
+constexpr std::size_t kMostFindings = std::size_t{1} << 20;  // per step
 
 Causal mask_of(CausalMask asked, const WatchedModule& module) {
   if (asked == CausalMask::automatic) return Causal(module.causal.value_or(true));

@@ -30,8 +30,8 @@ namespace gradmon {
 //   {module}.linear     the module's 2-D parameter `weight`, else `wg`, once a step
 //                       before the first update, frozen or not
 //   {module}.router     the same parameter, and the module's first output
-// The second and later calls in one micro step are named NAME@2, … Recomputations are skipped, because
-// their numbers are the same. What cannot be computed is counted as not applicable, with the reason.
+// The second and later calls in one micro step are named NAME@2, … Recomputations are skipped, because their
+// numbers are the same. A value that cannot be computed is counted as not applicable, with the reason.
 class L2Probe : public Probe, public ForwardListener {
  public:
   // Adds targets that match no module, or no module with such a weight, to `unmatched`. The names that the
@@ -88,11 +88,11 @@ class L2Probe : public Probe, public ForwardListener {
                     std::vector<UnmatchedPattern>& unmatched);
   void attention(Finding finding, const at::Tensor& q, const at::Tensor& k, Causal causal);
   void read_weight(Weight& weight);
-  // Fills the finding by read(), and keeps it. What torch throws makes the finding not applicable. Does
-  // nothing if the step is full.
+  // Fills the finding by read(), and keeps it. If torch throws, the finding is not applicable. Does nothing
+  // if the step is full.
   template <typename Read>
   void keep(Finding finding, Read&& read);
-  // Whether the program has passed Q and K of this module to attention() in this micro step.
+  // Returns true if the program has passed this module's Q and K to attention() in this micro step.
   bool is_reported(std::size_t module, int micro_step);
 
   // Constant after construction.

@@ -21,7 +21,7 @@ using Json = nlohmann::ordered_json;
 
 constexpr const char* kNone = "<class 'NoneType'>";
 
-// As Python prints a torch.Size and a dtype.
+// The text that Python prints for a torch.Size and a dtype.
 std::string text_of(const at::Tensor& tensor) {
   if (tensor.is_nested()) return std::string("nested, dtype=") + name_of(dtype_of(tensor));
   if (tensor.unsafeGetTensorImpl()->has_symbolic_sizes_strides())

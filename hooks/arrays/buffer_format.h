@@ -12,8 +12,8 @@
 
 namespace gradmon {
 
-// The type of a format of one number, or the reason why it is none that can be read: text, a structure, an
-// object, another byte order, or an `item_size` that the format does not have.
+// The type of a format of one number, or the reason why it cannot be read: text, a structure, an object,
+// another byte order, or an `item_size` that the format does not have.
 tl::expected<ElementType, std::string> type_of_format(std::string_view format, std::size_t item_size);
 
 }  // namespace gradmon

@@ -10,7 +10,7 @@
 namespace gradmon {
 namespace {
 
-// DLDataTypeCode and bits, as DLPack 1.1 has them.
+// DLDataTypeCode and bits, from DLPack 1.1.
 struct Known {
   unsigned code;
   unsigned bits;
@@ -45,7 +45,7 @@ bool has_readable_dimensions(const DlTensor& tensor) {
           is_readable({reinterpret_cast<const unsigned char*>(tensor.strides), bytes}));
 }
 
-// Copies a structure from an address of the other library's. nullopt: it cannot be read.
+// Copies a structure from an address in another library. nullopt: the address cannot be read.
 template <typename Structure>
 std::optional<Structure> copy_of(const void* address) {
   if (!is_readable({static_cast<const unsigned char*>(address), sizeof(Structure)})) return std::nullopt;
@@ -61,7 +61,7 @@ bool set_strides(const DlTensor& tensor, ForeignArray& array) {
   for (std::size_t i = 0; i < array.sizes.size(); ++i) {
     std::int64_t stride = 0;
     std::memcpy(&stride, tensor.strides + i, sizeof stride);
-    if (array.sizes[i] < 2) stride = 0;  // Not used: NumPy and others put anything there.
+    if (array.sizes[i] < 2) stride = 0;  // Not used: NumPy and others leave any number here.
     if (stride > most || stride < -most) return false;
     array.strides.push_back(stride * bytes);
   }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reads DLPack's description of an array. torch is not asked: its from_dlpack() ends the process for a
+// Reads DLPack's description of an array, without torch's from_dlpack(), which ends the process for a
 // negative stride. Any thread.
 #pragma once
 

@@ -10,7 +10,7 @@ namespace {
 constexpr std::int64_t kMost = std::numeric_limits<std::int64_t>::max();
 constexpr std::int64_t kMostOverlapping = std::int64_t{1} << 28U;
 
-// Of numbers that are not negative. nullopt: too large.
+// The product of two numbers that are not negative. nullopt: too large.
 std::optional<std::int64_t> product(std::int64_t one, std::int64_t other) {
   if (one != 0 && other > kMost / one) return std::nullopt;
   return one * other;

@@ -37,7 +37,7 @@ enum class ElementType : std::uint8_t {
   float8_e5m2fnuz,
 };
 struct ElementTypeName {
-  const char* name;  // torch's, NumPy's and ml_dtypes'
+  const char* name;  // in torch, NumPy and ml_dtypes
   std::size_t bytes;
 };
 inline constexpr std::array<ElementTypeName, 20> kElementTypes = {{
@@ -79,8 +79,8 @@ struct MemoryRange {
 inline constexpr std::size_t kMostDimensions = 64;  // NumPy's limit
 
 // The range of memory that reading the array touches; empty for an array without elements. Or the reason why
-// it cannot be read: a size below 0, a range that no address space has, or more than 2^28 elements that lie
-// over each other.
+// the array cannot be read: a size below 0, a range that no address space has, or more than 2^28 elements
+// that overlap.
 tl::expected<MemoryRange, std::string> memory_of(const ForeignArray& array);
 
 }  // namespace gradmon

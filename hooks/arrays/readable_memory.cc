@@ -25,7 +25,7 @@ bool can_read_at(std::uintptr_t address) noexcept {
   return ::syscall(SYS_rt_sigprocmask, no_such_how, aligned, nullptr, mask_bytes) == 0 || errno != EFAULT;
 }
 
-// msync() of pages that need no writing only looks whether all of them are mapped.
+// msync() of pages without changes only checks that all of them are mapped.
 bool is_mapped(std::uintptr_t begin, std::uintptr_t end) noexcept {
   const auto page = static_cast<std::uintptr_t>(::sysconf(_SC_PAGESIZE));
   const std::uintptr_t first = begin & ~(page - 1);

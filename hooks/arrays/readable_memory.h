@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Whether memory that another library has named can be read. Any thread.
+// Checks that memory of another library can be read. Any thread.
 #pragma once
 
 #include "hooks/arrays/foreign_array.h"

@@ -36,7 +36,7 @@ Registry& registry() {
 std::atomic<std::uint64_t> last_coalescing{0};
 thread_local std::uint64_t coalescing = 0;  // the number of begin_coalescing(); 0: calls are sent at once
 
-thread_local int functional_operators = 0;  // that run
+thread_local int functional_operators = 0;  // running on this thread
 
 bool is_on_cpu(const CollectiveCall& call) {
   return std::any_of(call.outputs.begin(), call.outputs.end(),

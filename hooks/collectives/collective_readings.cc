@@ -39,7 +39,7 @@ std::string shapes_text(const std::vector<at::Tensor>& tensors) {
   return text.empty() ? "no tensor" : text;
 }
 
-// What the program frees after it has waited for the work is not reused before it is read.
+// Keeps memory that the program frees after its wait from reuse until the current stream has read it.
 void keep_until_read(const std::vector<at::Tensor>& tensors) {
   for (const at::Tensor& tensor : tensors) {
     const auto stream = tensor.defined() ? current_stream(tensor.device()) : std::nullopt;
@@ -47,12 +47,12 @@ void keep_until_read(const std::vector<at::Tensor>& tensors) {
     try {
       c10::impl::VirtualGuardImpl(tensor.device().type())
           .recordDataPtrOnStream(tensor.storage().data_ptr(), *stream);
-    } catch (const c10::Error&) {  // Memory of another library, which torch does not free.
+    } catch (const c10::Error&) {  // Memory of another library: torch does not free it.
     }
   }
 }
 
-// Other than the CPU.
+// The tensors' devices, without the CPU.
 std::vector<c10::Device> devices_of(const std::vector<at::Tensor>& tensors) {
   std::vector<c10::Device> devices;
   for (const at::Tensor& tensor : tensors) {
@@ -63,8 +63,8 @@ std::vector<c10::Device> devices_of(const std::vector<at::Tensor>& tensors) {
   return devices;
 }
 
-// Streams that wait for a future wait for the tensors of its value alone. NCCL's of calls with
-// unequal sizes has none, and is complete before anything is sent.
+// A stream that waits for a future waits only for the tensors of its value. NCCL's future of a call with
+// unequal sizes has no tensor, and is complete before anything is sent.
 bool has_no_tensor(const c10::IValue& value) {
   return value.isNone() || (value.isTensorList() && value.toTensorList().empty());
 }
@@ -90,14 +90,14 @@ c10::intrusive_ptr<c10::ivalue::Future> future_of(c10d::Work& work) {
   }
 }
 
-// Whether CUDA runs the work of all streams in the order in which it is queued: all of it behind a stream
-// that waits.
+// True if CUDA runs the work of all streams in the order of queueing: a stream that waits delays all later
+// work.
 bool has_one_queue() {
   static const char* const queues = std::getenv("CUDA_DEVICE_MAX_CONNECTIONS");
   return queues != nullptr && std::string_view(queues) == "1";
 }
 
-// Torch > 1.13 can be told not to take streams for the callback.
+// torch > 1.13 can run the callback without streams of its own.
 template <typename Future, typename Callback>
 auto call_back(Future& future, const Callback& callback, int)
     -> decltype(future.addCallback(callback, /*uses_future=*/false)) {
@@ -159,7 +159,7 @@ void CollectiveReadings::close() noexcept {
     lock.unlock();
     for (const auto& outputs : unwaited) read_unwaited(outputs);
   });
-  std::vector<std::shared_ptr<Outputs>> unwaited;    // of another thread, meanwhile
+  std::vector<std::shared_ptr<Outputs>> unwaited;    // added by another thread meanwhile
   std::vector<std::shared_ptr<Outputs>> incomplete;  // released without the lock
   decltype(coalesced_) not_over;
   std::unique_lock lock(mutex_);
@@ -228,12 +228,12 @@ void CollectiveReadings::note_logged(const std::string& line) {
 
 void CollectiveReadings::launched(const std::shared_ptr<Outputs>& outputs,
                                   const c10::intrusive_ptr<c10d::Work>& work) {
-  outputs->versions = versions_of(outputs->tensors);  // a backend without futures does not change them
+  outputs->versions = versions_of(outputs->tensors);  // a backend without futures does not change versions
   outputs->memory = memory_of(outputs->tensors);
   count_overwritten(outputs->memory);
   if (outputs->coalesced != 0) return launched_with_others(outputs);
   if (!work) return outputs->synchronous ? completed(*outputs, Completion::done) : count_untold(*outputs);
-  // Not applicable. A stream that waited for the work would become a part of the graph.
+  // Not applicable: a stream that waited for the work would become a part of the graph.
   if (is_captured(outputs->tensors)) return completed(*outputs, Completion::done);
   if (!devices_of(outputs->tensors).empty()) return launched_on_device(outputs, *work);
   const std::type_index sort(typeid(*work));
@@ -278,13 +278,13 @@ std::shared_ptr<CollectiveReadings::Outputs> CollectiveReadings::take_unwaited(I
   return taken;
 }
 
-// As if the tensors were contiguous, as libraries of communication ask for.
+// The memory of contiguous tensors, as communication libraries require them.
 std::vector<CollectiveReadings::Memory> CollectiveReadings::memory_of(
     const std::vector<at::Tensor>& tensors) {
   std::vector<Memory> memory;
   for (const at::Tensor& tensor : tensors) {
     if (!tensor.defined() || !tensor.has_storage()) continue;
-    if (tensor.unsafeGetTensorImpl()->has_symbolic_sizes_strides()) continue;  // of the compiler's
+    if (tensor.unsafeGetTensorImpl()->has_symbolic_sizes_strides()) continue;  // a tensor of the compiler
     const auto size = static_cast<std::int64_t>(tensor.element_size());
     const std::int64_t begin = tensor.storage_offset() * size;
     memory.push_back({tensor.storage().unsafeGetStorageImpl(), begin, begin + tensor.numel() * size});
@@ -292,7 +292,7 @@ std::vector<CollectiveReadings::Memory> CollectiveReadings::memory_of(
   return memory;
 }
 
-// NCCL tells the tensors' versions nothing of what it writes.
+// NCCL writes outputs without changing the tensors' versions.
 void CollectiveReadings::count_overwritten(const std::vector<Memory>& memory) {
   const auto overlap = [](const Memory& one, const Memory& other) {
     return one.storage == other.storage && one.begin < other.end && other.begin < one.end;
@@ -316,7 +316,7 @@ void CollectiveReadings::on_waited(const c10::ivalue::Future& future) {
   if (outputs) fuse_.guard(outputs->op, [&] { read_waited(*outputs); });
 }
 
-// torch looks for the calls by the storage, too, and waits for all of them.
+// Like torch, finds the calls by their storage, and takes all of them.
 void CollectiveReadings::on_waited(const at::Tensor& output) {
   if (!output.defined() || !output.has_storage()) return;
   const void* const storage = output.storage().unsafeGetStorageImpl();
@@ -340,7 +340,7 @@ void CollectiveReadings::on_unread(const std::string& sentence) {
 
 void CollectiveReadings::read_waited(Outputs& outputs) {
   if (outputs.future->hasError()) return count_failed();
-  // They have changed with the others of a buffer that they are views of, and Gloo changes them.
+  // The versions have changed: Gloo changes them, and so do writes to other views of the same buffer.
   outputs.versions = versions_of(outputs.tensors);
   keep_until_read(outputs.tensors);
   completed(outputs, Completion::done);
@@ -348,7 +348,7 @@ void CollectiveReadings::read_waited(Outputs& outputs) {
 
 void CollectiveReadings::read_unwaited(const std::shared_ptr<Outputs>& outputs) {
   const auto future = std::exchange(outputs->future, {});
-  // What this rank receives may depend on what it does next.
+  // The received values may depend on this rank's next calls.
   if (outputs->op == "recv" || has_one_queue()) return count_untold(*outputs);
   read_when_complete(outputs, *future);
 }
@@ -356,7 +356,7 @@ void CollectiveReadings::read_unwaited(const std::shared_ptr<Outputs>& outputs) 
 void CollectiveReadings::launched_with_others(const std::shared_ptr<Outputs>& outputs) {
   const std::lock_guard lock(mutex_);
   if (too_late(*outputs)) return;
-  if (outputs->coalesced < first_coalesced_) {  // An end that nobody has seen, or another rank's thread.
+  if (outputs->coalesced < first_coalesced_) {  // Its end was not seen, or the thread is another rank's.
     ++collected_.untold;
   } else {
     coalesced_[outputs->coalesced].push_back(outputs);
@@ -409,7 +409,7 @@ void CollectiveReadings::future_completed(Outputs& outputs, c10::ivalue::Future&
   if (future.hasError()) return completed(outputs, Completion::failed);
   const bool on_device = !devices_of(outputs.tensors).empty();
   if (on_device && !future.devices().empty()) return read_on_own_streams(outputs, future);
-  // Gloo's of tensors on a device: only streams of the thread that completes it wait for the copies.
+  // Gloo, tensors on a device: only streams of the completing thread wait for the copies.
   if (on_device && at_once) return count_untold(outputs);
   outputs.versions = versions_of(outputs.tensors);
   keep_until_read(outputs.tensors);
@@ -450,7 +450,7 @@ void CollectiveReadings::read_outputs(const Outputs& outputs) {
 }
 
 void CollectiveReadings::check_finished_calls() {
-  std::vector<std::shared_ptr<Outputs>> looked_at;  // asked without the lock: a Python Work takes the GIL
+  std::vector<std::shared_ptr<Outputs>> looked_at;  // polled without the lock: a Python Work takes the GIL
   {
     const std::lock_guard lock(mutex_);
     looked_at.swap(without_future_);

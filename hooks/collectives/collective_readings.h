@@ -40,19 +40,19 @@ struct CollectiveStep {
   std::vector<std::string> log;     // log_only: one line for each different call not logged before
   std::uint64_t late = 0;           // completed after the step, or never: no values
   std::uint64_t failed = 0;         // the call threw, or its work failed
-  std::uint64_t untold = 0;         // nothing told within the step that it could be read
-  std::uint64_t changed = 0;        // outputs were written before or while they were read: no values
+  std::uint64_t untold = 0;         // the step had no sign that it could be read
+  std::uint64_t changed = 0;        // outputs were written before or during the reading: no values
   std::set<std::string> unread;     // sentences of CollectiveListener::on_unread()
 };
 
 // Any thread. Every work in progress keeps it alive, so that the work may complete after the hooks are
-// gone. Inputs are read before the call, on the calling thread. When outputs are read:
-// - of a synchronous call without a work (NCCL's, torch >= 2.8; symmetric memory's): when it returns, on the
-//   current stream;
-// - of coalesced calls, and of a call on a device whose wait is told: where the program waits for it;
-// - of other calls on a device, of which the program takes the future, and for which it does not wait in the
-//   step: on one of ReadingStreams, once the work's future is complete; NCCL's is at once, and its stream is
-//   waited for there;
+// gone. Inputs are read before the call, on the calling thread. Outputs are read:
+// - for a synchronous call without a work (NCCL's, torch >= 2.8; symmetric memory's): when it returns, on
+//   the current stream;
+// - for coalesced calls, and calls on a device with `wait_is_told`: when the program waits for them;
+// - for other calls on a device, and if the program takes the future or does not wait within the step: on
+//   one of ReadingStreams, once the work's future is complete. NCCL's future is complete at once; the
+//   reading stream waits for NCCL's stream;
 // - on the CPU: in a callback of the work's future, on the thread that completes the work (with Gloo, the
 //   caller's wait() then includes the reading). Work without a future (Gloo's send and recv) is polled when
 //   the next call is made and when the step closes.
@@ -61,8 +61,8 @@ struct CollectiveStep {
 class CollectiveReadings : public CollectiveListener,
                            public std::enable_shared_from_this<CollectiveReadings> {
  public:
-  // The calls of one row in a step. With more calls the row is not applicable: a program whose steps never
-  // end must not fill the memory.
+  // The limit of calls of one row in a step. With more calls the row is not applicable: a program whose steps
+  // never end must not fill the memory.
   static constexpr std::size_t kMostCalls = std::size_t{1} << 16;
 
   CollectiveReadings(const CollectiveSettings& settings, double eps, CallSiteSource call_site);
@@ -103,23 +103,23 @@ class CollectiveReadings : public CollectiveListener,
     bool synchronous = false;     // CollectiveCall::synchronous
     std::uint64_t coalesced = 0;  // CollectiveCall::coalesced
     const void* group = nullptr;  // CollectiveCall::group_id
-    bool wait_is_told = false;    // by on_waited(), if the program waits
+    bool wait_is_told = false;    // on_waited() follows if the program waits
     bool functional = false;      // CollectiveCall::functional
     bool returned = false;        // CollectiveCall::returns_output
-    std::vector<Memory> memory;   // of the tensors
+    std::vector<Memory> memory;   // the tensors' bytes
     std::vector<at::Tensor> tensors;
-    std::vector<std::uint32_t> versions;             // from when on they must not change
+    std::vector<std::uint32_t> versions;             // expected at the reading
     c10::intrusive_ptr<c10d::Work> work;             // set only if it has no future
     c10::intrusive_ptr<c10::ivalue::Future> future;  // set while the program has not waited
   };
   enum class Completion : std::uint8_t { done, failed };
 
-  static constexpr std::size_t kMostLogged = 4096;  // lines of a plan
+  static constexpr std::size_t kMostLogged = 4096;  // per plan
 
   std::unique_ptr<CallScope> begin(CollectiveCall call);
   void note_logged(const std::string& line);  // with mutex_ held
   void launched(const std::shared_ptr<Outputs>& outputs, const c10::intrusive_ptr<c10d::Work>& work);
-  // Of a work without a future; with mutex_ held.
+  // For a work without a future. Call it with mutex_ held.
   void poll(const std::shared_ptr<Outputs>& outputs, const c10::intrusive_ptr<c10d::Work>& work);
   void launched_with_others(const std::shared_ptr<Outputs>& outputs);
   void count_untold(const Outputs& call);
@@ -154,7 +154,7 @@ class CollectiveReadings : public CollectiveListener,
   // Guarded by mutex_.
   bool open_ = false;
   std::uint64_t step_ = 0;             // number of open() calls
-  std::uint64_t first_coalesced_ = 0;  // CollectiveCall::coalesced of this step's calls is not less
+  std::uint64_t first_coalesced_ = 0;  // lowest CollectiveCall::coalesced of this step
   int reading_ = 0;                    // number of readings of outputs in progress
   CollectiveStep collected_;
   std::map<std::pair<int, std::string>, std::size_t> row_of_;  // chunk and name to index in collected_.rows

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The streams on which outputs of calls are read for which nothing tells that the program has waited.
+// The streams on which outputs are read if no wait of the program is reported.
 #pragma once
 
 #include <cstddef>
@@ -11,14 +11,14 @@
 
 namespace gradmon {
 
-// As far as there are, another one for each process group, whose calls are over in the order in which they
-// are made: on one stream, the readings of a call that is over would wait for other groups. Any thread.
+// One stream for each process group; above kMost a new group takes the oldest one's. The calls of a group
+// complete in order; on a shared stream, a complete call's reading would wait for other groups. Any thread.
 class ReadingStreams {
  public:
-  static constexpr std::size_t kMost = 8;  // for each device
+  static constexpr std::size_t kMost = 8;  // per device
 
   static ReadingStreams& instance();
-  // Empty: the device has no streams for us.
+  // nullopt: the device has no stream for us.
   std::optional<c10::Stream> of(const void* group, const c10::Device& device);
 
  private:

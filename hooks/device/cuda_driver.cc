@@ -9,7 +9,7 @@ constexpr const char* kCurrentStream = "aoti_torch_get_current_cuda_stream";
 
 struct Found {
   CudaDriver driver;
-  std::string why;  // "": all of it is there
+  std::string why;  // "": complete
 };
 
 Found find_all() {
@@ -63,7 +63,7 @@ std::string CudaDriver::describe(Status status) const {
 bool CudaDriver::is_capturing(int device) const {
   void* stream = nullptr;
   if (current_stream(device, &stream) != 0) return false;
-  constexpr Status kAnotherStreamIs = 906;  // the answer for the default stream
+  constexpr Status kAnotherStreamIs = 906;  // another stream captures; the default stream's answer
   int status = 0;
   return cuStreamIsCapturing(static_cast<Stream>(stream), &status) == kAnotherStreamIs || status != 0;
 }

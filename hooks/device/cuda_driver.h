@@ -16,7 +16,7 @@ struct CudaDriver {
   using Function = struct CUfunc_st*;
   using Stream = struct CUstream_st*;
 
-  // What cuDeviceGetAttribute and cuThreadExchangeStreamCaptureMode take.
+  // Arguments of cuDeviceGetAttribute and cuThreadExchangeStreamCaptureMode.
   static constexpr int kComputeMajor = 75;
   static constexpr int kComputeMinor = 76;
   static constexpr int kCaptureRelaxed = 2;
@@ -34,19 +34,19 @@ struct CudaDriver {
   Status (*cuStreamIsCapturing)(Stream, int* status) = nullptr;
   Status (*cuThreadExchangeStreamCaptureMode)(int* mode) = nullptr;
   Status (*cuGetErrorString)(Status, const char**) = nullptr;
-  // Of torch's C interface; the thread's current stream of the device.
+  // From torch's C interface: the thread's current stream on the device.
   int (*current_stream)(int device, void** stream) = nullptr;
 
-  // Null: something of it is missing; `why` says what. Looked for once per process. Any thread.
+  // Null: a part is missing, and `why` says which. Searches once per process. Any thread.
   static const CudaDriver* find(std::string* why = nullptr);
 
   std::string describe(Status status) const;
-  // Whether work queued on the thread's current stream of the device would become part of a CUDA graph.
+  // True if work queued on the thread's current stream of the device would become part of a CUDA graph.
   bool is_capturing(int device) const;
 };
 
-// Within its scope the thread may call what would otherwise break a capture that another thread makes: ask
-// whether an event has passed, allocate memory.
+// Within its scope the thread may make calls that would break another thread's capture: query an event,
+// allocate memory.
 class CaptureUndisturbed {
  public:
   CaptureUndisturbed();
@@ -58,7 +58,7 @@ class CaptureUndisturbed {
   int mode_ = CudaDriver::kCaptureRelaxed;
 };
 
-// Sets the pointer to the library's function of that name; false, and null, if it has none.
+// Sets the pointer to the library's function of that name; false, and null, if the function is missing.
 template <typename F>
 bool find_symbol(F*& function, void* library, const char* name) {
   function = reinterpret_cast<F*>(::dlsym(library, name));

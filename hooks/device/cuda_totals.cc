@@ -58,7 +58,7 @@ std::optional<std::size_t> type_of(const at::Tensor& tensor) {
       break;
   }
   if (tensor.element_size() != 1) return std::nullopt;
-  // By name, "Float8_e4m3fn", because older versions of torch have fewer.
+  // By name, "Float8_e4m3fn", because older versions of torch have fewer types.
   const std::string name = c10::toString(tensor.scalar_type());
   for (std::size_t i = 4; i < kTypes.size(); ++i) {
     const std::string own = kTypes[i];
@@ -67,7 +67,7 @@ std::optional<std::size_t> type_of(const at::Tensor& tensor) {
   return std::nullopt;
 }
 
-// Results of some readings; each reading keeps it alive until it is over.
+// Results of some readings; each reading keeps the block alive until it ends.
 struct ResultBlock {
   at::Tensor memory;  // pinned
   unsigned used = 0;
@@ -75,12 +75,12 @@ struct ResultBlock {
   Totals* results() const { return static_cast<Totals*>(memory.data_ptr()); }
 };
 
-// Those for one element type on one device.
+// The kernels for one element type on one device.
 struct Kernels {
   CudaDriver::Context context = nullptr;
   CudaDriver::Function one = nullptr;
   CudaDriver::Function many = nullptr;
-  unsigned tensors = 0;  // that `many` takes
+  unsigned tensors = 0;  // that one launch of `many` takes
   std::string problem;   // "": they can be launched
 };
 
@@ -120,7 +120,7 @@ Kernels load_kernels(const CudaDriver& driver, int ordinal, std::size_t type) {
   require(driver, driver.cuDevicePrimaryCtxRetain(&kernels.context, device), "the device's context");
   const ContextInScope scope(driver, kernels.context);
   CudaDriver::Module module = nullptr;
-  if (driver.cuModuleLoadData(&module, compiled.image.data()) != 0) {  // What was kept may be damaged.
+  if (driver.cuModuleLoadData(&module, compiled.image.data()) != 0) {  // The cached image may be damaged.
     compiled = compile_totals_kernel(kTypes[type], major, minor, version, KeptKernel::ignored);
     if (compiled.image.empty()) return {nullptr, nullptr, nullptr, 0, compiled.why};
     require(driver, driver.cuModuleLoadData(&module, compiled.image.data()), "loading the kernel");
@@ -144,7 +144,7 @@ struct Queue {
   }
 };
 
-// What is needed to launch on one stream. Work of a stream runs in order, so that its launches share memory.
+// The memory to launch on one stream. A stream runs its work in order, so its launches share the memory.
 struct Lane {
   c10::Device device;
   c10::Stream stream;
@@ -190,7 +190,7 @@ TensorPart part_of(const at::Tensor& tensor, unsigned result) {
   return part;
 }
 
-// Of the process. Never destroyed: the driver may be gone by then.
+// One per process. Never destroyed: the driver may be unloaded first.
 class Engine {
  public:
   static Engine& instance() {
@@ -201,7 +201,7 @@ class Engine {
   std::shared_future<Kernels> prepare(int ordinal, std::size_t type) {
     const std::lock_guard lock(mutex_);
     auto& loading = loading_[{ordinal, type}];
-    const SignalsBlocked blocked;  // in the thread that is started
+    const SignalsBlocked blocked;  // in the new thread
     if (!loading.valid())
       loading = std::async(std::launch::async, [ordinal, type] { return load(ordinal, type); }).share();
     return loading;
@@ -246,7 +246,7 @@ class Engine {
     return lane ? lanes_.try_emplace(key, std::move(lane)).first->second.get() : nullptr;
   }
 
-  // Where the result of one more tensor goes; NaN until its launch.
+  // The place for the result of one more tensor; NaN until its launch.
   std::pair<std::shared_ptr<ResultBlock>, unsigned> take_place(Lane& lane) {
     const std::lock_guard lock(mutex_);
     if (!lane.block || lane.block->used == kResultsInBlock) {
@@ -314,7 +314,7 @@ class Engine {
   }
 
   mutable std::mutex problem_mutex_;
-  std::string problem_;  // Guarded by problem_mutex_: whoever asks must not wait for a launch.
+  std::string problem_;  // Guarded by problem_mutex_: readers must not wait for a launch.
   mutable std::mutex mutex_;
   // Guarded by mutex_.
   std::map<std::pair<int, std::size_t>, std::shared_future<Kernels>> loading_;  // by device and type

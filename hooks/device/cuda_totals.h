@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Statistics of tensors on a CUDA device by our own kernel (totals_kernel.cu): one pass over the memory, one
-// launch for many tensors. Nothing waits for the device: the kernel runs on the current stream and writes its
-// results into pinned memory.
+// launch for many tensors. No thread waits for the device: the kernel runs on the current stream and writes
+// its results into pinned memory.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -19,20 +19,20 @@ namespace gradmon {
 // allocated, on a CUDA device. Sums are double; see totals_kernel.cu for their accuracy. For the same memory
 // the result is the same in every run.
 //
-// Within a LaunchGroup of this thread the launch comes at the end of the group. The tensor must not be
-// written until then; it is kept alive. Otherwise the launch has been queued when this returns: the tensor
-// may be freed, and written by work queued on the stream later.
+// Within a LaunchGroup of this thread the launch comes at the end of the group; until then the tensor is kept
+// alive and must not be written. Otherwise the launch is queued when this returns: the tensor may be freed,
+// and work queued on the stream later may write it.
 //
-// The first call per stream allocates (1.6 MB of the device's memory, 48 KB of pinned memory), the first per
-// device and type compiles the kernel. Any thread. Throws what torch throws, and std::runtime_error.
+// The first call per stream allocates (1.6 MB of the device's memory, 48 KB of pinned memory); the first call
+// per device and type compiles the kernel. Any thread. Throws what torch throws, and std::runtime_error.
 PendingScalars cuda_totals(const at::Tensor& tensor, double eps);
 
-// Launches what cuda_totals() gets in its scope with one launch for each element type and some hundreds of
-// tensors, when launch() is called. One per thread at a time: an inner one does nothing.
+// Collects the cuda_totals() calls in its scope. launch() queues them: one launch for each element type and
+// some hundreds of tensors. One per thread at a time: an inner group does nothing.
 class LaunchGroup {
  public:
   LaunchGroup();
-  // What has not been launched never is: its values stay NaN.
+  // Drops requests that were not launched; their values stay NaN.
   ~LaunchGroup();
   LaunchGroup(const LaunchGroup&) = delete;
   LaunchGroup& operator=(const LaunchGroup&) = delete;
@@ -48,16 +48,16 @@ class LaunchGroup {
 };
 
 // Starts to compile the kernel for tensors of this device and element type on another thread, so that no step
-// waits for it.
+// waits for the compilation.
 void prepare_cuda_totals(const at::Tensor& like);
-// Waits until nothing is being compiled any more: the process must not end before.
+// Waits until no kernel is being compiled: the process must not end before.
 void finish_preparing_cuda_totals();
 
-// Why tensors of a CUDA device are read by torch's ops; "" if they are not, as far as is known. Any thread.
+// The reason why torch's ops read tensors of a CUDA device; "" if none is known. Any thread.
 std::string cuda_totals_problem();
 
-// Not empty, but the reason, if what is queued for the device now would become part of a CUDA graph, which
-// would then read the tensor in each replay. Any thread.
+// The reason why numbers cannot be read: work queued on the device now would become part of a CUDA graph,
+// which would read the tensor in each replay. "" if it would not. Any thread.
 std::string why_captured(const c10::Device& device);
 
 }  // namespace gradmon

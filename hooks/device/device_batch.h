@@ -11,12 +11,12 @@
 
 namespace gradmon {
 
-// Numbers of several tensors that are on their way. One thread at a time, any thread.
+// Numbers of several tensors that a device is sending. One thread at a time, any thread.
 class FetchedBatch {
  public:
   bool ready() const { return fetched_.ready(); }
-  // Waits if they are not ready, and returns what their `finish` returns in the order of add(). Throws what
-  // torch throws.
+  // Waits until they are ready. Returns the results of `finish`, in the order of add(). Throws what torch
+  // throws.
   std::vector<std::optional<DeviceScalars::Values>> values() const;
 
  private:
@@ -31,7 +31,7 @@ class DeviceBatch {
  public:
   void add(PendingScalars numbers);
   void clear();
-  // Why the numbers cannot be fetched now: why_captured() of a device. "": they can.
+  // The reason why the numbers cannot be fetched now: why_captured() of a device. "": they can.
   std::string why_not_now() const;
 
   // Starts to fetch the numbers as fetch_numbers() does, and empties the batch. Throws what torch throws.

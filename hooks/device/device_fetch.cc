@@ -41,8 +41,8 @@ std::vector<DeviceShare> by_device(const std::vector<QueuedNumbers>& queued) {
   return shares;
 }
 
-// A stream for copies alone. The same in each step, because torch keeps memory for each stream. Empty: the
-// device has no streams for us.
+// A stream for copies alone. It is the same in each step, because torch keeps memory for each stream.
+// nullopt: the device has no streams for us.
 std::optional<c10::Stream> copying_stream(const c10::Device& device) {
   static std::mutex mutex;
   static auto* const streams = new std::vector<c10::Stream>;  // one for each device
@@ -67,8 +67,8 @@ void add_once(std::vector<c10::Stream>& streams, const c10::Stream& stream) {
   if (std::find(streams.begin(), streams.end(), stream) == streams.end()) streams.push_back(stream);
 }
 
-// That copies what these streams make. Not the program's own, unless it makes all of it: others may be far
-// behind, with an asynchronous communication that they wait for.
+// Returns the stream that copies the results of `makers`: the current one if it made them all, else our own.
+// Other streams may be far behind, in an asynchronous communication, and the program must not wait for them.
 c10::Stream stream_after(const std::vector<c10::Stream>& makers, const c10::Device& device) {
   const c10::Stream current = c10::impl::VirtualGuardImpl(device.type()).getStream(device);
   if (makers == std::vector{current}) return current;

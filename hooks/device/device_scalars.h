@@ -20,12 +20,12 @@ struct DeviceScalars {
   // Computes the values from the numbers once they are on the CPU, as doubles; empty: see `why_absent`.
   using Finish = std::optional<Values> (*)(const double* numbers, double elements);
 
-  at::Tensor numbers;                 // kOps of them, on the device; the last may be unused
-  std::optional<c10::Stream> stream;  // that they are queued on; unset: the device has no streams
+  at::Tensor numbers;                 // kOps numbers, on the device; the last may be unused
+  std::optional<c10::Stream> stream;  // that computes them; unset: the device has no streams
   double elements = 0;                // second argument of `finish`
   Finish finish = nullptr;
   const char* why_absent = "";  // why `finish` returns nothing; not owned
-  // Not null: where the device writes them, in place of `numbers`. Pinned memory.
+  // Not null: the address to which the device writes them, in place of `numbers`. Pinned memory.
   std::shared_ptr<const double> on_host = {};
 };
 

@@ -43,8 +43,8 @@ double threshold_of(c10::ScalarType type, double eps) {
   }
 }
 
-// aminmax() and norm() do not take other types. The narrowest that has each of the type's values: a mask of
-// many elements would take much memory in double.
+// aminmax() and norm() do not take other types. Returns the narrowest type that has all values of the
+// tensor's type: in double, a mask of many elements would take much memory.
 at::ScalarType readable_type(const at::Tensor& tensor) {
   const at::ScalarType type = tensor.scalar_type();
   if (type == at::kHalf || type == at::kBFloat16 || type == at::kFloat || type == at::kDouble) return type;
@@ -63,7 +63,7 @@ std::optional<DeviceScalars::Values> values_of_numbers(const double* numbers, do
   values[static_cast<std::size_t>(Op::norm)] = numbers[3];
   values[static_cast<std::size_t>(Op::nans)] = numbers[4];
   values[static_cast<std::size_t>(Op::zeros)] = numbers[5] / elements;
-  // Both are NaN if the tensor has a NaN.
+  // NaN if the tensor has a NaN, because then both are NaN.
   values[static_cast<std::size_t>(Op::absmax)] = std::max(std::fabs(numbers[0]), std::fabs(numbers[1]));
   return values;
 }

@@ -19,8 +19,8 @@ std::optional<DeviceScalars::Values> values_of_numbers(const double* numbers, do
 // wait. Call with gradient mode off. Throws what torch throws.
 PendingScalars device_stats(const at::Tensor& tensor, double eps);
 
-// The values of several tensors of one device, each from device_stats(), as those of one tensor. The same
-// holds.
+// The values of several tensors of one device, each from device_stats(), as the values of one tensor. The
+// same rules hold.
 PendingScalars folded_stats(const std::vector<PendingScalars>& parts);
 
 }  // namespace gradmon

@@ -45,7 +45,7 @@ std::string text_of_version(int version) {
   return std::to_string(version / 1000) + "." + std::to_string(version % 1000 / 10);
 }
 
-// NVRTC opens it by its name alone, and finds it beside itself only if it is loaded already.
+// NVRTC opens the builtins by name, and finds them in its own folder only if they are loaded already.
 void load_builtins(const Nvrtc& nvrtc) {
   Dl_info info;
   if (::dladdr(reinterpret_cast<void*>(nvrtc.nvrtcVersion), &info) == 0) return;
@@ -70,7 +70,7 @@ bool find_functions(Nvrtc& nvrtc, void* library) {
   return found;
 }
 
-// torch's own comes first: its caffe2_nvrtc is linked to it, wherever it lies.
+// Tries torch's own first: its caffe2_nvrtc is linked to that library, wherever it lies.
 Nvrtc find_nvrtc() {
   const std::string torch = torch_cuda_directory();
   std::vector<std::string> names;
@@ -123,7 +123,7 @@ class Program {
   Nvrtc::Program program_ = nullptr;
 };
 
-// Only what this version of the source was compiled to is taken from the cache.
+// The cache must hold only results of this version of the source.
 std::string hash_of_source() {
   std::uint64_t hash = 14695981039346656037U;  // FNV-1a
   for (const char* source : {kTotalsLayoutSource, kTotalsKernelSource}) {
@@ -148,7 +148,7 @@ std::string read_file(const fs::path& path) {
   return file ? bytes.str() : "";
 }
 
-// Several threads, processes and hosts may do this at once. A cache that cannot be written only costs time.
+// Several threads, processes and hosts may do this at once. A failed write only costs time.
 void keep_file(const fs::path& path, const std::string& bytes) {
   std::error_code failed;
   fs::create_directories(path.parent_path(), failed);

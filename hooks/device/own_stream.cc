@@ -19,7 +19,7 @@ auto stream_of_pool(const Guard& guard, const c10::Device& device, int)
     -> decltype(guard.getNewStream(device, kPriority)) {
   try {
     return guard.getNewStream(device, kPriority);
-  } catch (const c10::Error&) {  // not every device has it
+  } catch (const c10::Error&) {  // not every device has new streams
     return stream_of_pool(guard, device, 0L);
   }
 }

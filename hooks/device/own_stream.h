@@ -9,9 +9,9 @@
 
 namespace gradmon {
 
-// One of the streams of a pool of torch's, in turns (CUDA: of 32). From a pool that programs and
-// communication libraries do not take theirs from, where torch (>= 2.6) and the device have one: on a stream
-// of theirs, their work would wait for ours, and ours for theirs. Empty: the device has no pools. Any thread.
+// One of the streams of a torch pool, in turns (CUDA: of 32). If torch (>= 2.6) and the device have one, the
+// pool is one that neither programs nor communication libraries use: on a shared stream, their work and ours
+// would wait for each other. nullopt: the device has no pools. Any thread.
 std::optional<c10::Stream> own_stream(const c10::Device& device);
 
 }  // namespace gradmon

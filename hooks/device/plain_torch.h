@@ -6,9 +6,9 @@
 
 namespace gradmon {
 
-// While it exists, this thread's torch calls are torch's own functions alone, without gradients: no mode of
-// Python that is active sees them, such as selective checkpointing, which counts the operators of a forward,
-// and no transformation of torch.func. Their arguments must be no wrapper tensors.
+// While it exists, this thread's torch calls run torch's own functions alone, without gradients. Active
+// Python modes do not see them (such as selective checkpointing, which counts the operators of a forward),
+// nor do transformations of torch.func. The arguments must not be wrapper tensors.
 class PlainTorch {
  public:
   PlainTorch()

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // The totals of many tensors in one launch, at the speed of the memory. Each block reads one chunk of a
-// tensor; the block that is the last of its tensor adds up the chunks in their order, so that the result does
-// not depend on the order in which blocks run. NVRTC compiles this at run time; nvcc takes it, too.
+// tensor; the tensor's last block to finish adds up the chunks in order, so that the result does not
+// depend on the order in which blocks run. NVRTC compiles this at run time; nvcc can compile it, too.
 //
 // Sums are double. Eight numbers (four float32, sixteen float8) are first added in float32, in a tree, and
-// their squares too: relative to the sum of magnitudes that costs 1.8e-7 at most. Where that would leave the
-// range of float32, they are added in double.
+// their squares too: relative to the sum of magnitudes this costs 1.8e-7 at most. If a sum leaves the range
+// of float32, the numbers are added in double.
 #include "hooks/device/totals_layout.h"
 
 namespace gradmon::device {
@@ -42,7 +42,7 @@ __device__ float byte_as_float(Word byte) {
   return bits_as_float(sign | __float_as_uint(value));
 }
 
-// Element types: their size, and the value of one of those in a word of 32 bits.
+// Element types: their size, and the value of one element in a word of 32 bits.
 struct Float32 {
   static constexpr int kBytes = 4;
   __device__ static float value(Word word, int) { return bits_as_float(word); }
@@ -83,10 +83,10 @@ __device__ float tree_sum(const float* values) {
   }
 }
 
-// Whether the squares of the numbers, and their sum, were right in float32: neither too small nor too large.
+// True if the squares of the numbers, and their sum, were right in float32: neither too small nor too large.
 __device__ bool in_range(float sum_squares) { return sum_squares >= 1e-30F && sum_squares <= 1e37F; }
 
-// What one thread has seen of a chunk.
+// The totals of one thread's share of a chunk.
 template <typename T>
 struct Tally {
   float min = infinity();
@@ -201,7 +201,7 @@ __device__ Totals sum_of_warp(Totals own) {
 __device__ Totals sum_of_block(Totals own) {
   __shared__ Totals of_warps[kWarps];
   own = sum_of_warp(own);
-  __syncthreads();  // The last sum's are read.
+  __syncthreads();  // The last sums have been read.
   if (threadIdx.x % 32 == 0) of_warps[threadIdx.x / 32] = own;
   __syncthreads();
   if (threadIdx.x != 0) return own;
@@ -259,7 +259,7 @@ __device__ void finish_tensor(const TensorPart& part, const Totals* partials, un
   *finished = 0;
 }
 
-// The tensor that the chunk is of.
+// The index of the chunk's tensor.
 template <int kTensors>
 __device__ unsigned tensor_of(const Launch<kTensors>& launch, unsigned chunk) {
   unsigned low = 0;
@@ -275,8 +275,8 @@ template <typename T, int kTensors>
 __device__ void find_totals(const Launch<kTensors>& launch) {
   const unsigned tensor = kTensors == 1 ? 0 : tensor_of(launch, blockIdx.x);
   const TensorPart& part = launch.parts[tensor];
-  // From the end to the beginning: what wrote the tensor has left its end in the L2 cache, and what reads it
-  // next finds its beginning there.
+  // Chunks go from the end to the beginning: the L2 cache holds the end of a tensor just written, and its
+  // next reader starts at the beginning.
   const unsigned chunk = part.chunks - 1 - (blockIdx.x - part.first_chunk);
   const Totals own = sum_of_block(totals_of_chunk<T>(part, chunk, launch.eps, launch.threshold));
   Totals* const result = launch.results + part.result;
@@ -286,7 +286,7 @@ __device__ void find_totals(const Launch<kTensors>& launch) {
   }
   if (threadIdx.x == 0) launch.partials[part.first_chunk + chunk] = own;
   if (!is_last_of_tensor(launch.finished + tensor, part.chunks)) return;
-  __threadfence();  // and what the other blocks wrote is read after they have finished.
+  __threadfence();  // The other blocks' results are read after those blocks have finished.
   finish_tensor(part, launch.partials, launch.finished + tensor, result);
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the host passes to the kernel of totals_kernel.cu. Compiled for both, on the device by NVRTC, without
-// the standard library.
+// The arguments that the host passes to the kernel of totals_kernel.cu. Compiled for the host and, by NVRTC
+// without the standard library, for the device.
 #pragma once
 
 // Tensors of one launch. Kernel parameters take 4 KB before CUDA 12.1, 32,764 bytes since.
@@ -10,8 +10,8 @@
 
 namespace gradmon::device {
 
-// What the kernel finds in one tensor. min and max are those of the numbers that are not NaN: infinity and
-// minus infinity if there are none.
+// The kernel's result for one tensor. min and max ignore NaN: infinity and minus infinity if all numbers are
+// NaN.
 struct Totals {
   double min;
   double max;
@@ -44,8 +44,8 @@ struct Launch {
 constexpr int kThreads = 256;
 constexpr int kLoads = 4;                                // of 16 bytes, in flight in each thread
 constexpr unsigned kTileBytes = kThreads * kLoads * 16;  // that a block reads at once
-constexpr unsigned kLeastTiles = 4;                      // of a chunk
-constexpr unsigned kMostChunks = 4096;                   // of a tensor
+constexpr unsigned kLeastTiles = 4;                      // per chunk
+constexpr unsigned kMostChunks = 4096;                   // per tensor
 
 #ifdef __CUDACC__
 #define GRADMON_BOTH __device__ inline
@@ -61,8 +61,8 @@ GRADMON_BOTH void divide(TensorPart& part, unsigned element_bytes) {
   part.chunks = static_cast<unsigned>((tiles + part.chunk_tiles - 1) / part.chunk_tiles);
 }
 
-// What a chunk consists of: elements before the first whole vector of 16 bytes, which belong to the first
-// chunk, whole vectors, counted from `head`, and elements after the last vector, which belong to the last.
+// The parts of a chunk: elements before the first whole vector of 16 bytes (first chunk only), whole vectors,
+// counted from `head`, and elements after the last vector (last chunk only).
 struct ChunkRange {
   unsigned head;  // elements before the first vector of the tensor, also in the other chunks
   unsigned long long first_vector;

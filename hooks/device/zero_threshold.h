@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// When a number counts as zero, in float32.
+// The threshold in float32 below which a number counts as zero.
 #pragma once
 
 namespace gradmon {

@@ -13,8 +13,8 @@ bool fits(const torch::autograd::Node& accumulator, const at::Tensor& parameter)
 bool reaches(const at::Tensor& leaf) {
   const auto* nodes = torch::autograd::get_current_graph_task_nodes_in_graph();
   if (nodes == nullptr) return false;
-  // Makes one if there is none: try_get_grad_accumulator() does not lock what a forward on another thread
-  // sets.
+  // Makes an accumulator if the leaf has none: try_get_grad_accumulator() does not lock the field, which a
+  // forward on another thread sets.
   const auto accumulator = torch::autograd::impl::grad_accumulator(leaf);
   return accumulator && nodes->count(accumulator.get()) > 0;
 }

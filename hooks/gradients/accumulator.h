@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Questions about the node of torch that accumulates a parameter's gradient.
+// Questions about the torch node that accumulates a parameter's gradient.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -13,7 +13,7 @@ namespace gradmon {
 // released: while it is held, torch makes no new one, and backward() throws.
 bool fits(const torch::autograd::Node& accumulator, const at::Tensor& parameter);
 
-// Whether the backward pass that runs on this thread accumulates into this leaf.
+// True if the backward pass that runs on this thread accumulates into this leaf.
 bool reaches(const at::Tensor& leaf);
 
 }  // namespace gradmon

@@ -18,7 +18,7 @@ class AccumulatorHook {
   // `inputs`: the gradients that the node received. Called after the accumulation, on any thread that runs a
   // backward.
   using Body = std::function<void(const torch::autograd::variable_list& inputs)>;
-  // Among the post-hooks that the node has when the hook is attached.
+  // The place among the post-hooks that the node has when the hook is attached.
   enum class Order : bool { first, last };
 
   AccumulatorHook() = default;

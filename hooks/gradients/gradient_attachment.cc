@@ -23,7 +23,7 @@ void GradientAttachment::refresh() {
   if (attach_after_accumulation()) return to_accumulator_.detach();
   if (to_accumulator_.accumulator() && !fits(*to_accumulator_.accumulator(), parameter)) detach();
   if (!parameter.requires_grad()) return;
-  // An adapter that passes gradients has a post-accumulate hook of its own, after this one.
+  // An adapter that passes gradients has its own post-accumulate hook, which runs after this one.
   may_be_overtaken_ = parameter_.gradient_source == UnreducedSource::accumulator &&
                       !has_other_post_accumulate_hooks(parameter);
   const bool wanted = parameter.is_leaf() && parameter.numel() > 0 &&
@@ -65,7 +65,7 @@ bool GradientAttachment::attach_after_accumulation() {
   if (has_other_post_accumulate_hooks(parameter))
     return after_accumulation_.attach_before_others(parameter_.hook_first);
   return !needs_inputs_ &&
-         after_accumulation_.attach_alone(parameter);  // Also to a lazy module's, still empty.
+         after_accumulation_.attach_alone(parameter);  // also if a lazy module's parameter is still empty
 }
 
 void GradientAttachment::attach_to_accumulator(NodePointer accumulator) {
@@ -74,7 +74,7 @@ void GradientAttachment::attach_to_accumulator(NodePointer accumulator) {
   to_accumulator_.attach(std::move(accumulator), order, delivered_);
 }
 
-// Other code has put a hook of its own in the place of ours, or swapped the tensor for another.
+// Other code has replaced our hook with its own, or swapped the tensor for another.
 void GradientAttachment::replaced() noexcept {
   fuse_.guard(parameter_.name, [&] {
     const at::Tensor& parameter = *parameter_.tensor;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The place where a parameter's gradient is met as it arrives.
+// Attaches the hook that sees a parameter's gradient when autograd accumulates it.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -14,34 +14,34 @@ namespace gradmon {
 // Training thread, while no backward runs through the parameter; the calls come on any thread that runs a
 // backward.
 //
-// A PostAccumulateHook where there can be one: also because other code's hooks of that kind may reduce the
-// gradient. Otherwise a hook of the accumulator, which is then held.
+// Uses a PostAccumulateHook if possible, also because such hooks of other code may reduce the gradient.
+// Otherwise uses a hook of the accumulator, and holds the accumulator.
 class GradientAttachment {
  public:
   struct Calls {
     AccumulatorHook::Body delivered;       // by the accumulator, with its inputs
-    PostAccumulateHook::Body accumulated;  // since torch 2.7 also by a pass that has delivered no gradient
+    PostAccumulateHook::Body accumulated;  // since torch 2.7 also called by a pass without a gradient
   };
 
-  // `needs_inputs`: `accumulated` does not do where `delivered` can be had. `parameter` and `fuse` must
+  // `needs_inputs`: `delivered` is preferred to `accumulated`, if it is possible. `parameter` and `fuse` must
   // outlive this.
   GradientAttachment(const WatchedTensor& parameter, bool needs_inputs, Calls calls, HookFuse& fuse);
   ~GradientAttachment() { detach(); }
   GradientAttachment(const GradientAttachment&) = delete;
   GradientAttachment& operator=(const GradientAttachment&) = delete;
 
-  // Attaches to the parameter, if it can receive gradients and is not attached as it should be. A frozen
-  // parameter keeps what it has, which receives the gradients once it is unfrozen.
+  // Attaches to the parameter, if it can receive gradients and the right hook is missing. A frozen parameter
+  // keeps its hook, which receives the gradients once the parameter is unfrozen.
   void refresh();
   // Attaches to another leaf, which holds the parameter's elements.
   void attach_to(const at::Tensor& leaf);
-  // While nothing is collected. A frozen parameter keeps its accumulator.
+  // Call it while nothing is collected. A frozen parameter keeps its accumulator.
   void release() noexcept;
   void detach() noexcept;
 
   // The tensor that backward accumulates into.
   const at::Tensor& leaf() const { return leaf_.defined() ? leaf_ : *parameter_.tensor; }
-  // In `delivered`: other code's post-accumulate hook, which came after refresh(), has run before.
+  // Call it in `delivered`. True: other code's post-accumulate hook, added after refresh(), has run before.
   bool overtaken() const;
 
  private:
@@ -54,10 +54,10 @@ class GradientAttachment {
   const AccumulatorHook::Body delivered_;
   HookFuse& fuse_;
   at::Tensor leaf_;  // undefined: the parameter itself
-  // One of the two is attached.
+  // Only one is attached.
   AccumulatorHook to_accumulator_;
   PostAccumulateHook after_accumulation_;
-  bool may_be_overtaken_ = false;  // to_accumulator_: there was no other post-accumulate hook then
+  bool may_be_overtaken_ = false;  // to_accumulator_: other code had no post-accumulate hook at refresh()
 };
 
 }  // namespace gradmon

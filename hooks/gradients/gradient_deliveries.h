@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The readings of one parameter's gradient in one step, and which of them an update has used.
+// The readings of one parameter's gradient in one step; marks those that an update has used.
 #pragma once
 
 #include <c10/util/SmallVector.h>
@@ -36,7 +36,7 @@ class GradientDeliveries {
   }
 
   std::size_t count() const { return count_; }
-  // Whether an update has come in this step.
+  // True if an update has come in this step.
   bool updated() const { return used_.has_value(); }
   // The last delivery; null if there is none since the last update.
   GradientDelivery* unused() { return count_ > used_.value_or(0) ? &deliveries_[count_ - 1] : nullptr; }
@@ -50,7 +50,7 @@ class GradientDeliveries {
   }
   // An update is about to use all deliveries so far.
   void mark_used() { used_ = count_; }
-  // Of two deliveries keeps the second one's reading, with the first one's arrival.
+  // If two deliveries exist, keeps the second one's reading and the first one's arrival.
   void keep_last_of_two() {
     if (count_ != 2) return;
     std::swap(deliveries_[0].reading, deliveries_[1].reading);
@@ -66,10 +66,10 @@ class GradientDeliveries {
   }
 
  private:
-  // The first `count_` belong to this step. In place: most parameters have one.
+  // The first `count_` belong to this step. In place: most parameters have only one.
   c10::SmallVector<GradientDelivery, 1> deliveries_;
   std::size_t count_ = 0;
-  std::optional<std::size_t> used_;  // how many, from the first; unset: no update yet
+  std::optional<std::size_t> used_;  // number of used ones, from the first; unset: no update yet
 };
 
 }  // namespace gradmon

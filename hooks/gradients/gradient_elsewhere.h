@@ -7,7 +7,7 @@
 
 namespace gradmon {
 
-// Where else than in `grad` a parameter's gradient is.
+// Gradient storage other than `grad`: Megatron's main_grad, FSDP2's accumulated gradient.
 struct GradientElsewhere {
   MainGradient main;
   at::Tensor accumulated;  // UnshardedParameter::accumulated

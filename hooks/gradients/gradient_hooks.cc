@@ -22,15 +22,15 @@
 namespace gradmon {
 namespace {
 
-// Memory that others own too may be filled without a change of its version: by the replay of a CUDA graph,
-// whose gradient is the same memory in each step.
+// Shared memory may be filled without a change of version: by the replay of a CUDA graph, whose gradient is
+// the same memory in each step.
 bool may_be_filled_unseen(const at::Tensor& gradient) {
   return !gradient.has_storage() || gradient.is_inference() || gradient.storage().use_count() > 1;
 }
 
 using torch::autograd::variable_list;
 
-constexpr std::size_t kMostDeliveries = std::size_t{1} << 16;  // of a parameter in a step
+constexpr std::size_t kMostDeliveries = std::size_t{1} << 16;  // per parameter and step
 
 constexpr const char* kShortStep = "the step had fewer micro batches than grad_acc_steps";
 constexpr const char* kWasEmpty = "a lazy module gave the parameter its shape during the step";
@@ -38,7 +38,7 @@ constexpr const char* kCameUnseen =
     "no hook saw this rank accumulate it: only other ranks contributed, the program wrote it "
     "(torch.autograd.grad), or compiled autograd or a CUDA graph accumulated it";
 
-// The hooks of the process that are armed.
+// The armed hooks of the process.
 struct ArmedHooks {
   std::mutex mutex;
   std::vector<GradientHooks*> all;  // guarded by mutex
@@ -74,7 +74,7 @@ class GradientHooks::Slot {
   bool is_of(const void* unit) const { return gathers() && watched_.sharding->unit == unit; }
 
   void gathered() {
-    if (!watched_.tensor->requires_grad()) return;  // frozen, beside others in a flat tensor
+    if (!watched_.tensor->requires_grad()) return;  // frozen, with others in a flat tensor
     const at::Tensor leaf = watched_.sharding->unsharded().tensor;
     if (!leaf.defined() || !leaf.is_leaf() || !leaf.requires_grad() || leaf.numel() == 0) return;
     const std::lock_guard lock(mutex_);
@@ -116,14 +116,14 @@ class GradientHooks::Slot {
     return took_part_for_certain() ? UnlessZeros{} : undecided_;
   }
 
-  // For a row of its own: each reading in a flat tensor is left out if it is of zeros.
+  // For the delivery's own row: in a flat tensor, a reading of zeros alone is dropped.
   UnlessZeros unless_zeros(const GradientDelivery& delivery) const {
     if (!in_flat_tensor()) return unless_zeros();
     return delivery.reading.pending ? UnlessZeros{delivery.reading.pending} : UnlessZeros{};
   }
 
-  // An optimizer is about to use the gradient. What is delivered from now on counts only if another update
-  // follows in this step.
+  // An optimizer is about to use the gradient. Later deliveries count only if another update follows in this
+  // step.
   void before_update() {
     const std::lock_guard lock(mutex_);
     if (deliveries_.unused()) left_unread_ = postponed_.has_value();
@@ -144,17 +144,17 @@ class GradientHooks::Slot {
     unused_delivery().reading.mark_not_applicable("the program changed the gradient between micro batches");
   }
 
-  // Why grad_unreduced has no row, though the parameter has a gradient; null if it has one, or took no part.
+  // The reason why a gradient has no grad_unreduced; null if it has one, or if the parameter took no part.
   const char* why_unread() const {
     const std::lock_guard lock(mutex_);
     if (left_unread_ || (postponed_ && !deliveries_.updated())) return kShortStep;
     if (!came_unseen_ || delivered_ || watched_.gradient_source != UnreducedSource::accumulator)
       return nullptr;
-    if (watched_.sharding && !watched_.sharding->no_unreduced.empty()) return nullptr;  // said already
+    if (watched_.sharding && !watched_.sharding->no_unreduced.empty()) return nullptr;  // already reported
     return was_empty_ ? kWasEmpty : kCameUnseen;
   }
 
-  // For a parameter whose gradient a framework passes. No elements: it has one that was not seen.
+  // For a parameter whose gradient a framework passes. No elements: the gradient exists but was not seen.
   void deliver(const at::Tensor& gradient) noexcept {
     if (!armed() || hooks_.fuse_.tripped()) return;
     if (gradient.defined() && gradient.numel() == 0 && watched_.tensor->numel() != 0)
@@ -173,7 +173,7 @@ class GradientHooks::Slot {
         const bool took_part = delivered_ || is_proof;
         const bool certain = took_part_for_certain() || is_proof;
         GradientDelivery& delivery = micro_batch_delivery();
-        // With a version of its own: on a thread of its own gloo may write other parts of an engine's buffer.
+        // With its own version, because gloo's thread may write other parts of an engine's buffer.
         take(delivery, gradient.variable_data());
         delivered_ = took_part || (delivery.reading.has_value && !has_only_zeros(delivery.reading.stats));
         if (!certain && delivery.reading.pending) undecided_.push_back(delivery.reading.pending);
@@ -187,7 +187,7 @@ class GradientHooks::Slot {
   MicroBatches& micro_batches() const { return micro_batches_; }
 
   // Called after an accumulation. Since torch 2.7 also called by a pass that has delivered no gradient, which
-  // leaves the mark as it was.
+  // does not change the mark.
   void accumulated() noexcept {
     if (!armed()) return;
     const at::Tensor& gradient = leaf().grad();
@@ -201,8 +201,8 @@ class GradientHooks::Slot {
     delivered(gradient);
   }
 
-  // Passes the deliveries that an update has used; all, if there was no update. Call it while disarmed. The
-  // deliveries passed to `take` do not change until the next step.
+  // Passes the deliveries that an update has used; all deliveries if no update came. Call it while disarmed.
+  // The deliveries passed to `take` do not change until the next step.
   template <typename Take>
   void each_delivery(Take take) const {
     const std::lock_guard lock(mutex_);
@@ -210,9 +210,9 @@ class GradientHooks::Slot {
   }
 
  private:
-  // Whether forward uses another tensor than the one that the optimizer holds.
+  // True if forward uses another tensor than the one that the optimizer holds.
   bool gathers() const { return watched_.sharding && watched_.sharding->unsharded; }
-  // The accumulator of a flat tensor fires for all parameters in it. One that took no part has zeros there.
+  // A flat tensor's accumulator fires for all its parameters; parameters that took no part have zeros there.
   bool in_flat_tensor() const { return watched_.sharding && watched_.sharding->unsharded_run; }
   // Call it with mutex_ held.
   bool took_part_for_certain() const {
@@ -256,7 +256,7 @@ class GradientHooks::Slot {
         "a post-accumulate hook that came during this step may have changed the gradient");
   }
 
-  // The gradient delivered last also holds the micro batches before it.
+  // The last delivered gradient also holds the micro batches before it.
   void leave_out_accumulated() {
     GradientDelivery* const last = deliveries_.unused();
     if (hooks_.settings_.reads != GradientReads::each_micro_batch || last == nullptr || last->micro_step == 0)
@@ -265,14 +265,14 @@ class GradientHooks::Slot {
         "the framework accumulates the micro batches, so the gradient of one cannot be read");
   }
 
-  // Whether deliver() reads the gradient, and not a hook of the accumulator.
+  // True if deliver() reads the gradient, instead of a hook of the accumulator.
   bool takes_deliveries() const {
     if (watched_.gradient_source != UnreducedSource::delivered_accumulated)
       return watched_.gradient_source == UnreducedSource::delivered;
     return hooks_.settings_.reads != GradientReads::each_micro_batch;
   }
 
-  // The delivery that a passed gradient belongs to.
+  // The delivery of a passed gradient.
   GradientDelivery& micro_batch_delivery() {
     if (hooks_.settings_.reads == GradientReads::last_of_step) return unused_delivery();
     const int micro_step = micro_batches_.enter().index;
@@ -326,8 +326,8 @@ class GradientHooks::Slot {
     take(delivery, received);
   }
 
-  // Detects that the gradient that was there after the previous delivery of this step is gone: the
-  // program has added it to the main gradient in between.
+  // Detects that the gradient seen after the previous delivery of this step is gone: the program has added it
+  // to the main gradient in between.
   void detect_moved_gradient() {
     if (!watched_.main_gradient) return;
     const auto now = GradientMark::of(leaf());
@@ -335,7 +335,7 @@ class GradientHooks::Slot {
     last_mark_ = now;
   }
 
-  // A hook that adds the gradient to the main gradient has already released it here.
+  // If a hook adds the gradient to the main gradient, it has already released the gradient here.
   void read(GradientDelivery& delivery, const GradientElsewhere& elsewhere) {
     const at::Tensor& own = leaf().grad();
     const MainGradient& main = elsewhere.main;
@@ -348,7 +348,7 @@ class GradientHooks::Slot {
     take(delivery, own);
   }
 
-  // For last_of_step: the delivery of the gradient that the next update will use.
+  // For last_of_step: the delivery that the next update will use.
   GradientDelivery& unused_delivery() {
     GradientDelivery* const unused = deliveries_.unused();
     return unused ? *unused : next(0);
@@ -420,11 +420,11 @@ class GradientHooks::Slot {
   std::optional<GradientMark> seen_;  // by accumulated(), in this step
   bool delivered_ = false;
   bool fired_ = false;          // the accumulator
-  bool has_non_zeros_ = false;  // in a flat tensor: what was read last; else: of a gradient that came unseen
-  bool looked_unseen_ = false;  // took_part() has read a gradient that came unseen, if it did
-  bool came_unseen_ = false;    // took_part() has found a gradient that no hook has met
-  bool was_empty_ = false;      // the parameter, when the step began
-  UnlessZeros undecided_;  // of this step: gradients of which a device is finding out whether they are zeros
+  bool has_non_zeros_ = false;  // flat tensor: in the last reading; else: in a gradient that no hook saw
+  bool looked_unseen_ = false;  // took_part() has looked for a gradient that no hook saw
+  bool came_unseen_ = false;    // took_part() has found a gradient that no hook saw
+  bool was_empty_ = false;      // the parameter was empty when the step began
+  UnlessZeros undecided_;       // in this step: gradients that a device is still comparing with 0
   // After the last delivery; for parameters with a main gradient only.
   std::optional<GradientMark> last_mark_;
   bool moved_to_main_ = false;  // in this step: see detect_moved_gradient()
@@ -432,7 +432,7 @@ class GradientHooks::Slot {
   std::optional<std::optional<GradientMark>> postponed_;
   bool left_unread_ = false;  // the last update used a gradient that had not been read
   GradientDeliveries deliveries_;
-  std::unique_ptr<GradientDelivery> left_out_;  // the one after kMostDeliveries; has no row
+  std::unique_ptr<GradientDelivery> left_out_;  // delivery after kMostDeliveries; has no row
 };
 
 GradientHooks::GradientHooks(const std::vector<WatchedTensor>& watched, GradientHookSettings settings,
@@ -538,7 +538,7 @@ std::vector<const GradientDelivery*> GradientHooks::deliveries() const {
   std::vector<const GradientDelivery*> found(arrivals_.load(std::memory_order_relaxed), nullptr);
   for (const auto& slot : slots_) {
     slot->each_delivery([&](const GradientDelivery& delivery) {
-      if (delivery.arrival > found.size()) found.resize(delivery.arrival);  // of a hook that ran until now
+      if (delivery.arrival > found.size()) found.resize(delivery.arrival);  // from a hook that ran until now
       found[delivery.arrival - 1] = &delivery;
     });
   }

@@ -25,7 +25,7 @@
 namespace gradmon {
 
 // `each_micro_batch`: the gradient that each micro batch adds. `last_of_step`: the gradient after the last
-// micro batch before the last update. `nothing`: no gradient; only which parameters took part.
+// micro batch before the last update. `nothing`: no gradient; only detects the parameters that took part.
 enum class GradientReads : std::uint8_t { nothing, last_of_step, each_micro_batch };
 
 struct GradientHookSettings {
@@ -38,11 +38,11 @@ struct GradientHookSettings {
 };
 
 // Training thread, at step boundaries. Hook bodies run on any thread that runs a backward, including
-// autograd's workers. If several threads add to one parameter at once, the reading is the gradient after
-// the last of them. The hook is a PostAccumulateHook; the first of the accumulator's post-hooks where that
-// cannot be (torch before 2.1, each_micro_batch, a main gradient, an engine's delivery), and then the slot
-// owns the accumulator, because a parameter holds its own only weakly. It is never a tensor hook, because
-// registering one from C++ deletes the tensor's other hooks.
+// autograd's workers. If several threads add to one parameter at once, the reading is the gradient after the
+// last of them. The hook is a PostAccumulateHook. If that is impossible (torch before 2.1, each_micro_batch,
+// a main gradient, an engine's delivery), it is the accumulator's first post-hook; then the slot owns the
+// accumulator, because a parameter holds its own only weakly. It is never a tensor hook, because registering
+// a tensor hook from C++ deletes the tensor's other hooks.
 //
 // each_micro_batch reads the gradient that the accumulator receives: in torch 1.13 before the user's hooks
 // on the parameter have changed it, in 2.x after them. If a parameter receives several gradients in one
@@ -50,8 +50,8 @@ struct GradientHookSettings {
 // the step so far. The log says so once.
 //
 // A gradient that arrives after an update of its parameter counts only if the parameter is updated again in
-// the step. Otherwise no optimizer uses it: it is what another optimizer's backward adds (a generator's, to
-// its discriminator). Without any update in the step, every gradient counts.
+// the step. Otherwise no optimizer uses it: another optimizer's backward has added it (a generator's, to its
+// discriminator). Without any update in the step, every gradient counts.
 //
 // For a parameter with a main gradient, the hook is the last one. It reads the main gradient if the
 // parameter's own gradient is gone by then, or if a fused kernel writes the main gradient only. Otherwise
@@ -59,16 +59,16 @@ struct GradientHookSettings {
 // batches. If the program moves it after each micro batch, the parameter is not applicable, because
 // neither tensor then holds the whole gradient.
 //
-// Code may also compute a gradient by torch.autograd.grad() and add it to `grad` itself, as the pipelines do
-// that split a backward. No hook runs then: see note_accumulated(). each_micro_batch then cannot be read.
+// Code may also compute a gradient by torch.autograd.grad() and add it to `grad` itself, as pipelines do if
+// they split a backward. No hook runs then: see note_accumulated(). each_micro_batch then cannot be read.
 //
-// If a parameter has post-accumulate hooks of other code, in which frameworks reduce, the hook is the first
-// of those; each_micro_batch then reads the gradient accumulated so far.
+// If a parameter has post-accumulate hooks of other code, in which frameworks reduce, our hook comes before
+// them; each_micro_batch then reads the gradient accumulated so far.
 //
-// For a parameter that FSDP gathers for each forward, the hook is on the gathered tensor, from gathered() on
-// until the step ends. It reads that tensor's gradient before the hook that reduces it, with what FSDP has
-// accumulated elsewhere. A parameter in a flat tensor (FSDP1) took part if its run of the gradient is not all
-// zeros, before or after reduction.
+// For a parameter that FSDP gathers for each forward, the hook is on the gathered tensor, from gathered()
+// until the step ends. It reads that tensor's gradient before the reducing hook, and adds the gradient that
+// FSDP has accumulated elsewhere. A parameter in a flat tensor (FSDP1) took part if its run of the gradient
+// is not all zeros, before or after reduction.
 //
 // A parameter whose gradient a framework takes away before the accumulator's hook is read by deliver(): see
 // UnreducedSource. With UnreducedSource::delivered_accumulated, a gradient of zeros is delivered for a
@@ -91,7 +91,7 @@ class GradientHooks : public Probe {
   void begin_step(Step step) override;
   // Releases the accumulators, except those of frozen parameters.
   void release_hooks() noexcept override;
-  // Attaches to the unit's parameters as forward uses them, which exist from now on.
+  // Attaches to the gathered parameters of the unit, which exist from now on and which forward uses.
   void gathered(const void* unit) override;
   void before_update(const Update& update) override;
   void disarm() noexcept override;
@@ -106,11 +106,11 @@ class GradientHooks : public Probe {
   // For note_accumulated(). `leaves`: their TensorImpls.
   void accumulated(const std::unordered_set<const void*>& leaves) noexcept;
 
-  // Whether the parameter has taken part in this step so far: its accumulator fired, or its gradient was
-  // replaced or written since the step began and is not all zeros (zero_grad alone does not count).
-  // If a device has yet to tell, the answer is yes, and the parameter's rows depend on unless_zeros().
+  // Returns true if the parameter has taken part in this step so far: its accumulator fired, or its gradient
+  // was replaced or written since the step began and is not all zeros (zero_grad alone does not count). If a
+  // device has not answered yet, returns true, and the parameter's rows depend on unless_zeros().
   bool took_part(std::size_t parameter);
-  // After the step: what RowWriter::write() has to get for the parameter's rows.
+  // Call it after the step: the argument of RowWriter::write() for the parameter's rows.
   UnlessZeros unless_zeros(std::size_t parameter) const;
 
  private:
@@ -130,17 +130,17 @@ class GradientHooks : public Probe {
   // Own synchronisation.
   std::map<int, MicroBatches> micro_batches_;  // by vpp_stage: each chunk has its own backward passes
   std::atomic<bool> armed_{false};
-  // In this step a hook has seen a gradient. If none has, the program has filled the gradients by other means
-  // (the replay of a CUDA graph, `grad.data`), which leave no mark.
+  // True: in this step a hook has seen a gradient. False: the program may have filled the gradients by other
+  // means (the replay of a CUDA graph, `grad.data`), which leave no mark.
   std::atomic<bool> any_arrived_{false};
   std::atomic<std::uint64_t> arrivals_{0};
-  std::atomic<const Slot*> leader_{nullptr};  // whose parameter got a gradient first in this step
+  std::atomic<const Slot*> leader_{nullptr};  // its parameter got a gradient first in this step
   std::atomic<bool> repeated_{false};         // a parameter received several gradients in one micro batch
-  StepLimit limit_;                           // of the deliveries of one parameter
+  StepLimit limit_;                           // deliveries per parameter
   // Training thread only.
   bool repeats_logged_ = false;
-  // Held during a delivery in which another parameter may have to be read, too. Lock it before the mutex
-  // of a slot, which guards the slot's state of the step.
+  // Held during a delivery if it may read another parameter, too. Lock it before the mutex of a slot, which
+  // guards the slot's state of the step.
   std::mutex mutex_;
   std::vector<std::unique_ptr<Slot>> slots_;  // Keep last: detaches before the rest is destroyed.
 };

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Detects whether a parameter's gradient was replaced or written.
+// Detects that a parameter's gradient was replaced or written.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -14,7 +14,7 @@
 namespace gradmon {
 
 // The identity and the version of a parameter's gradient. Does not keep the gradient's memory. The identity
-// is that of its memory: torch.utils.swap_tensors() refuses a tensor that is known by a weak reference.
+// is the memory's: torch.utils.swap_tensors() refuses a tensor with weak references.
 class GradientMark {
  public:
   // Empty if the parameter has no gradient.
@@ -50,7 +50,7 @@ class GradientMark {
   }
 
   c10::weak_intrusive_ptr<c10::StorageImpl> memory_ = no_memory();
-  c10::weak_intrusive_ptr<c10::TensorImpl> tensor_ = no_tensor();  // of one without storage, as a sparse one
+  c10::weak_intrusive_ptr<c10::TensorImpl> tensor_ = no_tensor();  // only without storage, as a sparse tensor
   std::uint32_t version_;
 };
 

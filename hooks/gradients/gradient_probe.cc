@@ -11,7 +11,7 @@ void GradientProbe::begin_step(Step) { forget(reduced_); }
 
 void GradientProbe::before_update(const Update& update) {
   const double scale = update.state ? update.state->gradient_scale() : 1;
-  const UpdateReads reads = update.reads();  // at the end of an iteration zero_grad() may have come first
+  const UpdateReads reads = update.reads();  // at the end of an iteration zero_grad() may have run first
   const bool at_the_end = reads == UpdateReads::gradients || reads == UpdateReads::everything_left_out;
   for (const std::size_t i : update.parameter_indices) {
     reduced_[i].has_value = false;

@@ -9,7 +9,7 @@
 
 namespace gradmon {
 
-// Has only the parameters that took part in the step. Of several updates in a step, the last counts.
+// Has only the parameters that took part in the step. If a step has several updates, the last counts.
 class GradientProbe : public Probe {
  public:
   // `watched`, `hooks` and `fuse` must outlive this.

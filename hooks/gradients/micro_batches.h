@@ -36,7 +36,7 @@ class MicroBatches {
   // Returns the current micro batch. Call it within a backward pass, on the thread that runs the pass, or
   // after begin_without_pass().
   Place enter();
-  // A micro batch begins in which the program accumulates by itself, outside any pass.
+  // Begins a micro batch in which the program accumulates by itself, outside any pass.
   void begin_without_pass();
 
  private:

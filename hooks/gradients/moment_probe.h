@@ -10,9 +10,9 @@
 
 namespace gradmon {
 
-// Reads the moments just before the update, so a parameter has none at its first one. Of several updates
-// in a step, the first counts. Has only the parameters that take part in the step, because the moments of
-// the others are stale. A parameter for which the optimizer keeps no moment is counted as not applicable.
+// Reads the moments just before the update, so a parameter has none at its first update. If a step has
+// several updates, the first counts. Has only the parameters that take part in the step, because other
+// moments are stale. A parameter for which the optimizer keeps no moment is counted as not applicable.
 class MomentProbe : public Probe {
  public:
   // `watched`, `hooks` and `fuse` must outlive this.
@@ -23,7 +23,7 @@ class MomentProbe : public Probe {
   void write_rows(RowWriter& rows) override;
 
  private:
-  // What the optimizer keeps of a parameter, or will keep.
+  // The moments that the optimizer keeps of a parameter, or will keep.
   struct Keeps {
     bool seen = false;  // in this step
     bool first = false;

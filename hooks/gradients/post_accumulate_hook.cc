@@ -23,8 +23,8 @@ namespace gradmon {
 
 using torch::autograd::PostAccumulateGradHook;
 
-// One for all of gradmon's hooks on the parameter: a monitor may have several, and there may be several
-// monitors.
+// One for all of gradmon's hooks on the parameter: one monitor may have several hooks, and several monitors
+// may exist.
 class OwnPostAccumulateHook : public IgnoredByCompiledAutograd<PostAccumulateGradHook> {
  public:
   ~OwnPostAccumulateHook() override {
@@ -53,7 +53,7 @@ class OwnPostAccumulateHook : public IgnoredByCompiledAutograd<PostAccumulateGra
 
 namespace {
 
-// Null if the tensor cannot have any.
+// Null if the tensor cannot have such hooks.
 std::unique_ptr<PostAccumulateGradHook>* place_in(const at::Tensor& parameter) {
   namespace impl = torch::autograd::impl;
   if (!parameter.defined() || impl::get_autograd_meta(parameter) == nullptr) return nullptr;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How far the signs of a gradient and of its momentum agree: mg_direction.
+// Agreement of a gradient's signs with its momentum's: mg_direction.
 #pragma once
 
 #include <cstdint>
@@ -13,10 +13,10 @@
 
 namespace gradmon {
 
-// Compares the gradient that the optimizer is about to use with exp_avg or the momentum before the update.
-// A parameter has no row at its first update, nor in a step in which it takes no part. Of several updates
-// in a step, the last counts, as for grad_reduced. If the optimizer keeps no momentum, or if the two
-// tensors cannot be compared, the parameter is counted as not applicable.
+// Compares the gradient that the optimizer is about to use with exp_avg or the momentum before the update. A
+// parameter has no row at its first update, nor in a step in which it takes no part. If a step has several
+// updates, the last counts, as for grad_reduced. If the optimizer keeps no momentum, or if the two tensors
+// cannot be compared, the parameter is counted as not applicable.
 class SignAgreementProbe : public Probe {
  public:
   // `watched` and `hooks` must outlive this.
@@ -32,7 +32,7 @@ class SignAgreementProbe : public Probe {
     Outcome outcome = Outcome::none;
     SignAgreement share;
     std::int64_t read_at = 0;
-    std::string why;  // failed: no memory on the device, for one
+    std::string why;  // failed: such as no memory on the device
   };
 
   Agreement agreement_of(std::size_t index, const Update& update);

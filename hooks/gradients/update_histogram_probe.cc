@@ -61,7 +61,7 @@ void UpdateHistogramProbe::read(const ParameterState& state, Taken& taken) {
     } else {
       taken.why_absent = std::move(histograms.error());
     }
-  } catch (const std::exception& error) {  // No memory on the device, for one.
+  } catch (const std::exception& error) {  // Such as no memory on the device.
     taken.why_absent = first_line(error.what());
   }
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Histograms of what Adam adds to each parameter: update, ratio.
+// Histograms of Adam's change to each parameter: update, ratio.
 #pragma once
 
 #include <string>
@@ -12,7 +12,7 @@
 namespace gradmon {
 
 // Reads the moments just before the update, as MomentProbe does, so a parameter has no histogram at its first
-// one. Of several updates in a step, the first counts. Has only the parameters that take part in the step. A
+// update. If a step has several updates, the first counts. Has only parameters that take part in the step. A
 // parameter whose optimizer keeps no moments, betas, eps and steps of Adam is counted as not applicable.
 class UpdateHistogramProbe : public Probe {
  public:

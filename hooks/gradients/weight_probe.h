@@ -9,7 +9,7 @@
 
 namespace gradmon {
 
-// Of several updates in a step, param_origin is from before the first and param_updated from after the last.
+// If a step has several updates, param_origin precedes the first and param_updated follows the last.
 class WeightProbe : public Probe {
  public:
   // `watched` and `fuse` must outlive this.

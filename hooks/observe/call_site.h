@@ -26,8 +26,8 @@ struct StackFrame {
 
 struct CallStack {
   std::vector<StackFrame> frames;  // of the program, innermost first; empty if no source lines are known
-  // Of a communication call: a line of the program or of torch has made it, not C++, and gradmon is told of
-  // its waits for the work.
+  // A communication call: a line of the program or of torch made it, not C++, and its waits for the work are
+  // reported to gradmon.
   bool wait_is_told = false;
 
   CallStack(std::vector<StackFrame> frames_, bool wait_is_told_ = false)

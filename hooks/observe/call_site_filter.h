@@ -22,7 +22,7 @@ class CallSiteFilter {
   explicit CallSiteFilter(const std::vector<std::string>& patterns);
   ~CallSiteFilter();
 
-  // Whether a pattern matches a part of the place or of a frame.
+  // Returns true if a pattern matches a part of the place or of a frame.
   bool select(const CallSite& site) const;
 
  private:

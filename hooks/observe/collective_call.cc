@@ -39,9 +39,9 @@ constexpr std::array<std::pair<std::string_view, std::string_view>, 10> kPythonN
     {"recv_any_source", "recv"},
 }};
 
-// The operators of symmetric memory that are read: the names of the arguments with the input ("": it is never
-// whole in memory) and the output ("": the first result). The fused ones let the current stream wait for the
-// others that they use.
+// The operators of symmetric memory that are read: the names of the arguments with the input ("": the input
+// is never whole in memory) and the output ("": the first result). The current stream waits for the other
+// streams that a fused operator uses.
 struct SymmetricOperator {
   std::string_view name, input, output;
 };
@@ -65,7 +65,7 @@ constexpr std::array<SymmetricOperator, 18> kSymmetricOperators = {{
     {"two_shot_all_reduce_", "input", "input"},
     {"two_shot_all_reduce_out", "input", "output"},
 }};
-// Those that pass no values of tensors to other ranks.
+// The operators that pass no values of tensors to other ranks.
 constexpr std::array<std::string_view, 9> kWithoutValues = {"_async_input_mm",
                                                             "_barrier",
                                                             "_rendezvous",
@@ -153,7 +153,7 @@ class NamedArguments {
     if (!handle) return;
     for (const c10::Argument& argument : handle->schema().arguments()) names_.push_back(argument.name());
   }
-  // Null: there is none.
+  // Null: missing.
   const c10::IValue* find(std::string_view name) const {
     const auto found = std::find(names_.begin(), names_.end(), name);
     const auto index = static_cast<std::size_t>(found - names_.begin());
@@ -206,7 +206,7 @@ std::optional<CollectiveCall> symmetric_memory_call(const char* name,
   const auto* root = named.find("root");
   if (call.op == "multimem_one_shot_reduce_out" && root != nullptr && root->toInt() != call.group_rank)
     return call;
-  // A wrapper's class makes the call again with what it wraps; the compiler only looks at its result.
+  // A wrapper's class repeats the call with the wrapped tensors; the compiler looks only at its result.
   if (std::any_of(call.inputs.begin(), call.inputs.end(), &is_wrapper)) return CollectiveCall();
   call.returns_output = known->output.empty();
   if (const auto* output = named.find(known->output); output != nullptr && carries_tensors(*output))
@@ -228,7 +228,7 @@ CollectiveCall collective_call(const char* name, c10::ArrayRef<const c10::IValue
   std::optional<std::int64_t> first_number;
   for (const c10::IValue& argument : arguments) {
     if (carries_tensors(argument)) tensors.push_back(&argument);
-    if (argument.isBool()) call.synchronous = !argument.toBool();  // the one of this type is async_op
+    if (argument.isBool()) call.synchronous = !argument.toBool();  // the only bool is async_op
     if (argument.isInt() && !first_number) first_number = argument.toInt();
     if (is_class(argument, "ProcessGroup")) describe(*argument.toCustomClass<c10d::ProcessGroup>(), call);
   }

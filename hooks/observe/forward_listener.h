@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// How probes (activations, attention, router logits, structure) see the forwards of watched modules,
-// whether observe(), a tap or Python's module hooks report them.
+// The probes' view (activations, attention, router logits, structure) of the forwards of watched modules,
+// from observe(), a tap or Python's module hooks.
 #pragma once
 
 #include <cstddef>

@@ -124,7 +124,7 @@ class ForwardTracker::Observer : public ForwardObserver {
       const Frame* around = innermost(number_);
       if (around && around->step != step) around = nullptr;
       if (around ? !around->visited : !c10::GradMode::is_enabled()) return;
-      // The prefix keeps these keys apart from the names of tapped values.
+      // The prefix separates these keys from the names of tapped values.
       const std::string key = module ? std::to_string(place->second) : std::string(name);
       auto visit = visit_of((module ? "attention of module " : "attention ") + key, around);
       if (!visit) return;
@@ -140,7 +140,7 @@ class ForwardTracker::Observer : public ForwardObserver {
     passes_->forward(training ? TrainingPasses::Forward::training : TrainingPasses::Forward::evaluation);
   }
 
-  // Frames of modules that were called by themselves, and threw: a model does not run within its own modules.
+  // Drops frames of modules that were called directly and threw: a model does not run within its own modules.
   void drop_of_model(int vpp_stage) {
     drop(0, [&](const Frame& f) { return f.tracker == number_ && f.visit.vpp_stage == vpp_stage; });
   }
@@ -226,8 +226,8 @@ class ForwardTracker::Observer : public ForwardObserver {
   const std::vector<WatchedModule> modules_;
   const ModuleIndices module_indices_;
   const std::vector<ForwardListener*> listeners_;
-  HookFuse& fuse_;  // valid within the gate; may be destroyed otherwise
-  const std::shared_ptr<TrainingPasses> passes_;  // may be null
+  HookFuse& fuse_;                                // valid within the gate; may be destroyed otherwise
+  const std::shared_ptr<TrainingPasses> passes_;  // null: not counted
 
   HookGate gate_;  // own synchronisation
 
@@ -260,7 +260,7 @@ ModuleIndices module_indices(const std::vector<WatchedModule>& modules) {
   return indices;
 }
 
-// Trackers that watch the same module have a frame each of one call: the first is enough.
+// If several trackers watch a module, each has a frame of the same call: the first is enough.
 std::vector<std::size_t> modules_around(const ModuleIndices& modules) {
   std::vector<std::size_t> around;
   const Frame* last = nullptr;

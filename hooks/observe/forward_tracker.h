@@ -25,7 +25,7 @@ namespace gradmon {
 class ForwardTracker {
  public:
   // The listeners and `fuse` must outlive this. `passes` counts the forwards of the first chunk's root; null:
-  // nothing does.
+  // they are not counted.
   ForwardTracker(const std::vector<WatchedModule>& modules, int grad_acc_steps,
                  std::vector<ForwardListener*> listeners, HookFuse& fuse,
                  std::shared_ptr<TrainingPasses> passes = {});
@@ -47,8 +47,8 @@ class ForwardTracker {
 using ModuleIndices = std::unordered_map<const void*, std::size_t>;
 ModuleIndices module_indices(const std::vector<WatchedModule>& modules);
 
-// The modules of `modules` whose forwards are running on this thread, innermost first. Modules that only
-// another model watches are left out. Within a listener, the module of the visit is the first.
+// The modules of `modules` whose forwards are running on this thread, innermost first. Skips modules that
+// only another model watches. Within a listener, the module of the visit is the first.
 std::vector<std::size_t> modules_around(const ModuleIndices& modules);
 
 }  // namespace gradmon

@@ -12,8 +12,8 @@
 
 namespace gradmon {
 
-// The place in the graph where a tensor's gradient will arrive, as of now; later writes to the tensor
-// do not change it. Keeps neither the tensor nor its graph alive.
+// The place in the graph where a tensor's gradient will arrive, as of now; later writes to the tensor do not
+// change it. Keeps neither the tensor nor its graph alive.
 struct GradientSource {
   enum class Kind : std::uint8_t {
     none,       // the tensor requires no gradient

@@ -47,7 +47,7 @@ inline bool within_backward() { return torch::autograd::get_current_graph_task_n
 class WeakNodePointer {
  public:
   WeakNodePointer() = default;
-  WeakNodePointer(const NodePointer& node) : node_(node) {}  // implicit, as that of std::weak_ptr
+  WeakNodePointer(const NodePointer& node) : node_(node) {}  // implicit, as in std::weak_ptr
 
   // Null if the node is gone.
   NodePointer lock() const { return node_ ? node_->lock() : NodePointer(); }

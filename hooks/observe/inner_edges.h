@@ -21,10 +21,9 @@ struct InnerEdge {
 // The sequence number that autograd will give to the next node made on this thread.
 std::uint64_t next_node();
 
-// For each source, the edges into it from nodes that were made since `first` (a next_node() of this
-// thread) and that lead to the outputs. The sum of their gradients is the source's gradient through
-// this forward. What reaches the source in another way, as a residual does, comes by other edges.
-// Visits each such node once.
+// For each source, the edges into it from nodes that were made since `first` (a next_node() of this thread)
+// and that lead to the outputs. The sum of their gradients is the source's gradient through this forward. A
+// gradient outside this forward, such as a residual's, comes by other edges. Visits each such node once.
 std::vector<std::vector<InnerEdge>> inner_edges(const std::vector<GradientSource>& sources,
                                                 const ForwardTensors& outputs, std::uint64_t first);
 

@@ -24,7 +24,7 @@ namespace gradmon {
 // is a part of its own. The graph of any other recomputation is never run, because the graph of the
 // forward itself has all gradients.
 //
-// A forward that throws is given back, so that its retry does not begin another micro step.
+// A forward that throws is retracted, so that its retry does not begin another micro step.
 class MicroStepCounter {
  public:
   MicroStepCounter(const std::vector<WatchedModule>& modules, int grad_acc_steps);
@@ -42,11 +42,11 @@ class MicroStepCounter {
   Place outermost(std::size_t module, Gradients gradients);
   Place within(std::size_t module, int micro_step, Gradients gradients);
   std::optional<Place> recomputed(std::size_t module);
-  // The same for a tapped value, by its name in a chunk. `micro_step`: that of the forward around it.
+  // The same for a tapped value, by its name in a chunk. `micro_step`: of the forward around it.
   Place tapped(int vpp_stage, const std::string& name, int micro_step, Gradients gradients);
   std::optional<Place> tapped_again(int vpp_stage, const std::string& name, int micro_step);
-  // Takes back the forward for which outermost() returned `place`. True: it had begun the newest micro
-  // step of the chunk; that micro step and all its forwards are no longer counted. False: no change.
+  // Retracts the forward for which outermost() returned `place`. True: it had begun the newest micro step of
+  // the chunk; that micro step and all its forwards are no longer counted. False: no change.
   bool retract(std::size_t module, const Place& place);
   // The chunk's current micro step.
   int micro_step(int vpp_stage) const;
@@ -60,7 +60,7 @@ class MicroStepCounter {
   struct Calls {
     std::vector<int> forward;              // number of forwards, by micro step
     std::vector<Place> without_gradients;  // forwards that ran without gradients, in order
-    std::size_t recomputed = 0;            // how many of `without_gradients` have been recomputed
+    std::size_t recomputed = 0;            // number of `without_gradients` that have been recomputed
   };
 
   static Place next(Calls& calls, int micro_step, Gradients gradients);

@@ -22,7 +22,7 @@ class OngoingForwards {
     calls_.insert_or_assign(key_of(visit), std::move(call));
   }
 
-  // Removes and returns the data of the matching begin() on this thread; empty if there was none.
+  // Removes and returns the data of the matching begin() on this thread; empty without a match.
   std::optional<Call> end(const ForwardVisit& visit) {
     const std::lock_guard lock(mutex_);
     auto call = calls_.extract(key_of(visit));

@@ -141,7 +141,7 @@ class TensorGradients::EdgeSum {
     at::Tensor sum;
     for (const at::Tensor& part : parts) {
       if (!part.defined()) continue;
-      // Else each replay of the graph would add them.
+      // A replay of the captured graph would add them again.
       if (std::string why = sum.defined() ? why_captured(part.device()) : ""; !why.empty())
         throw std::runtime_error(why);
       // torch adds a sparse tensor to a dense one, but not a dense tensor to a sparse one.
@@ -160,8 +160,8 @@ class TensorGradients::EdgeSum {
   // Guarded by mutex_.
   std::vector<at::Tensor> parts_;
   ScopeText scope_;                    // of all parts
-  std::optional<c10::Stream> stream_;  // that all parts are made on; unset: the device has no streams
-  bool failed_ = false;                // a gradient of this pass could not be added: the others are no sum
+  std::optional<c10::Stream> stream_;  // of all parts; unset: the device has no streams
+  bool failed_ = false;                // a gradient of this pass could not be added: no sum
 };
 
 namespace {
@@ -246,7 +246,7 @@ void TensorGradients::end_step() noexcept {
 
 template <typename Condition>
 void TensorGradients::remove_hooks(Condition&& condition) noexcept {
-  std::vector<NodePointer> nodes;  // released without the lock: the end of a node may need the GIL
+  std::vector<NodePointer> nodes;  // released without the lock: destroying a node may need the GIL
   const std::lock_guard lock(mutex_);
   try {
     nodes.reserve(hooked_.size());

@@ -28,7 +28,7 @@ namespace gradmon {
 class TensorGradients {
  public:
   // Called on the thread that runs the backward, once per pass; noexcept. `gradient` is defined. `scope`: of
-  // a sum of gradients that were taken out of their wrappers (DTensor); else null.
+  // a sum of gradients unwrapped from wrappers (DTensor); else null.
   using Body = std::function<void(const at::Tensor& gradient, const ScopeText& scope)>;
   // Called instead of a Body, on the same thread, with the reason why the gradients cannot be added;
   // noexcept.
@@ -50,7 +50,7 @@ class TensorGradients {
 
   // Training thread, at step boundaries. No backward may run through the watched graphs then.
   void begin_step() noexcept;
-  // Removes the hooks of leaves, of nodes whose gradient has arrived, and of earlier steps. Others stay
+  // Removes the hooks of leaves, of nodes whose gradient has arrived, and of earlier steps. Other hooks stay
   // for a gradient that arrives late.
   void end_step() noexcept;
 
@@ -69,8 +69,8 @@ class TensorGradients {
 
   void add_pre_hook_to(const NodePointer& node, std::unique_ptr<PreHook> hook, bool leaf);
   void add_post_hook_to(const NodePointer& node, std::unique_ptr<PostHook> hook);
-  // Call it with mutex_ held. From time to time forgets the hooks that have died with their graphs: a step
-  // may never end.
+  // Call it with mutex_ held. Sometimes forgets the hooks that have died with their graphs: a step may never
+  // end.
   void forget_dead_hooks();
   // Removes the hooks for which condition(hooked, whether its gradient has arrived) is true.
   template <typename Condition>
@@ -83,16 +83,16 @@ class TensorGradients {
   std::vector<Hooked> hooked_;
   std::vector<std::weak_ptr<EdgeSum>> sums_;  // of this step
   std::uint64_t step_ = 0;
-  std::size_t forget_at_ = 0;  // size of hooked_ at which the dead ones are forgotten next
+  std::size_t forget_at_ = 0;  // size of hooked_ at the next forgetting
 };
 
-// A pipeline that splits the backward computes the gradients of weights in a pass of its own, which visits
-// nodes again, in part with sums that are not their gradients. In such a pass a gradient that has arrived
-// before is not read again. Any thread.
+// A pipeline that splits the backward computes the gradients of weights in a separate pass, which visits
+// nodes again, partly with sums that are not their gradients. In such a pass a gradient that has already
+// arrived is not read again. Any thread.
 void begin_weight_pass() noexcept;
 void end_weight_pass() noexcept;
 
-// Whether the forward that just returned these outputs is part of a graph.
+// Returns true if the forward that just returned these outputs is part of a graph.
 bool requires_gradient(const ForwardTensors& outputs);
 
 }  // namespace gradmon

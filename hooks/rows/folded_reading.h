@@ -9,9 +9,9 @@
 namespace gradmon {
 
 // Combines each statistic as its Fold in kStatistics says: least min, greatest max, root of the summed
-// squared norms, means and zeros weighted by elements, sum of the nans. A NaN gives NaN. Shape and type
-// are those of the last reading, the time is that of the first. Absent and empty readings are ignored. If a
-// reading is not applicable, the result is not applicable. Of readings that are `pending` the values are NaN.
+// squared norms, means and zeros weighted by elements, sum of the nans. A NaN gives NaN. Shape and type are
+// the last reading's, the time is the first reading's. Ignores absent and empty readings. If a reading is not
+// applicable, the result is not applicable. The values of a `pending` reading are NaN.
 Reading folded(const std::vector<Reading>& readings);
 
 }  // namespace gradmon

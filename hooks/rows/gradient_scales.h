@@ -14,7 +14,7 @@ class GradientScales {
  public:
   GradientScales() { set(1); }
 
-  // Of all chunks.
+  // Sets the factor of all chunks.
   void set(double scale) noexcept {
     for (std::atomic<double>& one : scales_) one.store(scale, std::memory_order_relaxed);
   }
@@ -26,7 +26,7 @@ class GradientScales {
   }
 
  private:
-  static constexpr std::size_t kPlaces = 64;  // chunks beyond have the factor of the last place
+  static constexpr std::size_t kPlaces = 64;  // later chunks have the last place's factor
 
   static std::size_t place_of(int vpp_stage) noexcept {
     return std::min(static_cast<std::size_t>(std::max(0, vpp_stage)), kPlaces - 1);

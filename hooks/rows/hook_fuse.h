@@ -15,7 +15,7 @@
 namespace gradmon {
 
 struct HookFailure {
-  std::string target;  // what was being read: a parameter, a module, an operator …; "": nothing of the kind
+  std::string target;  // what was being read: a parameter, a module, an operator …; "": no target
   std::string cause;
 };
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a plan collects. runtime/ builds it from the config. A value.
+// The settings of a plan for the hooks. runtime/ builds them from the config. A value.
 #pragma once
 
 #include <cstdint>
@@ -70,11 +70,11 @@ struct HookSettings {
   Squash squash_name = Squash::yes;
   ValueMask ops = bit_of(Op::norm);                            // bit_of() of each statistic in the rows
   double eps = 1e-8;                                           // threshold of Op::zeros
-  bool reuse_readings = false;                                 // of activations that are seen again
+  bool reuse_readings = false;                                 // for activations that are seen again
   int grad_acc_steps = 1;                                      // micro batches per step
   bool short_steps = false;                                    // some steps have fewer micro batches
   std::shared_ptr<const GradientScales> gradient_scales = {};  // null: 1
-  std::shared_ptr<TrainingPasses> passes = {};                 // counts them there; null: nowhere
+  std::shared_ptr<TrainingPasses> passes = {};                 // counter of the passes; null: not counted
 };
 
 }  // namespace gradmon

@@ -35,7 +35,7 @@ bool LateRows::ready() noexcept {
   try {
     return fetched_ || batch_.ready();
   } catch (const std::exception&) {
-    return true;  // The device has failed. complete() says so.
+    return true;  // The device has failed. complete() reports the failure.
   }
 }
 

@@ -27,16 +27,16 @@ class MissingRows {
   std::atomic<std::uint64_t> counted_{0};
 };
 
-// Where the values of one record come from, and whether it is a row. `numbers` and `unless_zeros` are places
-// in the batch.
+// The sources of one record's values, and the condition under which it is a row. `numbers` and `unless_zeros`
+// are places in the batch.
 struct LateRow {
-  std::optional<std::size_t> numbers;       // unset: the record has its values, of which `first` is the first
+  std::optional<std::size_t> numbers;       // unset: the record has its values; `first` is the first one
   double first = 0;                         // Record::values[0]
   double scale = 1;                         // factor that the numbers contain
   std::array<std::uint8_t, kOps> places{};  // indices in Record::values, in the order of the numbers
-  std::size_t count = 0;                    // of `places`
-  std::vector<Reading> parts;               // not empty: the values are those of all of them, folded
-  std::vector<std::optional<std::size_t>> part_numbers;  // of each part; unset: it has its values
+  std::size_t count = 0;                    // size of `places`
+  std::vector<Reading> parts;               // not empty: the values are those of all parts, folded
+  std::vector<std::optional<std::size_t>> part_numbers;  // of each part; unset: the part has its values
   std::vector<std::size_t> unless_zeros;  // not empty: no row if all these tensors hold only zeros
   std::string name;
   const char* why_absent = "";
@@ -47,7 +47,7 @@ class LateRows : public LateValues {
   LateRows(FetchedBatch batch, std::vector<LateRow> rows, std::shared_ptr<MissingRows> missing)
       : batch_(std::move(batch)), rows_(std::move(rows)), missing_(std::move(missing)) {}
 
-  // What a record holds until it is complete: the row's index.
+  // Marks a record that is not complete with its row's index.
   static void mark(Record& record, std::size_t row);
 
   bool ready() noexcept override;
@@ -62,10 +62,10 @@ class LateRows : public LateValues {
   const std::vector<LateRow> rows_;
   const std::shared_ptr<MissingRows> missing_;
   bool fetched_ = false;
-  std::vector<std::optional<DeviceScalars::Values>> values_;  // of the batch; empty if the device has failed
+  std::vector<std::optional<DeviceScalars::Values>> values_;  // of the batch; empty: the device failed
 };
 
-// Whether the statistics are those of zeros alone.
+// True if the statistics are those of zeros alone.
 bool all_zeros(const DeviceScalars::Values& statistics);
 
 // Divides the factor out of the statistics that grow with the tensor's values.

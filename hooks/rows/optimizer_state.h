@@ -11,19 +11,19 @@
 
 namespace gradmon {
 
-// A moment that is not set: the optimizer keeps none for this parameter. A moment that is set but undefined:
-// it does not exist yet (before the parameter's first step).
+// An unset moment: the optimizer keeps none for this parameter. A moment that is set but undefined does not
+// exist yet (before the parameter's first step).
 struct ParameterState {
   std::optional<at::Tensor> first_moment;   // exp_avg, or the momentum
   std::optional<at::Tensor> second_moment;  // exp_avg_sq, or the mean of squares
   std::optional<AdamStep> adam;             // set if the optimizer corrects both moments as Adam does
-  bool maximize = false;                    // the optimizer goes by the negated gradient
+  bool maximize = false;                    // the optimizer follows the negated gradient
 };
 
-// The part of an update that a call of HookSet::before_update() passes.
-// everything_left_out: no update follows. weights: the optimizer will call its closure, and what remains is
-// passed after that. gradients: the update has been made unseen. gradients_and_moments: an engine is about to
-// write its update over the gradients; the values follow just before the optimizer's step.
+// The part of an update that a call of HookSet::before_update() passes. everything_left_out: no update
+// follows. weights: the optimizer will call its closure; a later call passes the rest. gradients: the update
+// was made unseen. gradients_and_moments: an engine is about to overwrite the gradients with its update; the
+// values follow just before the optimizer's step.
 enum class UpdateReads : std::uint8_t {
   everything,
   everything_left_out,
@@ -40,14 +40,14 @@ class OptimizerState {
   // The current state; empty if the optimizer does not hold the parameter. The tensors are the
   // optimizer's own: read only. Throws what torch throws.
   virtual ParameterState of(const at::Tensor& parameter) const = 0;
-  // The gradient that the optimizer will use: the parameter's, or the one that the program keeps
-  // instead (Megatron's main_grad). May be undefined.
+  // The gradient that the optimizer will use: the parameter's, or another that the program keeps (Megatron's
+  // main_grad). May be undefined.
   virtual at::Tensor gradient_of(const at::Tensor& parameter) const { return parameter.grad(); }
-  // The values that the optimizer updates: the parameter's own, a master copy, or the piece of it that this
-  // rank holds. Undefined: this rank holds none.
+  // The values that the optimizer updates: the parameter's own, a master copy, or the piece that this rank
+  // holds. Undefined: this rank holds none.
   virtual at::Tensor value_of(const at::Tensor& parameter) const { return parameter; }
-  // The factor that the gradients still contain and the optimizer itself will divide out (a fused optimizer
-  // with a GradScaler); > 0.
+  // The factor that the gradients still contain and that the optimizer itself will divide out (a fused
+  // optimizer with a GradScaler); > 0.
   virtual double gradient_scale() const { return 1; }
   UpdateReads reads() const { return reads_; }
   void set_reads(UpdateReads reads) { reads_ = reads; }

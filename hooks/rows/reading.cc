@@ -53,7 +53,7 @@ void Reading::read_plain(const at::Tensor& tensor, double eps) {
   auto taken = start_tensor_stats(tensor, eps * scale);
   if (taken && version != version_of(tensor))
     taken = tl::unexpected<std::string>("the tensor was modified while it was read");
-  // A tensor without an array may have no sizes: it then has the reason that `taken` gives.
+  // A tensor without an array may have no sizes; `taken` then has the reason.
   const at::IntArrayRef sizes_of_it = taken ? tensor.sizes() : at::IntArrayRef();
   take(std::move(taken), sizes_of_it);
 }

@@ -36,7 +36,7 @@ struct WatchedTensor {
   at::Tensor part_of(const at::Tensor& whole) const;
 };
 
-// Orders readings, also those of different threads: nanoseconds of the steady clock. Any thread.
+// Orders readings, even across threads: nanoseconds of the steady clock. Any thread.
 std::int64_t reading_time() noexcept;
 
 // Reused in every step, so that a step does not allocate.
@@ -46,20 +46,20 @@ struct Reading {
   TensorStats stats;
   double scale = 1;      // factor that the tensor contains; rows have the values without it
   c10::DimVector sizes;  // in place: most readings are of tensors that are not in the cache
-  ScopeText scope;       // null: that of the row's target and kind
+  ScopeText scope;       // null: the scope of the row's target and kind
   // Not null: a device is still computing `stats.values` (NaN until then), of the tensor as it was in
   // read(). RowWriter fetches the values of all rows; resolve_pending() waits for those of its readings.
   std::shared_ptr<const DeviceScalars> pending;
   std::string why;  // why the tensor is not applicable; "": meta, undefined or without storage
-  std::shared_ptr<const Reading> of_scale;  // of the tensor's scale; null: it has none
+  std::shared_ptr<const Reading> of_scale;  // the tensor's scale; null: it has none
 
   // Reads the tensor, or queues the reading on its device. If the tensor wraps another (DTensor), reads the
-  // wrapped one, or the numbers of low precision in it, and their scale. A tensor that cannot be read (for
-  // example a nested tensor), or that is written during the reading, is not applicable: no tensor trips the
-  // fuse. `eps` refers to the values without `scale`; `scale` is > 0.
+  // wrapped one, or its numbers of low precision, and their scale. A tensor that cannot be read (for example
+  // a nested tensor), or that is written during the reading, is not applicable: no tensor trips the fuse.
+  // `eps` refers to the values without `scale`; `scale` is > 0.
   void read(const at::Tensor& tensor, double eps, const std::string& name, HookFuse& fuse,
             double scale = 1) noexcept;
-  // As read(), of the part of `tensor` that belongs to the parameter.
+  // Same as read(), for the part of `tensor` that belongs to the parameter.
   void read_part(const WatchedTensor& parameter, const at::Tensor& tensor, double eps, HookFuse& fuse,
                  double scale = 1) noexcept;
   // Marks the reading as not applicable: the tensor exists, but its values cannot be read.

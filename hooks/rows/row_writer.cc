@@ -134,7 +134,7 @@ void RowWriter::write(const RowKey& key, std::initializer_list<ColumnValue> valu
   push(record);
 }
 
-// The record that is pushed next is held back, with all after it.
+// Holds back the record that is pushed next, and all after it.
 void RowWriter::hold_for(LateRow late, const PendingScalars& pending, const UnlessZeros& unless_zeros) {
   if (pending) {
     late.numbers = place_of(pending);
@@ -158,7 +158,7 @@ void RowWriter::write_histogram(Kind kind, std::uint32_t target, const BinCounts
   histogram.counts = counts;
   histogram.target = target;
   histogram.kind = kind;
-  stream_.push(histogram);  // the lane counts what it drops
+  stream_.push(histogram);  // the lane counts dropped ones
 }
 
 void RowWriter::count_not_applicable(Kind kind, std::optional<std::uint32_t> target, const std::string& name,
@@ -183,7 +183,7 @@ Record RowWriter::record_of(const RowKey& key) const {
   return record;
 }
 
-// Counts what is not applicable.
+// Counts a reading that is not applicable.
 bool RowWriter::has_row(const RowKey& key, const Reading& reading, const std::string& name) {
   if (!reading.has_value || reading.stats.outcome == TensorStats::Outcome::empty) return false;
   if (reading.stats.outcome != TensorStats::Outcome::not_applicable) return true;
@@ -208,7 +208,7 @@ void RowWriter::push(const Record& record) {
 }
 
 void RowWriter::enqueue_record(const Record& record) {
-  stream_.push(record);  // the queue counts what it drops
+  stream_.push(record);  // the queue counts dropped ones
 }
 
 std::uint32_t RowWriter::shape_id(const c10::DimVector& sizes) {

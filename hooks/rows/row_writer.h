@@ -31,7 +31,7 @@ struct RowKey {
   std::uint32_t target = 0;    // the stream's id
   std::uint64_t sequence = 0;  // orders the rows of a kind
   int micro_step = 0;
-  std::int64_t read_at = 0;  // reading_time() of values that are no Reading; 0: now
+  std::int64_t read_at = 0;  // reading_time() of values without a Reading; 0: now
 };
 
 struct ColumnValue {
@@ -39,8 +39,8 @@ struct ColumnValue {
   double value;
 };
 
-// Statistics that a device is still computing. If they are not empty, and turn out to be those of zeros
-// alone, there is no row: the parameter took no part in the step.
+// Statistics that a device is still computing. If they are not empty, and are those of zeros alone, there is
+// no row: the parameter took no part in the step.
 using UnlessZeros = std::vector<PendingScalars>;
 
 // Training thread. A new shape is interned, which may throw.
@@ -51,28 +51,28 @@ class RowWriter {
   // Rows written from now on belong to this step.
   void begin_step(Step step);
   // Call it after the last row of the step. Starts to fetch the values that devices are still computing, and
-  // pushes the rows that were held back for them, in order: with the values, if the stream takes only
-  // complete records (then it waits for the devices), otherwise with the LateValues that will have them.
+  // pushes the held rows in order: with the values, if the stream takes only complete records (then waits for
+  // the devices), otherwise with the LateValues that will have them.
   void end_step();
 
-  // Writes the plan's statistics of one tensor, and in a row of its own those of its scale. Ignores an absent
-  // or empty reading. Counts a reading that is not applicable, and logs the first of them with `name`.
+  // Writes the plan's statistics of one tensor, and those of its scale in a separate row. Ignores an absent
+  // or empty reading. Counts a reading that is not applicable, and logs the first one with `name`.
   void write(const RowKey& key, const Reading& reading, const std::string& name,
              const UnlessZeros& unless_zeros = {});
-  // Writes the statistics of several tensors as those of one (folded_reading.h).
+  // Writes the statistics of several tensors as those of one tensor (folded_reading.h).
   void write_folded(const RowKey& key, const std::vector<Reading>& parts, const std::string& name);
   // Writes other values, by column. `pending` (null: none) has the values that a device is still computing,
-  // in the order of `values`; if it yields none, the row is not applicable, under `name`.
+  // in the order of `values`; if it has none in the end, the row is not applicable, under `name`.
   void write(const RowKey& key, std::initializer_list<ColumnValue> values, const PendingScalars& pending = {},
              const std::string& name = {}, const UnlessZeros& unless_zeros = {});
 
-  // Pushes a histogram at once: histograms are not held back. `target`: the stream's id.
+  // Pushes a histogram at once, because histograms are not held back. `target`: the stream's id.
   void write_histogram(Kind kind, std::uint32_t target, const BinCounts& counts);
 
-  // A tensor could not be read. `target`: the stream's id, where it is known.
+  // A tensor could not be read. `target`: the stream's id, if known.
   void count_not_applicable(Kind kind, std::optional<std::uint32_t> target, const std::string& name,
                             const std::string& why);
-  // Why there is no row, though every tensor could be read.
+  // Notes the reason why a row is missing, though every tensor could be read.
   void note_reason(Kind kind, std::uint32_t target, const std::string& why);
   std::uint64_t not_applicable() const { return missing_->counted(); }
 
@@ -101,7 +101,7 @@ class RowWriter {
   std::unordered_map<const DeviceScalars*, std::size_t> places_;  // in batch_
 };
 
-// Writes one row for each parameter that was read, in the model's order. `unless_zeros`: of the parameter
+// Writes one row for each parameter that was read, in the model's order. `unless_zeros`: for the parameter
 // with that index; null: none.
 void write_in_order(RowWriter& rows, Kind kind, const std::vector<WatchedTensor>& watched,
                     const std::vector<Reading>& readings,

@@ -7,14 +7,14 @@
 
 namespace gradmon {
 
-// The passes of the current step, or since its last update: they show that training goes on where no step
+// The passes of the current step, or since its last update. They show that training continues even if no step
 // ends. Hooks count them, so only in collected steps. Any thread.
 class TrainingPasses {
  public:
   void begin() noexcept {
     for (auto* count : {&forwards_, &backwards_, &evaluations_}) count->store(0, std::memory_order_relaxed);
   }
-  // A forward of a model's root, in training mode and with gradients; else it counts as an evaluation.
+  // A training forward: a model's root, in training mode, with gradients. Others count as evaluation.
   enum class Forward : bool { evaluation, training };
   void forward(Forward forward) noexcept {
     add(forward == Forward::training ? forwards_ : evaluations_);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tensors that have no memory of their own and wrap others: DTensor, AsyncCollectiveTensor, those of torchao
-// and Transformer Engine.
+// Tensors that have no memory of their own and wrap others: DTensor, AsyncCollectiveTensor, wrappers of
+// torchao and Transformer Engine.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -17,26 +17,26 @@ namespace gradmon {
 // A torch operator on a wrapper may start a collective, and a rank that starts one alone hangs the job. So
 // only the tensor inside is ever read.
 struct Unwrapped {
-  at::Tensor tensor;  // undefined if there is none, or it cannot be read
+  at::Tensor tensor;  // undefined if it is missing or cannot be read
   std::string why;    // why it cannot be read; "": it can
-  ScopeText scope;    // what the wrapper says of it; null: nothing
-  // Not null: there is no tensor inside, but numbers of low precision.
+  ScopeText scope;    // the wrapper's scope; null: it has none
+  // Not null: the wrapper holds numbers of low precision instead of a tensor.
   std::shared_ptr<ScaledValues> values = {};
-  at::Tensor scale = {};  // as it is stored; undefined: none
+  at::Tensor scale = {};  // as stored; undefined: none
   DType scale_dtype = DType::unknown;
 };
 
-// Whether the tensor has a class in Python that sees each operator (`__torch_dispatch__`).
+// True if the tensor has a Python class that sees each operator (`__torch_dispatch__`).
 bool is_wrapper(const at::Tensor& tensor);
 
-// Returns what is inside a wrapper, and any other tensor itself. Any thread. May take the GIL: all threads
-// that lock a mutex of the hooks do it without the GIL.
+// Returns the content of a wrapper, and any other tensor itself. Any thread. May take the GIL: all threads
+// that lock a mutex of the hooks lock it without the GIL.
 Unwrapped taken_apart(const at::Tensor& tensor);
-// As taken_apart(), where a tensor is needed: numbers of low precision cannot be read.
+// Same as taken_apart(), but only returns tensors: numbers of low precision cannot be read.
 Unwrapped unwrapped(const at::Tensor& tensor);
 
-// Sets how wrappers are taken apart, which only the binding to Python knows. Null: they cannot be read. Call
-// it before any hook is attached. `unwrap` returns nullopt for a class that it does not know.
+// Sets the function that takes wrappers apart, which only the binding to Python knows. Null: they cannot be
+// read. Call it before any hook is attached. `unwrap` returns nullopt for an unknown class.
 using Unwrap = std::optional<Unwrapped> (*)(const at::Tensor& wrapper);
 void set_unwrap(Unwrap unwrap) noexcept;
 

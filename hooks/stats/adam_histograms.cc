@@ -89,7 +89,7 @@ AdamBins chunk_bins(const Elements& first, const Elements& second, std::size_t b
   return bins;
 }
 
-// In the order of memory, which is the same for both.
+// In memory order, which is the same for both.
 bool same_memory_order(const at::Tensor& first, const at::Tensor& second) {
   const auto readable = [](const at::Tensor& tensor) {
     return tensor.has_storage() && !tensor.is_neg() && tensor.is_non_overlapping_and_dense();
@@ -117,14 +117,14 @@ AdamBins cpu_bins(const at::Tensor& first, const at::Tensor& second, const AdamC
   return bins_in_memory(in_order(first), in_order(second), corrections);
 }
 
-// 1 - βᵗ, on the device: by a number on the host CUDA would multiply with the reciprocal, and many a ratio of
-// 1 would be above 1 by rounding, where it is in no bin.
+// 1 - βᵗ, on the device: with a number on the host CUDA would multiply by the reciprocal, and rounding would
+// put many a ratio of 1 above 1, outside all bins.
 at::Tensor correction(double beta, const AdamStep& step, const at::Tensor& like) {
   if (step.device_steps.defined()) return 1 - at::pow(beta, step.device_steps.to(at::kDouble).squeeze());
   return at::full({}, 1 - std::pow(beta, step.steps), like.options().dtype(at::kDouble));
 }
 
-// Counts of double, in bins. CUDA's histc refuses to run where the program asks for deterministic algorithms.
+// Counts of double, in bins. CUDA's histc refuses to run if the program requires deterministic algorithms.
 at::Tensor histogram_of(const at::Tensor& values) {
   if (!at::globalContext().deterministicAlgorithms())
     return at::histc(values, static_cast<std::int64_t>(kBins), -1, 1).to(at::kDouble);

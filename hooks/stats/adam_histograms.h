@@ -15,12 +15,12 @@
 
 namespace gradmon {
 
-// What Adam knows of a parameter besides its moments m and v.
+// Adam's per-parameter state other than m and v.
 struct AdamStep {
   double beta1 = 0;
   double beta2 = 0;
   double eps = 0;
-  double steps = 0;              // t: the steps that the moments contain. Meaningless if the next is defined
+  double steps = 0;              // t: the steps in the moments. Meaningless if the next is defined
   at::Tensor device_steps = {};  // t, of one element, on a device
 };
 
@@ -28,20 +28,20 @@ struct AdamStep {
 struct AdamHistograms {
   AdamBins bins;                      // valid if `pending` is undefined
   at::Tensor pending;                 // of double, [2, kBins]: update, ratio
-  std::optional<c10::Stream> stream;  // that `pending` is queued on; unset: the device has no streams
+  std::optional<c10::Stream> stream;  // of `pending`; unset: the device has no streams
 };
 
-// Of the moments as they are now. In CPU memory: in double, in one pass, large tensors on torch's threads;
-// the result does not depend on their number. On other devices: queues torch's ops, in double, at most 2²²
-// elements at a time. The error is why there are none: the sizes differ,
-// or why_unreadable() holds for a moment. Throws what torch throws.
+// Uses the current values of the moments. In CPU memory: in double, in one pass, large tensors on torch's
+// threads; the result does not depend on their number. On other devices: queues torch's ops, in double, at
+// most  2²² elements at a time. The error is the reason for no histograms: the sizes differ, or
+// why_unreadable() holds for a moment. Throws what torch throws.
 tl::expected<AdamHistograms, std::string> adam_histograms(const at::Tensor& first, const at::Tensor& second,
                                                           const AdamStep& step);
 
-// The version for other devices, `pending` alone; it works on the CPU, too. Call it with gradient mode off.
+// The version for other devices, `pending` alone; works on the CPU, too. Call it with gradient mode off.
 at::Tensor pending_adam_histograms(const at::Tensor& first, const at::Tensor& second, const AdamStep& step);
 
-// Waits for `pending` of all, with one copy and one wait for each device, and sets `bins`.
+// Waits for all `pending`, with one copy and one wait for each device, and sets `bins`.
 void resolve_pending(const std::vector<AdamHistograms*>& histograms);
 
 }  // namespace gradmon

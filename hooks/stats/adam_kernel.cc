@@ -24,11 +24,11 @@ using F64 = hn::ScalableTag<double>;
 using I32 = hn::Rebind<std::int32_t, F64>;
 
 constexpr std::size_t kBlock = 256;    // elements whose bins are found before they are counted
-constexpr std::size_t kCounters = 32;  // the bins, and one for the values that are in none
+constexpr std::size_t kCounters = 32;  // the bins, and one for values outside all bins
 // Elements that are counted in 32 bits at most.
 constexpr std::size_t kCounted = std::size_t{1} << 30;
 
-// Counts in four arrays by turns, because neighbours often fall into one bin and would wait for each other.
+// Counts in four arrays by turns, because neighbours often share a bin and would wait for each other.
 class Counts {
  public:
   void take(const std::int32_t* bins, std::size_t count) {
@@ -55,7 +55,7 @@ HWY_INLINE hn::Vec<F64> load(const float* data) {
 }
 HWY_INLINE hn::Vec<F64> load(const double* data) { return hn::LoadU(F64(), data); }
 
-// kBins for a value that is in no bin.
+// kBins for a value outside all bins.
 HWY_INLINE hn::Vec<I32> bin_of(hn::Vec<F64> x) {
   const F64 d;
   const auto one = hn::Set(d, 1.0);

@@ -16,7 +16,7 @@ namespace gradmon {
 struct AttentionFeatures {
   double entropy = 0;      // mean over rows of −Σ_j p_j log p_j, in nats (Shannon's)
   double softmax_max = 0;  // mean over rows of max_j p_j
-  // Not null: a device is still computing both (NaN until then), of Q and K as they were at the call.
+  // Not null: a device is still computing both (NaN until then), from Q and K as they were at the call.
   PendingScalars pending;
 };
 
@@ -33,7 +33,7 @@ struct AttentionFeatures {
 // supported. A row that sees a NaN or +inf score, or only −inf scores, makes both results NaN. A −inf score
 // beside finite scores has the weight 0.
 //
-// The error says why the tensors have no such features: not 4-D, no elements, meta … Autocast does not
+// The error is the reason why the tensors have no features: not 4-D, no elements, meta … Autocast does not
 // change the result. Tensors and gradient mode stay unchanged; torch's exceptions pass through.
 tl::expected<AttentionFeatures, std::string> attention_features(const at::Tensor& q, const at::Tensor& k,
                                                                 AxisOrder order, Causal causal);

@@ -8,7 +8,7 @@
 
 namespace gradmon {
 
-// Whether cpu_stats reads elements of this type.
+// Returns true if cpu_stats() reads elements of this type.
 bool reads_in_memory(c10::ScalarType type);
 
 // `tensor`: strided, its storage allocated in full, of a type that reads_in_memory() accepts, without the

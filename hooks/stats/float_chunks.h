@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How contiguous numbers are divided among torch's threads. Include it in files compiled with OpenMP only.
+// Divides contiguous numbers among torch's threads. Include it only in files compiled with OpenMP.
 #pragma once
 
 #include <ATen/Parallel.h>
@@ -15,7 +15,7 @@
 
 namespace gradmon {
 
-// The kernel's name of the type; unset: the kernels do not read it.
+// The kernels' name of the type; unset: the kernels do not read the type.
 inline std::optional<FloatType> float_type_of(c10::ScalarType type) {
   switch (type) {
     case c10::ScalarType::Float:

@@ -16,8 +16,8 @@ struct RouterFeature {
   PendingScalars pending;  // not null: a device is still computing `value` (NaN until then)
 };
 
-// Both functions: real floating point of any type and strides, as the tensor is at the call; computed in
-// double. Tensors and gradient mode stay unchanged, no gradient is recorded. The error says why the tensor
+// Both functions: real floating point of any type and strides, values as of the call; computed in double.
+// Tensors and gradient mode stay unchanged, no gradient is recorded. The error is the reason why the tensor
 // has no such number; torch's exceptions pass through.
 
 // Mean cosine similarity over the N(N − 1)/2 pairs of expert vectors w_i. With ŵ_i = w_i / ‖w_i‖ it is

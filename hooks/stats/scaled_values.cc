@@ -17,7 +17,7 @@ std::int64_t numbers_in_code(Code code) {
   return code == Code::pair_of_indices || code == Code::pair_of_e2m1 ? 2 : 1;
 }
 
-// The numbers of two in each byte, in order.
+// Unpacks two numbers from each byte, in order.
 at::Tensor halves(const at::Tensor& bytes, Code code) {
   const at::Tensor high = bytes.bitwise_right_shift(4);
   const at::Tensor low = bytes.bitwise_and(15);
@@ -25,8 +25,8 @@ at::Tensor halves(const at::Tensor& bytes, Code code) {
   return at::stack({high_first ? high : low, high_first ? low : high}, -1).flatten(-2);
 }
 
-// A sign, then bits of exponent and mantissa: those of a float16 with a longer exponent, but for a power of
-// two.
+// A sign, then bits of exponent and mantissa: the bits of a float16 with a longer exponent, except for a
+// factor that is a power of two.
 at::Tensor small_floats(const at::Tensor& codes, int exponent, int mantissa) {
   const at::Tensor wide = codes.to(at::kInt);
   const int sign = exponent + mantissa;
@@ -85,7 +85,7 @@ at::Tensor piece(const ScaledValues& values, const Run& rows, const Run& columns
                                .narrow(1, columns.begin / packed, columns.count / packed);
   at::Tensor numbers = decoded(values, codes);
   at::Tensor scale = values.scale;
-  if (scale.dim() != 0) {  // one of 0 dimensions leaves the numbers their type
+  if (scale.dim() != 0) {  // a scale without dimensions does not change the numbers' type
     scale = columns.of(rows.of(scale, 0), 1).unsqueeze(1).unsqueeze(3);
     numbers = numbers.reshape(
         {rows.blocks(), rows.count / rows.blocks(), columns.blocks(), columns.count / columns.blocks()});

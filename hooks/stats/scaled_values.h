@@ -28,11 +28,11 @@ struct ScaledValues {
   at::Tensor codes;
   Code code = Code::number;
   at::Tensor table;  // one dimension
-  at::Tensor scale;  // of each block of block_rows x block_columns numbers, or of 0 dimensions: of all
+  at::Tensor scale;  // of each block of block_rows x block_columns numbers; without dimensions: of all
   std::int64_t block_rows = 1;
   std::int64_t block_columns = 1;
   Scaling scaling = Scaling::multiplied;
-  at::ScalarType type = at::kFloat;  // that the class of the tensor computes the numbers in
+  at::ScalarType type = at::kFloat;  // in which the tensor's class computes the numbers
   DType dtype = DType::unknown;      // in the rows
   c10::DimVector sizes;              // of the tensor
 
@@ -47,8 +47,8 @@ void each_piece(const ScaledValues& values, std::int64_t most,
 
 // The numbers of a matrix of bytes that are powers of two (E8M0: 2^(x - 127), 255 is NaN), in float32.
 at::Tensor powers_of_two(const at::Tensor& exponents);
-// The matrix of `rows` x `columns` scales that cuBLAS' tiles of 128 x 4 hold. Throws if `tiles` has not that
-// many elements.
+// The matrix of `rows` x `columns` scales in cuBLAS' tiles of 128 x 4. Throws if `tiles` has another number
+// of elements.
 at::Tensor from_tiles(const at::Tensor& tiles, std::int64_t rows, std::int64_t columns);
 
 }  // namespace gradmon

@@ -33,7 +33,7 @@ std::int64_t sum_in_memory(FloatType type, const void* a, const void* b, std::si
   return read_in_chunks<std::int64_t>(count, read, [](std::int64_t& all, std::int64_t one) { all += one; });
 }
 
-// `elements` is negative if the sum is that of the negated signs.
+// `elements` is negative for the sum of negated signs.
 double share_of(double sum, double elements) { return (sum / elements + 1) / 2; }
 
 double signed_elements(const at::Tensor& gradient, Sense sense) {

@@ -10,7 +10,7 @@
 
 namespace gradmon {
 
-// Sense::negated: the momentum is that of the negated gradient, as an optimizer with `maximize` keeps it.
+// Sense::negated: the momentum of the negated gradient, as an optimizer with `maximize` keeps it.
 enum class Sense : bool { same, negated };
 
 // ((Σ sign g · sign m) / N + 1) / 2, g negated with Sense::negated: 1 if all signs agree, 0 if all are
@@ -26,8 +26,8 @@ struct SignAgreement {
 std::optional<SignAgreement> sign_agreement(const at::Tensor& gradient, const at::Tensor& momentum,
                                             Sense sense = Sense::same);
 
-// The version for other devices: torch's ops, queued on the gradient's device. Neither tensor may be one for
-// which sign_agreement() returns nullopt.
+// The version for other devices: torch's ops, queued on the gradient's device. Call it only if
+// sign_agreement() accepts both tensors.
 PendingScalars pending_sign_agreement(const at::Tensor& gradient, const at::Tensor& momentum,
                                       Sense sense = Sense::same);
 

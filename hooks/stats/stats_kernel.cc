@@ -208,8 +208,8 @@ HWY_INLINE void widen(const hwy::float16_t* data, hn::Vec<F32>& a, hn::Vec<F32>&
 HWY_INLINE FloatType type_of(const hwy::bfloat16_t*) { return FloatType::bfloat16; }
 HWY_INLINE FloatType type_of(const hwy::float16_t*) { return FloatType::float16; }
 
-// Minimum, maximum and count of zeros over bit patterns: as signed and as unsigned integers those of one sign
-// are in the order of their magnitudes.
+// Minimum, maximum and count of zeros over bit patterns: as signed and as unsigned integers, values of one
+// sign are in the order of their magnitudes.
 struct HalfExtremes {
   using V = hn::Vec<I16>;
 
@@ -304,8 +304,8 @@ struct HalfSums {
   }
 };
 
-// Reads fewer than a turn by narrow_block, and blocks whose squares float cannot hold: larger ones overflow,
-// smaller ones are denormal.
+// Uses narrow_block for fewer elements than a turn, and for blocks whose squares do not fit float: larger
+// ones overflow, smaller ones are denormal.
 template <class T>
 std::size_t half_block(const T* data, std::size_t count, double eps, PartialStats& stats) {
   const std::size_t lanes = hn::Lanes(U16());
@@ -315,7 +315,7 @@ std::size_t half_block(const T* data, std::size_t count, double eps, PartialStat
   const auto threshold = hn::Set(I16(), static_cast<std::int16_t>(half_threshold(type_of(data), eps)));
   HalfExtremes extremes;
   HalfSums sums;
-  // Two loops over a group, which is in the cache then: one has too few registers.
+  // Two loops over a group, which stays in the cache: one loop would need too many registers.
   for (std::size_t i = 0; i < whole;) {
     const std::size_t group = HWY_MIN(whole - i, kFlush * turn);
     extremes.take(data + i, group, threshold);
@@ -328,7 +328,7 @@ std::size_t half_block(const T* data, std::size_t count, double eps, PartialStat
   const double magnitude = HWY_MAX(max, -min);
   const bool in_range = magnitude == 0 || (magnitude > 0x1p-50 && magnitude < 0x1p58);
   if (!in_range || sum != sum) return narrow_block(data, whole, eps, stats);
-  // Not by PartialStats::add: GCC 12 calls it while the vectors' upper halves are in use, which costs 200 ns.
+  // Not PartialStats::add: GCC 12 calls it while the vectors' upper halves are in use, which costs 200 ns.
   stats.min = HWY_MIN(stats.min, min);
   stats.max = HWY_MAX(stats.max, max);
   stats.zeros += extremes.zero_count();

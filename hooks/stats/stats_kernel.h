@@ -32,7 +32,7 @@ constexpr std::size_t size_of(FloatType type) {
   return type == FloatType::float64 ? 8 : type == FloatType::float32 ? 4 : 2;
 }
 
-// `data`: `count` elements, aligned for their type. Sums are double; those of float16 and bfloat16 are added
+// `data`: `count` elements, aligned for their type. Sums are double; sums of float16 and bfloat16 are added
 // in float 16 vectors at a time and may be off by 1e-6 of the sum of magnitudes. For the same data the result
 // depends only on the instruction set.
 PartialStats kernel_stats(FloatType type, const void* data, std::size_t count, double eps);

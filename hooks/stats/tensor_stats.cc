@@ -38,7 +38,7 @@ std::array<double, kOps> values_of(const PartialStats& stats) {
   return values;
 }
 
-// For tests without a device: tensors in CPU memory are read as a device's are, by torch's ops and late.
+// For tests without a device: reads tensors in CPU memory as if on a device, by torch's ops and late.
 bool reads_as_on_a_device() {
   static const bool wanted = std::getenv("GRADMON_TEST_READ_AS_ON_A_DEVICE") != nullptr;
   return wanted;
@@ -48,20 +48,20 @@ bool is_read_in_memory(const at::Tensor& tensor) {
   return tensor.device().is_cpu() && !reads_as_on_a_device();
 }
 
-// Whether the memory can be read as it is, without torch's operators.
+// True if the memory can be read directly, without torch's operators.
 bool is_plain_in_memory(const at::Tensor& tensor) {
   return tensor.layout() == at::kStrided && is_read_in_memory(tensor) && !tensor.is_complex() &&
          !tensor.is_quantized() && !tensor.is_neg() && tensor.has_storage() &&
          reads_in_memory(tensor.scalar_type());
 }
 
-// The tensor as strided real numbers; of a sparse tensor in CPU memory only the stored numbers.
+// The tensor as strided real numbers; for a sparse tensor in CPU memory only the stored numbers.
 at::Tensor plain_values(const at::Tensor& tensor) {
   const bool in_memory = is_read_in_memory(tensor);
   if (tensor.layout() == at::kMkldnn || (tensor.layout() != at::kStrided && !in_memory))
     return plain_values(tensor.to_dense());
   if (tensor.is_sparse()) return plain_values(tensor.coalesce()._values());
-  // Compressed sparse. Detached, because view_as_real() of torch 2.13 refuses what is a view of that layout.
+  // Compressed sparse. Detached, because view_as_real() of torch 2.13 refuses a view of that layout.
   if (tensor.layout() != at::kStrided) return plain_values(tensor.values().detach());
   if (tensor.is_complex()) return plain_values(at::view_as_real(tensor.resolve_conj()));
   if (tensor.is_quantized()) return tensor.dequantize();

@@ -40,13 +40,13 @@ struct StartedStats {
 
 // Any thread that may read the tensor. Tensor and gradient mode stay unchanged. On the CPU: reads contiguous
 // and expanded memory in place, other strides run by run, large tensors on torch's threads; the result does
-// not depend on their number. On a CUDA device: queues our kernel (cuda_totals.h); what it does not take, and
-// other devices: queues torch's ops; on the tensor as it is now. A sparse
-// tensor has the statistics of the dense tensor, a complex tensor those of its real view (twice the
-// elements); a quantised tensor is dequantised. The error is torch's message.
+// not depend on their number. On a CUDA device: queues our kernel (cuda_totals.h); for other tensors and
+// devices: queues torch's ops; on the tensor as it is now. A sparse tensor has the statistics of the dense
+// tensor, a complex tensor those of its real view (twice the elements); a quantised tensor is dequantised.
+// The error is torch's message.
 tl::expected<StartedStats, std::string> start_tensor_stats(const at::Tensor& tensor, double eps) noexcept;
 
-// The same, of the numbers that the values stand for. They are computed in pieces of bounded memory.
+// The same for the numbers that the values represent. They are computed in pieces of bounded memory.
 tl::expected<StartedStats, std::string> start_tensor_stats(const ScaledValues& values, double eps) noexcept;
 
 // start_tensor_stats(), then waits for the device.

@@ -17,10 +17,10 @@ namespace gradmon {
 struct Spectrum {
   double kernel_norm = 0;  // ‖W‖₂, the largest singular value
   double frobenius = 0;    // ‖W‖_F
-  int products = 0;        // products of WᵀW with a vector that it took
+  int products = 0;        // products of WᵀW with a vector
   bool converged = true;   // false: kernel_norm may be too low, never too high
-  // Not null: a device is still computing sr and kernel_norm (NaN until then), of the weight as it was at the
-  // call. `converged` is then meaningless: if the device does not converge, it gives no values.
+  // Not null: a device is still computing sr and kernel_norm (NaN until then), from the weight as it was at
+  // the call. `converged` is then meaningless: if the device does not converge, it returns no values.
   PendingScalars pending;
 
   // sr as msprobe defines it: ‖W‖_F / ‖W‖₂ (Rudelson and Vershynin's stable rank is its square). NaN for a
@@ -53,8 +53,8 @@ class WeightSpectrum {
 
   explicit WeightSpectrum(std::string_view name);
 
-  // `weight`: 2-D, real, of any floating type and strides, not empty; the error says which of these does not
-  // hold. If the weight has a NaN, both norms are NaN; otherwise, if it has an infinity, both are infinite.
+  // `weight`: 2-D, real, of any floating type and strides, not empty; the error names the violated condition.
+  // If the weight has a NaN, both norms are NaN; otherwise, if it has an infinity, both are infinite.
   // torch's exceptions pass through. Memory during the call: 48 vectors, and a float32 copy of a weight that
   // has 16 bits or no contiguous axis. Between calls: one vector of doubles.
   tl::expected<Spectrum, std::string> measure(const at::Tensor& weight);

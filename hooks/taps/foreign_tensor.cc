@@ -79,7 +79,7 @@ Upward upward(const ForeignArray& array) {
   return found;
 }
 
-// The strides in elements; empty if they or the address are no multiples of the element's size.
+// The strides in elements; empty if the strides or the address are not multiples of the element's size.
 std::optional<std::vector<std::int64_t>> element_strides(const Upward& array, std::size_t item) {
   if (reinterpret_cast<std::uintptr_t>(array.lowest) % item != 0) return std::nullopt;
   std::vector<std::int64_t> strides;
@@ -90,7 +90,7 @@ std::optional<std::vector<std::int64_t>> element_strides(const Upward& array, st
   return strides;
 }
 
-// Copies the elements one by one into a contiguous tensor; those that a stride of 0 repeats once.
+// Copies the elements one by one into a contiguous tensor; elements that a stride of 0 repeats only once.
 at::Tensor gathered(const Upward& array, const std::vector<std::int64_t>& sizes, at::ScalarType type,
                     std::size_t item) {
   std::vector<std::int64_t> once = sizes;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Rows of the values that the program hands in: Monitor.tap() in Python.
+// Rows of the values that the program passes: Monitor.tap() in Python.
 #pragma once
 
 #include <array>
@@ -18,11 +18,11 @@
 
 namespace gradmon {
 
-// Training thread. The plan decides as for a model's own tensors: a value of a kind that is not collected, or
-// whose name no target selects, has no row. The second value of a kind, name and micro step replaces the
-// first. Only grad_unreduced with `monitor_mbs_grad`, actv and actv_grad have micro steps. The rows of a
-// kind come after those of the model, in the order of tap(). A name with the step in it would be another one
-// in each step, so a value whose name comes after kMostNames others of the plan is not applicable.
+// Training thread. The plan decides as for a model's own tensors: a value has no row if its kind is not
+// collected or no target selects its name. The second value of a kind, name and micro step replaces the
+// first. Only grad_unreduced with `monitor_mbs_grad`, actv and actv_grad have micro steps. The rows of a kind
+// come after those of the model, in the order of tap(). Names with the step in them would be new in each
+// step, so a value whose name comes after kMostNames others of the plan is not applicable.
 class TapProbe : public Probe {
  public:
   static constexpr std::size_t kMostNames = std::size_t{1} << 16U;
@@ -30,7 +30,7 @@ class TapProbe : public Probe {
   // `stream` and `fuse` must outlive this.
   TapProbe(const HookSettings& settings, RecordStream& stream, HookFuse& fuse);
 
-  // Reads the value at once and keeps no tensor. A device is waited for: the memory is the program's.
+  // Reads the value at once and keeps no tensor. Waits for a device: the memory is the program's.
   void tap(const TappedValue& value);
 
   void begin_step(Step step) override;
@@ -47,13 +47,13 @@ class TapProbe : public Probe {
   const TargetSelection selection_;
   const double eps_;
   const bool micro_steps_of_gradients_;
-  std::array<bool, kKinds> kinds_{};  // by Kind: whether the plan collects it
+  std::array<bool, kKinds> kinds_{};  // by Kind: true if the plan collects it
 
   std::map<std::string, bool> selected_;  // by name, of this plan; at most kMostNames
   std::map<Key, std::size_t> places_;     // index in readings_
   std::vector<Key> keys_;                 // of readings_, in the order of tap()
   std::vector<Reading> readings_;
-  std::vector<std::pair<Kind, std::string>> left_out_;  // of this step: values with a name too many
+  std::vector<std::pair<Kind, std::string>> left_out_;  // in this step: values with a name too many
 };
 
 }  // namespace gradmon

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A value that the program hands in itself, instead of a hook that would find it.
+// A value that the program passes itself, without a hook.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -13,14 +13,14 @@ namespace gradmon {
 
 struct TappedValue {
   Kind kind = Kind::actv;
-  std::string name;  // in the rows, as it is
+  std::string name;  // in the rows, unchanged
   at::Tensor tensor;
   int micro_step = 0;
-  std::string why;       // why the value has no tensor; "": it has one
-  ScopeText scope = {};  // what the program says it is of; null: that of the tensor, if it says so
+  std::string why;       // the reason why the value has no tensor; "": it has one
+  ScopeText scope = {};  // the program's scope for it; null: the tensor's scope, if it has one
 };
 
-// Whether a program may hand in values of this kind: those that are the statistics of one tensor.
+// True if a program may pass values of this kind: the kinds with the statistics of one tensor.
 constexpr bool can_be_tapped(Kind kind) { return kind <= Kind::param_updated; }
 
 }  // namespace gradmon
