@@ -9,7 +9,7 @@
 namespace gradmon {
 namespace {
 
-// One write for two files. Both are tried each time; the error is the first one's.
+// Joins two files into one write. Each call tries both; the error is the first one's.
 std::optional<FileToWrite> both(std::optional<FileToWrite> a, std::optional<FileToWrite> b) {
   if (!a || !b) return a ? std::move(a) : std::move(b);
   return FileToWrite{[a = std::move(*a), b = std::move(*b)] {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The alert rules of one revision. Looks at each step: the dump gets all findings; the log, the recent
-// alerts and the program get those that begin in the step (Findings). Keeps the step for the flight
-// recorder, which writes after an alert begins.
+// The alert rules of one revision. Looks at each step: the dump gets all findings; the log, the recent alerts
+// and the program get the findings that begin in the step (Findings). Keeps the step for the flight recorder,
+// which writes after an alert begins.
 #pragma once
 
 #include <cstdint>
@@ -21,7 +21,7 @@
 
 namespace gradmon {
 
-// What outlives a revision. The writer thread alone uses it, except for `recent`, which has its own lock.
+// The state that outlives a revision. For the writer thread alone, except `recent`, which has its own lock.
 struct AlertState {
   AlertEvaluator evaluator;
   AlertLog log;
@@ -37,8 +37,8 @@ class AlertStage : public StepObserver {
     std::shared_ptr<const NameTable> names;
     std::shared_ptr<FlightRecorder> flight = nullptr;  // null: none
     std::int64_t keep_last = 0;                        // steps that it keeps
-    // Called on the writer thread after each step in which alerts begin. It must return at once, and own what
-    // it uses: an abandoned writer thread may still call it. May be null.
+    // Called on the writer thread after each step in which alerts begin. It must return at once, and own the
+    // data it uses: an abandoned writer thread may still call it. May be null.
     std::function<void(const StepAlerts&)> on_alerts = nullptr;
     // Called on the writer thread with the records of each step, before the rules look at them. May be null.
     std::function<void(Step, const std::vector<Record>&)> on_records = nullptr;
@@ -50,8 +50,8 @@ class AlertStage : public StepObserver {
   void begin_revision(const Layout& layout) override;
   [[nodiscard]] std::optional<FileToWrite> on_step(Step step, const std::vector<Record>& records,
                                                    Time now) override;
-  // Passes on alerts as on_step() does: for those that another process has found in this rank's values.
-  // Returns the file to write, or nothing.
+  // Passes on alerts as on_step() does, for alerts that another process has found in this rank's values.
+  // Returns the file to write, or nullopt.
   [[nodiscard]] std::optional<FileToWrite> report(const StepAlerts& alerts, Time now);
 
  private:

@@ -61,7 +61,7 @@ tl::expected<SamplesByStep, std::string> find_own_samples(const std::filesystem:
   return samples;
 }
 
-// Of the same run, the lowest ranks first.
+// The other rank directories of the same run, lowest ranks first.
 std::vector<std::filesystem::path> other_ranks_of(const std::filesystem::path& directory) {
   const auto own = parse_rank_directory(directory.filename().string());
   std::vector<std::pair<int, std::filesystem::path>> found;

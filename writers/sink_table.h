@@ -27,13 +27,13 @@ struct SinkContext {
   Rank rank = {};      // of the rows
   std::string config;  // the text of the revision's config
   Resume resume = Resume::no;
-  std::shared_ptr<const ScopeTable> scopes = nullptr;  // null if they are not known
+  std::shared_ptr<const ScopeTable> scopes = nullptr;  // null: unknown
   bool implied = false;                                // the config does not name the sink
 };
 
-// The numbers of samples that the files of a rank's run directory have, in any format: of all steps from
-// `from` on, and of one before it. A directory without any: those of another rank of the run, because the
-// number is of all ranks. Changes no row. An error names the file.
+// The numbers of samples in the files of a rank's run directory, in any format: for all steps from `from` on,
+// and for one step before it. If the directory has none, those of another rank of the run, because the number
+// covers all ranks. Changes no row. An error names the file.
 [[nodiscard]] tl::expected<SamplesByStep, std::string> find_samples(const std::filesystem::path& directory,
                                                                     Step from);
 

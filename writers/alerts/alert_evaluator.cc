@@ -41,7 +41,7 @@ void AlertEvaluator::set_rules(const std::vector<AlertRule>& rules) {
   }
 }
 
-// The index of those windows, which are made if they are missing.
+// The index of those windows; makes missing ones.
 std::size_t AlertEvaluator::windows_of_length(std::int64_t length, const std::vector<Windows>& earlier) {
   const auto found =
       std::find_if(windows_.begin(), windows_.end(), [=](const Windows& w) { return w.length == length; });
@@ -58,7 +58,7 @@ std::size_t AlertEvaluator::windows_of_length(std::int64_t length, const std::ve
   return windows_.size() - 1;
 }
 
-// Steps mostly have the same rows in the same order, so that the next series is tried first.
+// Steps mostly have the same rows in the same order, so the next series is tried first.
 std::uint32_t AlertEvaluator::series_of(std::uint64_t key) {
   const std::size_t next = last_ == kNone ? 0 : last_ + std::size_t{1};
   if (next < keys_.size() && keys_[next] == key) return last_ = static_cast<std::uint32_t>(next);
@@ -164,7 +164,7 @@ void AlertEvaluator::note_fired(const Finding& finding) {
   fired_bits_ |= bit;
 }
 
-// After the values of a row.
+// Call it after the values of a row.
 void AlertEvaluator::begin_alerts(Kind kind, std::uint32_t series) {
   std::uint8_t& active = series == kNone ? others_active_ : active_[series];
   const auto begins = static_cast<std::uint8_t>(fired_bits_ & ~active);

@@ -23,19 +23,19 @@ struct Finding {
   std::uint8_t value = 0;  // index into Record::values
   const char* op = "";
   Anomaly anomaly = Anomaly::nan;
-  double mean = 0;  // of abs(x) before this value; abs(x) itself if there is none before it
-  // Of the first one of its anomaly in `begun`: series in which that began too, and which are not in `begun`.
+  double mean = 0;  // of abs(x) before this value; abs(x) itself for the first value
+  // In an anomaly's first finding in `begun`: number of other series in which it began, not in `begun`.
   std::uint64_t left_out = 0;
 };
 
 // A lasting fault is found anew in each step, and begins once: in the first step in which it is found in a
-// series, and again after a step in which it was not found there.
+// series, and again after a step without it in that series.
 struct Findings {
   std::vector<Finding> first;  // in the order of the records
-  std::uint64_t left_out = 0;  // findings after those
-  // Of each series and anomaly that begin, one finding: that in the norm, else the first. NaN comes first, of
-  // an anomaly the training scalars, then the order of the records. Each anomaly has the same share of the
-  // places.
+  std::uint64_t left_out = 0;  // findings after `first`
+  // For each series and anomaly that begin, one finding: in the norm, else the first one. NaN comes first;
+  // within an anomaly the training scalars, then the order of the records. Each anomaly has the same share of
+  // the places.
   std::vector<Finding> begun;
 };
 
@@ -44,12 +44,12 @@ class AlertEvaluator {
   static constexpr std::size_t kMostFindings = 16;  // in `first`, and in `begun`
   static constexpr std::size_t kMostSeries = 65'536;
 
-  // A series is the values of one row: of a kind, a target and a micro step. Above `most_series`, AnomalyNan
-  // alone looks at further rows; it begins once for all of them.
+  // A series is the values of one row: of a kind, a target and a micro step. Above `most_series`, only
+  // AnomalyNan looks at further rows; it begins once for all of them.
   explicit AlertEvaluator(std::size_t most_series = kMostSeries) : most_series_(most_series) {}
 
-  // The rules that hold from now on, tried in this order. Histories are kept: a window of a new length begins
-  // with the values of the longest one.
+  // Sets the rules, tried in this order. Keeps the histories: a window of a new length begins with the values
+  // of the longest one.
   void set_rules(const std::vector<AlertRule>& rules);
 
   // Looks at a step's records, which are sorted by kind and then sequence, and adds them to the histories.
@@ -57,7 +57,7 @@ class AlertEvaluator {
   const Findings& evaluate(const Layout& layout, const std::vector<Record>& records);
 
   std::size_t series() const { return means_.size(); }
-  // Rows that came when `most_series` were known.
+  // Rows that arrived after `most_series` series were known.
   std::uint64_t rows_without_series() const { return rows_without_series_; }
   // NaN: the series is unknown, or none of its values was finite. For tests.
   double mean_of(Kind kind, std::uint32_t target, std::int32_t micro_step, std::uint8_t value) const;
@@ -90,7 +90,7 @@ class AlertEvaluator {
   const std::size_t most_series_;
   std::vector<CheckedRule> rules_;
   std::unordered_map<std::uint64_t, std::uint32_t> index_;  // key to series
-  std::uint32_t last_ = kNone;                              // the series of the record before
+  std::uint32_t last_ = kNone;                              // the previous record's series
   std::uint64_t rows_without_series_ = 0;
   bool vanishing_ = false;  // the value that is being checked is low, and its rule has not fired yet
   Findings findings_;
@@ -102,10 +102,10 @@ class AlertEvaluator {
     std::uint64_t count = 0;
   };
   std::array<Begun, kAnomalyNames.size()> begun_;
-  std::array<Finding, kAnomalyNames.size()> fired_;  // of the row that is being checked, where a bit is set
+  std::array<Finding, kAnomalyNames.size()> fired_;  // for the row being checked, if its bit is set
   std::uint8_t fired_bits_ = 0;                      // bit_of each anomaly
-  std::uint8_t others_fired_ = 0;                    // of the rows without a series, in this step
-  std::uint8_t others_active_ = 0;                   // likewise, before it
+  std::uint8_t others_fired_ = 0;                    // for the rows without a series, in this step
+  std::uint8_t others_active_ = 0;                   // the same, before this step
 
   // By series.
   std::vector<std::uint64_t> keys_;

@@ -9,7 +9,7 @@
 namespace gradmon {
 namespace {
 
-// Of rows read at the same time, the earlier one in `records` counts first.
+// If rows were read at the same time, the earlier one in `records` counts first.
 std::uint64_t call_id_of(std::size_t row, const std::vector<Record>& records) {
   const std::int64_t read_at = records[row].read_at;
   std::uint64_t earlier = 0;

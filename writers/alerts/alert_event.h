@@ -13,7 +13,7 @@
 
 namespace gradmon {
 
-// Where alerts come from: this rank, and its place in the pipeline.
+// The source of alerts: this rank, and its place in the pipeline.
 struct AlertOrigin {
   Rank rank;
   int pp_stage = 0;              // place of the rank in `group_mates`
@@ -25,7 +25,7 @@ struct AlertEvent {
   std::string rule;  // "AnomalyNan"
   Rank rank;
   Step step;
-  int micro_step = 0;  // 0 for a row of the whole step
+  int micro_step = 0;  // 0: the row covers the whole step
   int pp_stage = 0;
   int vpp_stage = 0;
   std::uint64_t call_id = 0;  // number of the row in the step, as read, over all kinds, from 0
@@ -35,7 +35,7 @@ struct AlertEvent {
   double history_mean = 0;
   std::string message;
   std::vector<int> group_mates;
-  std::uint64_t left_out = 0;  // as in Finding
+  std::uint64_t left_out = 0;  // see Finding
 };
 
 struct StepAlerts {
@@ -44,15 +44,15 @@ struct StepAlerts {
   std::uint64_t left_out = 0;      // further alerts
 };
 
-// "{vpp}:{name}[:{micro}]/rank{R}/{task}", the tag that msprobe has for the row. The task is the file's
-// prefix, but `pre_grad` (per micro batch) or `acc_grad` for grad_unreduced and `post_grad` for grad_reduced.
+// "{vpp}:{name}[:{micro}]/rank{R}/{task}", msprobe's tag for the row. The task is the file's prefix, except
+// `pre_grad` (per micro batch) or `acc_grad` for grad_unreduced and `post_grad` for grad_reduced.
 std::string tag_name_of(const Record& record, const Layout& layout, const NameTable& names, Rank rank);
 
 // "Rule AnomalyTurbulence reports anomaly signal in ('0:fc1.input:0/rank0/actv', 'norm') at step 2, current
 // value 27.77, history mean 5.55." Numbers as Python prints them.
 std::string alert_message(const AlertEvent& event);
 
-// `records`: those that the findings are of.
+// `records`: the records of the findings.
 StepAlerts describe(const std::vector<Finding>& findings, Step step, const std::vector<Record>& records,
                     const Layout& layout, const NameTable& names, const AlertOrigin& origin);
 

@@ -20,7 +20,7 @@ std::string words_for(const AlertEvent& event) {
   return "ranks differ";
 }
 
-// The value before; "" where the history has none.
+// The previous value; "" without a history.
 std::string usual_text(const AlertEvent& event) {
   const std::string mean = number_text(event.history_mean, kDigits);
   if (event.rule == name_of(Anomaly::rank_divergence)) return " (other ranks have " + mean + ")";
@@ -64,7 +64,7 @@ std::vector<std::string> AlertLog::lines(const StepAlerts& alerts, Time now) {
   return lines;
 }
 
-// A rule without a name of this release shares the last place.
+// An unknown rule shares the last place.
 AlertLog::OfRule& AlertLog::of(const std::string& rule) {
   const auto found = std::find(kAnomalyNames.begin(), kAnomalyNames.end(), rule);
   return rules_[std::min<std::size_t>(static_cast<std::size_t>(found - kAnomalyNames.begin()),

@@ -12,9 +12,9 @@
 
 namespace gradmon {
 
-// Chooses what is logged of the alerts of a rank: one line for each step and rule, and of each rule at most
+// Chooses the log lines for a rank's alerts: one line for each step and rule, and for each rule at most
 // kBurst lines at once and then one in each kPause. The five rules together log less than 200 lines in an
-// hour. Alerts without a line are counted in the rule's next one. Pure; one thread.
+// hour. Counts alerts without a line in the rule's next line. Pure; one thread.
 class AlertLog {
  public:
   using Time = std::chrono::steady_clock::time_point;
@@ -27,7 +27,7 @@ class AlertLog {
  private:
   struct OfRule {
     int lines_left = kBurst;
-    Time counted_to{};             // lines_left includes those that became free until then
+    Time counted_to{};             // lines_left includes lines that became free until then
     std::uint64_t not_logged = 0;  // alerts
     std::int64_t since = 0;        // step of the first one
   };

@@ -26,7 +26,7 @@ bool is_spike(double x, const SlidingWindow& before, double threshold) {
   const auto scale_of = [=](double deviation) {
     return std::max(kSigmaOfDeviation * deviation, least_scale);
   };
-  // Nearly always, and it spares the deviation.
+  // True for nearly all values, and avoids computing the deviation.
   if (x - median <= threshold * scale_of(before.least_median_deviation())) return false;
   const double scale = scale_of(before.median_deviation());
   return scale > 0 && x - median > threshold * scale;

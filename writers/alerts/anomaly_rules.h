@@ -12,7 +12,7 @@ namespace gradmon {
 // abs(x) > mean · (1 + threshold). `mean`: of abs(x) before this value.
 bool is_turbulent(double x, double mean, double threshold);
 
-// NaN, or abs(x) above the threshold if there is one.
+// NaN, or abs(x) above the threshold if set.
 bool is_nan_or_large(double x, std::optional<double> threshold);
 
 // x is more than `threshold` robust standard deviations above the median of the values before it.

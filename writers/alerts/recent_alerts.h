@@ -18,7 +18,7 @@ class RecentAlerts {
 
   struct Content {
     std::vector<AlertEvent> events;  // oldest first
-    std::uint64_t total = 0;         // alerts so far, also those that are not kept
+    std::uint64_t total = 0;         // alerts so far, including dropped ones
   };
 
   Content content() const;

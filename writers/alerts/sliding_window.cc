@@ -49,11 +49,11 @@ double SlidingWindow::median() const {
   return size_ % 2U == 1 ? sorted(half) : (sorted(half - 1) + sorted(half)) / 2;
 }
 
-// The deviations below and those above the median are each sorted: they are merged up to the middle.
+// The deviations below the median and those above it are each sorted: merges them up to the middle.
 double SlidingWindow::median_deviation() const {
   const double center = median();
   const std::size_t half = size_ / 2U;
-  std::size_t below = half;  // the next one below is at below − 1
+  std::size_t below = half;  // the next one below the median is at below − 1
   std::size_t above = half;
   double last = 0;
   double before_last = 0;
@@ -66,8 +66,8 @@ double SlidingWindow::median_deviation() const {
   return size_ % 2U == 1 ? last : (before_last + last) / 2;
 }
 
-// At most size / 2 − 1 values lie between these two. Only those can have a smaller deviation than the nearer
-// of the two.
+// At most size / 2 − 1 values lie between these two. Only those values can have a smaller deviation than the
+// nearer of the two.
 double SlidingWindow::least_median_deviation() const {
   const double center = median();
   const std::size_t low = size_ / 4U;

@@ -21,12 +21,12 @@ class SlidingWindow {
   // The values in the order in which they were added: 0 is the oldest.
   double operator[](std::int64_t index) const;
 
-  // Of an even number of values, the mean of the two in the middle. size() > 0.
+  // The mean of the two middle values if their number is even. size() > 0.
   double median() const;
   // The median of abs(value − median()). size() > 0.
   double median_deviation() const;
-  // Not above median_deviation(), and mostly near it; reads two values where that one reads half of them.
-  // size() > 0.
+  // Not above median_deviation(), and mostly near it; reads two values, median_deviation() reads half of
+  // them. size() > 0.
   double least_median_deviation() const;
 
  private:

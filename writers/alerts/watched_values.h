@@ -9,20 +9,20 @@
 
 namespace gradmon {
 
-// A value of a record, and the rules that look at it.
+// A value of a record, and the rules that check it.
 struct WatchedValue {
   std::uint8_t index;      // into Record::values
   const char* op;          // the title of its column: "norm"
-  std::uint8_t anomalies;  // bit_of each Anomaly whose rules look at it
+  std::uint8_t anomalies;  // bit_of each Anomaly whose rules check it
 };
 
 constexpr std::uint8_t bit_of(Anomaly anomaly) {
   return static_cast<std::uint8_t>(1U << static_cast<unsigned>(anomaly));
 }
 
-// In the order of Record::values. AnomalyNan looks at every value, except the number of samples of a scalar;
-// AnomalyTurbulence at `norm` and `mean`, AnomalySpike at `norm` and at the value of a scalar, AnomalyVanish
-// at `norm`. Any thread.
+// In the order of Record::values. AnomalyNan checks every value, except the number of samples of a scalar;
+// AnomalyTurbulence checks `norm` and `mean`, AnomalySpike `norm` and the value of a scalar, AnomalyVanish
+// `norm`. Any thread.
 const std::vector<WatchedValue>& watched_values(Kind kind);
 
 }  // namespace gradmon

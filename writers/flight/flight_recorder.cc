@@ -69,7 +69,7 @@ tl::expected<void, std::string> FlightRecorder::write() {
   return {};
 }
 
-// The rows of a step that are of one kind are in their file, or none of them. So a retry doubles no row.
+// A file has all rows of a step and kind, or none of them, so a retry does not write a row twice.
 tl::expected<std::uint64_t, std::string> FlightRecorder::write_due_rows() {
   if (!sink_ready_) {
     if (auto begun = sink_.begin_revision(layout_); !begun) return tl::unexpected(begun.error().text);

@@ -30,36 +30,34 @@ class FlightRecorder : public std::enable_shared_from_this<FlightRecorder> {
 
   struct Limits {
     std::size_t rows_kept = FlightRing::kMostRows;
-    std::uint64_t rows_written = kMostRowsWritten;  // above it an alert writes nothing more
+    std::uint64_t rows_written = kMostRowsWritten;  // above it an alert no longer writes
   };
   struct Counts {
     std::uint64_t written = 0;  // rows
-    std::uint64_t lost = 0;     // rows that an alert or the rules should have had
+    std::uint64_t lost = 0;     // rows that an alert or the rules did not get
     bool full = false;          // rows_written is reached
   };
 
-  // `directory` returns the run's directory, made if missing. `names` resolves the ids in the rows. Rows that
-  // an earlier process has written are not written again.
+  // `directory` returns the run's directory, made if missing. `names` resolves the ids in the rows. Skips
+  // rows that an earlier process has written.
   FlightRecorder(std::function<std::filesystem::path()> directory, std::shared_ptr<const NameTable> names,
                  const Limits& limits);
-  // Before the first on_alert(). A write calls it after the rows of one kind and step
-  // (WriterThread::progress()); false: the rest is not written.
+  // Call it before the first on_alert(). A write calls the function after the rows of one kind and step
+  // (WriterThread::progress()); false: the write stops.
   void report_progress(std::function<bool()> should_continue) {
     should_continue_ = std::move(should_continue);
   }
   FlightRecorder(std::function<std::filesystem::path()> directory, std::shared_ptr<const NameTable> names)
       : FlightRecorder(std::move(directory), std::move(names), Limits{}) {}
 
-  // From now on keeps at most `keep_last` steps; 0: nothing. The steps that are kept stay. `layout` gives the
-  // decimals.
+  // From now on keeps at most `keep_last` steps; 0: none. The kept steps stay. `layout` gives the decimals.
   void begin(std::int64_t keep_last, const Layout& layout);
-  // Keeps the rows of a step, as FlightRing::add().
+  // Keeps the rows of a step, see FlightRing::add().
   void keep(Step step, const std::vector<Record>& records);
-  // After keep() of a step with an alert. All kept steps are to be written. Returns the write to do; nothing
-  // if an earlier one is still to be done, which then writes these steps too, or if there is nothing to
-  // write.
+  // Call it after keep() of a step with an alert. All kept steps become due. Returns the write to do; nullopt
+  // if an earlier write is still pending, which then writes these steps too, or if no rows are due.
   std::optional<FileToWrite> on_alert(Step step);
-  // Whether on_alert() was called for that step.
+  // True if on_alert() was called for that step.
   bool alerted(Step step) const { return alerted_ == step; }
 
   // Any thread.

@@ -20,31 +20,30 @@ class FlightRing {
 
   explicit FlightRing(std::size_t most_rows = kMostRows) : most_rows_(most_rows) {}
 
-  // From now on at most so many steps are kept; 0: none.
+  // From now on keeps at most `steps` steps; 0: none.
   void keep_at_most(std::int64_t steps);
 
-  // Adds the rows of a step; those of other kinds than grad_reduced and scalar are left out. A row of
-  // grad_reduced gives norm and nans, also where its mask has neither. Rows of the newest step join it. The
-  // oldest steps make room where there are too many steps, or more than `most_rows` rows; the newest step
-  // always stays.
+  // Adds the rows of a step; drops kinds other than grad_reduced and scalar. A row of grad_reduced gives norm
+  // and nans, even if its mask has neither. Rows of the newest step join it. The oldest steps are removed if
+  // there are too many steps, or more than `most_rows` rows; the newest step always stays.
   void add(Step step, const std::vector<Record>& records);
 
-  // Marks all steps as due: to be written.
+  // Marks all steps as due, to be written.
   void mark_all_due() { due_ = steps_.size(); }
   bool has_due() const { return due_ > 0; }
-  // Of the oldest step. The ring must not be empty.
+  // The oldest step. The ring must not be empty.
   Step oldest() const { return steps_.front().step; }
   // There must be a due step.
   Step newest_due() const { return steps_[due_ - 1].step; }
   // The rows of the oldest step that are of its first kind, sorted by sequence. The only statistics are norm
   // and nans.
   std::vector<Record> oldest_rows() const;
-  // Removes the rows that oldest_rows() returns, and the step if it has no others.
+  // Removes the rows that oldest_rows() returns, and the step if it has no other rows.
   void remove_oldest_rows();
 
   std::size_t steps() const { return steps_.size(); }
   std::size_t rows() const { return rows_; }
-  // Rows that were due and had to make room.
+  // Rows that were due and were removed to make room.
   std::uint64_t lost() const { return lost_; }
 
  private:

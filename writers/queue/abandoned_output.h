@@ -12,8 +12,8 @@ namespace gradmon {
 
 using RowsByKind = std::array<std::uint64_t, kKinds>;
 
-// What an abandoned writer thread has not written. A file whose write still hangs counts, although
-// it may yet be written.
+// The output that an abandoned writer thread has not written. A file whose write still hangs counts, although
+// the write may yet succeed.
 struct AbandonedOutput {
   RowsByKind rows{};
   std::uint64_t queued = 0;  // rows still in the queue, of unknown kind

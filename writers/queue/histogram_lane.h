@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The bounded way of histograms from the hooks to the writer thread, beside the records: a Record has no room
-// for 30 bins. The histograms of a step travel together, with the marker of the step's end, in the order in
-// which they were pushed. A full lane drops at once: its places become free only when the step has ended.
+// The bounded lane of histograms from the hooks to the writer thread, beside the records: a Record has no
+// room for 30 bins. The histograms of a step travel together, with the marker of the step's end, in the order
+// in which they were pushed. A full lane drops at once: its places become free only after the step has ended.
 #pragma once
 
 #include <atomic>
@@ -25,19 +25,19 @@ class HistogramLane {
   // Training thread. Returns false if the histogram was dropped (and counted). Takes no lock; allocates only
   // while a step grows beyond the largest step so far.
   bool push(const Histogram& histogram) noexcept;
-  // Training thread. What was pushed since the previous call, in order. The histograms keep their places
-  // until release().
+  // Training thread. The histograms pushed since the previous call, in order. They keep their places until
+  // release().
   std::vector<Histogram> take_step() noexcept;
 
-  // Any thread. From now on every push drops its histogram and counts it. Cannot be undone.
+  // Any thread. From now on every push drops and counts its histogram. Cannot be undone.
   void abandon() noexcept { abandoned_.store(true, std::memory_order_relaxed); }
-  // Any thread. waiting() + dropped() + those released is the number of push calls that have returned.
+  // Any thread. waiting() + dropped() + the released ones is the number of push calls that have returned.
   std::uint64_t waiting() const noexcept { return waiting_.load(); }
   std::uint64_t dropped() const noexcept { return dropped_.load(std::memory_order_relaxed); }
 
   // Any thread. Frees the places of `count` histograms that take_step() has returned.
   void release(std::size_t count) noexcept { waiting_.fetch_sub(count); }
-  // Any thread. Gives back the memory of a step, for a later one.
+  // Any thread. Returns the memory of a step, for a later step.
   void recycle(std::vector<Histogram> histograms) noexcept;
 
  private:

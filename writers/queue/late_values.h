@@ -9,7 +9,7 @@
 
 namespace gradmon {
 
-// In Record::mask: the record's values come from the LateValues of its step; values[0] says which.
+// In Record::mask: the record's values come from its step's LateValues; values[0] has its index there.
 inline constexpr ValueMask kLate = ValueMask{1} << 15U;
 static_assert(kValues < 15);
 
@@ -18,10 +18,10 @@ class LateValues {
  public:
   virtual ~LateValues() = default;
 
-  // Whether complete() need not wait. Does not wait.
+  // True if complete() need not wait. Does not wait.
   virtual bool ready() noexcept = 0;
-  // Fills in the values of a record that has kLate, and takes that bit away. Waits if they are not ready.
-  // False: it is no row; with the bit left, because its values cannot be had.
+  // Fills in the values of a record that has kLate, and clears that bit. Waits until they are ready. False:
+  // it is no row; if the bit remains, its values cannot be had.
   virtual bool complete(Record& record) noexcept = 0;
 };
 

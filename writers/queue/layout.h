@@ -15,9 +15,9 @@ enum class TagForm : std::uint8_t { gradmon, msprobe };
 
 struct Layout {
   Revision revision;
-  std::vector<Op> ops{Op::norm};              // columns, in the configured order, none twice
+  std::vector<Op> ops{Op::norm};              // columns, in the configured order, without duplicates
   int ndigits = 6;                            // decimals in CSV
-  int digits = 0;                             // significant digits in CSV instead; 0: ndigits counts
+  int digits = 0;                             // significant digits in CSV instead; 0: uses ndigits
   std::int64_t step_count_per_record = 1;     // steps of one CSV file, at least 1
   bool micro_step_in_grad_unreduced = false;  // monitor_mbs_grad
   TagForm tags = TagForm::gradmon;

@@ -33,12 +33,12 @@ class NameTable {
   NameTable(const NameTable&) = delete;
   NameTable& operator=(const NameTable&) = delete;
 
-  // Returns the id of a text. The same text and stage always have the same id, and ids are never
-  // reused. `vpp_stage` is the index of the model chunk of a target. Beyond the
-  // bound a new text gets id 0, and the log says so once: its rows are left out.
+  // Returns the id of a text. The same text and stage always have the same id, and ids are never reused.
+  // `vpp_stage` is the index of the model chunk of a target. Beyond the bound a new text gets id 0, its rows
+  // are dropped, and the log says so once.
   std::uint32_t intern(std::string_view text, int vpp_stage = 0);
-  // As intern(). Of more than kMostShapes different shapes, or kMostShapeBytes of them, the rest get id 0,
-  // and the log says so once: where shapes never repeat, they must not fill the memory.
+  // Same as intern(), for shapes. After kMostShapes different shapes, or kMostShapeBytes, new ones get id 0,
+  // and the log says so once: shapes that never repeat must not fill the memory.
   std::uint32_t intern_shape(std::string_view shape);
 
   // The reference is valid for the lifetime of the table. An unknown id reads as id 0.
@@ -55,7 +55,7 @@ class NameTable {
   struct Texts {
     Bound most;
     Bound now{};
-    bool full = false;  // the log has said so
+    bool full = false;  // the log has reported it
   };
   const Entry& entry(std::uint32_t id) const;
   // Requires mutex_. `what` and `then`: for the log.

@@ -60,15 +60,15 @@ class RecordQueue {
   const HistogramLane& histograms() const noexcept { return histograms_; }
 
   // Training thread. Both reset the time waited. end_step posts the number of the step's records and its
-  // histograms to the writer, and returns the number; it posts nothing for a step with neither. All pushes of
-  // a step must happen before its end_step; later ones are counted as lost.
+  // histograms to the writer, and returns the number; it posts nothing for an empty step. All pushes of a
+  // step must happen before its end_step; later ones are counted as lost.
   void begin_step() noexcept;
   // Training thread. Passes the values of this step's records that have kLate; the writer thread waits for
   // them.
   void set_late_values(std::shared_ptr<LateValues> late) noexcept { late_ = std::move(late); }
   std::uint64_t end_step(Revision revision, Step step) noexcept;
-  // Training thread. Further records of the step that has ended last, before the next one ends. They take no
-  // places, so pass few of them. The sinks get them in a call of their own.
+  // Training thread. Further records of the last ended step, before the next one ends. They take no places,
+  // so pass few of them. The sinks get them in a separate call.
   void add_to_step(Revision revision, Step step, std::vector<Record> records) noexcept;
   // Instead of end_step for a step that does not count. Its records and histograms are lost.
   void drop_step(Revision revision, Step step) noexcept;
@@ -77,11 +77,11 @@ class RecordQueue {
 
   // Any thread. Takes effect with the next push.
   void set_overflow(Overflow overflow) noexcept;
-  // Any thread. From now on every push drops what it gets and counts it, and waiting pushes give up.
-  // Records already in the queue stay. Cannot be undone.
+  // Any thread. From now on every push drops and counts its record, and waiting pushes give up. Records
+  // already in the queue stay. Cannot be undone.
   void abandon() noexcept;
 
-  // Any thread. Of records: accepted() + dropped() is the number of push calls that have returned.
+  // Any thread. For records: accepted() + dropped() is the number of push calls that have returned.
   std::uint64_t accepted() const noexcept { return accepted_.load(std::memory_order_relaxed); }
   std::uint64_t dropped() const noexcept { return dropped_.load(std::memory_order_relaxed); }
   // True from the moment `max_wait` is used up until the queue is half empty.
@@ -95,7 +95,7 @@ class RecordQueue {
 
   // Writer thread only, from here on.
   enum class WakeFor { markers, markers_or_half_full };
-  // Returns when there is a marker or, with markers_or_half_full, when the queue is half full.
+  // Returns when a marker is posted or, with markers_or_half_full, when the queue is half full.
   void wait(WakeFor wake);
   // Appends all pending markers.
   void take_markers(std::vector<Marker>& markers);
@@ -126,7 +126,7 @@ class RecordQueue {
   std::atomic<bool> abandoned_{false};
   std::atomic<int> waiting_{0};  // number of waiting threads; changed under mutex_
 
-  std::shared_ptr<LateValues> late_;   // training thread: of the step that has begun
+  std::shared_ptr<LateValues> late_;   // training thread: for the step that has begun
   std::uint64_t accepted_before_ = 0;  // training thread: accepted_ at the end of the last step
 
   std::mutex mutex_;

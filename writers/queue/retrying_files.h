@@ -13,12 +13,12 @@
 
 namespace gradmon {
 
-// Writes output files that are not a sink's. A file that cannot be written is kept and tried again
-// after a pause. One thread; the caller passes the time.
+// Writes output files other than sinks' files. A file that cannot be written is kept and retried after a
+// pause. One thread; the caller passes the time.
 class RetryingFiles {
  public:
   using Time = std::chrono::steady_clock::time_point;
-  static constexpr std::size_t kMostKept = 16;  // above it the oldest is given up, with a line in the log
+  static constexpr std::size_t kMostKept = 16;  // above it the oldest is dropped, with a log line
 
   // `should_continue` is called before each retry; false: no retry. Null: always retry.
   explicit RetryingFiles(Pauses pauses, std::function<bool()> should_continue = nullptr)

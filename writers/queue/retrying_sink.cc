@@ -44,7 +44,7 @@ void RetryingSink::flush() {
   }
 }
 
-// An empty text means that all went well. After an error with the records, the histograms are lost, too.
+// An empty text means success. After an error with the records, the histograms are lost, too.
 SinkError RetryingSink::try_write(Step step, const std::vector<Record>& records,
                                   const std::vector<Histogram>& histograms) {
   const std::uint64_t all = records.size() + histograms.size();

@@ -29,9 +29,9 @@ class RetryingSink {
 
   RetryingSink(std::unique_ptr<Sink> sink, Layout layout, Pauses pauses);
 
-  // Writes the records and histograms of a step; all together are the rows of the outcome. Begins the
-  // revision first if that has not succeeded yet. Logs the first error of a series and the success that ends
-  // it. Histograms that the sink does not keep are no rows, and are not passed to it.
+  // Writes the records and histograms of a step; the outcome counts both as rows. Begins the revision first
+  // if that has not succeeded yet. Logs the first error of a series and the success that ends it. Histograms
+  // that the sink does not keep do not count, and are not passed to it.
   Outcome write(Step step, const std::vector<Record>& records, const std::vector<Histogram>& histograms,
                 Time now);
   Outcome write(Step step, const std::vector<Record>& records, Time now) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the rows of each target and kind are of (writers/FORMAT.md, "scopes.json"). All members may be called
-// on any thread. version() takes no lock.
+// The scopes of the rows of each target and kind (writers/FORMAT.md, "scopes.json"). All members may be
+// called on any thread. version() takes no lock.
 #pragma once
 
 #include <atomic>

@@ -24,8 +24,8 @@ struct SinkError {
 
 class Sink {
  public:
-  // Called when rows of one kind in a step have been written or lost. Returns false if the sink
-  // should give up the rest of the step.
+  // Called when rows of one kind in a step have been written or lost. Returns false if the sink should drop
+  // the rest of the step.
   using OnPart = std::function<bool(Kind kind, std::uint64_t rows)>;
 
   virtual ~Sink() = default;
@@ -33,7 +33,7 @@ class Sink {
   // For messages: "csv", "memory".
   virtual const char* name() const = 0;
 
-  // Whether its rows count as written or lost. Those of a sink that the user did not ask for do not.
+  // True if its rows count as written or lost. False for a sink that the user did not configure.
   virtual bool counts() const { return true; }
 
   // Called before all other members. A sink whose parts of a step can each take long calls `on_part`
@@ -47,16 +47,16 @@ class Sink {
   [[nodiscard]] virtual tl::expected<void, SinkError> write_step(Step step,
                                                                  const std::vector<Record>& records) = 0;
 
-  // Whether the sink has a place for histograms.
+  // True if the sink has a place for histograms.
   virtual bool keeps_histograms() const { return false; }
-  // Gets all histograms of one step, sorted by kind, after the step's records. As write_step; called only if
-  // keeps_histograms().
+  // Gets all histograms of one step, sorted by kind, after the step's records. Same rules as write_step;
+  // called only if keeps_histograms().
   [[nodiscard]] virtual tl::expected<void, SinkError> write_histograms(
       Step /*step*/, const std::vector<Histogram>& /*histograms*/) {
     return {};
   }
 
-  // After it, another process can read everything that was kept.
+  // After it, another process can read all kept rows.
   [[nodiscard]] virtual tl::expected<void, SinkError> flush() = 0;
 };
 

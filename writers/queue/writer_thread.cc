@@ -80,11 +80,11 @@ struct WriterThread::State {
   bool ended = false;   // the thread is about to return
   bool failed = false;  // it has ended by an exception; nothing takes records from now on
   bool stop_asked = false;
-  bool abandoned = false;                       // stop() has given up waiting
+  bool abandoned = false;                       // stop() has timed out
   bool reporting = false;                       // on_finished is running
   std::uint64_t progress = 0;                   // rises with each marker and each batch of records
   std::optional<Clock::time_point> busy_since;  // time of the last progress; empty: idle
-  std::uint64_t taken = 0;           // records that have left the queue; histograms release their places
+  std::uint64_t taken = 0;           // records taken from the queue; histograms release their places
   RowsByKind unwritten{};            // taken, not yet written or lost
   AbandonedOutput abandoned_output;  // set when abandoned
   std::size_t files_pending = 0;     // not tried yet
@@ -189,7 +189,7 @@ void WriterThread::State::write(StepEnded& ended_step) {
       observe([&] { file = observer->on_step(ended_step.step, records, std::chrono::steady_clock::now()); });
     sum = write_to_sinks(ended_step.step, records, ended_step.histograms);
   }
-  publish(sum);  // Before the files: one that hangs does not make written rows lost.
+  publish(sum);  // Before the files: a file that hangs must not make written rows lost.
   files.retry(std::chrono::steady_clock::now());
   if (file && !is_abandoned()) files.write(std::move(*file), std::chrono::steady_clock::now());
   publish({});
@@ -200,7 +200,7 @@ void WriterThread::State::write(StepEnded& ended_step) {
 void WriterThread::State::await(LateValues* late) {
   constexpr std::chrono::microseconds kPause{200};
   while (late != nullptr && !late->ready() && !is_abandoned()) {
-    note_progress();  // The device makes it, as far as anybody knows.
+    note_progress();  // Assumes that the device makes progress.
     gather_up_to(options.most_held);
     std::this_thread::sleep_for(kPause);
   }
@@ -324,7 +324,7 @@ void WriterThread::State::close_sinks() {
   sinks.clear();
 }
 
-// Those of a step that has not ended: no marker has them.
+// Histograms of a step that has not ended are in no marker.
 void WriterThread::State::lose_unended_histograms() {
   const std::lock_guard lock(mutex);
   if (abandoned) return;  // abandon() has already counted them as lost.
@@ -368,14 +368,14 @@ bool WriterThread::State::stopping() const {
   return stop_asked;
 }
 
-// The mutex is held.
+// Call it with the mutex held.
 void WriterThread::State::abandon() {
   abandoned = true;
   abandoned_output = left_over();
   status.lost += abandoned_output.all_rows();
 }
 
-// With the mutex.
+// Call it with the mutex held.
 AbandonedOutput WriterThread::State::left_over() const {
   return {unwritten, queue->accepted() - taken + queue->histograms().waiting(), files_pending + files_failed};
 }
@@ -455,7 +455,7 @@ bool WriterThread::wait_for_end(const StopTimeout& timeout) noexcept {
   std::unique_lock lock(state_->mutex);
   for (std::uint64_t seen = state_->progress; !state_->ended;) {
     const auto now = Time::now();
-    // A whole process that was stopped, or waits for a CPU, is not a writer that stalls.
+    // A whole process that was stopped, or waits for a CPU, is not a stalled writer.
     without_progress += std::min<Time::duration>(now - last_look, 2 * look);
     last_look = now;
     if (seen != state_->progress) without_progress = {};

@@ -55,18 +55,18 @@ class WriterThread {
                       std::unique_ptr<StepObserver> observer = nullptr,
                       std::function<void(std::vector<Record>&)> amend = nullptr) noexcept;
 
-  // Any thread. Calls `write` on the writer thread after everything posted before is written. A
-  // failure is logged, shown in the status, and retried after a pause. At most 1,000 may wait; further
-  // ones are refused, which is logged. False: refused.
+  // Any thread. Calls `write` on the writer thread after everything posted before is written. A failure is
+  // logged, shown in the status, and retried after a pause. At most 1,000 may wait; further ones are refused,
+  // which is logged. False: refused.
   bool write_file(std::function<tl::expected<void, std::string>()> write) noexcept;
 
-  // What a file's write calls in between if it can take seconds: stop() sees the progress. False: the thread
-  // is abandoned, and the rest of the file is not wanted. Any thread; it may outlive this object.
+  // A file's write calls this function in between if it can take seconds: stop() sees progress. False: the
+  // thread is abandoned; the rest of the file must not be written. Any thread. May outlive this object.
   std::function<bool()> progress() const;
 
-  // How long stop() waits: until `stalled` after the thread's last progress (a file written, or the
-  // rows of one kind), without the time for which the whole process was stopped, but no longer than
-  // `in_all`. `slow` is called once after 2 s.
+  // The limits of stop(): it waits until `stalled` after the thread's last progress (a file written, or the
+  // rows of one kind), without the time for which the whole process was stopped, but no longer than `in_all`.
+  // `slow` is called once after 2 s.
   struct StopTimeout {
     std::chrono::milliseconds stalled{2000};
     std::chrono::milliseconds in_all{30'000};
@@ -78,7 +78,7 @@ class WriterThread {
   // can, and no longer calls on_finished. Later calls, and calls in a forked child, do nothing and
   // return true.
   bool stop(const StopTimeout& timeout) noexcept;
-  // Waits at most `at_most`, whether or not the thread makes progress.
+  // Waits at most `at_most`, even if the thread makes progress.
   bool stop(std::chrono::milliseconds at_most) noexcept { return stop({at_most, at_most, nullptr}); }
   // Any thread. Rows and files left unwritten by a stop() that returned false; the status counts the
   // rows as lost.

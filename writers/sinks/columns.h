@@ -11,30 +11,30 @@
 
 namespace gradmon {
 
-// One column: its title and where its value comes from.
+// One column: its title and the source of its value.
 struct RowColumn {
   enum class Source : std::uint8_t { vpp_stage, name, step, micro_step, number, count, shape, dtype };
   Source source;
   const char* title;
   std::uint8_t value = 0;  // of number and count: index into Record::values
 
-  // Whether the record has a value for this column. Only for number and count.
+  // True if the record has a value for this column. Only for number and count.
   bool is_in(const Record& record) const { return (record.mask >> value & 1U) != 0; }
 };
 
 // A layout with all statistics, in the order of Op.
 Layout layout_of_all_ops();
 
-// None for kinds of histograms, which are no rows.
+// Empty for kinds of histograms, which are no rows.
 std::vector<RowColumn> columns_of(Kind kind, const Layout& layout);
 
-// Whether rows of that kind have a micro step.
+// True if rows of that kind have a micro step.
 bool has_micro_step(Kind kind, const Layout& layout);
 
-// msprobe's name of the kind, as tags have it: "post_grad".
+// msprobe's name of the kind, as in tags: "post_grad".
 const char* task_of(Kind kind, const Layout& layout);
 
-// The values that a record has, each with the title of its column; statistics in the order of Op.
+// The values of a record, each with the title of its column; statistics in the order of Op.
 std::vector<std::pair<const char*, double>> titled_values(const Record& record);
 
 }  // namespace gradmon

@@ -9,11 +9,11 @@
 
 namespace gradmon {
 
-// Whether a sink goes on in the output of an earlier job (`append_output`), so that it looks for its rows.
+// yes: a sink continues the output of an earlier job (`append_output`), so it looks for its rows.
 enum class Resume : bool { no, yes };
 
 // The file has all rows of its steps, except perhaps of the last one: its process may have been killed while
-// it wrote that step. Of the last step, each row is known by its key.
+// it wrote that step. The rows of the last step are known by their keys.
 class KnownRows {
  public:
   // Adds a row, in the order of the file. `key` identifies the row within its step.

@@ -12,7 +12,7 @@ namespace gradmon {
 
 class MemorySink : public Sink {
  public:
-  // `implied`: it is there beside the sinks that the config names.
+  // `implied`: the config does not name this sink.
   explicit MemorySink(std::shared_ptr<LastStep> last, bool implied = false);
 
   const char* name() const override { return "memory"; }

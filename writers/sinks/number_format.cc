@@ -78,8 +78,8 @@ struct Rounded {
   std::uint64_t units = 0;
 };
 
-// The size of a finite number, rounded half to even on its exact binary value. Empty: 15 digits do not
-// suffice.
+// The absolute value of a finite number, rounded half to even on its exact binary value. nullopt: 15 digits
+// do not suffice.
 std::optional<Rounded> rounded(double value, int decimals) {
   std::uint64_t bits;
   std::memcpy(&bits, &value, sizeof bits);
@@ -119,7 +119,7 @@ char* write_small(char* at, std::uint64_t units, int decimals) {
   return write_digits(end, static_cast<std::uint64_t>(exponent), 2);
 }
 
-// As Python's repr; not zero and below 1e-4 is left to write_small().
+// As Python's repr. Values other than zero below 1e-4 belong to write_small().
 char* write_plain(char* at, const Rounded& number, int decimals) {
   at = write_whole(at, number.whole);
   *at++ = '.';

@@ -19,14 +19,14 @@ namespace gradmon {
 // Numbers of samples that all ranks together had seen up to and including a step, by step.
 using SamplesByStep = std::map<std::int64_t, std::int64_t>;
 
-// Continues an earlier job's number of samples in a job that goes on in its output (`append_output`). A step
+// Continues an earlier job's number of samples in a job that continues its output (`append_output`). A step
 // that the earlier job has written keeps its number, and later steps continue from it. Before any such step
-// the number continues from the last row before this job's first step. If the program reports more samples
-// in its first step than that, it counts the earlier job's samples itself, and its numbers are kept.
+// the number continues from the last row before this job's first step. If the program reports more samples in
+// its first step than that, it counts the earlier job's samples itself, and its numbers are kept.
 class ResumedSamples {
  public:
-  // Reads the earlier output: the numbers of all steps from `from` on, and of one step before it, if there
-  // is one. at() calls it until it succeeds.
+  // Reads the earlier output: the numbers of all steps from `from` on, and of one step before it, if one
+  // exists. at() calls it until it succeeds.
   using Find = std::function<tl::expected<SamplesByStep, std::string>(Step from)>;
 
   ResumedSamples(Step first_step, Find find) : first_step_(first_step), find_(std::move(find)) {}
@@ -41,7 +41,7 @@ class ResumedSamples {
   // if it is unknown.
   void amend(std::vector<Record>& rows) noexcept;
 
-  // Any thread. Why numbers are missing; "": none are.
+  // Any thread. The reason why numbers are missing; "": none are missing.
   std::string problem() const;
 
  private:
@@ -53,7 +53,7 @@ class ResumedSamples {
 
   // Writer thread only.
   std::optional<SamplesByStep> earlier_;  // not set: not found yet
-  std::int64_t offset_ = 0;               // of the number to what this job has counted
+  std::int64_t offset_ = 0;               // earlier job's number minus this job's count
 
   mutable std::mutex mutex_;
   std::string problem_;  // guarded by mutex_

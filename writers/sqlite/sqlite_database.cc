@@ -52,7 +52,7 @@ tl::unexpected<SqliteError> failure(sqlite3* database, int code) {
   return tl::unexpected(SqliteError{cause_of(code), std::move(text)});
 }
 
-// SQLite opens a file that it cannot open for writing to read it, and forgets why.
+// If SQLite cannot open a file for writing, it opens the file for reading, and does not keep the reason.
 tl::unexpected<SqliteError> only_readable(int error) {
   std::string text = "it cannot be opened for writing";
   if (error != 0) text += " (" + std::system_category().message(error) + ")";
@@ -85,7 +85,7 @@ std::string uri_of(const std::string& path, const char* parameters) {
   return uri + parameters;
 }
 
-// Whatever the file's schema says must do no harm in this process.
+// Prevents the file's schema from doing harm in this process.
 void distrust(sqlite3* database) {
   sqlite3_db_config(database, SQLITE_DBCONFIG_ENABLE_TRIGGER, 0, nullptr);
   sqlite3_db_config(database, SQLITE_DBCONFIG_TRUSTED_SCHEMA, 0, nullptr);

@@ -29,13 +29,13 @@ struct SqliteError {
 template <class T>
 using SqliteResult = tl::expected<T, SqliteError>;
 
-// A value of a row. Text is valid until the next call of the statement that it came from.
+// A value of a row. Text is valid until the next call of its statement.
 struct SqliteValue {
   enum class Type : std::uint8_t { null, integer, real, text };
   Type type = Type::null;
   std::int64_t integer = 0;
   double real = 0;
-  std::string_view text = {};  // a blob too
+  std::string_view text = {};  // also a blob
 
   static SqliteValue of(std::int64_t value) { return {Type::integer, value, 0, {}}; }
   static SqliteValue of(double value) { return {Type::real, 0, value, {}}; }
@@ -59,7 +59,7 @@ class SqliteStatement {
   void bind_null(int parameter);
   void bind(int parameter, const SqliteValue& value);
 
-  // True: there is a row, to be read by value(); false: there is no further row, and the statement is reset.
+  // True: value() reads the row; false: no further row exists, and the statement is reset.
   [[nodiscard]] SqliteResult<bool> step();
   // Runs a statement to its end, ignoring its rows.
   [[nodiscard]] SqliteResult<void> run();
@@ -82,8 +82,8 @@ class SqliteDatabase {
  public:
   enum class Access : std::uint8_t {
     read_only,
-    read_only_closed,  // as read_only, of a file that no process has open: needs no lock and no side file
-    read_write,        // the file must exist; with unmapped_vfs(), if there is one
+    read_only_closed,  // for a file that no process has open: needs no lock and no side file
+    read_write,        // the file must exist; with unmapped_vfs(), if available
     in_memory          // `path` is ignored
   };
 
@@ -93,14 +93,14 @@ class SqliteDatabase {
   [[nodiscard]] static SqliteResult<SqliteDatabase> open(const std::filesystem::path& path, Access access);
 
   bool is_open() const { return database_ != nullptr; }
-  // How long a statement waits for another process's lock; then it fails with Cause::busy.
+  // The time for which a statement waits for another process's lock; then it fails with Cause::busy.
   void set_busy_timeout(std::chrono::milliseconds timeout);
   // Runs statements separated by ";", ignoring their rows.
   [[nodiscard]] SqliteResult<void> run(const std::string& statements);
-  // `rest`, if not null, receives what follows the first statement.
+  // `rest`, if not null, receives the text after the first statement.
   [[nodiscard]] SqliteResult<SqliteStatement> prepare(const std::string& statement,
                                                       std::string* rest = nullptr);
-  // The first value of the first row as an integer; 0 if there is no row.
+  // The first value of the first row as an integer; 0 without a row.
   [[nodiscard]] SqliteResult<std::int64_t> integer(const std::string& query);
   // The same as text.
   [[nodiscard]] SqliteResult<std::string> text(const std::string& query);

@@ -20,7 +20,7 @@ namespace {
 
 enum class Direction { from_shared, to_shared };
 
-// False: a part of `shared` is not there.
+// False: a part of `shared` is not mapped.
 bool copy(void* own, volatile void* shared, std::size_t bytes, Direction direction) {
   const iovec local{own, bytes};
   const iovec remote{const_cast<void*>(shared), bytes};
@@ -34,8 +34,8 @@ bool copies_work() {
          copy(&from, &to, sizeof to, Direction::to_shared);
 }
 
-// The index of a write-ahead log: SQLite's private one, and what both had in common when they were last
-// copied. One thread at a time.
+// The index of a write-ahead log: SQLite's private copy, and the common state at the last copying. One thread
+// at a time.
 class PrivateIndex {
  public:
   // The private memory of the region that is mapped at `shared`; null if it cannot be read.
@@ -52,7 +52,7 @@ class PrivateIndex {
     return lost_ ? nullptr : region.own.data();
   }
 
-  // Gives other processes what SQLite has changed; the rest may be theirs. In ascending order: the header of
+  // Copies SQLite's changes to the other processes; the rest may be theirs. In ascending order: the header of
   // the index has two copies, and SQLite has a barrier between them.
   void push() {
     if (!is_mapped()) return;
@@ -62,7 +62,7 @@ class PrivateIndex {
     for (std::size_t i = 1; i < regions_.size(); ++i) push(regions_[i], 0, regions_[i].own.size());
   }
 
-  // Takes what other processes have changed. After push().
+  // Copies the changes of other processes. Call it after push().
   void pull() {
     if (!is_mapped() || lost_) return;
     Region& first = regions_[0];
@@ -72,7 +72,7 @@ class PrivateIndex {
       return;
     }
     const bool same_log = std::memcmp(fresh.data(), first.common.data(), bytes_of(kFirstOfReaders)) == 0;
-    if (!same_log && writing_) {  // Nobody else may write it.
+    if (!same_log && writing_) {  // No other process may write it.
       lost_ = true;
     } else if (same_log) {  // Then the rest of the index is the same, too.
       std::copy(fresh.begin(), fresh.end(), first.common.begin());
@@ -82,22 +82,22 @@ class PrivateIndex {
     }
   }
 
-  // While SQLite has the lock of the writer.
+  // True while SQLite has the lock of the writer.
   void set_writing(bool writing) { writing_ = writing; }
 
-  // The mapping is not there any more, or somebody else has written to it. From then on nothing is copied:
-  // the index that SQLite has is right, and other processes find theirs torn, and rebuild it.
+  // The mapping is gone, or another process has written to it. From then on nothing is copied: SQLite's index
+  // is right, and other processes find their index torn, and rebuild it.
   bool lost() const { return lost_; }
 
  private:
   static constexpr std::size_t kWordsOfBlock = 256;
-  // In region 0, after the two headers: what checkpoints and readers write without the lock of the writer.
+  // Words of region 0, after the two headers, that checkpoints and readers write without the writer's lock.
   static constexpr std::size_t kFirstOfReaders = 24;
   static constexpr std::size_t kEndOfReaders = 34;
 
   struct Region {
     std::vector<std::uint32_t> own;     // SQLite's
-    std::vector<std::uint32_t> common;  // as after the last copy
+    std::vector<std::uint32_t> common;  // after the last copy
     volatile void* shared = nullptr;
   };
 
@@ -106,7 +106,7 @@ class PrivateIndex {
 
   static std::size_t bytes_of(std::size_t words) { return words * sizeof(std::uint32_t); }
 
-  // The first word from `at` on that SQLite has changed; `end` if there is none.
+  // The first word from `at` on that SQLite has changed; `end` if none has changed.
   static std::size_t next_change(const Region& region, std::size_t at, std::size_t end) {
     while (at < end) {
       const std::size_t block = std::min(kWordsOfBlock - at % kWordsOfBlock, end - at);
@@ -147,13 +147,13 @@ class PrivateIndex {
   bool lost_ = false;
 };
 
-// What takes the place of the methods of SQLite's own object of a file.
+// Replaces the methods of SQLite's own object of a file.
 struct FileMethods {
   sqlite3_io_methods methods{};  // Keep first: the object points to it.
   const sqlite3_io_methods* original = nullptr;
   std::unique_ptr<PrivateIndex> index = nullptr;  // null: no write-ahead log is in use
   int failed_locks = 0;                           // in a row
-  // Of an unlock in shared memory that failed: SQLite's file layer still counts the lock as held, and its
+  // The error of a failed unlock in shared memory: SQLite's file layer still counts the lock as held, and its
   // next attempt to take it would wait for 10 s. No more locks are taken then; closing the file releases it.
   int unlock_error = 0;
 };
@@ -162,14 +162,14 @@ FileMethods& methods_of(sqlite3_file* file) {
   return *reinterpret_cast<FileMethods*>(const_cast<sqlite3_io_methods*>(file->pMethods));
 }
 
-// Linux answers EAGAIN if another process holds the lock, and nothing is asked if this one does. SQLite takes
-// every failure of a lock in shared memory for that, and then tries again for 10 s; of others, ENOLCK.
+// Linux answers EAGAIN if another process holds the lock; SQLite checks this process's locks itself. SQLite
+// treats every failed lock in shared memory as held, and retries for 10 s; of other locks, ENOLCK.
 bool may_pass(int error) {
   return error == 0 || error == EAGAIN || error == EINTR || error == EBUSY || error == ETIMEDOUT;
 }
 
-// Calls it for a lock of that file. If that fails again and again, the result is `error`, and errno the
-// reason.
+// Runs the call for a lock of that file. If it fails again and again, the result is `error`, and errno has
+// the reason.
 template <class Call>
 int lock_of(FileMethods& file, int error, const Call& call) {
   constexpr int kMostFailures = 3;  // in a row; SQLite tries again after each, without a wait or after 1 ms
@@ -224,7 +224,7 @@ int lock_shared(sqlite3_file* file, int first, int count, int flags) {
   if (index.lost()) return SQLITE_IOERR_SHMMAP;
   const int code = lock();
   if (code == SQLITE_IOERR_SHMLOCK) return code;
-  index.pull();  // also if another process has the lock: SQLite then looks at what that one does
+  index.pull();  // also if another process has the lock: SQLite then reads its changes
   if (code == SQLITE_OK && of_writer) index.set_writing(true);
   if (code != SQLITE_OK || !index.lost()) return code;
   own.original->xShmLock(file, first, count, (flags & ~SQLITE_SHM_LOCK) | SQLITE_SHM_UNLOCK);

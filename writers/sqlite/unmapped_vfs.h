@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// SQLite's access to files, without memory that another process could take away, and with locks that say why
-// they fail.
+// SQLite's access to files, without memory that another process could take away, and with locks that report
+// why they fail.
 #pragma once
 
 namespace gradmon {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tables and functions of an SQLite database that are computed by this program. One thread at a time.
+// Tables and functions of an SQLite database that this program computes. One thread at a time.
 #pragma once
 
 #include <cstdint>
@@ -23,18 +23,18 @@ struct ColumnConstraint {
 
 struct BoundConstraint {
   ColumnConstraint on;
-  SqliteValue value;  // valid during the call that it is passed to
+  SqliteValue value;  // valid during the call
 };
 
 // The rows of one scan of a table.
 class RowCursor {
  public:
   virtual ~RowCursor() = default;
-  // Goes to the next row, at first to the first one. False: there is none. An error ends the query.
+  // Goes to the next row, at first to the first one. False: no further row. An error ends the query.
   virtual tl::expected<bool, std::string> next() = 0;
-  // Of the current row. A text is valid until next().
+  // A value of the current row. A text is valid until next().
   virtual SqliteValue value(int column) const = 0;
-  // Tells the current row from all others, in each scan alike: SQLite compares the rows of two scans by it.
+  // Identifies the current row, equally in each scan: SQLite compares the rows of two scans by it.
   virtual std::int64_t row_id() const = 0;
 };
 
@@ -43,7 +43,7 @@ class VirtualTable {
   virtual ~VirtualTable() = default;
   // Their declarations: "rank INTEGER, step INTEGER".
   virtual std::string columns() const = 0;
-  // Whether scan() makes use of the constraint. SQLite checks the rows again.
+  // True if scan() uses the constraint. SQLite checks the rows again.
   virtual bool uses(const ColumnConstraint& constraint) const = 0;
   virtual std::unique_ptr<RowCursor> scan(const std::vector<BoundConstraint>& constraints) = 0;
 };

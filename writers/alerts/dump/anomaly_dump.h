@@ -25,11 +25,11 @@ class AnomalyDump : public std::enable_shared_from_this<AnomalyDump> {
   explicit AnomalyDump(Directory directory, const AnomalyFileLimits& limits = {})
       : directory_(std::move(directory)), limits_(limits) {}
 
-  // Takes events to write. Returns the write to do, or nothing if an earlier one is still to be done: it then
-  // includes these events. At most `limits.events` wait, for a disk that is full; later ones are given up.
+  // Takes events to write. Returns the write to do, or nullopt if an earlier write is still pending: it then
+  // includes these events. At most `limits.events` wait, for a full disk; later events are dropped.
   std::optional<FileToWrite> add(const std::vector<AlertEvent>& events);
 
-  // Events given up so far: the file or the list of those that wait was full.
+  // Events dropped so far: the file, or the list of waiting events, was full.
   std::size_t given_up() const { return given_up_; }
 
  private:

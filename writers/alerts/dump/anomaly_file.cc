@@ -20,7 +20,7 @@ namespace {
 namespace fs = std::filesystem;
 using Json = nlohmann::ordered_json;
 
-constexpr int kMostDepth = 16;  // of a file that is a dump; deeper ones could exhaust the stack
+constexpr int kMostDepth = 16;  // in a file that is a dump; deeper ones could exhaust the stack
 constexpr int kMostBroken = 100;
 constexpr int kIndent = 4;
 
@@ -79,7 +79,7 @@ tl::expected<fs::path, std::string> keep_aside(const fs::path& file) {
                         " broken files beside it");
 }
 
-// The key for this event, or "" if the file has it already.
+// The key for this event, or "" if the file already has the event.
 std::string free_key(const Json& events, const AlertEvent& event, const Json& entry) {
   const std::string key = anomaly_key(event);
   std::string candidate = key;
@@ -90,7 +90,7 @@ std::string free_key(const Json& events, const AlertEvent& event, const Json& en
   return candidate;
 }
 
-// Returns how many events have no room.
+// Returns the number of events without room.
 std::size_t add_events(Present& present, const std::vector<AlertEvent>& events,
                        const AnomalyFileLimits& limits) {
   std::size_t left_out = 0;

@@ -32,11 +32,10 @@ int open_new(const fs::path& path) {
 
 struct Extent {
   std::string first_line;
-  off_t valid_bytes = 0;  // up to and with the last line end outside quotes
+  off_t valid_bytes = 0;  // through the last line end outside quotes
 };
 
-// -1 in `valid_bytes`: the file cannot be read. Reads no further than a first line that is longer than
-// `header`.
+// -1 in `valid_bytes`: the file cannot be read. Stops reading at a first line that is longer than `header`.
 Extent scan(int fd, std::string_view header) {
   Extent extent;
   std::array<char, 65536> block;
@@ -63,7 +62,7 @@ Extent scan(int fd, std::string_view header) {
 
 // The treatment of an incomplete row at the end of a file.
 enum class PartOfARow : bool { leave, cut };
-// Finds nothing if there is no file.
+// Finds nothing without a file.
 tl::expected<CsvRowScanner, std::string> scan_rows(const fs::path& path, PartOfARow part) {
   const int access = part == PartOfARow::cut ? O_RDWR : O_RDONLY;
   Descriptor file(::open(path.c_str(), access | O_CLOEXEC | O_NONBLOCK));

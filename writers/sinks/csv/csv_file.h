@@ -22,18 +22,18 @@ class CsvFile {
     other_header,  // the existing file has other columns; nothing was written
   };
 
-  // Finds the rows of an earlier process in `path`; none if there is no file. Cuts off a partial row at its
-  // end. An error names the file.
+  // Finds the rows of an earlier process in `path`; none without a file. Cuts off a partial row at its end.
+  // An error names the file.
   [[nodiscard]] static tl::expected<KnownRows, std::string> find_rows(const std::filesystem::path& path);
 
-  // The numbers of samples in its rows, of which it changes none. Empty if there is no file.
+  // The numbers of samples in the file's rows. Changes no row. Empty without a file.
   [[nodiscard]] static tl::expected<SamplesByStep, std::string> find_samples(
       const std::filesystem::path& path);
 
   // Appends `rows` (whole lines) to `path`. A file that is missing, or has only a part of a first line, is
   // made new (0640, under the umask; its directory 0750): it appears by rename, with `header` (one whole
-  // line) and the rows in it. A partial row that an earlier process left at the end is cut off first. An
-  // error names the file, and means that the rows are not in it, or that it says that they may remain.
+  // line) and the rows in it. First cuts off a partial row that an earlier process left at the end. An error
+  // names the file, and means that the rows are not in it, unless it says that they may remain.
   [[nodiscard]] tl::expected<Outcome, std::string> append(const std::filesystem::path& path,
                                                           std::string_view header, std::string_view rows);
 
@@ -42,7 +42,7 @@ class CsvFile {
                                                           std::string_view header, std::string_view rows);
   void remember(ino_t inode, off_t size, std::string_view header);
 
-  // The file as the last call left it. If it is unchanged, it need not be read again.
+  // The file after the last call. If it is unchanged, it need not be read again.
   ino_t inode_ = 0;
   off_t size_ = 0;
   std::string header_;

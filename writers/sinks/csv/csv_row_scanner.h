@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Finds the rows that a CSV file of this format has (FORMAT.md), and their numbers of samples. Pure.
+// Finds the rows of a CSV file of this format (FORMAT.md), and their numbers of samples. Pure.
 #pragma once
 
 #include <cstddef>
@@ -12,18 +12,18 @@
 
 namespace gradmon {
 
-// Gets a file's bytes in order, in parts of any size. The columns follow from the file's own header, so that
-// it may be of another revision.
+// Gets a file's bytes in order, in parts of any size. The columns follow from the file's own header, so the
+// file may belong to another revision.
 class CsvRowScanner {
  public:
   void take(std::string_view bytes);
 
-  // The rows so far. The key of a row is its text up to the step and micro step. A part of a row after the
-  // last line end is not among them. Empty for a file without a column `step`.
+  // The rows so far. The key of a row is its text up to the step and micro step. Without a partial row after
+  // the last line end. Empty for a file without a column `step`.
   const KnownRows& rows() const { return rows_; }
-  // From the column `samples`; steps without a number are not in it.
+  // From the column `samples`; without steps that have no number.
   const SamplesByStep& samples() const { return samples_; }
-  // Bytes up to and with the last line end outside quotes.
+  // Bytes through the last line end outside quotes.
   std::uint64_t whole_bytes() const { return whole_bytes_; }
 
  private:
@@ -40,10 +40,10 @@ class CsvRowScanner {
   bool in_header_ = true;
   std::size_t step_column_ = kNone;
   std::size_t samples_column_ = kNone;
-  std::size_t key_columns_ = 0;  // those up to step or micro_step
-  // Of the current line.
+  std::size_t key_columns_ = 0;  // columns up to step or micro_step
+  // The current line.
   std::size_t column_ = 0;
-  std::string cell_;  // only where it is needed
+  std::string cell_;  // only if needed
   std::string key_;
   std::int64_t step_ = -1;
   std::int64_t counted_ = 0;  // samples; 0: none

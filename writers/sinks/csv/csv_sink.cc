@@ -160,8 +160,8 @@ tl::expected<SamplesByStep, std::string> CsvSink::find_samples(const std::filesy
   return samples;
 }
 
-// Revisions are counted within a job, so an earlier job may have a file of the same name. Then the next
-// number is taken.
+// Revisions are counted within a job, so an earlier job may have a file of the same name. Then takes the next
+// number.
 tl::expected<CsvFile::Outcome, std::string> CsvSink::append_beside(Output& output, Kind kind,
                                                                    std::int64_t first_step) {
   tl::expected<CsvFile::Outcome, std::string> outcome = CsvFile::Outcome::other_header;
@@ -184,7 +184,7 @@ void CsvSink::collect_rows(const Output& output, const Record* begin, const Reco
 }
 
 void CsvSink::append_row(const Record& record, const Output& output) {
-  text_of(std::max(record.target, record.shape));  // has both, so that neither moves
+  text_of(std::max(record.target, record.shape));  // makes both, so that neither moves
   const Text& target = text_of(record.target);
   const Text& shape = text_of(record.shape);
   const std::size_t room = output.columns.size() * kNumberRoom + target.cell.size() + shape.cell.size();

@@ -24,13 +24,13 @@ namespace gradmon {
 class CsvSink : public Sink {
  public:
   // Writes into the directory that `directory` returns, and makes it (0750) whenever it is missing.
-  // begin_revision() calls `directory`. `names` resolves the ids in the records. With Resume::yes, rows that
-  // an earlier process has written are not written again.
+  // begin_revision() calls `directory`. `names` resolves the ids in the records. With Resume::yes, skips rows
+  // that an earlier process has written.
   CsvSink(std::function<std::filesystem::path()> directory, std::shared_ptr<const NameTable> names,
           Resume resume = Resume::no);
 
-  // The numbers of samples in the files of a directory: of all steps from `from` on, and of one before it, if
-  // there is one in the newest 1,000 files. Changes no file. An error names the file.
+  // The numbers of samples in the files of a directory: for all steps from `from` on, and for one step before
+  // it, if the newest 1,000 files have one. Changes no file. An error names the file.
   [[nodiscard]] static tl::expected<SamplesByStep, std::string> find_samples(
       const std::filesystem::path& directory, std::int64_t from);
 
@@ -46,7 +46,7 @@ class CsvSink : public Sink {
   struct Output {
     std::vector<RowColumn> columns;
     std::string header;
-    std::size_t key_columns = 0;   // those that identify a row: up to step or micro_step
+    std::size_t key_columns = 0;   // columns that identify a row: up to step or micro_step
     std::int64_t first_step = -1;  // of the file at `path`
     std::filesystem::path path;
     CsvFile file;
@@ -60,7 +60,7 @@ class CsvSink : public Sink {
     std::filesystem::path path;
   };
   using EarlierFiles = std::array<std::vector<EarlierFile>, kKinds>;  // by Kind
-  // Nothing if there is no directory.
+  // nullopt without a directory.
   static tl::expected<std::optional<EarlierFiles>, std::string> files_in(
       const std::filesystem::path& directory);
 
@@ -71,8 +71,7 @@ class CsvSink : public Sink {
   };
 
   tl::expected<void, std::string> write_kind(Kind kind, Step step, const Record* begin, const Record* end);
-  // Sets the path, and finds the rows that earlier processes wrote. After an error, the next call tries
-  // again.
+  // Sets the path, and finds the rows that earlier processes wrote. The next call after an error retries.
   tl::expected<void, std::string> open(Output& output, Kind kind, std::int64_t first_step);
   // Finds the rows of all files that may have steps of the file at output.path: an earlier process may have
   // had other columns, or another number of steps in a file.
@@ -101,7 +100,7 @@ class CsvSink : public Sink {
   Layout layout_;
   std::array<Output, kKinds> outputs_;
   std::optional<EarlierFiles> earlier_files_;  // in directory_; not set: not looked for yet
-  RowText rows_;                               // one step of one kind, without those that are known
+  RowText rows_;                               // one step of one kind, without known rows
   std::vector<Text> texts_;                    // by id
 };
 

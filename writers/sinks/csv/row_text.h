@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Text that grows by rows, without a look at the room for each number.
+// Text that grows by rows, without a check of the room for each number.
 #pragma once
 
 #include <algorithm>
@@ -21,7 +21,7 @@ class RowText {
     if (bytes > capacity_ - size()) grow(bytes);
     return end_;
   }
-  // What has been written up to `end`, in the room, belongs to the text.
+  // Adds the bytes written up to `end`, within the room, to the text.
   void extend_to(char* end) { end_ = end; }
 
  private:

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The metrics, statistics and partitions that a database has, and the views over them. Every partition of
-// a metric has the columns that metric_stats names. One thread at a time.
+// The metrics, statistics and partitions of a database, and the views over them. Every partition of a metric
+// has the columns that metric_stats names. One thread at a time.
 #pragma once
 
 #include <cstdint>
@@ -13,21 +13,20 @@
 
 namespace gradmon {
 
-// What a database has, read from its tables; metrics ascend by id. Partitions of unknown metrics are left
-// out.
+// The metrics of a database, read from its tables; metrics ascend by id. Skips partitions of unknown metrics.
 SqliteResult<std::vector<StoredMetric>> read_metrics(SqliteDatabase& database);
 
 class MetricCatalog {
  public:
-  // Reads the database. After a rollback, too: it forgets what was made since.
+  // Reads the database. Call it also after a rollback: it forgets metrics made since.
   [[nodiscard]] SqliteResult<void> load(SqliteDatabase& database);
 
-  // Adds what is missing, within the caller's transaction: the metric, statistics as columns of all its
+  // Adds missing parts, within the caller's transaction: the metric, statistics as columns of all its
   // partitions, the partition of that step, views. Returns the name of the partition.
   [[nodiscard]] SqliteResult<std::string> ensure(SqliteDatabase& database, Kind kind, Step step,
                                                  const std::vector<MetricStat>& stats);
 
-  // The partition of a metric and a step, with as many steps as the database says.
+  // The partition of a metric and a step, with the number of steps that the database sets.
   PartitionName partition_for(std::int64_t metric_id, Step step) const {
     return partition_of(metric_id, step.value, partition_steps_);
   }
@@ -42,7 +41,7 @@ class MetricCatalog {
 
   std::map<std::int64_t, StoredMetric> metrics_;  // by id
   std::int64_t partition_steps_ = kPartitionSteps;
-  std::map<std::string, std::string> views_;  // as the database has them, since load()
+  std::map<std::string, std::string> views_;  // as in the database since load()
 };
 
 }  // namespace gradmon

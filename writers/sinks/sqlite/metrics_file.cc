@@ -29,7 +29,7 @@ constexpr const char* kSettings =
 
 fs::path beside(const fs::path& path, const std::string& suffix) { return path.string() + suffix; }
 
-// Nothing if there is no such file, or it cannot be looked at.
+// nullopt if the file does not exist or cannot be examined.
 std::optional<struct stat> look_at(const fs::path& path) {
   struct stat seen {};
   if (::lstat(path.c_str(), &seen) != 0) return std::nullopt;
@@ -43,7 +43,7 @@ constexpr const char* kTables =
     "'target_layers') "
     "ORDER BY name)";
 
-// Whether the tables are what this version makes. Anything else, a view that never ends too, is not read.
+// True if this version makes the same tables. Other databases are not read: a view may never end.
 SqliteResult<bool> has_our_tables(SqliteDatabase& database) {
   auto own = SqliteDatabase::open("", SqliteDatabase::Access::in_memory);
   if (!own) return tl::unexpected(own.error());
@@ -79,7 +79,7 @@ tl::expected<MetricsFile::Opened, std::string> MetricsFile::open() {
   return Opened::anew;
 }
 
-// Opens the file, after making it if it is missing. Sets damage_ if it must be moved aside.
+// Opens the file; makes a missing one first. Sets damage_ if it must be moved aside.
 tl::expected<void, std::string> MetricsFile::open_existing() {
   auto seen = look_at(path_);
   if (seen && !S_ISREG(seen->st_mode)) {
@@ -112,7 +112,7 @@ tl::expected<void, std::string> MetricsFile::open_existing() {
 }
 
 tl::expected<void, std::string> MetricsFile::create_file() const {
-  // Side files of a database that was here before would be taken for those of the new one.
+  // SQLite would take side files of an earlier database for those of the new one.
   for (const char* const companion : kCompanions) {
     const fs::path file = beside(path_, companion);
     const auto seen = look_at(file);
@@ -129,14 +129,14 @@ tl::expected<void, std::string> MetricsFile::create_file() const {
   return {};
 }
 
-// Without the VFS a file with a write-ahead log is opened exclusively, until its journal is another: then the
+// Without the VFS, opens a file with a write-ahead log exclusively, until it has another journal: then the
 // index is private memory.
 SqliteResult<void> MetricsFile::avoid_mapped_index(SqliteDatabase& database) {
   if (unmapped_vfs() != nullptr) return {};
   return database.run("PRAGMA locking_mode = EXCLUSIVE");
 }
 
-// Whether the database has this schema or is empty. Gives an empty one its schema.
+// True if the database has this schema or is empty. Gives an empty one its schema.
 SqliteResult<bool> MetricsFile::is_ours() {
   database_.set_busy_timeout(options_.busy_timeout);
   const auto application = database_.integer("PRAGMA application_id");
@@ -151,7 +151,7 @@ SqliteResult<bool> MetricsFile::is_ours() {
 }
 
 SqliteResult<void> MetricsFile::configure() {
-  // Without the VFS the index of a write-ahead log would be mapped, and whoever truncates it ends the
+  // Without the VFS the index of a write-ahead log would be mapped, and a process that truncates it ends the
   // program.
   journal_ = unmapped_vfs() != nullptr ? options_.journal(path_.parent_path()) : JournalMode::rollback;
   const auto empty = database_.integer("SELECT count(*) FROM sqlite_schema");

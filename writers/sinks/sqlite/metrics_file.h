@@ -25,14 +25,14 @@ class MetricsFile {
     std::function<JournalMode(const std::filesystem::path& directory)> journal = journal_in;
     std::chrono::milliseconds busy_timeout{250};
   };
-  // Before the first statement on a database with a write-ahead log.
+  // Call it before the first statement on a database with a write-ahead log.
   [[nodiscard]] static SqliteResult<void> avoid_mapped_index(SqliteDatabase& database);
-  // How many files may lie beside the database because they were moved aside.
+  // Limit of files beside the database that were moved aside.
   static constexpr int kMostAside = 8;
 
   enum class Opened {
-    already,  // as the last call left it
-    anew      // nothing is known of its content
+    already,  // unchanged since the last call
+    anew      // its content is unknown
   };
 
   explicit MetricsFile(Options options) : options_(std::move(options)) {}
@@ -40,21 +40,21 @@ class MetricsFile {
   MetricsFile(const MetricsFile&) = delete;
   MetricsFile& operator=(const MetricsFile&) = delete;
 
-  // Opens the database, and first makes it (0640, under the umask) if it is missing. A file that is no
-  // database of this schema, and one that this object has called damaged, is moved aside, with a line in
-  // the log. An error does not name the file: path() does.
+  // Opens the database, and first makes it (0640, under the umask) if it is missing. Moves aside a file that
+  // is no database of this schema or that this object has called damaged, with a line in the log. An error
+  // does not name the file: path() does.
   [[nodiscard]] tl::expected<Opened, std::string> open();
 
   bool is_open() const { return database_.is_open(); }
-  // Whether the open database is still at its path, with its side files.
+  // True if the open database is still at its path, with its side files.
   bool is_unchanged() const;
-  // Closes a database that is not, with a line in the log. If it was moved, it is complete then. Destroy all
+  // Closes a database that is not, with a line in the log. A moved database is then complete. Destroy all
   // statements first.
   void leave();
 
-  // Only while it is open.
+  // Call it only while the database is open.
   SqliteDatabase& database() { return database_; }
-  // Of the last open().
+  // The path at the last open().
   const std::filesystem::path& path() const { return path_; }
 
   // Destroy all statements first.
@@ -76,7 +76,7 @@ class MetricsFile {
   JournalMode journal_ = JournalMode::wal;
   dev_t device_ = 0;
   ino_t inode_ = 0;
-  std::string damage_;  // why the next open() moves the file aside; empty: it does not
+  std::string damage_;  // the reason why the next open() moves the file aside; empty: it does not
 };
 
 }  // namespace gradmon

@@ -56,7 +56,7 @@ int nan_bit_of(const std::string& stat) {
   for (const MetricStat& known : all_metric_stats()) {
     if (stat == known.name) return known.nan_bit;
   }
-  return 63;  // of a statistic that this version does not know
+  return 63;  // a statistic unknown to this version
 }
 
 std::vector<MetricStat> metric_stats_of(Kind kind, const Layout& layout) {

@@ -34,7 +34,7 @@ struct MetricStat {
 // All statistics of all metrics, in the order of columns: msprobe's six, the other ops, the others.
 // `value` is 0.
 const std::vector<MetricStat>& all_metric_stats();
-// 63 for a statistic that this version does not know.
+// 63 for an unknown statistic.
 int nan_bit_of(const std::string& stat);
 // The statistics of a kind under a layout, in the order of columns.
 std::vector<MetricStat> metric_stats_of(Kind kind, const Layout& layout);
@@ -72,17 +72,17 @@ struct MetricsView {
   std::string name;
   std::string select;
 };
-// `v_metric_{id}` over the partitions of the metric; of many partitions, helper views
-// `v_metric_{id}_{n}` too, which come first.
+// `v_metric_{id}` over the partitions of the metric; for many partitions, helper views `v_metric_{id}_{n}`
+// too, which come first.
 std::vector<MetricsView> metric_views(const StoredMetric& metric);
-// v_metrics. None of the metrics may be without partitions; there may be no metric.
+// v_metrics. Every metric must have partitions; `metrics` may be empty.
 MetricsView all_metrics_view(const std::vector<StoredMetric>& metrics);
 // v_nonfinite, over v_metrics, and v_layer_step, over `layered`: v_metrics with a column `layer`, without
-// targets of no layer.
+// targets outside layers.
 std::vector<MetricsView> derived_views(const std::string& layered);
 
-// The layer that a target belongs to: its name up to the first part that is a number ("layers.3" of
-// "layers.3.fc.weight"); empty if it has no such part.
+// The layer of a target: its name up to the first part that is a number ("layers.3" of "layers.3.fc.weight");
+// empty without such a part.
 std::string_view layer_of(std::string_view target);
 
 }  // namespace gradmon

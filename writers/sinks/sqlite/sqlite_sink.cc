@@ -23,7 +23,7 @@ SqliteResult<void> add_samples(SqliteDatabase& database, const std::string& part
   }
 }
 
-// Empty if the database is none of this schema: the sink moves it aside.
+// Empty if the database has another schema: the sink moves it aside.
 SqliteResult<SamplesByStep> samples_in(const std::filesystem::path& path, std::int64_t from) {
   SamplesByStep samples;
   auto opened = SqliteDatabase::open(path, SqliteDatabase::Access::read_write);
@@ -90,7 +90,7 @@ tl::expected<void, SinkError> SqliteSink::write_step(Step step, const std::vecto
                                  lost));
 }
 
-// A commit that fails may still have been made: looks.
+// A failed commit may still have been made: checks the database.
 SqliteResult<std::uint64_t> SqliteSink::write_or_look(Step step, const std::vector<Record>& records) {
   const auto written = write_transaction(step, records);
   if (written || !committing_ || written.error().cause == SqliteError::Cause::busy) return written;
@@ -103,7 +103,7 @@ SqliteResult<std::uint64_t> SqliteSink::write_or_look(Step step, const std::vect
   return written;
 }
 
-// The rows written. Whatever fails, an exception too, closes the file, which rolls back.
+// Returns the rows written. Any failure, even an exception, closes the file, which rolls back.
 SqliteResult<std::uint64_t> SqliteSink::write_transaction(Step step, const std::vector<Record>& records) {
   struct Closer {
     SqliteSink& sink;
@@ -134,7 +134,7 @@ SqliteResult<std::uint64_t> SqliteSink::write_rows(Step step, const std::vector<
   auto written = rows_.write(database, step, records, *is_there,
                              [this](Kind kind) { return !on_part_ || on_part_(kind, 0); });
   if (!written) return written;
-  if (*is_there) written = records.size();  // those that were not written are there
+  if (*is_there) written = records.size();  // skipped rows are already there
   committing_ = *written;
   if (auto committed = database.run("COMMIT"); !committed) return tl::unexpected(committed.error());
   doubtful_.clear();

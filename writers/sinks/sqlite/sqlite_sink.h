@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Writes records into the SQLite database monitor_metrics.db of the run directory (FORMAT.md). Each step is
-// one transaction: all its rows are kept, or none. Rows that are kept survive the end of the process.
+// one transaction: all its rows are kept, or none. Kept rows survive the end of the process.
 #pragma once
 
 #include <cstdint>
@@ -22,13 +22,13 @@ namespace gradmon {
 class SqliteSink : public Sink {
  public:
   // `names` resolves the ids in the records; `rank` is the rank of all rows. Opens nothing yet. With
-  // Resume::yes, rows of a step that is there already are not written again, and not lost. `scopes`: null if
-  // they are not known.
+  // Resume::yes, skips rows of a step that the database already has; they are not lost. `scopes`: null if
+  // unknown.
   SqliteSink(MetricsFile::Options file, std::shared_ptr<const NameTable> names, Rank rank,
              Resume resume = Resume::no, std::shared_ptr<const ScopeTable> scopes = nullptr);
 
-  // The numbers of samples in the database of a directory: of all steps from `from` on, and of one before it.
-  // Changes no row. An error names the file.
+  // The numbers of samples in the database of a directory: for all steps from `from` on, and for one step
+  // before it. Changes no row. An error names the file.
   [[nodiscard]] static tl::expected<SamplesByStep, std::string> find_samples(
       const std::filesystem::path& directory, std::int64_t from);
 
@@ -41,7 +41,7 @@ class SqliteSink : public Sink {
   [[nodiscard]] tl::expected<void, SinkError> flush() override { return {}; }
 
  private:
-  // The steps whose commit failed, and of which it is unknown whether they are kept.
+  // The steps whose commit failed; it is unknown if they are kept.
   using Doubtful = std::vector<Step>;
   static constexpr std::size_t kMostDoubtful = 64;
 

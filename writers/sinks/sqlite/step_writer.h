@@ -36,21 +36,20 @@ void each_kind(const std::vector<Record>& records, const OnKind& on_kind) {
 
 class StepWriter {
  public:
-  // `names` resolves the ids in the records; `rank` is the rank of all rows. `scopes`: null if they are not
-  // known.
+  // `names` resolves the ids in the records; `rank` is the rank of all rows. `scopes`: null if unknown.
   StepWriter(std::shared_ptr<const NameTable> names, Rank rank,
              std::shared_ptr<const ScopeTable> scopes = nullptr)
       : rank_(rank), targets_(std::move(names), rank, std::move(scopes)) {}
 
   void begin_revision(const Layout& layout);
-  // After the database was opened. After a rollback it must be opened anew.
+  // Call it after the database was opened. After a rollback, open the database anew.
   [[nodiscard]] SqliteResult<void> prepare(SqliteDatabase& database);
-  // Before the database is closed.
+  // Call it before the database is closed.
   void release();
 
-  // Returns the number of rows written. A row whose target already has one of that kind in that step is left
-  // out. `has_rows`: whether an earlier job has written rows of the step; their shapes stay. `go_on` is
-  // called now and then; false: the step is given up.
+  // Returns the number of rows written. Skips a row whose target already has a row of that kind in that step.
+  // `has_rows`: true if an earlier job has written rows of the step; their shapes stay. `go_on` is called now
+  // and then; false: drops the step.
   [[nodiscard]] SqliteResult<std::uint64_t> write(SqliteDatabase& database, Step step,
                                                   const std::vector<Record>& records, bool has_rows,
                                                   const std::function<bool(Kind)>& go_on);

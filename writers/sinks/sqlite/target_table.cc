@@ -31,7 +31,7 @@ SqliteResult<void> TargetTable::prepare(SqliteDatabase& database) {
        "INSERT INTO target_tensors SELECT ?1, ?2, ?3, ?4, ?5, ?6 WHERE NOT EXISTS (SELECT 1 FROM "
        "target_tensors WHERE metric_id = ?1 AND target_id = ?2 AND rank = ?3 AND step <= ?4)"},
       {set_scope_,
-       // What is no JSON for SQLite, which knows no infinity and 1,000 levels, is no damage of the file.
+       // A text that is no JSON for SQLite (no infinity, at most 1,000 levels) does not mean a damaged file.
        "INSERT OR REPLACE INTO target_scope VALUES (?1, ?2, ?3, "
        "coalesce(CASE WHEN json_valid(?4) THEN json_extract(?4, '$.scope') END, ''), ?4)"}};
   for (const auto& [statement, text] : all) {

@@ -19,18 +19,18 @@ namespace gradmon {
 
 class TargetTable {
  public:
-  // `scopes`: null if they are not known.
+  // `scopes`: null if unknown.
   TargetTable(std::shared_ptr<const NameTable> names, Rank rank, std::shared_ptr<const ScopeTable> scopes)
       : names_(std::move(names)), scopes_(std::move(scopes)), rank_(rank) {}
 
-  // Forgets everything about the previous database. Before the database is closed, too.
+  // Forgets everything about the previous database. Call it also before the database is closed.
   void forget();
   [[nodiscard]] SqliteResult<void> prepare(SqliteDatabase& database);
 
-  // `has_rows`: of an earlier job, of the step of the next records. They stay, and so do their shapes.
+  // `has_rows`: an earlier job has rows in the step of the next records. They stay, and so do their shapes.
   void begin_step(bool has_rows) { step_has_rows_ = has_rows; }
-  // The id of the record's target, which is added if it is unknown. Adds a row of target_tensors if shape or
-  // data type differ from those of the target's last record of that kind, and sets the row of target_scope.
+  // The id of the record's target; adds an unknown target. Adds a row of target_tensors if shape or data type
+  // differ from those of the target's last record of that kind, and sets the row of target_scope.
   [[nodiscard]] SqliteResult<std::int64_t> id_of(SqliteDatabase& database, const Record& record,
                                                  std::int32_t micro_step);
 
@@ -38,8 +38,8 @@ class TargetTable {
   struct Tensor {
     std::uint32_t shape = 0;
     DType dtype = DType::unknown;
-    std::uint32_t scope = 0;             // as it is in the database
-    std::uint32_t scopes_looked_at = 0;  // their version
+    std::uint32_t scope = 0;             // as in the database
+    std::uint32_t scopes_looked_at = 0;  // the version of the scopes
   };
   struct Target {
     std::int64_t id = 0;

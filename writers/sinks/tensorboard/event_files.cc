@@ -49,7 +49,7 @@ Progress write_as_much_as_possible(int fd, std::string_view bytes) {
   return progress;
 }
 
-// The time in the name of an event file; -1 if it is none, or if none sorts after it.
+// The time in the name of an event file; -1 if it has no time, or if no name sorts after it.
 std::int64_t time_in(std::string_view name) {
   if (name.substr(0, kPrefix.size()) != kPrefix) return -1;
   std::int64_t time = -1;
@@ -57,7 +57,7 @@ std::int64_t time_in(std::string_view name) {
   return time < kLatest ? time : -1;
 }
 
-// Whether open() failed because a file is gone, or is now a link, a pipe or a directory.
+// True if open() failed because a file is gone, or is now a link, a pipe or a directory.
 bool has_been_replaced(int error) {
   return error == ENOENT || error == ENOTDIR || error == ELOOP || error == ENXIO || error == EISDIR;
 }
@@ -165,7 +165,7 @@ tl::expected<Descriptor, std::string> EventFiles::create(const fs::path& directo
   return file;
 }
 
-// After an incomplete write: cuts the file after the last whole row.
+// Call it after an incomplete write: cuts the file after the last whole row.
 EventFiles::Outcome EventFiles::cut_off(int fd, std::size_t bytes_written, const EventRows& rows, int error) {
   const auto next = std::upper_bound(rows.ends.begin(), rows.ends.end(), bytes_written);
   const std::size_t whole = next == rows.ends.begin() ? 0 : *std::prev(next);

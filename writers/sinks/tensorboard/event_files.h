@@ -18,7 +18,7 @@ namespace gradmon {
 // Whole records, in rows: a row is kept or lost as a whole.
 struct EventRows {
   std::string bytes;
-  std::vector<std::size_t> ends;  // of each row in `bytes`; the last one is bytes.size()
+  std::vector<std::size_t> ends;  // end of each row in `bytes`; the last one is bytes.size()
 };
 
 class EventFiles {
@@ -29,15 +29,15 @@ class EventFiles {
   explicit EventFiles(std::uint64_t most_bytes = kBytesOfAFile) : most_bytes_(most_bytes) {}
 
   struct Outcome {
-    std::size_t rows_kept;  // the first ones
+    std::size_t rows_kept;  // the first rows
     std::string error;      // names the file; empty: all rows are kept
   };
 
   // Appends the rows to the current file in `directory`, or to a new file (0640; missing directories are
-  // made, 0750; under the umask), which begins with the record `head`. A new file begins with the first call,
-  // and when the current one is full, missing, in another directory, or not as the last call left it. Its
-  // name sorts after those of all event files in the directory. A record that could be written only in part
-  // is cut off, or else the file is never continued.
+  // made,  0750; under the umask), which begins with the record `head`. A new file begins with the first
+  // call, and if the current one is full, missing, in another directory, or changed since the last call. Its
+  // name sorts after those of all event files in the directory. Cuts off a record that was written only in
+  // part; if that fails, never continues the file.
   Outcome append(const std::filesystem::path& directory, const std::string& head, const EventRows& rows);
 
  private:
@@ -49,7 +49,7 @@ class EventFiles {
 
   const std::uint64_t most_bytes_;
 
-  // The current file as the last call left it. No path: none.
+  // The current file after the last call. No path: none.
   std::filesystem::path path_;
   dev_t device_ = 0;
   ino_t inode_ = 0;
@@ -57,17 +57,17 @@ class EventFiles {
   std::uint64_t head_size_ = 0;
 };
 
-// The event files in a directory, in the order in which they were begun; none if there is no directory. An
-// error names the directory that cannot be read.
+// The event files in a directory, in the order in which they were begun; none without a directory. An error
+// names the directory that cannot be read.
 [[nodiscard]] tl::expected<std::vector<std::filesystem::path>, std::string> event_files_of(
     const std::filesystem::path& directory);
 
-// True for a name as next_event_file() makes it. TensorBoard's own writer adds a number to it; a host
-// name that ends in ".{number}" is told from that only on the host itself.
+// True for a name as next_event_file() makes it. TensorBoard's own writer adds a number to it; only the host
+// itself can distinguish a host name that ends in ".{number}".
 bool is_named_as_ours(const std::string& file_name);
 
 // The name of a new event file beside others: events.out.tfevents.{time}.{host}.{pid}. Sorts after all event
-// files in the directory: `time` is the number of seconds since 1970, or the least later number that does so.
+// files in the directory: `time` is in seconds since 1970, or the least later number that sorts so.
 std::string next_event_file(const std::filesystem::path& directory, std::int64_t time);
 
 }  // namespace gradmon

@@ -7,7 +7,7 @@
 namespace gradmon {
 namespace {
 
-// Of edge 0 … kBins. The middle one is exactly 0.
+// The position of edge 0 … kBins. The middle edge is exactly 0.
 double edge(std::size_t number) { return 2.0 * static_cast<double>(number) / kBins - 1.0; }
 
 }  // namespace

@@ -50,7 +50,7 @@ tl::unexpected<std::string> read_failure(const char* verb, const fs::path& path,
                         std::system_category().message(error));
 }
 
-// By the writer in the first event; files of older releases and of some other programs name none.
+// The first event names the writer; files of older releases and of some other programs name none.
 bool is_ours(const fs::path& path, std::string_view bytes) {
   const auto data = first_record(bytes);
   const auto event = data ? parse(*data) : std::nullopt;
@@ -58,9 +58,9 @@ bool is_ours(const fs::path& path, std::string_view bytes) {
   return event->source_metadata().writer() == kEventWriter;
 }
 
-// What to do with bytes that follow the last whole record.
+// The treatment of bytes after the last whole record.
 enum class Tail : bool { leave, cut };
-// nullopt: the file is none of gradmon's, and is left as it is.
+// nullopt: the file is not gradmon's, and stays unchanged.
 tl::expected<std::optional<KnownEvents>, std::string> read_events(const fs::path& path, Tail tail) {
   const int access = tail == Tail::cut ? O_RDWR : O_RDONLY;
   const Descriptor file(::open(path.c_str(), access | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));

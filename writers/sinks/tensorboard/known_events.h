@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Finds the rows that the event files of earlier jobs in a directory have.
+// Finds the rows in the event files of earlier jobs in a directory.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +16,7 @@ namespace gradmon {
 
 // The events of an event file's bytes, and the number of bytes up to the end of the last whole record. The
 // key of an event is its first tag. A scalar over samples, whose own step is a number of samples, belongs to
-// the step of the scalar before it. Reads no further than a record with a wrong checksum. Pure.
+// the step of the previous scalar. Stops reading at a record with a wrong checksum. Pure.
 struct KnownEvents {
   KnownRows rows;
   SamplesByStep samples;  // of scalars over samples
@@ -26,9 +26,9 @@ struct KnownEvents {
 KnownEvents find_events(std::string_view bytes);
 
 // Cuts off a part of a record at the end of the newest file. `from`: the first step that the caller will
-// write. Reads the newest file first, and stops behind a file that has only earlier rows. Another program's
-// file is neither used nor cut: one that names another writer or has another form of name, and one of more
-// than 128 MiB. An error names the file.
+// write. Reads the newest file first, and stops behind a file that has only earlier rows. Neither uses nor
+// cuts another program's file: a file that names another writer, has another form of name, or more than 128
+// MiB. An error names the file.
 [[nodiscard]] tl::expected<std::vector<KnownRows>, std::string> find_events_in(
     const std::filesystem::path& directory, std::int64_t from);
 

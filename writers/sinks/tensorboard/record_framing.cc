@@ -17,7 +17,7 @@ std::uint32_t crc32c(std::string_view bytes) {
   std::uint32_t crc = ~0U;
   while (!bytes.empty()) {
     const std::string_view part = bytes.substr(0, kMost);
-    // crc32_iscsi() only reads the bytes.
+    // crc32_iscsi() does not change the bytes.
     auto* const begin = reinterpret_cast<unsigned char*>(const_cast<char*>(part.data()));
     crc = crc32_iscsi(begin, static_cast<int>(part.size()), crc);
     bytes.remove_prefix(part.size());

@@ -17,18 +17,17 @@ std::uint32_t masked_crc32c(std::string_view bytes);
 // One whole record.
 std::string record_of(std::string_view data);
 
-// What stands before and after the data of a record.
+// The sizes of a record's header and footer, around the data.
 inline constexpr std::size_t kRecordHeaderBytes = 12;
 inline constexpr std::size_t kRecordFooterBytes = 4;
 
 // The number of bytes of data that a header of kRecordHeaderBytes announces; nullopt: its checksum is wrong.
 std::optional<std::uint64_t> record_length(std::string_view header);
-// Whether a footer of kRecordFooterBytes has the checksum of the data.
+// True if a footer of kRecordFooterBytes has the checksum of the data.
 bool is_footer_of(std::string_view data, std::string_view footer);
-// The data of the record that the bytes begin with. Nothing if it is not there as a whole, or a checksum is
-// wrong.
+// The data of the first record in the bytes. nullopt if the record is incomplete, or a checksum is wrong.
 std::optional<std::string_view> first_record(std::string_view bytes);
-// Of the record with that data, in bytes.
+// The size of the record with that data, in bytes.
 std::size_t size_of_record(std::string_view data);
 
 // Appends records to a text in place: begin(), then append the data, then end().

@@ -23,9 +23,9 @@ class RowEncoder {
   // `names` resolves the ids in the rows.
   RowEncoder(std::shared_ptr<const NameTable> names, Rank rank, const Layout& layout);
 
-  // Appends one event with the values of the row that are among the layout's columns; nothing if there are
-  // none. A scalar with a number of samples has a second event, whose step is that number. Values are
-  // float32. `wall_time` is in seconds since 1970.
+  // Appends one event with the row's values in the layout's columns; nothing without such values. A scalar
+  // with a number of samples has a second event, whose step is that number. Values are float32. `wall_time`
+  // is in seconds since 1970.
   void append(std::string& out, const Record& row, double wall_time);
   // Appends one event with the counts of the bins.
   void append(std::string& out, const Histogram& histogram, double wall_time);
@@ -50,7 +50,7 @@ class RowEncoder {
 
   std::vector<std::string> targets_;  // "0:fc1.input", by id; empty: not needed so far
   std::int32_t micro_step_ = -1;      // of the text
-  std::string micro_step_text_;       // ":micro3", in msprobe's form ":3"
+  std::string micro_step_text_;       // ":micro3", or ":3" in msprobe's form
 };
 
 }  // namespace gradmon

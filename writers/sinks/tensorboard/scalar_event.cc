@@ -17,7 +17,7 @@ using tensorboard::Summary;
 
 enum class WireType : std::uint8_t { varint = 0, eight_bytes = 1, counted = 2, four_bytes = 5 };
 
-// What stands before a field: one byte for a field number below 16.
+// The byte before a field: one byte for a field number below 16.
 constexpr std::uint8_t key_of(int field, WireType type) {
   return static_cast<std::uint8_t>(field << 3 | static_cast<int>(type));
 }

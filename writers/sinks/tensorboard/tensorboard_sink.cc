@@ -69,7 +69,7 @@ tl::expected<void, std::string> TensorBoardSink::find_known_rows(Step step) {
   return {};
 }
 
-// Removes the events of a row that are known. `begin`: of the row, which was encoded last.
+// Removes the known events of a row. `begin`: of the row, which was encoded last.
 void TensorBoardSink::drop_known_events(std::int64_t step, std::size_t begin) {
   const auto has_step = [step](const KnownRows& known) { return known.has_step(step); };
   if (!known_ || std::none_of(known_->begin(), known_->end(), has_step)) return;
@@ -111,7 +111,7 @@ std::size_t TensorBoardSink::encode(const std::vector<Row>& rows, std::size_t be
   return row;
 }
 
-// False: the rest of the step is to be given up.
+// False: the rest of the step must be dropped.
 template <typename Row>
 bool TensorBoardSink::report(const std::vector<Row>& rows, std::size_t begin, std::size_t end) const {
   bool go_on = true;

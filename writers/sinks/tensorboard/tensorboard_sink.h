@@ -27,7 +27,7 @@ class TensorBoardSink : public Sink {
     Rank rank;
     std::string config;  // of the revision, written as text before its first row; "": none
     std::uint64_t most_bytes_of_a_file = EventFiles::kBytesOfAFile;
-    Resume resume = Resume::no;  // yes: rows that an earlier process has written are not written again
+    Resume resume = Resume::no;  // yes: skips rows that an earlier process has written
   };
 
   explicit TensorBoardSink(Settings settings);
@@ -65,7 +65,7 @@ class TensorBoardSink : public Sink {
   std::optional<std::vector<KnownRows>> known_;  // of earlier processes; empty: not looked for yet
   std::optional<RowEncoder> encoder_;            // of the revision
   EventFiles files_;
-  EventRows rows_;  // a part of a step, without the rows that are known
+  EventRows rows_;  // a part of a step, without known rows
 };
 
 }  // namespace gradmon
