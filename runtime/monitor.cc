@@ -60,8 +60,8 @@ std::shared_ptr<SharedStore> open_store(const StoreAddress& address) {
   return std::make_shared<TorchStore>(TorchStore::Address{address.host, address.port, patience});
 }
 
-// A program may train more than once: each Monitor of a process gets a launch id of its own. All ranks
-// make their Monitors in the same order.
+// A program may train more than once: each Monitor of a process gets a separate launch id. All ranks make
+// their Monitors in the same order.
 LaunchIdSource launch_of(const Environment& environment, const MonitorOptions& options) {
   static std::atomic<int> made{0};
   LaunchEnvironment world;
@@ -182,7 +182,7 @@ void Monitor::set(std::string_view key, std::string_view json) noexcept {
     Command command;
     command.verb = CommandVerb::set;
     command.edits.emplace_back(key, json);
-    command.force = true;  // As in the file, a key or op that does not exist is a warning.
+    command.force = true;  // As in the file, an unknown key or op is a warning.
     if (session_) session_->send_command(std::move(command));
   } catch (const std::exception& error) {
     log_error(std::string("set: ") + error.what());

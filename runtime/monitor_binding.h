@@ -25,8 +25,8 @@ class MonitorBinding {
   explicit MonitorBinding(Monitor& monitor) : monitor_(monitor) {}
 
   // `interrupted` is called at least every 100 ms while the training thread waits at a boundary. If it
-  // returns true, the wait ends and the rank lapses; the caller must then call stop(), because the
-  // step that begins is not agreed on. It must not throw.
+  // returns true, the wait ends and the rank lapses; the caller must then call stop(), because the next step
+  // is not agreed on. It must not throw.
   void set_interrupt_check(std::function<bool()> interrupted) noexcept;
 
   // Sets the source of call stacks in the program's language. Call it before the first watch().
@@ -49,25 +49,25 @@ class MonitorBinding {
   void note_skipped_update() noexcept;
   // Replaces the warnings that status() shows about the program's use of the monitor.
   void note_warnings(std::vector<std::string> warnings) noexcept;
-  void note_attached(std::vector<std::string> lines) noexcept;  // as TargetList::attached
-  // Whether this step is collected, or measured for the flight recorder. If it is neither, the members below
-  // do nothing.
+  void note_attached(std::vector<std::string> lines) noexcept;  // see TargetList::attached
+  // True if this step is collected, or measured for the flight recorder. If false, the members below do
+  // nothing.
   bool collecting() const noexcept;
-  bool takes_scalars() const noexcept;  // whether Monitor::scalar() has a use for values
-  // An FSDP unit (ParameterSharding::unit) has just gathered its parameters for a forward. On the thread that
-  // runs it, without the GIL.
+  bool takes_scalars() const noexcept;  // true if Monitor::scalar() has a use for values
+  // An FSDP unit (ParameterSharding::unit) has just gathered its parameters for a forward. Runs on the
+  // forward's thread, without the GIL.
   void gathered(const void* unit) noexcept;
-  // Call them just before and just after an optimizer's step, with its parameters and its state. With no
+  // Call them just before and just after an optimizer's step, with its parameters and its state. Without
   // parameters they do nothing.
   void before_update(const std::vector<at::Tensor>& parameters, const OptimizerState& state) noexcept;
   void after_update(const std::vector<at::Tensor>& parameters) noexcept;
   // `state`: of an optimizer that updates master copies or pieces (OptimizerState::value_of).
   void after_update(const std::vector<at::Tensor>& parameters, const OptimizerState& state) noexcept;
   // Passes a gradient before its reduction (WatchedParameter::gradient_source). The training thread, or a
-  // thread that runs a backward of it.
+  // thread that runs a backward of the parameter.
   void deliver_gradient(const at::Tensor& parameter, const at::Tensor& gradient) noexcept;
 
-  // Hands in a value of this step. `begun`: when the work for it began, which counts as overhead.
+  // Passes a value of this step. `begun`: when the work for it began, which counts as overhead.
   void tap(const TappedValue& value, std::chrono::steady_clock::time_point begun) noexcept;
 
  private:

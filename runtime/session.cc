@@ -242,7 +242,7 @@ void Monitor::Session::swap(const Commitment& commitment) {
   collection_->note_plan_change(current_);
 }
 
-// `append_output` is that of the first plan that is on.
+// `append_output` belongs to the first plan that is on.
 void Monitor::Session::fix_directory(const Config* config) {
   const bool first = !std::exchange(directory_settled_, true);
   if (first && config && config->append_output.size() == 2)
@@ -317,8 +317,8 @@ std::vector<Metric> Monitor::Session::metrics() const {
   return collection_ && !forked_ ? collection_->last_rows() : std::vector<Metric>();
 }
 
-// Gives the same request on every rank the same request id: text of the command, step, and count
-// within the step. The lead hub then carries it out once.
+// Gives the same request on every rank the same request id: text of the command, step, and count within the
+// step. The lead hub then carries it out once.
 void Monitor::Session::send_command(Command command) noexcept {
   if (inactive()) return;
   try {
@@ -363,7 +363,7 @@ void Monitor::Session::stop(std::optional<std::chrono::milliseconds> at_most) no
   if (forked_ || std::exchange(stopped_, true)) return;
   const auto begun = std::chrono::steady_clock::now();
   directory_->shorten_wait();
-  // Reserve a part of `at_most` for the agent, so that it can tell the other ranks.
+  // Reserve a part of `at_most` for the agent, so that it can notify the other ranks.
   if (collection_)
     collection_->stop(at_most ? std::optional(*at_most - std::min(*at_most / 5, kLeaveWithin)) : at_most);
   model_ = {};
@@ -373,8 +373,8 @@ void Monitor::Session::stop(std::optional<std::chrono::milliseconds> at_most) no
               at_most ? std::clamp(*at_most - spent, 0ms, kLeaveWithin) : kLeaveWithin);
 }
 
-// Starts the writer thread before the promise. If no thread can be started, the plan is rejected
-// instead of being accepted and not carried out.
+// Starts the writer thread before the promise. If no thread can be started, the plan is rejected instead of
+// being accepted and not carried out.
 tl::expected<void, std::string> Monitor::Session::prepare(std::int64_t capacity) {
   try {
     const std::lock_guard lock(mutex_);
@@ -417,7 +417,7 @@ TargetList Monitor::Session::list_targets(const Plan* plan) const {
   return dry_run_target_list(**config, *names());
 }
 
-// Of the lead hub.
+// Raises alerts of the lead hub.
 void Monitor::Session::raise(const AlertReport& report) {
   Collection* const collection = [this] {
     const std::lock_guard lock(mutex_);

@@ -59,7 +59,7 @@ class Monitor::Session {
     return loop_;
   }
   void update(torch::optim::Optimizer& optimizer, const Closure& closure);
-  // Whether this step is collected, or measured for the flight recorder. Only then: before_update() and
+  // True if this step is collected, or measured for the flight recorder. Only then: before_update() and
   // after_update() around each optimizer step.
   bool collecting() const noexcept {
     return !inactive() && collection_ && (collection_->collecting() || collection_->recording());
@@ -145,7 +145,7 @@ class Monitor::Session {
   const std::filesystem::path config_;
   const Step start_;
   const std::shared_ptr<RunDirectory> directory_;          // own synchronisation
-  const std::shared_ptr<ResumedSamples> resumed_samples_;  // used if an earlier job's output is appended to
+  const std::shared_ptr<ResumedSamples> resumed_samples_;  // used to append to an earlier job's output
 
   mutable PlanConfigs configs_;  // own synchronisation
   std::atomic<bool> forked_{false};
@@ -158,7 +158,7 @@ class Monitor::Session {
   WatchedModel model_;
   int chunk_count_ = 0;
   std::int64_t samples_ = 0;                   // seen by all ranks so far
-  std::map<std::string, int> request_counts_;  // requests in step request_step_, and how often each was made
+  std::map<std::string, int> request_counts_;  // requests in step request_step_, and the count of each
   Step request_step_;
   bool stopped_ = false;
   bool directory_settled_ = false;     // fix_directory() was called
@@ -166,8 +166,8 @@ class Monitor::Session {
   std::function<bool()> interrupted_;  // may be null
   Loop loop_ = Loop::goes_on;
 
-  // Agent thread only. How many targets of a config matched last: a plan that is proposed again is answered
-  // at once, also if matching takes longer than the coordinator waits for the answer.
+  // Agent thread only. Number of targets of a config that matched last: the repeated proposal of a plan is
+  // answered at once, even if matching takes longer than the coordinator waits for the answer.
   struct Matching {
     std::string config_sha256;
     std::shared_ptr<const std::vector<TargetName>> names;
@@ -187,9 +187,9 @@ class Monitor::Session {
   SkippedUpdates skipped_;
   std::vector<std::string> program_warnings_;  // about the program's use of the monitor
   std::vector<std::string> attached_;          // as TargetList::attached
-  std::string fatal_error_;                    // why collection has failed; "": it has not
+  std::string fatal_error_;                    // the reason why collection has failed; "": it has not
   UnendedStep unended_;
-  std::string unended_step_;  // what it has found; "": steps end
+  std::string unended_step_;  // the sentence found; "": steps end
 
   // Keep last: its thread calls this object, so it must end first.
   Agent agent_;

@@ -111,7 +111,7 @@ void AlertStages::raise(const AlertReport& report, WriterThread& writer) const {
     stage = raises_;
   }
   if (!stage || report.alerts.empty()) return;
-  // The alerts are reported once; what they want written is tried until it succeeds.
+  // The alerts are reported once; the writes that they request are tried until they succeed.
   struct Raised {
     bool reported = false;
     std::optional<FileToWrite> file;

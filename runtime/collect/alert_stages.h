@@ -19,7 +19,7 @@ namespace gradmon {
 // rank alone.
 AlertOrigin alert_origin_of(Rank rank, const std::vector<int>& pipeline);
 
-// What a rank reports of the alerts of a step. Any thread.
+// A rank's report of the alerts of a step. Any thread.
 AlertReport report_of(const StepAlerts& alerts);
 
 // The reverse, for alerts that the lead hub has found in the values of the rank. Any thread.

@@ -37,7 +37,7 @@ QueueOptions queue_options(std::int64_t capacity) {
 constexpr std::chrono::milliseconds kWaitForRows{1000};
 constexpr std::chrono::milliseconds kWaitForFirstRows = kWaitForRows + RunDirectory::kIdentityWithin;
 constexpr std::chrono::milliseconds kPollPause{1};
-// Autograd nodes of what a program computes for its log: `loss / steps`. A forward of a model makes more.
+// Autograd nodes of a logged value: `loss / steps`. A model's forward makes more.
 constexpr std::uint64_t kNodesForLog = 2;
 constexpr const char* kNoRules = "keep_last has no effect without alert rules (alert.rules)";
 constexpr const char* kNoReplicas =
@@ -150,7 +150,7 @@ void Collection::swap(const Commitment& commitment, std::shared_ptr<const Config
   attach();
 }
 
-// Null: there is nothing to compare.
+// Null: nothing to compare.
 AlertStages::OnRecords Collection::begin_replicas() {
   const auto rule = divergence_rule_of(*config_);
   if (!rule || !includes_rank(*config_, settings_.rank)) return nullptr;
@@ -178,7 +178,7 @@ void Collection::begin_flight() {
   warn(kNoRules);
 }
 
-// The steps that are kept take memory.
+// Frees the kept steps' memory.
 void Collection::forget_flight() {
   writer_.write_file([recorder = alerts_.flight()]() -> tl::expected<void, std::string> {
     recorder->begin(0, {});
@@ -249,7 +249,7 @@ void Collection::attach() {
   if (replicas_) replicas_->attach(settings, model);
   hooks_time_ = {};
   expect_scopes(settings, model, hooks_->matches(), *names_, scopes_);
-  // Without a model every value is handed in by tap(), under names that are not known yet.
+  // Without a model, tap() passes every value, under names that are not known yet.
   const bool by_tap_only = target_names(model).empty();
   ledger_.expect(expected_targets(settings, model, hooks_->matches(), *names_),
                  by_tap_only ? std::vector<UnmatchedTarget>() : unmatched_targets(hooks_->matches()));
@@ -305,7 +305,7 @@ void Collection::begin_step(Step step, HookSet::Collect collect, std::int64_t sa
   updated_ = false;
   passes_->begin();
   previous_ = std::exchange(ended_, Measured::no);
-  if (previous_ == Measured::no) begins_seen_ = true;  // as far as is known
+  if (previous_ == Measured::no) begins_seen_ = true;  // unknown, so assumed
   begun_ = step <= settings_.start || model_.parameters.empty();
   nodes_ = at::sequence_number::peek();
   if (!collecting_ && !was_armed && !flight_) return;
@@ -316,7 +316,7 @@ void Collection::begin_step(Step step, HookSet::Collect collect, std::int64_t sa
   if (scalars_ && (collecting_ || was_armed)) scalars_->begin_step(step, collect, samples);
   if (replicas_ && (collecting_ || was_armed)) replicas_->begin_step(step, collect);
   if (flight_) flight_->begin_step(step, collect, samples);
-  nodes_ = at::sequence_number::peek();  // hooks that were attached have made some
+  nodes_ = at::sequence_number::peek();  // attaching hooks has made some
 }
 
 std::chrono::nanoseconds Collection::hooks_time() const noexcept {
@@ -405,7 +405,7 @@ void Collection::end_scalars(std::int64_t samples) noexcept {
   scalar_warnings_ = std::move(warnings);
 }
 
-// Returns whether the value belongs to the step before, which may have had no use for it.
+// Returns true if the value belongs to the previous step, even if that step has no use for it.
 bool Collection::report_late(std::string_view name, double value) noexcept {
   if (!begins_seen_ || begun_ || forward_seen()) return false;
   bool taken = true;
@@ -421,7 +421,7 @@ bool Collection::forward_seen() const noexcept {
   return passes_->training() > 0 || at::sequence_number::peek() > nodes_ + kNodesForLog;
 }
 
-// Writes the rows that wait for late scalars, and posts what is to come after them.
+// Writes the rows that wait for late scalars, and posts the writes that must follow them.
 void Collection::settle_scalars() noexcept {
   if (flight_) flight_->settle();
   if (!awaiting_) return;
@@ -489,7 +489,7 @@ void Collection::warn_of_missing_update() noexcept {
       "exp_avg* and mg_direction");
 }
 
-// After the first collected step of a plan. C++ modules have no hooks: the program reports their forwards.
+// Call it after a plan's first collected step. C++ modules have no hooks: the program reports forwards.
 void Collection::warn_of_unseen_modules() {
   if (settings_.stack) return;  // a Python program
   std::vector<std::string> unseen;

@@ -50,7 +50,7 @@ class Collection {
     std::vector<int> pipeline = {};  // of ParallelGroups
     std::function<void(const StepAlerts&)> on_alerts = {};  // see AlertStage::Settings; may be null
     std::vector<int> replicas = {};  // ranks that should hold the same values; fewer than 2: unknown
-    bool moments_differ = false;     // between them: ParallelGroups
+    bool moments_differ = false;     // between `replicas`: ParallelGroups
     ReplicaRowReader::OnStep on_replicas = {};     // called on the writer thread, as on_alerts
     bool short_steps = false;                      // some steps have fewer micro batches than grad_acc_steps
     std::shared_ptr<ResumedSamples> samples = {};  // for a directory of an earlier job; may be null
@@ -68,9 +68,9 @@ class Collection {
   void add_model(const WatchedModel& chunk);
   void replace_model(const WatchedModel& chunks);
 
-  // At a boundary: puts a plan in force; begins a step; ends the collection of the plan, whose last
-  // step is the one before `end`. `config`: the plan's; null if the plan is off, or if its config cannot
-  // be used, so that nothing is collected. `samples`: seen by all ranks so far.
+  // At a boundary: puts a plan in force; begins a step; ends the collection of the plan, whose last step is
+  // the one before `end`. `config`: the plan's; null if the plan is off, or if its config cannot be used:
+  // then nothing is collected. `samples`: seen by all ranks so far.
   void swap(const Commitment& commitment, std::shared_ptr<const Config> config);
   void begin_step(Step step, HookSet::Collect collect, std::int64_t samples) noexcept;
   void end_collection(Step end) noexcept;
@@ -83,26 +83,26 @@ class Collection {
   // In place of end_step() for a step that is not collected. Does nothing unless needs_every_step().
   void end_step_between(std::int64_t samples) noexcept;
 
-  // Whether this step is collected.
+  // True if this step is collected.
   bool collecting() const { return collecting_; }
-  // Whether the flight recorder measures every step of this plan.
+  // True if the flight recorder measures every step of this plan.
   bool recording() const { return flight_ != nullptr; }
-  // Returns true if report_scalar() has a use for values although the present step is not collected.
+  // Returns true if report_scalar() has a use for values although the current step is not collected.
   bool awaits_scalars() const { return awaiting_ != nullptr || (flight_ && flight_->awaits_scalars()); }
   bool needs_every_step() const { return recording() || awaits_scalars(); }
-  // Whether one collected step completes the plan's output (print_struct, cc_log_only).
+  // True if one collected step completes the plan's output (print_struct, cc_log_only).
   bool wants_one_step_only() const {
     return config_->print_struct || (config_->cc_distribution.enable && config_->cc_distribution.cc_log_only);
   }
   void gathered(const void* unit) noexcept;
   void before_update(const std::vector<at::Tensor>& parameters, const OptimizerState* state) noexcept;
   void after_update(const std::vector<at::Tensor>& parameters, const OptimizerState* state) noexcept;
-  // Signs that training goes on within the current step. Any thread.
+  // Signs of training within the current step. Any thread.
   const TrainingPasses& passes() const { return *passes_; }
-  // As HookSet::deliver_gradient().
+  // Same as HookSet::deliver_gradient().
   void deliver_gradient(const at::Tensor& parameter, const at::Tensor& gradient) noexcept;
 
-  // Hands in a value of this step. `begun`: when the work for it began.
+  // Passes a value of this step. `begun`: when the work for it began.
   void tap(const TappedValue& value, std::chrono::steady_clock::time_point begun) noexcept;
 
   // Sets the factor in the gradients of this step, > 0: of one chunk (vpp_stage); nullopt: of all chunks.
@@ -116,9 +116,9 @@ class Collection {
   void report_scalar(std::string_view name, double value) noexcept;
   void report_experts(std::string_view layer, const std::vector<std::int64_t>& tokens) noexcept;
 
-  // Detaches all hooks and writes the remaining rows. Waits until 2 s after the writer's last progress,
-  // 30 s at most; with `at_most`, that long whether or not there is progress. Rows that are given up
-  // are logged and count as dropped.
+  // Detaches all hooks and writes the remaining rows. Waits until 2 s after the writer's last progress, 30 s
+  // at most; with `at_most`, that long whether or not the writer makes progress. Abandoned rows are logged
+  // and count as dropped.
   void stop(std::optional<std::chrono::milliseconds> at_most = {}) noexcept;
 
   // Any thread.
@@ -126,9 +126,9 @@ class Collection {
   CollectingReport report() const;
   TargetList targets() const { return ledger_.list(); }
 
-  // Rows of the last collected step, as Monitor::metrics().
+  // Rows of the last collected step, for Monitor::metrics().
   std::vector<Metric> last_rows() const;
-  // Any thread. As Monitor::alerts().
+  // Any thread. For Monitor::alerts().
   std::vector<Alert> recent_alerts() const { return alerts_.recent(); }
   // Any thread. Raises alerts that the lead hub has found in this rank's values.
   void raise(const AlertReport& report) { alerts_.raise(report, writer_); }
@@ -161,7 +161,7 @@ class Collection {
   void note_failure(const std::optional<HookFailure>& failure);
   void write_note();
   std::vector<std::unique_ptr<Sink>> make_sinks() const;
-  // Null: the output is a new one.
+  // Null: the output is new.
   std::shared_ptr<ResumedSamples> resumed_samples() const {
     return settings_.directory->appends() ? settings_.samples : nullptr;
   }
@@ -185,12 +185,12 @@ class Collection {
   std::set<std::string> logged_warnings_;                                    // under the plan in force
   Step step_;
   Step last_ended_{-1};          // the last collected step; -1: none, or it had no rows
-  std::uint64_t last_rows_ = 0;  // so many
+  std::uint64_t last_rows_ = 0;  // number of its rows
   bool keeps_last_step_ = false;
   bool collecting_ = false;
   bool updated_ = false;            // update() was called in this step
   bool looked_for_unseen_ = false;  // warn_of_unseen_modules() was called under this plan
-  bool begun_ = true;               // training has begun this step: by another sign than forward_seen()
+  bool begun_ = true;               // training has begun this step: a sign other than forward_seen()
   bool begins_seen_ = true;         // forward_seen() in the step before, or unknown
   std::uint64_t nodes_ = 0;         // autograd nodes that this thread had made before this step
   enum class Measured : std::uint8_t { no, between, collected };
@@ -216,7 +216,7 @@ class Collection {
   const std::unique_ptr<Stream> stream_;   // uses writer_
   // Keep last: detach before the rest dies.
   std::vector<std::function<void()>> posts_;   // for the writer, after the rows of awaiting_
-  std::shared_ptr<TrainingScalars> awaiting_;  // whose rows wait; null: none do
+  std::shared_ptr<TrainingScalars> awaiting_;  // its rows wait; null: no rows wait
   std::shared_ptr<TrainingScalars> scalars_;   // null: the config names none
   std::unique_ptr<FlightSteps> flight_;        // null: the recorder is off
   std::unique_ptr<ReplicaSteps> replicas_;     // null: no AnomalyRankDivergence

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where the hooks of a Collection put their rows. Part of collection.cc.
+// The destination of the rows of a Collection's hooks. Part of collection.cc.
 #pragma once
 
 #include <array>
@@ -42,7 +42,7 @@ class Collection::Stream : public RecordStream {
   }
   std::uint32_t shape_id(std::string_view shape) override { return names_.intern_shape(shape); }
   bool push(const Record& record) noexcept override {
-    if (record.target == 0) return true;  // left out: NameTable::intern()
+    if (record.target == 0) return true;  // dropped: NameTable::intern()
     const bool of_scale = !scales_.empty() && scales_.count(record.target) != 0;
     if (observer_ && !of_scale) observer_->on_record(record);
     // The target has fired, even if the queue drops the record.
@@ -85,13 +85,13 @@ class Collection::Stream : public RecordStream {
   }
   // `observer` sees every record before it is queued. Null: none. It must live until the next call.
   void set_observer(TrainingScalars* observer) { observer_ = observer; }
-  // Records go there instead of the queue. Null: into the queue.
+  // Records go to `held` instead of the queue. Null: into the queue.
   void hold(std::vector<Record>* held) { held_ = held; }
 
  private:
   TrainingScalars* observer_ = nullptr;
   std::vector<Record>* held_ = nullptr;
-  std::unordered_set<std::uint32_t> scales_;  // targets of scales: their norms are none of the model
+  std::unordered_set<std::uint32_t> scales_;  // targets of scales: their norms are not the model's
   NameTable& names_;
   RecordQueue& queue_;
   TargetLedger& ledger_;

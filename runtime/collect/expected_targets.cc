@@ -76,7 +76,7 @@ void add_parameters(const HookSettings& settings, const std::vector<Parameter>& 
   if (settings.momentum_agreement) add(Kind::other, "no gradient, or no momentum of its optimizer was seen");
 }
 
-// The model's modules, by index, and what is needed to know which of them can have rows.
+// The model's modules, by index, and the facts that decide which modules can have rows.
 class Modules {
  public:
   Modules(const HookSettings& settings, const WatchedModel& model, NameTable& table)
@@ -99,7 +99,7 @@ class Modules {
   bool embeds(std::size_t i) const { return embeds_[i]; }
   bool within_compiled(std::size_t i) const { return within_compiled_[i]; }
   bool has_children(std::size_t i) const { return parents_.count({names_[i].vpp_stage, names_[i].name}) > 0; }
-  // Whether the module has a weight matrix that this rank writes.
+  // Returns true if the module has a weight matrix that this rank writes.
   bool has_matrix(std::size_t i) const {
     const WatchedParameter* matrix = matrices_.of(names_[i]);
     return matrix != nullptr && matrix->author == RowAuthor::this_rank;
@@ -226,7 +226,7 @@ std::int64_t possible_matches(const Config& config, const std::vector<TargetName
     possible += std::count_if(matches.unmatched.begin(), matches.unmatched.end(),
                               [](const UnmatchedPattern& one) { return one.error.empty(); });
   }
-  // Without a model every value is handed in by tap(), under names that are not known yet.
+  // Without a model, tap() passes every value, under names that are not known yet.
   const bool needs_none = names.empty() || config.cc_distribution.enable || config.recording_l2_features ||
                           config.print_struct || !config.scalars.empty();
   return needs_none ? std::max<std::int64_t>(possible, 1) : possible;

@@ -13,19 +13,19 @@
 
 namespace gradmon {
 
-// The rows that each collected step should have for the plan's parameters and modules, grouped by
-// kind, each with the reason why it may be silent. Containers that only `all` selects are left out:
-// many of them never run. Training thread: reads the tensors.
+// The rows that each collected step should have for the plan's parameters and modules, grouped by kind, each
+// with the reason why it may be silent. Skips containers that only `all` selects: many never run. Training
+// thread: reads the tensors.
 std::vector<ExpectedTarget> expected_targets(const HookSettings& settings, const WatchedModel& model,
                                              const MatchReport& matches, NameTable& names);
-// A sentence about the plan's parameters whose gradient before reduction is never seen; "": there are none.
+// A sentence about the plan's parameters whose gradient before reduction is never seen; "" without any.
 std::string never_unreduced(const HookSettings& settings, const WatchedModel& model,
                             const MatchReport& matches);
-// Tells `scopes` which parameter each target of the plan's parameters is. Training thread.
+// Passes to `scopes` the parameter of each target of the plan's parameters. Training thread.
 void expect_scopes(const HookSettings& settings, const WatchedModel& model, const MatchReport& matches,
                    NameTable& names, ScopeNotes& scopes);
-// Dry run: which of the watched `names` a config would select. The kinds are unknown until hooks
-// attach. Any thread.
+// Dry run: the watched `names` that a config would select. The kinds are unknown until hooks attach. Any
+// thread.
 TargetList dry_run_target_list(const Config& config, const std::vector<TargetName>& names);
 // Upper bound for the number of targets that a config selects. An unmatched name counts if it may be a
 // tap, which is not known before the program taps it. At least 1 if a kind needs no target. 0: the

@@ -25,7 +25,7 @@ HookSettings flight_settings(const HookSettings& plan) {
 
 }  // namespace
 
-// The rows of a step on their way to the alert rules. Rows that do not get there are counted as lost.
+// The rows of a step on their way to the alert rules. Rows that do not arrive are counted as lost.
 struct FlightSteps::Waiting {
   Waiting(const Context& context, Step of, std::shared_ptr<StepRows::Taken> rows_of_step)
       : recorder(context.recorder),
@@ -37,7 +37,7 @@ struct FlightSteps::Waiting {
     if (!looked_at) recorder->count_lost(taken->rows.size());
   }
 
-  // The rules see the rows once; what they want written is tried until it succeeds.
+  // The rules see the rows once; the writes that they request are tried until they succeed.
   tl::expected<void, std::string> write() {
     if (!looked_at) {
       looked_at = true;

@@ -20,10 +20,10 @@
 
 namespace gradmon {
 
-// Measures for the flight recorder what the plan's own hooks do not (writers/flight/FLIGHT.md): grad_reduced
-// in every step in which they do not read it, and the training scalars between collected steps. The rows go
-// to the alert rules on the writer thread, not to the sinks. Training thread; only the constructor and
-// attach() throw.
+// Measures for the flight recorder the rows that the plan's own hooks do not (writers/flight/FLIGHT.md):
+// grad_reduced in every step in which they do not read it, and the training scalars between collected steps.
+// The rows go to the alert rules on the writer thread, not to the sinks. Training thread; only the
+// constructor and attach() throw.
 class FlightSteps {
  public:
   struct Context {
@@ -32,25 +32,25 @@ class FlightSteps {
     std::shared_ptr<NameTable> names;
     WriterThread& writer;  // must outlive this object
     std::shared_ptr<FlightRecorder> recorder;
-    std::shared_ptr<AlertStage> stage;  // of the revision, for these rows; the writer thread alone calls it
-    std::shared_ptr<ResumedSamples> samples = nullptr;  // null: the output is a new one
+    std::shared_ptr<AlertStage> stage;  // of the revision, for these rows; only the writer thread calls it
+    std::shared_ptr<ResumedSamples> samples = nullptr;  // null: the output is new
   };
 
-  // After WriterThread::begin_revision() of the plan.
+  // Call it after WriterThread::begin_revision() of the plan.
   FlightSteps(const Config& config, const Layout& layout, Context context);
   ~FlightSteps();
 
   // Attaches the hooks; again if the model has changed. `plan`: settings of the plan's own hooks.
   void attach(const HookSettings& plan, const WatchedModel& model);
-  // After attach() within a step: begins the step for the new hooks.
+  // Call it after attach() within a step: begins the step for the new hooks.
   void begin_hooks() noexcept;
 
-  // `collect`: whether the plan's own hooks measure the step. `samples`: seen by all ranks so far.
+  // `collect`: yes if the plan's own hooks measure the step. `samples`: seen by all ranks so far.
   void begin_step(Step step, HookSet::Collect collect, std::int64_t samples) noexcept;
   void before_update(const std::vector<at::Tensor>& parameters, const OptimizerState* state) noexcept;
   void deliver_gradient(const at::Tensor& parameter, const at::Tensor& gradient) noexcept;
   void report(std::string_view name, double value) noexcept;
-  // As those of TrainingScalars, for a step of the recorder's own.
+  // Same as in TrainingScalars, for a step that only the recorder measures.
   bool report_late(std::string_view name, double value) noexcept;
   bool awaits_scalars() const noexcept { return scalars_ && scalars_->awaits(); }
   void settle() noexcept;
@@ -80,7 +80,7 @@ class FlightSteps {
   std::unique_ptr<HookSet> hooks_;            // null until attach()
 };
 
-// What status() says of rows that the recorder has lost, or has no room for.
+// The sentences of status() about rows that the recorder has lost, or has no room for.
 std::vector<std::string> warnings_of(const FlightRecorder::Counts& counts);
 
 }  // namespace gradmon

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which rank writes the rows of a parameter that several ranks hold, and which part each holds. Pure.
+// The rank that writes the rows of a parameter held by several ranks, and the part that each holds. Pure.
 #pragma once
 
 #include <string>
@@ -10,8 +10,7 @@
 
 namespace gradmon {
 
-// The error names the group and what is wrong: a rank out of range, a duplicate rank, or `rank`
-// missing.
+// The error names the group and the defect: a rank out of range, a duplicate rank, or `rank` missing.
 tl::expected<void, std::string> check_groups(const ParallelGroups& groups, int rank, int world_size);
 
 struct ParameterShare {
@@ -20,8 +19,8 @@ struct ParameterShare {
 };
 ParameterShare share_of(const ParallelGroups& groups, int rank, const std::string& parameter);
 
-// The model of a rank that leaves what other ranks hold as well to them: of these parameters it writes
-// grad_unreduced only.
+// The model for a rank that leaves replicas to other ranks: of these parameters it writes grad_unreduced
+// only.
 WatchedModel without_replicas(WatchedModel model);
 
 }  // namespace gradmon

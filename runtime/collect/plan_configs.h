@@ -12,7 +12,7 @@
 
 namespace gradmon {
 
-// The parsed configs of the two plans used last. Plans are told apart by `config_sha256`. Any thread.
+// The parsed configs of the two plans used last. Plans are identified by `config_sha256`. Any thread.
 class PlanConfigs {
  public:
   using Result = tl::expected<std::shared_ptr<const Config>, std::string>;

@@ -12,7 +12,7 @@ namespace gradmon {
 TargetSelection selection_of(const Config& config);
 HookSettings hook_settings_of(const Config& config, Revision revision);
 Layout layout_of(const Config& config, Revision revision);
-// Whether `module_ranks` includes the rank (empty: all ranks).
+// Returns true if `module_ranks` includes the rank (empty: all ranks).
 bool includes_rank(const Config& config, Rank rank);
 
 }  // namespace gradmon

@@ -31,7 +31,7 @@ bool is_read_for_comparison(const WatchedParameter& parameter) {
   return parameter.replicated && parameter.author == RowAuthor::this_rank_unreduced_only;
 }
 
-// The model with the rows of those parameters only. Everything is listed, so that the names stay.
+// The model with the rows of those parameters only. Lists everything, so that the names stay the same.
 WatchedModel replicas_in(const WatchedModel& model) {
   WatchedModel replicas = model;
   for (WatchedParameter& parameter : replicas.parameters)

@@ -22,11 +22,11 @@
 
 namespace gradmon {
 
-// The rule AnomalyRankDivergence of the config, if there is one.
+// The config's rule AnomalyRankDivergence; nullopt without it.
 std::optional<AlertRule> divergence_rule_of(const Config& config);
 
-// Picks out of the records of a step what other ranks should have, too: the rows of grad_reduced,
-// param_origin and param_updated. Writer thread only.
+// Selects from the records of a step the rows that other ranks should have, too: grad_reduced, param_origin
+// and param_updated. Writer thread only.
 class ReplicaRowReader {
  public:
   using OnStep = std::function<void(ReplicaStep)>;
@@ -38,13 +38,13 @@ class ReplicaRowReader {
                    OnStep on_step)
       : group_(group), threshold_(threshold), names_(std::move(names)), on_step_(std::move(on_step)) {}
 
-  // Ids of targets that are not compared, because the ranks hold different values. Until the next call.
+  // Sets, until the next call, the targets that are not compared because the ranks hold different values.
   void leave_out(std::set<std::uint32_t> targets) { left_out_ = std::move(targets); }
 
   void on_records(Step step, const std::vector<Record>& records);
 
  private:
-  // The targets of the last step of a kind: mostly also those of the next step.
+  // The targets of a kind in the last step: the next step mostly has the same.
   struct Known {
     std::vector<std::uint32_t> ids;
     std::shared_ptr<const ReplicaTargets> targets;

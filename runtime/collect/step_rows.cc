@@ -31,7 +31,7 @@ std::uint32_t StepRows::target_id(int vpp_stage, std::string_view name) {
 std::uint32_t StepRows::shape_id(std::string_view shape) { return names_->intern_shape(shape); }
 
 bool StepRows::push(const Record& record) noexcept {
-  if (record.target == 0) return true;  // left out: NameTable::intern()
+  if (record.target == 0) return true;  // dropped: NameTable::intern()
   try {
     rows_.push_back(record);
   } catch (const std::exception&) {

@@ -17,12 +17,12 @@
 
 namespace gradmon {
 
-// Collects the rows of a step for a function that the writer thread calls (WriterThread::write_file()),
-// beside the record queue. Has no histograms and no documents. Training thread.
+// Collects the rows of a step, beside the record queue, for a function that the writer thread calls
+// (WriterThread::write_file()). Has no histograms and no documents. Training thread.
 class StepRows : public RecordStream {
  public:
-  // Rows of all steps that may wait for the writer thread. A step that would exceed it is refused, unless
-  // none waits.
+  // Rows of all steps that may wait for the writer thread. A step that would exceed the limit is refused,
+  // unless no other step waits.
   static constexpr std::int64_t kMostWaiting = std::int64_t{1} << 18U;
 
   explicit StepRows(std::shared_ptr<NameTable> names) : names_(std::move(names)) {}
@@ -50,8 +50,8 @@ class StepRows : public RecordStream {
     // Waits for late values, once. Writer thread.
     std::vector<Record>& completed();
   };
-  // Takes the rows away. They count as waiting until the last copy of the result ends. Null: they are
-  // refused, and stay. Throws only std::bad_alloc.
+  // Takes the rows away. They count as waiting until the last copy of the result ends. Null: they are refused
+  // and stay. Throws only std::bad_alloc.
   std::shared_ptr<Taken> take();
 
  private:

@@ -52,7 +52,7 @@ void TargetLedger::mark_fired(Key key) {
   auto& unmatched = state_.unmatched;
   unmatched.erase(std::remove_if(unmatched.begin(), unmatched.end(),
                                  [&](const UnmatchedTarget& one) {
-                                   return one.pattern == owner || one.pattern == name;  // `name`: of tap()
+                                   return one.pattern == owner || one.pattern == name;  // `name`: from tap()
                                  }),
                   unmatched.end());
 }
@@ -71,7 +71,7 @@ void TargetLedger::note_reason(Kind kind, std::uint32_t target, std::string_view
   }
 }
 
-// Of a row in a module that is silent as a whole, the module has the reason. Call it with mutex_ held.
+// If a whole module is silent, the module has the reason instead of its rows. Call it with mutex_ held.
 void TargetLedger::keep_reasons() {
   state_.reasons.clear();
   for (auto& [key, why] : reasons_this_step_) {

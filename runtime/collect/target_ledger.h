@@ -28,20 +28,20 @@ struct ExpectedTarget {
   Of of = Of::row;
 };
 
-// Tracks the targets that a plan watches: which have fired and when last, and which have not. Rows
-// that were not expected are listed too.
+// Tracks the targets that a plan watches: those that have fired, with the last time, and those that have not.
+// Also lists rows that were not expected.
 class TargetLedger {
  public:
   // `names` must outlive the ledger.
   explicit TargetLedger(const NameTable& names) : names_(names) {}
 
-  // Training thread. begin_plan(): at each swap of plans; clears the ledger. expect(): each time the
-  // hooks of a plan have attached; replaces what is expected, keeps what has fired. A target that is
-  // given twice counts once.
+  // Training thread. begin_plan(): at each swap of plans; clears the ledger. expect(): each time the hooks of
+  // a plan have attached; replaces the expected targets, keeps the fired ones. A target that is given twice
+  // counts once.
   void begin_plan();
   void expect(std::vector<ExpectedTarget> expected, std::vector<UnmatchedTarget> unmatched);
-  // Training thread, in a collected step. count_row(): a row was made. note_reason(): why the target has
-  // none, to be shown while it, or its module, is silent. Both are ignored if out of memory.
+  // Training thread, in a collected step. count_row(): a row was made. note_reason(): the reason why the
+  // target has no row, shown while the target, or its module, is silent. Both are ignored if out of memory.
   // drop_step(): instead of end_step() for a step that does not count.
   void count_row(Kind kind, std::uint32_t target) noexcept;
   void note_reason(Kind kind, std::uint32_t target, std::string_view why) noexcept;
@@ -73,7 +73,7 @@ class TargetLedger {
     std::unordered_map<Key, Fired> fired;
     std::unordered_map<Key, std::string> reasons;  // of the last step
     std::int64_t collected = 0;                    // steps
-    std::int64_t fired_last = 0;                   // number of targets that fired in the last of them
+    std::int64_t fired_last = 0;                   // number of targets that fired in the last step
   };
   void mark_fired(Key key);
   void keep_reasons();

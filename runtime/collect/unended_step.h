@@ -10,9 +10,9 @@
 
 namespace gradmon {
 
-// Notices that training goes on, or a switch waits, while no step ends: a captured or compiled
-// optimizer step calls nothing of gradmon's, so the step number stands still and a switch never comes.
-// Pure. One thread; the caller passes the time.
+// Notices that training continues, or a switch waits, while no step ends: a captured or compiled optimizer
+// step does not call gradmon, so the step number does not change and a switch never comes. Pure. One thread;
+// the caller passes the time.
 class UnendedStep {
  public:
   using Time = std::chrono::steady_clock::time_point;
@@ -34,7 +34,7 @@ class UnendedStep {
   UnendedStep(Rank rank, std::int64_t accumulation)
       : rank_(rank), most_passes_(std::max(kPasses, kAccumulations * accumulation)) {}
 
-  // The sentence for people; "" as long as steps end. Call it often. The sentence holds until the next step.
+  // The sentence for users; "" as long as steps end. Call it often. The sentence holds until the next step.
   const std::string& look(const Seen& seen, Time now);
 
  private:

@@ -24,9 +24,9 @@ constexpr Names kLaunchers[] = {{"RANK", "WORLD_SIZE"},
                                 {"PMI_RANK", "PMI_SIZE"},
                                 {"SLURM_PROCID", "SLURM_NTASKS"}};
 
-// Whether srun has started this process as a task. A batch script, and a process that it starts
-// without srun, has the allocation's variables, but no step id or a special one (0xfffffff0 or above).
-// It is a single process, regardless of SLURM_NTASKS.
+// Returns true if srun has started this process as a task. A batch script, and a process that it starts
+// without srun, has the allocation's variables, but no step id or a special one (0xfffffff0 or above). It is
+// a single process, regardless of SLURM_NTASKS.
 bool numbered_by_srun(const Lookup& lookup) {
   constexpr std::uint32_t special = 0xfffffff0;
   const std::string step = lookup("SLURM_STEP_ID").value_or("");

@@ -20,19 +20,19 @@ struct StoreAddress {
 struct Environment {
   int rank = 0;
   int world_size = 1;
-  // Names the replica group that rank and size are of (torchft: REPLICA_GROUP_ID). Each group is a job of its
-  // own. "": there are no groups.
+  // The replica group of rank and size (torchft: REPLICA_GROUP_ID). Each group is a separate job. "": no
+  // groups exist.
   std::string replica_group;
-  std::string source;  // variables that gave rank and size; "" if none did
+  std::string source;  // variables that gave rank and size; "": none
   bool dynamic = false;
   std::string mode_error;  // why DYNAMIC_MONITOR is invalid (static mode is used); "": it is valid
   std::filesystem::path output_dir;
   int grad_acc_steps = 1;    // micro batches per step; from MonitorOptions only
-  bool short_steps = false;  // some steps have fewer of them; from MonitorOptions only
+  bool short_steps = false;  // some steps have fewer; from MonitorOptions only
   bool keep_last_step = false;
   std::string job_name;  // GRADMON_JOB; "" for none: then program_name() is shown
   std::optional<std::string> endpoint;
-  // Whether the launcher has started ranks on several hosts; nullopt: unknown.
+  // True: the launcher has started ranks on several hosts; nullopt: unknown.
   std::optional<bool> several_hosts;
   std::string master;                         // MASTER_ADDR; "" for none
   std::optional<StoreAddress> store;          // GRADMON_STORE, else MASTER_ADDR and MASTER_PORT
@@ -45,7 +45,7 @@ using Lookup = std::function<std::optional<std::string>(const char* name)>;
 // Reads this process's environment; nullopt if the variable is not set.
 std::optional<std::string> from_process(const char* name);
 
-// `lookup`, except for RANK and WORLD_SIZE where they are given.
+// `lookup`, except for RANK and WORLD_SIZE if given.
 Lookup with_rank(Lookup lookup, std::optional<int> rank, std::optional<int> world_size);
 
 // True if the text can be a part of file names and launch ids: up to 64 of A-Z a-z 0-9 _ . -, not a dot

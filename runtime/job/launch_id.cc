@@ -36,7 +36,7 @@ class Given {
   }
   // torchrun sets the variable on every rank, to `none` if the user has chosen no run id.
   bool under_torchrun() const { return lookup_("TORCHELASTIC_RUN_ID").has_value(); }
-  // Whether torchrun's agents serve training's store. The store then outlives a restart of the ranks.
+  // True if torchrun's agents serve training's store. The store then outlives a restart of the ranks.
   bool agents_serve_store() const { return (*this)("TORCHELASTIC_USE_AGENT_STORE") == "True"; }
 
  private:
@@ -88,8 +88,8 @@ std::optional<LaunchId> of_pmi(const Given& given) {
   return std::nullopt;
 }
 
-// The launcher whose number of processes equals the world size has started the ranks; the others have
-// started launchers. Only the size is compared, so that all ranks get the same answer.
+// The launcher whose number of processes equals the world size has started the ranks; other launchers have
+// started launchers. Compares only the size, so that all ranks get the same answer.
 std::optional<LaunchId> of_numbering_launcher(const Given& given, const Environment& environment) {
   const int size = environment.world_size;
   std::optional<LaunchId> id;
@@ -118,7 +118,7 @@ LaunchId of_monitor(LaunchId id, int monitor) {
 }
 
 // If the store may outlive a restart of the ranks, the key contains the restart count, unless several agents
-// count differently: what they start again in one store has the same launch id.
+// count differently: ranks that they restart in one store have the same launch id.
 std::string key_of(const Given& given, const Environment& environment, int monitor) {
   std::string key = "gradmon/launch/";
   const bool named = !given("GRADMON_STORE").empty();

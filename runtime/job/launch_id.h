@@ -22,11 +22,11 @@ namespace gradmon {
 
 struct LaunchIdSource {
   std::optional<LaunchId> known;
-  AskForLaunchId ask;  // null: the id is known, or nothing can be asked
-  // Why dynamic mode is off until the id is known; "" if the id is known.
+  AskForLaunchId ask;  // null: the id is known, or cannot be requested
+  // The reason why dynamic mode is off until the id is known; "" if the id is known.
   std::string reason;
-  // While the id is unknown: a name of the launch, equal on the ranks that have the same parent process,
-  // and random if there is none; "" if the id is known.
+  // While the id is unknown: a name of the launch, equal on the ranks that have the same parent process, and
+  // random without a parent; "" if the id is known.
   std::string name_on_host = {};
 };
 
@@ -36,8 +36,8 @@ struct LaunchEnvironment {
   // Makes a store client whose calls take at most 1 s. Null: no store is used.
   std::function<std::shared_ptr<SharedStore>(const StoreAddress&)> open_store;
   std::function<std::string()> parent;  // parent_process(), or a test's; null: not used
-  // Returns a value that all ranks of the program's process group share; nullopt while it is unknown.
-  // Null: there is no group. Any thread.
+  // Returns a value that all ranks of the program's process group share; nullopt while it is unknown. Null:
+  // the program has no group. Any thread.
   std::function<std::optional<std::string>()> nonce = {};
   std::chrono::milliseconds look_for{2000};  // longest search for the nonce, without the last call's time
 };

@@ -48,8 +48,8 @@ int connected_to(const addrinfo& address, std::chrono::milliseconds patience) {
   return -1;
 }
 
-// Throws std::runtime_error if there is no connection. libtorch's own connect would retry until its
-// timeout, and print a line to stderr each second.
+// Throws std::runtime_error if it cannot connect. libtorch's own connect would retry until its timeout, and
+// print a line to stderr each second.
 Descriptor connected_to(const TorchStore::Address& address, std::chrono::milliseconds patience) {
   addrinfo hints{};
   hints.ai_socktype = SOCK_STREAM;
@@ -150,7 +150,7 @@ template <typename Options>
 void refuse_libuv(Options&, long) {}
 
 c10::intrusive_ptr<c10d::Store> connect_to(const TorchStore::Address& address) {
-  connected_to(address, address.patience / 2);  // throws if nobody listens
+  connected_to(address, address.patience / 2);  // throws without a server
   c10d::TCPStoreOptions options;
   options.port = address.port;
   options.isServer = false;

@@ -16,7 +16,7 @@ namespace gradmon {
 // MASTER_ADDR:MASTER_PORT. Each call makes a connection and closes it, so a server that dies later
 // cannot affect this process. gradmon never serves a store.
 //
-// libtorch's calls have no time limit, so each call runs on a thread of its own and is given up after
+// libtorch's calls have no time limit, so each call runs on a separate thread and is abandoned after
 // `patience`. At most four such threads may hang at a time; they are never joined. One thread.
 class TorchStore : public SharedStore {
  public:

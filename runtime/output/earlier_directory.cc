@@ -12,7 +12,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// What the name of a run directory of gradmon says.
+// Parses the name of a run directory of gradmon.
 std::optional<RankDirectoryName> run_name_of(const std::string& name) {
   auto run = parse_rank_directory(name);
   if (!run || !is_run_id(run->id) || name != rank_directory_name(run->time, run->rank, run->id))
@@ -20,7 +20,7 @@ std::optional<RankDirectoryName> run_name_of(const std::string& name) {
   return run;
 }
 
-// The newest directory so far: time from the begin of the span on, time of the last change, name.
+// The newest directory so far: time since the begin of the span, time of the last change, name.
 struct Newest {
   std::pair<std::int64_t, fs::file_time_type> age{-1, {}};
   std::optional<RankDirectoryName> run;

@@ -23,10 +23,10 @@ struct EarlierDirectory {
   bool exists = false;
 };
 
-// The newest directory `{time}-rank{R}-{8 hex}` of that rank in the span. If the rank has none there: the one
-// that it would have in the newest run of any rank, so that all ranks of the restarted job are one run to a
-// reader. Nothing if no rank has one. Of several with the same time, the one that was changed last. The error
-// says what is wrong with the span. Not on the training thread: reads the directory.
+// The newest directory `{time}-rank{R}-{8 hex}` of that rank in the span. If the rank has none in the span:
+// the directory that it would have in the newest run of any rank, so that a reader sees all ranks of the
+// restarted job as one run. nullopt if no rank has one. If several have the same time, the one changed last.
+// The error names the defect of the span. Not on the training thread: reads the directory.
 tl::expected<std::optional<EarlierDirectory>, std::string> find_earlier_directory(
     const std::filesystem::path& output_dir, Rank rank, const TimeSpan& span);
 

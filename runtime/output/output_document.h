@@ -14,8 +14,8 @@ namespace gradmon {
 // Writes `{place}.new` (0640) and renames it to `place`. The directory must exist.
 tl::expected<void, std::string> write_and_rename(const std::filesystem::path& place, const std::string& text);
 
-// Writes a document to its place (FORMAT.md), like write_and_rename(). Writer thread: may wait for the
-// job's identity, as RunDirectory::create().
+// Writes a document to its place (FORMAT.md), like write_and_rename(). Writer thread: may wait for the job's
+// identity, see RunDirectory::create().
 tl::expected<void, std::string> write_document(RunDirectory& directory, Rank rank,
                                                RecordStream::Document document, const std::string& text);
 

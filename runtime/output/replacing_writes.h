@@ -10,8 +10,8 @@
 
 namespace gradmon {
 
-// Numbers the writes of one file, each of which replaces the whole file. The writer thread may try a failed
-// write again after a later one has succeeded: the earlier one then does nothing.
+// Numbers the writes of one file; each write replaces the whole file. If the writer thread retries a failed
+// write after a later one has succeeded, the earlier one does nothing.
 class ReplacingWrites {
  public:
   using Write = std::function<tl::expected<void, std::string>()>;

@@ -26,31 +26,29 @@ class RunDirectory {
  public:
   static constexpr std::chrono::milliseconds kIdentityWithin{5000};
 
-  // `job` returns the job's identity, nullopt while it is unknown. It must own what it reads: an
-  // abandoned writer thread calls it after the agent has ended. Null: unknown until
-  // set_job_source(). If the identity stays unknown, the run is named after `launch_id`, which may be
-  // another name of the launch.
+  // `job` returns the job's identity, nullopt while it is unknown. It must own the data it reads: an
+  // abandoned writer thread calls it after the agent has ended. Null: unknown until set_job_source(). If the
+  // identity stays unknown, the run is named after `launch_id`, which may be another name of the launch.
   RunDirectory(std::filesystem::path output_dir, Rank rank, std::string launch_id,
                std::function<std::optional<JobIdentity>()> job);
 
   // Sets `job`. Call it before any other thread uses this object.
   void set_job_source(std::function<std::optional<JobIdentity>()> job) { job_ = std::move(job); }
 
-  // Sets what identity() calls while it waits, as WriterThread::progress(): the wait is limited by itself.
-  // Call it before any thread calls identity() or create().
+  // Sets a function that identity() calls while it waits, see WriterThread::progress(): the wait has its own
+  // limit. Call it before any thread calls identity() or create().
   void report_progress(std::function<bool()> progress) { progress_ = std::move(progress); }
 
-  // Lets create() choose the directory of an earlier job, begun in that span, if there is one; else it logs a
-  // warning and makes one (find_earlier_directory() tells under which name). Does nothing once the name is
-  // fixed.
+  // Lets create() choose an earlier job's directory that was begun in that span; without one, create() logs a
+  // warning and makes a directory (named by find_earlier_directory()). Does nothing once the name is fixed.
   void append_between(TimeSpan span);
-  // Whether append_between() was called in time.
+  // True if append_between() was called in time.
   bool appends() const;
   // Fixes the name if the job's identity is known. Creates nothing. After append_between() it does nothing:
   // only create() may look for a directory.
   void fix_name();
-  // Waits up to `at_most` for the job's identity. After that returns one made of the launch id and this
-  // process's start time, and logs a warning. Not on the training thread.
+  // Waits up to `at_most` for the job's identity. After that returns an identity made of the launch id and
+  // this process's start time, and logs a warning. Not on the training thread.
   JobIdentity identity(std::chrono::milliseconds at_most = kIdentityWithin) const;
   // Fixes the name, by identity() unless append_between() was called. Not on the training thread: the disk
   // may hang.

@@ -42,20 +42,19 @@ struct RunFile {
   std::vector<RunRank> ranks;                                 // the ranks that rank 0 knows of
   std::map<std::string, std::string> versions;                // of "gradmon", "torch", …
   std::vector<std::shared_ptr<const RunRevision>> revisions;  // in the order of their numbers
-  std::uint64_t revisions_left_out = 0;                       // number of dropped ones, after the first
+  std::uint64_t revisions_left_out = 0;                       // number of dropped revisions, after the first
   std::shared_ptr<const Scopes> scopes;
 };
 
-// Adds a revision. Above 1,000 revisions, or 16 MiB of configs, the oldest ones after the first are
-// left out.
+// Adds a revision. Above 1,000 revisions, or 16 MiB of configs, drops the oldest ones after the first.
 void add_revision(RunFile& file, RunRevision revision);
 
 // Returns the file's text. Configs keep their own text. Pure, except that it reads the process's time
 // zone.
 std::string to_json(const RunFile& file);
 
-// Writes run-{id}.json into the output directory, by rename. Fills in run id and start time. Writer
-// thread: may wait for the job's identity, as RunDirectory::identity().
+// Writes run-{id}.json into the output directory, by rename. Fills in run id and start time. Writer thread:
+// may wait for the job's identity, see RunDirectory::identity().
 tl::expected<void, std::string> write_run_file(RunDirectory& directory, RunFile file);
 
 }  // namespace gradmon

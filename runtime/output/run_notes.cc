@@ -18,8 +18,8 @@ struct RunNotes::Draft {
   RunFile file;
   std::weak_ptr<const void> queued;  // held by a queued write that has not started
 
-  // Returns what the caller's write must hold; null: a write is queued already. After a write that the writer
-  // thread has refused, the next one is queued.
+  // Returns the object that the caller's write must hold; null: a write is already queued. After a write that
+  // the writer thread has refused, the next one is queued.
   std::shared_ptr<const void> put(const RunFile& changed) {
     const std::lock_guard lock(mutex);
     file = changed;

@@ -37,7 +37,7 @@ const ScopeText& replica() {
 }  // namespace
 
 void ScopeNotes::expect(std::uint32_t target, const WatchedParameter& parameter) {
-  // Not the sharding itself: it keeps the model.
+  // Does not keep the sharding itself, because the sharding keeps the model.
   const ParameterSharding* sharding = parameter.sharding.get();
   parameters_[target] = {parameter.placement, parameter.replicated,
                          sharding != nullptr ? sharding->unreduced_scope : nullptr,
@@ -50,7 +50,7 @@ void ScopeNotes::note(Kind kind, std::uint32_t target, const ScopeText& scope) n
     if (known == scope || (known && scope && *known == *scope)) return;
     known = scope;
     publish(kind, target, scope);
-  } catch (const std::exception&) {  // No memory: the row has no scope.
+  } catch (const std::exception&) {  // Out of memory: the row has no scope.
   }
 }
 
@@ -62,7 +62,7 @@ void ScopeNotes::count_row(Kind kind, std::uint32_t target) noexcept {
     if (target >= counted_.size()) counted_.resize(target + std::size_t{1});
     add(kind, target);
     counted_[target] = static_cast<std::uint16_t>(counted_[target] | bit);
-  } catch (const std::exception&) {  // As above.
+  } catch (const std::exception&) {  // Out of memory: the row is not counted.
   }
 }
 

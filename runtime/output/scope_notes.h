@@ -23,14 +23,14 @@ namespace gradmon {
 // sinks (writers/FORMAT.md). Training thread.
 class ScopeNotes {
  public:
-  // `names` must outlive this object; the scopes are in it, too. `replicas`: the ranks that hold the same
-  // replicated parameters, this one included; 0: unknown.
+  // `names` must outlive this object; the scopes are in it, too. `replicas`: number of ranks that hold the
+  // same replicated parameters, including this rank; 0: unknown.
   ScopeNotes(NameTable& names, std::size_t replicas) : names_(names), replicas_(replicas) {}
 
-  // Rows with that target are of the parameter. Call it before the first row.
+  // Rows with that target belong to the parameter. Call it before the first row.
   void expect(std::uint32_t target, const WatchedParameter& parameter);
-  // Sets the scope of the rows of that kind and target from now on, as a tensor tells it. Call it before the
-  // tensor's row.
+  // Sets the scope of the rows of that kind and target from now on, as reported by a tensor. Call it before
+  // the tensor's row.
   void note(Kind kind, std::uint32_t target, const ScopeText& scope) noexcept;
   // A row is written. Without note() it has the scope of its parameter, if it is a parameter's row.
   void count_row(Kind kind, std::uint32_t target) noexcept;

@@ -28,7 +28,7 @@ except ImportError:  # before setuptools 70
         sys.exit(f"gradmon cannot be built: {sys.executable} has no package wheel: pip install wheel")
 
 ROOT = Path(__file__).resolve().parents[2]
-# What a build from the source archive needs.
+# The files that a build from the source archive needs.
 FILES = ["CMakeLists.txt", "CMakePresets.json", "LICENSE", "README.md", "pyproject.toml"]
 FOLDERS = ["control", "hooks", "runtime", "tools", "writers"]
 
@@ -50,7 +50,7 @@ def torch_version() -> str:
 
 
 def missing() -> str:
-    """What is missing to build the wheel, as a sentence; "" if nothing is."""
+    """A sentence that names the missing parts for building the wheel; "" if none is missing."""
     try:
         torch_version()
     except StopIteration:

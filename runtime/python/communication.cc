@@ -17,7 +17,7 @@ void over(std::uint64_t number) noexcept {
 
 template <void (*tell)(const c10::ivalue::Future&) noexcept>
 void tell_of(const pybind11::handle& future) {
-  // torch's own pybind11 has made it, whose types ours does not know.
+  // torch's own pybind11 has made it, and ours does not know those types.
   const c10::IValue value = torch::jit::toIValue(future, c10::FutureType::create(c10::AnyType::get()));
   const pybind11::gil_scoped_release others_run;
   if (const auto known = value.toFuture()) tell(*known);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// For gradmon/communication/waits.py, which follows calls and waits of torch's Python classes.
+// Bindings for gradmon/communication/waits.py, which follows calls and waits of torch's Python classes.
 #pragma once
 
 #include <pybind11/pybind11.h>

@@ -43,9 +43,9 @@ namespace {
 
 namespace py = pybind11;
 
-// Flags that step() returns about the step that begins. kCheckModels: Python is to check whether the
-// watched models have changed, and for the launch nonce. kStopWanted: it is to call stop(). kTakesScalars:
-// scalar() has a use for values, of this step or of the one that has ended.
+// Flags that step() returns about the step that begins. kCheckModels: Python must check for changes of the
+// watched models, and for the launch nonce. kStopWanted: Python must call stop(). kTakesScalars: scalar() has
+// a use for values, of this step or of the one that has ended.
 enum StepFlags : int {
   kCollects = 1,
   kWatchesForwards = 2,
@@ -57,7 +57,7 @@ enum StepFlags : int {
 constexpr double kStopAfterSignal = 2;  // seconds
 constexpr unsigned kCheckEvery = 16;    // steps
 
-// Throws std::invalid_argument for a kind that a program cannot hand in.
+// Throws std::invalid_argument for a kind that a program cannot pass.
 Kind tapped_kind(const std::string& name) {
   std::string known;
   for (std::size_t i = 0; i < kKinds && can_be_tapped(static_cast<Kind>(i)); ++i) {
@@ -67,7 +67,7 @@ Kind tapped_kind(const std::string& name) {
   throw std::invalid_argument("kind \"" + name + "\", expected one of " + known);
 }
 
-// How the statistic of several parts follows from theirs; None: it does not. See gradmon/sharded/joining.py.
+// The name of the rule that combines a statistic of several parts, or None. See gradmon/sharded/joining.py.
 py::object fold_of(const std::string& name) {
   constexpr const char* kNames[] = {"least", "greatest", "sum", "mean_by_elements", "root_of_squares"};
   for (const Statistic& statistic : kStatistics) {
@@ -76,7 +76,7 @@ py::object fold_of(const std::string& name) {
   return py::none();
 }
 
-// The sum of the versions of the optimizer's parameters: another sum means that they have been written. Torch
+// The sum of the versions of the optimizer's parameters: another sum means that they were written. Torch
 // counts no version of an inference tensor.
 std::uint64_t versions_of(const py::handle& optimizer) {
   std::uint64_t sum = 0;
@@ -87,7 +87,7 @@ std::uint64_t versions_of(const py::handle& optimizer) {
 
 class Core {
  public:
-  // `nonce`: null if there is no process group, or the environment identifies the launch.
+  // `nonce`: null without a process group, or if the environment identifies the launch.
   Core(const std::string& config, MonitorOptions options, std::shared_ptr<LaunchNonce> nonce)
       : nonce_(std::move(nonce)), monitor_(config, with_split(std::move(options), split_)) {
     awaits_nonce_ = nonce_ && !nonce_->text();
@@ -245,14 +245,14 @@ class Core {
     const py::gil_scoped_release others_run;
     return monitor_.metrics();
   }
-  // Whether hooks are at work that a stop() would take off, because it comes from a signal handler. If so,
-  // the flags of the next step tell of it.
+  // Returns true if a stop() from a signal handler would remove running hooks. If so, the flags of the next
+  // step request the stop.
   bool must_stop_later() noexcept {
     const bool later = PythonCodeInHooks::running();
     stop_wanted_ = stop_wanted_ || later;
     return later;
   }
-  // `timeout` in seconds; negative values and NaN count as 0. nullopt: as Monitor::stop().
+  // `timeout` in seconds; negative values and NaN count as 0. nullopt: see Monitor::stop().
   void stop(std::optional<double> timeout = {}) noexcept {
     constexpr double longest = 1e9;
     stop_wanted_ = false;
@@ -267,8 +267,8 @@ class Core {
   Status status() const { return monitor_.status(); }
 
  private:
-  // The names of the split parameters of one chunk. The monitor asks for them only while it takes that
-  // chunk: chunks may have equal names.
+  // The names of the split parameters of one chunk. The monitor reads them only while it adds that chunk:
+  // chunks may have equal names.
   using Split = std::shared_ptr<std::set<std::string>>;
 
   static MonitorOptions with_split(MonitorOptions options, const Split& split) {
@@ -282,8 +282,8 @@ class Core {
       if (is_split(*parameter.tensor)) split_->insert(parameter.name);
   }
 
-  // If DistributedDataParallel wraps the first model, other ranks have the same values of models that it
-  // wraps only, and not of parameters that it ignores.
+  // If DistributedDataParallel wraps the first model, other ranks have the same values of wrapped models
+  // only, and not of parameters that it ignores.
   void note_replicas(WatchedModel& chunk, const py::handle& model) {
     const py::object ignored = py::getattr(model, "parameters_to_ignore", py::none());
     if (!first_is_reduced_) first_is_reduced_ = !ignored.is_none();
@@ -302,8 +302,8 @@ class Core {
     });
   }
 
-  // Called while the training thread waits without the GIL. Runs Python's signal handlers; returns
-  // whether one has raised, or called stop().
+  // Called while the training thread waits without the GIL. Runs Python's signal handlers; returns true if
+  // one has raised, or called stop().
   bool signal_ends_wait() noexcept {
     const py::gil_scoped_acquire ours;
     const PythonCodeInHooks in_hooks;
@@ -311,8 +311,8 @@ class Core {
     return raised_ || stop_wanted_;
   }
 
-  // Raises the exception of a signal handler. Stops first: the program may catch the exception and go
-  // on, in a step that is not agreed on.
+  // Raises the exception of a signal handler. Stops first: the program may catch the exception and continue,
+  // in a step that is not agreed on.
   void raise_what_a_signal_has() {
     if (!raised_) return;
     const py::error_already_set raised = *raised_;
@@ -367,7 +367,7 @@ std::unique_ptr<Core> make_core(const std::string& config, std::optional<int> ra
   return std::make_unique<Core>(config, std::move(options), std::move(nonce));
 }
 
-// Whether the environment identifies the launch. Arguments that are None come from the environment.
+// Returns true if the environment identifies the launch. Arguments that are None come from the environment.
 bool names_launch(std::optional<int> rank, std::optional<int> world_size) {
   const auto environment = read_environment(with_rank(from_process, rank, world_size));
   return !environment || environment_names_launch(*environment, from_process);

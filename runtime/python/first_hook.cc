@@ -22,8 +22,8 @@ FirstHook put_first(const py::object& parameter, const py::object& hook) {
       others.emplace_back(py::reinterpret_borrow<py::object>(number),
                           py::reinterpret_borrow<py::object>(other));
   }
-  // C++ walks the dict itself, in the order of insertion, and not the order that move_to_end() gives. From
-  // here on no Python code runs, so that no signal comes between.
+  // C++ walks the dict in the order of insertion, and ignores the order of move_to_end(). From here on no
+  // Python code runs, so that no signal comes between.
   hooks.attr("clear")();
   hooks[id] = hook;
   for (const auto& [number, other] : others) hooks[number] = other;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A parameter's post-accumulate hook that runs before those of others (torch >= 2.1).
+// A parameter's post-accumulate hook that runs before other hooks of that kind (torch >= 2.1).
 #pragma once
 
 #include <pybind11/pybind11.h>
@@ -8,7 +8,7 @@
 
 namespace gradmon {
 
-// With the GIL. take_off() runs no Python code, in which a handler of a signal could raise.
+// With the GIL. take_off() runs no Python code, because a signal handler could raise in it.
 class FirstHook {
  public:
   FirstHook(pybind11::object hooks, pybind11::object id) : hooks_(std::move(hooks)), id_(std::move(id)) {}
@@ -19,8 +19,8 @@ class FirstHook {
   pybind11::object id_;
 };
 
-// Registers the hook, which runs before those that are there and those that come later. The others keep their
-// order. With the GIL. Throws what torch throws.
+// Registers the hook, which runs before existing hooks and later ones. The others keep their order. With the
+// GIL. Throws what torch throws.
 FirstHook put_first(const pybind11::object& parameter, const pybind11::object& hook);
 
 }  // namespace gradmon

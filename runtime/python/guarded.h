@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What keeps errors of our own out of the program's forward and update.
+// Keeps our own errors out of the program's forward and update.
 #pragma once
 
 #include <pybind11/pybind11.h>
@@ -46,8 +46,8 @@ class AloneWithoutGil {
   const std::lock_guard<std::recursive_mutex> lock_;  // Keep last: waits without the GIL.
 };
 
-// Lives while hooks run Python code. The handler of a signal may call Monitor.stop() there, but the hooks
-// must not be removed yet.
+// Lives while hooks run Python code. A signal handler may call Monitor.stop() there, but the hooks must not
+// be removed yet.
 class PythonCodeInHooks {
  public:
   PythonCodeInHooks() noexcept { ++running_; }
@@ -55,14 +55,14 @@ class PythonCodeInHooks {
   PythonCodeInHooks(const PythonCodeInHooks&) = delete;
   PythonCodeInHooks& operator=(const PythonCodeInHooks&) = delete;
 
-  // Whether hooks on this thread run Python code now.
+  // True if hooks on this thread run Python code now.
   static bool running() noexcept { return running_ > 0; }
 
  private:
   static inline thread_local int running_ = 0;
 };
 
-// Runs Python code of ours in a hook, whose caller catches all exceptions. If the handler of a signal raises
+// Runs our Python code in a hook, whose caller catches all exceptions. If a signal handler raises
 // KeyboardInterrupt or SystemExit in that code, the program gets a KeyboardInterrupt soon. With the GIL.
 template <typename Call>
 auto call_in_hook(Call&& call) {

@@ -8,10 +8,10 @@
 
 namespace gradmon {
 
-// The parameter's `main_grad`; undefined if it has none, or it is no tensor. With the GIL.
+// The parameter's `main_grad`; undefined if missing, or if it is no tensor. With the GIL.
 at::Tensor main_grad_of(const pybind11::handle& parameter);
-// The `main_grad`, and whether a fused kernel has added to it (Megatron's `grad_added_to_main_grad`).
-// Any thread: takes the GIL.
+// The `main_grad`, and true if a fused kernel has added to it (Megatron's `grad_added_to_main_grad`). Any
+// thread: takes the GIL.
 MainGradient main_gradient_of(const pybind11::object& parameter);
 
 }  // namespace gradmon

@@ -46,7 +46,7 @@ std::string dtype_name_of(const py::handle& array) {
   return py::isinstance<py::str>(name) ? name.cast<std::string>() : "";
 }
 
-// Whether it is NumPy's, with a type of ml_dtypes: those have no buffer of their own.
+// True for a NumPy array with a type of ml_dtypes, because these types have no buffer of their own.
 bool has_type_without_buffer(const py::handle& array) {
   const std::string name = dtype_name_of(array);
   const bool of_ml_dtypes = name == "bfloat16" || name.rfind("float8_", 0) == 0;
@@ -101,7 +101,7 @@ PythonArray::Read PythonArray::read(const py::handle& array) {
                         " is no array: it has no buffer, __dlpack__(), asnumpy() or __array__()");
 }
 
-// `type_name`: the type of the elements, instead of the buffer's; of the same size.
+// `type_name`: the type of the elements, in place of the buffer's; of the same size.
 PythonArray::Read PythonArray::read_buffer(const py::handle& array, const char* type_name) {
   release_buffer();
   if (PyObject_GetBuffer(array.ptr(), &buffer_, PyBUF_RECORDS_RO) != 0) throw py::error_already_set();
@@ -131,8 +131,8 @@ PythonArray::Read PythonArray::read_dlpack(const py::handle& array) {
   return read_capsule(capsule_of(array));
 }
 
-// The capsule is not taken over: its own destructor calls the deleter. So nothing is called that a capsule
-// names.
+// Does not take over the capsule: its own destructor calls the deleter. So no function that a capsule names
+// is called.
 PythonArray::Read PythonArray::read_capsule(const py::object& capsule) {
   if (PyCapsule_CheckExact(capsule.ptr()) == 0)
     return tl::unexpected("__dlpack__() gave " + type_name_of(capsule) + ", no capsule");

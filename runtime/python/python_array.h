@@ -9,13 +9,13 @@
 
 namespace gradmon {
 
-// The values of an array of any library, read by its own protocols; no library is imported. In this order:
-// a torch tensor; Python's buffer protocol (NumPy; also read-only arrays); DLPack, of memory that the CPU can
+// The values of an array of any library, read by its own protocols; imports no library. In this order: a
+// torch tensor; Python's buffer protocol (NumPy; also read-only arrays); DLPack, for memory that the CPU can
 // read (JAX); a two-byte or one-byte view of ml_dtypes' types; asnumpy() (MindSpore) and __array__(), which
 // copy. A DLPack capsule itself is an array, too.
 //
-// With the GIL. Exceptions of the array's own methods become the reason, unless they are no Exception
-// (KeyboardInterrupt).
+// With the GIL. An Exception of the array's own methods becomes the reason; others (KeyboardInterrupt) pass
+// through.
 class PythonArray {
  public:
   explicit PythonArray(const pybind11::handle& array);
@@ -23,7 +23,7 @@ class PythonArray {
   PythonArray(const PythonArray&) = delete;
   PythonArray& operator=(const PythonArray&) = delete;
 
-  // The tensor lives as long as this object. Or why there is none.
+  // The tensor, which lives as long as this object, or the reason why it is missing.
   const tl::expected<at::Tensor, std::string>& tensor() const { return tensor_; }
 
  private:

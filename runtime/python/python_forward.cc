@@ -46,7 +46,7 @@ class Search {
     return py::hasattr(py::type::handle_of(value), "__dataclass_fields__");
   }
 
-  // The key is the place if there is no key, or another element has that key already.
+  // The key is the place without a key, or if another element already has that key.
   void add_tensor(const at::Tensor& tensor, const std::string& key) {
     const bool taken = std::any_of(found.elements.begin(), found.elements.end(),
                                    [&](const auto& element) { return element.key == key; });

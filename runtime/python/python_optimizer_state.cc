@@ -33,7 +33,7 @@ class DictView {
     const bool number = py::isinstance<py::float_>(value) || py::isinstance<py::int_>(value);
     return number && value.cast<double>() != 0;
   }
-  // Of a Python number, or of a tensor of one element in CPU memory.
+  // The value of a Python number, or of a tensor of one element in CPU memory.
   std::optional<double> number(const char* key) const {
     return has(key) ? number_of((*dict_)[key]) : std::nullopt;
   }
@@ -63,15 +63,15 @@ class DictView {
   std::optional<py::dict> dict_;
 };
 
-// The tensor under the first key that is present. Otherwise an undefined tensor if the moment is still
-// to come, or nullopt.
+// The tensor under the first key that is present. Otherwise an undefined tensor if the moment will still
+// come, or nullopt.
 std::optional<at::Tensor> moment(const DictView& kept, const char* one, const char* other, bool to_come) {
   if (auto found = kept.tensor(one)) return found;
   if (auto found = kept.tensor(other)) return found;
   return to_come ? std::optional(at::Tensor()) : std::nullopt;
 }
 
-// No steps: the moments are still to come.
+// No steps: the moments will still come.
 std::optional<AdamStep> adam_step(const DictView& kept, const DictView& group) {
   const auto betas = group.pair("betas");
   const auto eps = group.number("eps");
@@ -101,9 +101,9 @@ ParameterState state_of(const DictView& kept, const DictView& group) {
   return state;
 }
 
-// The state of each parameter, from the optimizer or from the one that it wraps (ZeroRedundancyOptimizer, a
-// schedule in the shape of an optimizer). Copied into a map by identity: a lookup in the dict by tensor would
-// run Python code, and so signal handlers, which may raise.
+// The state of each parameter, from the optimizer or from a wrapped one (ZeroRedundancyOptimizer, a schedule
+// in the shape of an optimizer). Copied into a map by identity: a lookup in the dict by tensor would run
+// Python code, and so signal handlers, which may raise.
 class StateByParameter {
  public:
   explicit StateByParameter(const py::handle& optimizer) {
@@ -131,8 +131,8 @@ class StateByParameter {
   std::unordered_map<const PyObject*, py::object> values_;
 };
 
-// What a scaler tells a fused optimizer around its step. Waits for the device, so not while a graph is
-// captured: then no row is read either.
+// The scale that a scaler passes to a fused optimizer around its step. Waits for the device, so it is not
+// read during the capture of a graph: then no row is read either.
 std::optional<double> grad_scale_of(const py::handle& optimizer) {
   const py::object scale = py::getattr(optimizer, "grad_scale", py::none());
   if (!THPVariable_Check(scale.ptr())) return std::nullopt;
@@ -200,7 +200,7 @@ PythonOptimizerState::PythonOptimizerState(const py::handle& optimizer, double g
 
 namespace {
 
-// The piece of a tensor that is laid out as the carrier. Undefined if it is laid out otherwise.
+// The piece of a tensor with the carrier's layout. Undefined for another layout.
 at::Tensor cut(const at::Tensor& tensor, const CarriedPiece& piece) {
   if (!tensor.defined() || piece.numel < 0) return tensor;
   if (!tensor.is_contiguous() || tensor.numel() != piece.carrier.numel()) return {};

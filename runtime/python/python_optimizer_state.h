@@ -34,23 +34,23 @@ std::vector<CarriedPiece> carried(const PieceTuples& pieces);
 // The constructor reads everything with the GIL held; the other members do not need the GIL.
 //
 // Moments are found by key, not by class: in `state[parameter]` the first moment is exp_avg or
-// momentum_buffer, the second exp_avg_sq or square_avg. If a moment is missing, the group's options
-// tell whether it will come (betas; momentum; alpha, for RMSprop). For torch's own four optimizers the
-// moments are those of LibtorchOptimizerState. AdamStep is set if the group has betas and eps, and the state
-// or else the group has `step`: numbers or tensors; betas and eps that are on a device are not read.
+// momentum_buffer, the second exp_avg_sq or square_avg. If a moment is missing, the group's options (betas;
+// momentum; alpha, for RMSprop) decide if it will come. For torch's own four optimizers the moments are those
+// of LibtorchOptimizerState. AdamStep is set if the group has betas and eps, and the state or else the group
+// has `step`: numbers or tensors; betas and eps on a device are not read.
 //
-// A parameter with a master copy (Megatron's float16_groups, apex' fp16_groups) has the state of its
-// copy. A parameter's `main_grad`, if it has one, is its gradient. The optimizer's `grad_scale` is the
-// factor that it divides by itself; reading it waits for a device if it is on one.
+// A parameter with a master copy (Megatron's float16_groups, apex' fp16_groups) has the state of its copy. A
+// parameter's `main_grad`, if it exists, is its gradient. The optimizer's `grad_scale` is the factor that it
+// divides by itself; reading a scale on a device waits for the device.
 class PythonOptimizerState : public OptimizerState {
  public:
   // `gradient_scale`: the factor that the optimizer divides by itself, if it has no `grad_scale`. Throws
   // what Python throws.
   explicit PythonOptimizerState(const pybind11::handle& optimizer, double gradient_scale = 1);
 
-  // The user's parameters in place of the tensors that the optimizer updates for them. Pieces whose carrier
-  // is in none of its parameter groups now are left out; a carrier's gradient is its `decoupled_grad`, if it
-  // has one, else its `grad`. Everything is read as a view.
+  // The user's parameters in place of the tensors that the optimizer updates for them. Skips pieces whose
+  // carrier is now in none of its parameter groups; a carrier's gradient is its `decoupled_grad`, if it
+  // exists, else its `grad`. Everything is read as a view.
   PythonOptimizerState(const pybind11::handle& optimizer, const std::vector<CarriedPiece>& pieces,
                        UpdateReads reads = UpdateReads::everything);
 
@@ -58,7 +58,7 @@ class PythonOptimizerState : public OptimizerState {
   at::Tensor value_of(const at::Tensor& parameter) const override;
   at::Tensor gradient_of(const at::Tensor& parameter) const override;
   double gradient_scale() const override { return gradient_scale_; }
-  // As parameters_of().
+  // See parameters_of().
   const std::vector<at::Tensor>& parameters() const { return parameters_; }
 
  private:
@@ -74,7 +74,7 @@ class PythonOptimizerState : public OptimizerState {
 // Parameter, reduced gradient, first moment (None: still to come).
 using EarlyTuples = std::vector<std::tuple<at::Tensor, at::Tensor, std::optional<at::Tensor>>>;
 
-// Gradients and first moments that an adapter passes before an engine writes its update over them. No copy.
+// Gradients and first moments that an adapter passes before an engine overwrites them. No copy.
 class EarlyGradients : public OptimizerState {
  public:
   // `gradient_scale`: the factor in the gradients.

@@ -32,7 +32,7 @@ std::string folder_of(const char* package) {
   return file.substr(0, file.rfind('/') + 1);
 }
 
-// Whether the path begins with one of these: folders or files.
+// True if the path begins with one of these folders or files.
 bool is_in(const std::vector<std::string>& places, const std::string& path) {
   return std::any_of(places.begin(), places.end(),
                      [&](const std::string& place) { return path.compare(0, place.size(), place) == 0; });
@@ -43,9 +43,9 @@ py::object caller_of(const py::object& frame) {
       reinterpret_cast<PyObject*>(PyFrame_GetBack(reinterpret_cast<PyFrameObject*>(frame.ptr()))));
 }
 
-// Whether the file makes communication calls and waits for them in Python (gradmon/communication/waits.py).
-// Other files of torch call C++ that waits for its own calls, or functional operators, whose waits are told
-// anyway.
+// True if the file makes communication calls and waits for them in Python (gradmon/communication/waits.py).
+// Other files of torch call C++ that waits for its own calls, or functional operators, whose waits are
+// reported anyway.
 bool waits_in_python(const std::string& path, const std::vector<std::string>& libraries) {
   return !is_in(libraries, path) || path == libraries.front() + "distributed/distributed_c10d.py";
 }
@@ -69,7 +69,7 @@ CallStack stack_outside(const std::vector<std::string>& libraries) {
 
 }  // namespace
 
-// Finds the libraries here and not while a stack is read: an import may release the GIL and run other Python
+// Finds the libraries here, not while a stack is read: an import may release the GIL and run other Python
 // code. typing_extensions: its @deprecated wraps functions of torch. contextlib: torch's context managers
 // call at the end of a `with`.
 StackSource python_stacks() {

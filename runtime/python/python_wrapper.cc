@@ -34,7 +34,7 @@ using TakeApart = Unwrapped (*)(const py::object& wrapper, const WrapperClass& o
 // The attributes that hold the parts of a class's tensors.
 struct WrapperClass {
   const char* name;  // of the class or of one that it derives from; Transformer Engine's also with "Storage"
-  const char* attribute;  // that such a tensor has, and a tensor of another class of this name has not
+  const char* attribute;  // a tensor of another class of this name lacks it
   TakeApart take;
   const char* scale = nullptr;  // the attribute with the scale; it may be None
 };
@@ -61,7 +61,7 @@ class KnownSpecs {
  private:
   static constexpr std::size_t kMost = 4096;
   struct Known {
-    py::object spec;  // keeps the address from being used again
+    py::object spec;  // prevents reuse of the address
     ScopeText scope;
   };
   std::unordered_map<const PyObject*, Known> known_;
@@ -82,7 +82,7 @@ Unwrapped inside(const py::object& value) {
   return is_wrapper(tensor) ? inner_of(value) : Unwrapped{tensor, "", {}};
 }
 
-// The reason why there is no row.
+// The reason why a row is missing.
 struct Unreadable : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
@@ -126,14 +126,14 @@ Unwrapped awaited(const py::object& wrapper, const WrapperClass& of) {
   return inside(wrapper.attr(of.attribute)());
 }
 
-// The tensor of high precision that another one stands for.
+// The tensor of high precision that another tensor represents.
 Unwrapped held(const py::object& wrapper, const WrapperClass& of) {
   Unwrapped inner = inside(wrapper.attr(of.attribute));
   if (of.scale != nullptr) inner.scale = part_of(wrapper, of.scale);
   return inner;
 }
 
-// The representation by rows of two that a tensor has, or else that by columns.
+// A tensor's representation by rows, or else its representation by columns.
 Unwrapped one_of_two(const py::object& wrapper, const WrapperClass& of) {
   const py::object by_rows = wrapper.attr(of.attribute);
   return inner_of(by_rows.is_none() ? wrapper.attr("_columnwise_storage") : by_rows);
@@ -172,7 +172,7 @@ std::string element_of(const at::Tensor& codes) {
   return std::string(name.substr(name.find('.') + 1));
 }
 
-// Bytes as floats of 8 bits. Unchanged if they have that type already.
+// Bytes as floats of 8 bits. Unchanged if they already have that type.
 at::Tensor as_float8(const at::Tensor& codes, std::string_view type) {
   if (codes.scalar_type() != at::kByte) return codes;
   for (int i = 0; i < static_cast<int>(at::ScalarType::NumOptions); ++i) {
@@ -315,7 +315,7 @@ struct Direction {
     if (!by_rows) codes = needed(wrapper, "_columnwise_data");
     scale = needed(wrapper, by_rows ? "_rowwise_scale_inv" : "_columnwise_scale_inv");
   }
-  // The scales of so many rows and columns of blocks, of the bytes in `scale`, which are padded.
+  // The scales of that number of rows and columns of blocks, from the padded bytes in `scale`.
   at::Tensor unpadded(const py::object& wrapper, std::int64_t rows, std::int64_t columns) const {
     if (!flag_of(wrapper, "_with_gemm_swizzled_scales"))
       return scale.narrow(0, 0, rows).narrow(1, 0, columns);
@@ -435,7 +435,7 @@ std::optional<Unwrapped> unwrap(const at::Tensor& tensor) {
     if (own_memory && class_of(wrapper) == nullptr) return std::nullopt;
     return inner_of(wrapper);
   } catch (py::error_already_set& error) {
-    if (!error.matches(PyExc_Exception)) PyErr_SetInterrupt();  // A signal's: it is raised in the program.
+    if (!error.matches(PyExc_Exception)) PyErr_SetInterrupt();  // A signal's: the program gets it.
     return Unwrapped{{}, first_line(error.what()), {}};
   } catch (const std::exception& error) {
     return Unwrapped{{}, first_line(error.what()), {}};

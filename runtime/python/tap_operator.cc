@@ -15,7 +15,7 @@
 namespace gradmon {
 namespace {
 
-// The names of all numbers that this process has asked for.
+// The names of all numbers requested in this process.
 struct Names {
   std::mutex mutex;
   std::map<std::int64_t, std::string> by_number;  // guarded by mutex
@@ -33,7 +33,7 @@ std::int64_t hash_of(const std::string& name) {
   return static_cast<std::int64_t>(hash >> 2U << 1U);
 }
 
-// A number without a name is that of a graph that another process has traced.
+// A number without a name belongs to a graph that another process has traced.
 void tap(const at::Tensor& x, const at::Tensor& /*token*/, std::int64_t number) {
   if (!forward_entry::open()) return;
   std::string name;
@@ -49,7 +49,7 @@ void tap(const at::Tensor& x, const at::Tensor& /*token*/, std::int64_t number) 
 
 void tap_nothing(const at::Tensor& /*x*/, const at::Tensor& /*token*/, std::int64_t /*number*/) {}
 
-// Whether torch.vmap or torch.func transforms what computes x: x then stands for another tensor.
+// True if torch.vmap or torch.func transforms the computation of x: x then represents another tensor.
 bool is_transformed(const at::Tensor& x) {
   return x.key_set().has_any(
       c10::DispatchKeySet({c10::DispatchKey::FuncTorchBatched, c10::DispatchKey::FuncTorchGradWrapper}));
@@ -65,7 +65,7 @@ void tap_batch(const at::Tensor& /*x*/, const at::Tensor& /*token*/, std::int64_
   tell_of_transforms();
 }
 
-// A compiler that makes CUDA graphs then calls it outside of them. Older versions of torch do not know it.
+// A compiler that makes CUDA graphs then calls it outside the graphs. Older versions of torch lack the tag.
 template <typename Tag>
 auto tags_of_tap(int) -> decltype(std::vector<Tag>{Tag::cudagraph_unsafe}) {
   return {Tag::cudagraph_unsafe};

@@ -3,8 +3,8 @@
 //
 //   gradmon::tap(Tensor x, Tensor(a!) token, int number) -> ()
 //
-// is the operator in graphs. A compiler keeps it, because it says that it writes to `token`; it does not.
-// While no monitor collects, it costs one load. `number` is observation_number().
+// is the operator in graphs. A compiler keeps the operator, because it declares a write to `token`, which it
+// does not make. While no monitor collects, it costs one load. `number` is observation_number().
 #pragma once
 
 #include <ATen/core/Tensor.h>

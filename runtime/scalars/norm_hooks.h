@@ -12,10 +12,10 @@
 
 namespace gradmon {
 
-// Passes to a ScalarBoard the norms that its scalars need. If the plan collects the same tensors, the
-// norms are taken from the plan's records (on_record()). If not, this object attaches hooks of its own: to
-// all parameters, regardless of `targets`, for a norm over all parameters; to the selected ones for
-// norms of single parameters. Training thread; only the constructor throws.
+// Passes to a ScalarBoard the norms that its scalars need. If the plan collects the same tensors, takes the
+// norms from the plan's records (on_record()). If not, attaches its own hooks: to all parameters, regardless
+// of `targets`, for a norm over all parameters; to the selected ones for norms of single parameters. Training
+// thread; only the constructor throws.
 class NormHooks {
  public:
   // `plan`: settings of the plan's own hooks. `board` and `names` must outlive this object. Norms of kinds
@@ -31,7 +31,7 @@ class NormHooks {
   void after_update(const std::vector<at::Tensor>& parameters, const OptimizerState* state) noexcept;
   void deliver_gradient(const at::Tensor& parameter, const at::Tensor& gradient) noexcept;
   void end_step() noexcept;
-  // Whether on_record() takes any norm.
+  // True if on_record() takes any norm.
   bool sees_plan() const noexcept { return !seen_in_plan_.empty(); }
   // Takes the norm from a record that the plan's hooks have made.
   void on_record(const Record& record);

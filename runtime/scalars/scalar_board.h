@@ -75,17 +75,17 @@ class ScalarBoard {
   void miss_norm(NormOf of, Kind kind) noexcept;
   // Makes the step's rows().
   void end_step(TimePoint now, std::int64_t samples);
-  // Holds the step that has ended last, in the order of Settings::requested, until the next end_step().
+  // Holds the last ended step, in the order of Settings::requested, until the next end_step().
   const std::vector<ScalarRow>& rows() const { return rows_; }
   // Returns true if report_late() may still add one of them: a scalar without a value, or one that replaced a
   // computed value late in an earlier step.
   bool awaits() const;
-  // A value of the step that has ended last. False: that step has a value of that name from the program.
+  // A value of the last ended step. False: that step already has a value of that name from the program.
   bool report_late(std::string_view name, double value);
   // The rows() are final.
   void close() { awaited_.assign(awaited_.size(), false); }
 
-  // The configured scalars that have had no value in any step so far.
+  // The configured scalars without a value in any step so far.
   std::vector<std::string> without_value() const;
 
  private:
@@ -110,11 +110,11 @@ class ScalarBoard {
   std::map<std::pair<std::size_t, std::uint32_t>, std::uint32_t> norm_names_;
   std::vector<bool> had_value_;
   std::vector<bool> comes_late_;  // replaced a computed value late
-  // These three hold the step that has ended last.
+  // These three hold the last ended step.
   std::vector<bool> known_;  // reported by the program
   std::vector<bool> awaited_;
   std::vector<ScalarRow> rows_;
-  // Of the current step.
+  // The current step.
   TimePoint began_;
   double seconds_ = 0;
   std::int64_t samples_before_ = 0;

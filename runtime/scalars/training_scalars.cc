@@ -139,7 +139,7 @@ void TrainingScalars::write_log(const Ended& ended) {
     if (board_.requested()[row.requested].log) logged.push_back(row);
   }
   if (logged.empty()) return;
-  // Formatted and written by the writer thread.
+  // The writer thread formats and writes the line.
   context_.writer.write_file([logged = std::move(logged), names = context_.names, rank = context_.rank,
                               world_size = context_.world_size, resumed = context_.samples, step = ended.step,
                               samples = ended.samples]() mutable {

@@ -17,13 +17,12 @@
 
 namespace gradmon {
 
-// Writes the training scalars of one plan to the log, to records or to both, as configured. Training
-// thread, in the steps that it is for. Only the constructor throws; after the first failure a fuse is tripped
-// and nothing more is collected.
+// Writes the training scalars of one plan to the log, to records or to both, as configured. Training thread,
+// in its steps. Only the constructor throws; the first failure trips a fuse, and nothing more is collected.
 class TrainingScalars {
  public:
-  // `between`: the steps that only the flight recorder wants. They have no log line, and no norm that needs
-  // another tensor than the gradients as the optimizer uses them.
+  // `between`: steps that only the flight recorder needs. They have no log line, and no norm of a tensor
+  // other than the gradients as the optimizer uses them.
   enum class Steps : std::uint8_t { collected, between };
   struct Context {
     Rank rank;
@@ -31,7 +30,7 @@ class TrainingScalars {
     std::shared_ptr<NameTable> names;
     RecordStream& stream;                               // `stream` and `writer` must outlive this object
     WriterThread& writer;                               // writes the log lines
-    std::shared_ptr<ResumedSamples> samples = nullptr;  // null: the output is a new one
+    std::shared_ptr<ResumedSamples> samples = nullptr;  // null: the output is new
     Steps steps = Steps::collected;
   };
 
@@ -43,15 +42,15 @@ class TrainingScalars {
 
   // `samples`: seen by all ranks so far; 0 if the program does not report it.
   void begin_step(Step step, HookSet::Collect collect, std::int64_t samples) noexcept;
-  // After attach() within a collected step: begins the step for the new hooks.
+  // Call it after attach() within a collected step: begins the step for the new hooks.
   void begin_hooks(Step step) noexcept;
-  void gathered(const void* unit) noexcept;  // as HookSet
+  void gathered(const void* unit) noexcept;  // see HookSet
   void before_update(const std::vector<at::Tensor>& parameters, const OptimizerState* state) noexcept;
   void after_update(const std::vector<at::Tensor>& parameters, const OptimizerState* state) noexcept;
   void deliver_gradient(const at::Tensor& parameter, const at::Tensor& gradient) noexcept;
   void report(std::string_view name, double value) noexcept;
   void count_experts(std::string_view layer, const std::vector<std::int64_t>& tokens) noexcept;
-  // Whether on_record() needs the records' values.
+  // True if on_record() needs the records' values.
   bool takes_norms() const noexcept;
   // Takes norms from a record of the plan's own hooks.
   void on_record(const Record& record) noexcept;
@@ -59,11 +58,11 @@ class TrainingScalars {
   void on_missing_row(Kind kind) noexcept;
   // Call it after the plan's own hooks have ended the step. Writes its rows unless awaits().
   void end_step(std::int64_t samples) noexcept;
-  // Returns true if the rows of the step that has ended last wait for values that may be reported late.
+  // Returns true if the rows of the last ended step wait for values that may be reported late.
   bool awaits() const noexcept { return ended_ && board_.awaits(); }
-  // As ScalarBoard. Call settle() if none is awaited any more.
+  // Same as in ScalarBoard. Call settle() once no value is awaited.
   bool report_late(std::string_view name, double value) noexcept;
-  // Writes the rows that wait, before the next end_step(). drop(): they are not written.
+  // Writes the waiting rows, before the next end_step(). drop() discards them.
   void settle() noexcept;
   void drop() noexcept;
   // Detaches the hooks that norms need.

@@ -42,8 +42,8 @@ namespace gradmon {
 struct MonitorOptions {
   std::optional<int> rank;        // 0 … world_size − 1
   std::optional<int> world_size;  // ≥ 1
-  // The replica group that both are of (torchft), unless REPLICA_GROUP_ID names it. Each group is a job of
-  // its own, with its output in group-NAME of the output directory.
+  // The replica group of both (torchft), unless REPLICA_GROUP_ID names it. Each group is a separate job, with
+  // its output in group-NAME of the output directory.
   std::string replica_group = {};
   std::optional<std::string> endpoint;              // of rank 0's hub: ipc:///PATH or tcp://HOST:PORT
   std::optional<std::filesystem::path> output_dir;  // for the rows; ./monitor_output
@@ -53,8 +53,8 @@ struct MonitorOptions {
   bool short_steps = false;                         // some steps have fewer micro batches (an epoch's last)
   ParallelGroups groups;                            // ranks with the same parameters
   bool keep_last_step = false;                      // for metrics()
-  // Returns a text that only the ranks of this launch share; nullopt while it is unknown.
-  // Called on any thread, and only if the environment does not identify the launch. May be null.
+  // Returns a text that only the ranks of this launch share; nullopt while it is unknown. Called on any
+  // thread, and only if the environment does not identify the launch. May be null.
   std::function<std::optional<std::string>()> launch_nonce = {};
 };
 
@@ -64,7 +64,7 @@ struct Metric {
   int vpp_stage = 0;
   std::string name;
   std::int64_t step = 0;
-  std::optional<int> micro_step;                       // nullopt: the row is of the whole step
+  std::optional<int> micro_step;                       // nullopt: the row covers the whole step
   std::vector<std::pair<std::string, double>> values;  // by column: "norm", "mg_direction", …
 };
 
@@ -75,7 +75,7 @@ struct Alert {
   int micro_step = 0;
   int pp_stage = 0;
   int vpp_stage = 0;
-  std::uint64_t call_id = 0;  // number of the row among all rows of the step, as they were read, from 0
+  std::uint64_t call_id = 0;  // number of the row among all rows of the step, in reading order, from 0
   std::string tag_name;       // "0:fc1.input:0/rank0/actv"
   std::string op;             // "norm"
   double value = 0;
@@ -83,12 +83,12 @@ struct Alert {
   std::string message;
 };
 
-// What step() tells the training loop. `may_end`: the requested output is complete after one
-// step (print_struct, cc_log_only), on all ranks at the same step. The loop may go on anyway.
+// The result of step() for the training loop. `may_end`: the requested output is complete after one step
+// (print_struct, cc_log_only), on all ranks at the same step. The loop may go on anyway.
 enum class Loop : std::uint8_t { goes_on, may_end };
 
-// Collects what the config asks for from the training loop of this rank. A program makes one
-// Monitor per process, before the training loop, and destroys it after the loop.
+// Collects the rows that the config selects from this rank's training loop. A program makes one Monitor per
+// process, before the training loop, and destroys it after the loop.
 //
 // Threads: the training thread calls all members; status(), alerts() and attention() may be called on any.
 //
@@ -101,8 +101,8 @@ enum class Loop : std::uint8_t { goes_on, may_end };
 // In a forked child the copy does nothing.
 class Monitor {
  public:
-  // Static mode: reads the config now. Throws std::invalid_argument, with file, line and key, if
-  // it is missing or invalid. Dynamic mode: stays off until there is a valid config.
+  // Static mode: reads the config now. Throws std::invalid_argument, with file, line and key, if it is
+  // missing or invalid. Dynamic mode: stays off until a valid config exists.
   explicit Monitor(std::filesystem::path config, MonitorOptions options = {});
   // stop().
   ~Monitor();
@@ -120,8 +120,8 @@ class Monitor {
   // Calls optimizer.step(). Reads gradients, weights and moments before it, and weights after
   // it. With several optimizers: one call for each. Exceptions of the optimizer pass through.
   void update(torch::optim::Optimizer& optimizer);
-  // The same for an optimizer that calls a closure, once or several times (LBFGS). The gradients
-  // of its last call are the ones that are read.
+  // The same for an optimizer that calls a closure, once or several times (LBFGS). Reads the gradients of its
+  // last call.
   using Closure = std::function<at::Tensor()>;  // returns the loss
   Loop step(torch::optim::Optimizer& optimizer, const Closure& closure);
   void update(torch::optim::Optimizer& optimizer, const Closure& closure);
@@ -131,17 +131,17 @@ class Monitor {
   // Training scalars of the current step. The config key `scalars` names those that are
   // written, and where. In a step that is not collected each call costs a load and a compare.
   //
-  // Reports a value under any name: "loss", "learning-rate". A second value in the same step
-  // replaces the first. Values of "local_loss" are also summed into "device_local_loss". A value that is
-  // reported just after step() belongs to the step that has ended, until the next forward with gradients,
-  // backward or update; unless that step has a value of this name already.
+  // Reports a value under any name: "loss", "learning-rate". A second value in the same step replaces the
+  // first. Values of "local_loss" are also summed into "device_local_loss". A value that is reported just
+  // after step() belongs to the step that has ended, until the next forward with gradients, backward or
+  // update; unless that step already has a value of this name.
   void scalar(std::string_view name, double value) noexcept;
   // Adds to the number of samples that all ranks together have processed. Every rank reports the
   // size of the whole job's batch (or micro batch). Before the first step: the samples of an
   // earlier run; not needed with the config key `append_output`. Counted in every step, collected or not.
   void samples(std::int64_t count) noexcept;
-  // Adds the tokens that each expert of a mixture-of-experts layer got in this step.
-  // "expert_load" is each expert's share of them, 0 to 1.
+  // Adds the tokens that each expert of a mixture-of-experts layer got in this step. "expert_load" is each
+  // expert's share of the tokens, 0 to 1.
   void expert_load(std::string_view layer, const std::vector<std::int64_t>& tokens) noexcept;
 
   // Reports Q and K of an attention, during its forward, for a row of `attention_hook`. Both are
@@ -149,10 +149,9 @@ class Monitor {
   // monitor. Any thread.
   void attention(std::string_view name, const at::Tensor& q, const at::Tensor& k, Causal causal) noexcept;
 
-  // Ask the job for a change, as gradmonctl does. All ranks switch at one agreed step, which
-  // status() shows, and the config file is updated. Any rank may ask; ranks that ask for the same
-  // in the same step count as one. They return at once; a refusal is logged. Static mode refuses
-  // on() and off().
+  // Ask the job for a change, as gradmonctl does. All ranks switch at one agreed step, which status() shows,
+  // and the config file is updated. Any rank may ask; the same request of several ranks in the same step
+  // counts once. They return at once; a refusal is logged. Static mode refuses on() and off().
   void on(std::optional<std::int64_t> collect_times = {},
           std::optional<std::int64_t> step_interval = {}) noexcept;
   void off() noexcept;
@@ -160,21 +159,21 @@ class Monitor {
   // holds for this rank only, from the next step on, and the file stays as it is.
   void set(std::string_view key, std::string_view json) noexcept;
 
-  // Rows of the step that was collected last, from memory, in the order of the files. Needs
-  // `keep_last_step` or the config's format "api"; empty without them, before the first collected
-  // step, and if that step had no rows. Waits until the writer thread has them, for 1 s at most, in the
-  // first step 6 s: the job's hub may not have answered yet. Then those of an earlier step are returned.
+  // Rows of the last collected step, from memory, in the order of the files. Needs `keep_last_step` or the
+  // config's format "api"; empty without them, before the first collected step, and if that step had no rows.
+  // Waits until the writer thread has them, for 1 s at most, in the first step 6 s, because the job's hub may
+  // not have answered yet. If the wait times out, returns the rows of an earlier step.
   std::vector<Metric> metrics() const;
 
-  // The last 256 alerts of this rank, oldest first. Those of a step are there once the writer thread has
-  // written its rows. Any thread.
+  // The last 256 alerts of this rank, oldest first. A step's alerts appear once the writer thread has written
+  // its rows. Any thread.
   std::vector<Alert> alerts() const;
 
-  // Detaches all hooks, writes the collected rows and leaves the job. Nothing is collected
-  // afterwards. Waits for the writer until 2 s after its last progress, 30 s at most, and 0.5 s
-  // for the other ranks. Rows that are given up are logged and count as dropped.
+  // Detaches all hooks, writes the collected rows and leaves the job. Nothing is collected afterwards. Waits
+  // for the writer until 2 s after its last progress, 30 s at most, and 0.5 s for the other ranks. Abandoned
+  // rows are logged and count as dropped.
   void stop() noexcept;
-  // The same, within `at_most` in all. 0 or less gives up all rows that are not written yet.
+  // The same, within `at_most` in all. 0 or less abandons all rows that are not written yet.
   void stop(std::chrono::milliseconds at_most) noexcept;
 
   // State of the whole job in rank 0, of this rank in others; at most 100 ms old. Any thread.

@@ -6,10 +6,10 @@
 //   auto z = gradmon::observe(sequential)(y);     // and each of its children
 //   gradmon::tap("scores", scores);               // a tensor that is no module's output
 //
-// Observe the root of the model, too: its forwards count the micro steps, and tell an evaluation
-// from a forward under reentrant checkpointing. Any module with one forward can be observed, also
-// a module holder and an AnyModule. Tensors are found in arguments and results, and in optionals,
-// tuples, pairs, arrays, ranges and maps of them, at any depth. Other types pass through.
+// Observe the root of the model, too: its forwards count the micro steps, and distinguish an evaluation from
+// a forward under reentrant checkpointing. Any module with one forward can be observed, also a module holder
+// and an AnyModule. Tensors are found in arguments and results, and in optionals, tuples, pairs, arrays,
+// ranges and maps of them, at any depth. Other types pass through.
 //
 // An observed call computes and throws what forward() does, and keeps no tensor. While no monitor
 // collects, it costs one load and a branch. Any thread.
@@ -142,14 +142,14 @@ ObservedModule<M> observe(M& module) {
   return ObservedModule<M>(module);
 }
 
-// As observe(*holder).
+// Same as observe(*holder).
 template <typename Contained>
 ObservedModule<Contained> observe(const torch::nn::ModuleHolder<Contained>& holder) {
   return ObservedModule<Contained>(*holder.ptr());
 }
 
-// Shows a tensor under a name of its own, as the output of a module of that name. Call it
-// within the forward of an observed module.
+// Shows a tensor under a separate name, as the output of a module of that name. Call it within the forward of
+// an observed module.
 inline void tap(std::string_view name, const at::Tensor& tensor) {
   if (forward_entry::open()) forward_entry::tapped(name, tensor);
 }
@@ -161,7 +161,7 @@ inline void attention(const torch::nn::Module& module, const at::Tensor& q, cons
                       Causal causal) {
   if (forward_entry::open()) forward_entry::attended(&module, "", q, k, causal);
 }
-// The same under a name of its own. Recorded if `l2_targets` lists that name, or no attention.
+// The same under a separate name. Recorded if `l2_targets` lists that name, or no attention.
 inline void attention(std::string_view name, const at::Tensor& q, const at::Tensor& k, Causal causal) {
   if (forward_entry::open()) forward_entry::attended(nullptr, name, q, k, causal);
 }

@@ -17,16 +17,15 @@ struct ParallelGroups {
   // Ranks that each hold a part of a layer. Parameters that are not split are equal on all of
   // them, and so are their gradients before reduction.
   std::vector<int> tensor;
-  // Whether a parameter is split over `tensor`. Null: all are.
+  // Returns true if a parameter is split over `tensor`. Null: all are split.
   std::function<bool(const std::string& parameter)> split;
   // Ranks that each hold a stage of the model, in the order of the stages. Alerts name them.
   std::vector<int> pipeline = {};
-  // Ranks with the same reduced gradients, weights and moments: AnomalyRankDivergence compares them with each
-  // other, and `"replicas": "first"` has only one of them write. Empty: `data`. This rank alone: there are
-  // none.
+  // Ranks with the same reduced gradients, weights and moments: AnomalyRankDivergence compares them, and with
+  // `"replicas": "first"` only one of them writes. Empty: `data`. This rank alone: no replicas.
   std::vector<int> replicas = {};
-  // Each of `replicas` holds the moments of its own part of the parameters only (ZeRO): with
-  // `"replicas": "first"` every rank still writes everything.
+  // Each of `replicas` holds the moments of its own part of the parameters only (ZeRO): with `"replicas":
+  // "first"` every rank still writes everything.
   bool moments_differ = false;
 };
 

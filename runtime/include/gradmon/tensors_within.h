@@ -40,7 +40,7 @@ template <typename T>
 struct IsRange<T, std::void_t<decltype(std::declval<const T&>().begin() != std::declval<const T&>().end())>>
     : std::true_type {};
 
-// Whether a T can contain tensors. False for strings and lists of numbers, for example.
+// True if a T can contain tensors. False for strings and lists of numbers, for example.
 template <typename T>
 constexpr bool may_hold();
 
@@ -70,7 +70,7 @@ constexpr bool may_hold() {
   }
 }
 
-// Whether the value is a tensor by itself (or in an optional), not in a container.
+// True if the value is a tensor itself (or in an optional), not in a container.
 template <typename T>
 bool is_lone(const T& value) {
   if constexpr (std::is_same_v<T, torch::nn::AnyValue>) {

@@ -3,9 +3,9 @@
 import types
 from typing import Any, Callable
 
-# What the code of a program's objects raises, if anything: attributes, conversions, arithmetic. Left out is
-# what handlers of signals raise meanwhile, which must get through: OSError (TimeoutError), and classes
-# of the program's own.
+# Exceptions of the code of a program's objects: attributes, conversions, arithmetic. Without those that
+# signal handlers raise meanwhile, which must pass through: OSError (TimeoutError), and the program's own
+# classes.
 OBJECT_ERRORS = (
     ArithmeticError,
     AssertionError,
@@ -22,7 +22,7 @@ OBJECT_ERRORS = (
 
 
 def attribute_of(owner: Any, name: str, default: Any = None) -> Any:
-    """As getattr(), for classes whose attributes may raise more than AttributeError."""
+    """Same as getattr(), for classes whose attributes may raise more than AttributeError."""
     try:
         return getattr(owner, name, default)
     except OBJECT_ERRORS:
@@ -77,8 +77,8 @@ class ReplacedMethod(ReplacedAttribute):
 
 
 def replaced_around(owner: Any, name: str, around: Callable[..., Any]) -> ReplacedMethod:
-    """Replaces the owner's method of that name by `around(original method, ...)`, until remove(); where other
-    code has wrapped ours, it passes calls through from then on. A copy of the owner calls its class's method.
+    """Replaces the owner's method of that name by `around(original method, ...)`, until remove(). If other
+    code has wrapped ours, ours passes calls through from then on. A copy calls its class's method.
     """
     original = getattr(owner, name)
     kept: "list[Callable[..., Any]]" = [around]  # empty once it is removed

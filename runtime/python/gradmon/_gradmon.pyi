@@ -31,19 +31,19 @@ def observation_number(name: str, gradients: bool) -> int: ...
 def observe(x: torch.Tensor, name: str) -> None: ...
 def collectives_are_observed() -> bool: ...
 
-# After ProcessGroup._start_coalescing(), and before _end_coalescing(). Both return the number of the calls that
-# this thread sends together; 0: there are none.
+# Call them after ProcessGroup._start_coalescing(), and before _end_coalescing(). Both return the number of
+# the calls that this thread sends together; 0: none.
 def begin_coalescing() -> int: ...
 def end_coalescing() -> int: ...
 def coalesced_calls_are_over(number: int) -> None: ...  # they have no work: the current stream runs them
 def coalesced_calls_are_waited_for(number: int) -> None: ...  # the current stream follows them
-def coalesced_calls_are_dropped(number: int) -> None: ...  # nobody can wait for them
+def coalesced_calls_are_dropped(number: int) -> None: ...  # they cannot be waited for
 
-# Asynchronous calls on a device, whose outputs are read once one of these tells that they may be.
+# Asynchronous calls on a device. Their outputs are read once one of these functions reports a wait.
 def calls_are_unwaited() -> bool: ...
 def call_is_waited_for(future: torch._C.Future) -> None: ...  # the current stream follows it
 def future_is_taken(future: torch._C.Future) -> None: ...  # the program may wait for it, and add callbacks
-def communication_is_unread(sentence: str) -> None: ...  # there are no rows of it in this step
+def communication_is_unread(sentence: str) -> None: ...  # its calls have no rows in this step
 
 class Metric:
     """One row, with the values that the files have."""
@@ -85,20 +85,20 @@ class RankStatus:
     error: str  # the current problem; "" if there is none
 
 class Status:
-    revision: int  # the newest that any rank has applied; 0: none yet
+    revision: int  # the newest that any rank has applied; 0: none so far
     epoch: str
     mode: str  # "static" or "dynamic"
     state: str  # "off" or "on"
-    reason: str  # why it is off, or what it waits for
+    reason: str  # the reason why it is off, or for which it waits
     effective_step: int  # first step of the revision; -1: none
     collected: int  # steps collected under the revision so far
     warnings: list[str]
-    hooks: list[str]  # the kinds of record that it can collect
+    hooks: list[str]  # the kinds of record that the rank can collect
     ranks: list[RankStatus]  # rank 0: all ranks; other ranks: this one
 
 class FirstHook:
-    """Calls `hook(parameter)` after each accumulation of its gradient, before the post-accumulate hooks that
-    are there already and those that come later: those of engines reduce the gradient, or take it away."""
+    """Calls `hook(parameter)` after each accumulation of its gradient, before earlier and later
+    post-accumulate hooks: hooks of engines reduce the gradient, or take it away."""
 
     def __init__(self, parameter: torch.Tensor, hook: Callable[[torch.Tensor], None]) -> None: ...
     def remove(self) -> None: ...
@@ -148,19 +148,19 @@ class Core:
     def before_update(self, optimizer: Any, gradient_scale: float = ..., reads: int = ...) -> None: ...
     def after_update(self, optimizer: Any) -> None: ...
     # Before the first watch(). "delivered": deliver_gradient() passes each gradient before its reduction.
-    # "delivered accumulated": it passes what has accumulated in the step only.
+    # "delivered accumulated": it passes only the gradient accumulated in the step.
     def gradient_source(self, source: str) -> None: ...
     # pieces: parameter, the optimizer's tensor that carries it, start and number of its elements there; a
     # negative number: all of the tensor, in its own shape.
     def before_update_of_pieces(
         self, optimizer: Any, pieces: Sequence[tuple[torch.Tensor, torch.Tensor, int, int]]
     ) -> None: ...
-    # Of pieces whose gradients and moments before_replacement() has passed.
+    # For pieces whose gradients and moments before_replacement() has passed.
     def before_update_of_values(
         self, optimizer: Any, pieces: Sequence[tuple[torch.Tensor, torch.Tensor, int, int]]
     ) -> None: ...
-    # Before an engine writes its update over reduced gradients. passed: parameter, gradient, first moment (None:
-    # still to come).
+    # Call it before an engine overwrites reduced gradients with its update. passed: parameter, gradient,
+    # first moment (None: it will still come).
     def before_replacement(
         self,
         passed: Sequence[tuple[torch.Tensor, torch.Tensor, Optional[torch.Tensor]]],
@@ -169,7 +169,7 @@ class Core:
     def after_update_of_pieces(
         self, optimizer: Any, pieces: Sequence[tuple[torch.Tensor, torch.Tensor, int, int]]
     ) -> None: ...
-    # gradient: without elements if the parameter has one that was not seen.
+    # gradient: empty if the parameter has a gradient that was not seen.
     def deliver_gradient(self, parameter: torch.Tensor, gradient: Optional[torch.Tensor]) -> None: ...
     # The gradient that deliver_gradient() passed last also holds the micro batches before it.
     def note_accumulated(self, parameter: torch.Tensor) -> None: ...

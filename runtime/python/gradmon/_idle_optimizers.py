@@ -21,7 +21,7 @@ class _Seen(NamedTuple):
     gap: int  # the most iterations of the others to one of its steps so far
 
     def iterations_since(self) -> Optional[int]:
-        """Of all other optimizers, since the last of its steps. None: there are no others."""
+        """Iterations of all other optimizers since its last step. None: no other optimizers exist."""
         return min((other.calls - then for other, then in self.calls_of_others.items()), default=None)
 
 
@@ -71,6 +71,6 @@ class IdleOptimizers:
 
 
 def _superseded(seen: _Seen) -> bool:
-    """Whether other watched optimizers hold all of its parameters."""
+    """Returns True if other watched optimizers hold all of its parameters."""
     others = [parameters_of(other.optimizer) for other in seen.calls_of_others]
     return parameters_of(seen.optimizer.optimizer) <= set().union(*others)

@@ -20,7 +20,7 @@ class ModelParts:
         self._look()
 
     def changed(self) -> bool:
-        """Whether the model has changed since the last call, or since construction."""
+        """Returns True if the model has changed since the last call, or since construction."""
         if self._identities() == self._seen:
             return False
         self._look()

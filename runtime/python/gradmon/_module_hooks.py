@@ -60,8 +60,8 @@ _left = _Left()
 
 
 class ModuleHooks:
-    """Two forward hooks at every module, attached while a collected step needs them. Modules within
-    compiled code get none: they would see nothing, and the code would be compiled again."""
+    """Two forward hooks at every module, attached while a collected step needs them. Modules within compiled
+    code get none: their hooks would see nothing, and the code would be compiled again."""
 
     def __init__(self) -> None:
         self._modules: dict[int, torch.nn.Module] = {}  # by id: two models may share a module

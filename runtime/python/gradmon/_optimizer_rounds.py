@@ -17,7 +17,7 @@ def parameters_of(optimizer: Any) -> "set[int]":
 
 
 def with_parameter_groups(optimizer: Any) -> Any:
-    """The optimizer or, if it has no `param_groups`, the one that it wraps, if that has them."""
+    """The optimizer. If it has no `param_groups` but wraps an optimizer that has them, the wrapped one."""
     found = optimizer
     for _ in range(_MOST_WRAPPERS):
         if found is None or attribute_of(found, "param_groups") is not None:
@@ -28,7 +28,7 @@ def with_parameter_groups(optimizer: Any) -> Any:
 
 
 def optimizers_in(given: Any) -> "list[Any]":
-    """The optimizers that watch() is given: one, or those of a list, a tuple or a dict; [None] for none.
+    """The optimizers in the argument of watch(): one, or those of a list, a tuple or a dict; [None] for none.
     Raises TypeError for anything else."""
     some = (
         given.values() if isinstance(given, dict) else given if isinstance(given, (list, tuple)) else [given]
@@ -43,15 +43,15 @@ def optimizers_in(given: Any) -> "list[Any]":
 
 
 def has(some: "Sequence[Any]", one: Any) -> bool:
-    """Whether the list contains the object, by identity."""
+    """Returns True if the list contains the object, by identity."""
     return any(one is known for known in some)
 
 
 class OptimizerRounds:
-    """An iteration ends when all awaited optimizers have stepped, in any order. At first all
-    optimizers are awaited. If one steps twice before the others have stepped, the others are no
-    longer awaited. Nor are those that share parameters with one that came after their first step, which may
-    replace them, until they step again. Training thread."""
+    """An iteration ends when all awaited optimizers have stepped, in any order. At first all optimizers are
+    awaited. If one steps twice before the others have stepped, the others are no longer awaited. If an
+    optimizer was added after the first step of others and shares parameters with them, it may replace them:
+    they are not awaited until they step again. Training thread."""
 
     __slots__ = ("single", "stepped", "_all", "_awaited", "_perhaps_replaced", "_has_ended")
 
@@ -64,7 +64,7 @@ class OptimizerRounds:
         self._has_ended = False  # an iteration, since the last add()
 
     def add(self, optimizer: Any, sharing: "Sequence[Any]" = ()) -> None:
-        """sharing: those that share parameters with it, and have stepped."""
+        """sharing: optimizers that share parameters with it, and have stepped."""
         awaited = [one for one in self._awaited if not has(sharing, one)]
         self._set(self._all + [optimizer], awaited + [optimizer], self.stepped)
         self._perhaps_replaced = [*self._perhaps_replaced, *sharing]

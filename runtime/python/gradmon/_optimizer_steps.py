@@ -11,9 +11,9 @@ import torch
 from gradmon._attributes import ReplacedMethod, attribute_of, nothing
 
 Before = Callable[[Any], None]  # argument: the scaler that step() was given (torch 1.13), or None
-After = Callable[..., None]  # argument: whether the step has left out the update; False by default
+After = Callable[..., None]  # argument: True if the step has skipped the update; False by default
 _FUNCTIONS = (types.FunctionType, types.MethodType, types.BuiltinFunctionType, functools.partial)
-# Functions of torch.distributed, and how far they are from the step that they call (wrappers lie between).
+# Functions of torch.distributed, and their distance from the step that they call (wrappers lie between).
 _STATE_INITIALIZERS = ("_init_optim_state", "init_state")
 _MOST_FRAMES = 12
 Arguments = tuple[tuple[Any, ...], dict[str, Any]]  # of a call: positional, keyword
@@ -29,7 +29,7 @@ class OptimizerSteps:
     If the optimizer calls a closure (LBFGS), `before_closure` is called first, and `before` after each
     call of the closure: the update uses the gradients of the last call.
 
-    A step by which torch initializes the state of a fresh optimizer, for a checkpoint, is none of training's.
+    A step by which torch initializes the state of a fresh optimizer, for a checkpoint, does not count.
     """
 
     def __init__(
@@ -156,13 +156,13 @@ class _Told:
 
 
 def has_step_hooks(optimizer: Any) -> bool:
-    """Whether it is a torch.optim.Optimizer of torch 2.x, whose step calls hooks."""
+    """Returns True for a torch.optim.Optimizer of torch 2.x, whose step calls hooks."""
     names = ("_optimizer_step_pre_hooks", "register_step_pre_hook", "register_step_post_hook")
     return all(attribute_of(optimizer, name) is not None for name in names)
 
 
 def _initializes_state(keywords: "dict[str, Any]") -> bool:
-    """Whether torch calls step(closure=None) with gradients of zeros only to make the optimizer's state."""
+    """Returns True if torch calls step(closure=None) with zero gradients only to make the state."""
     if "closure" not in keywords or keywords["closure"] is not None:
         return False
     frame = sys._getframe(2)
@@ -180,7 +180,7 @@ def _is_of_torch(module: "dict[str, Any]") -> bool:
 
 
 def _may_be_closure(given: Any) -> bool:
-    """Whether an object that is no function may be a closure."""
+    """Returns True if an object that is no function may be a closure."""
     return callable(given) and not isinstance(given, (type, torch.nn.Module))
 
 

@@ -19,7 +19,7 @@ class ScalerUpdates:
         step_skipped: Callable[[Any], None],
         calls: Callable[[Any], int],
     ) -> None:
-        """calls: returns how often an optimizer's own step has been called so far."""
+        """calls: returns the number of calls of an optimizer's own step so far."""
         self.scaler = scaler
         self.chunks: "list[int]" = []  # the models whose losses it scales, by vpp_stage
         self._last = 1.0  # scale
@@ -33,7 +33,7 @@ class ScalerUpdates:
 
     def scale(self) -> float:
         """The current scale of the loss. Waits for the device if the scale is on one. While a graph is
-        captured: the last one, because nobody may wait."""
+        captured: the last one, because waiting is forbidden."""
         if not is_captured(getattr(self.scaler, "_scale", None)):
             self._last = float(self.scaler.get_scale())
         return self._last
@@ -74,8 +74,8 @@ def remaining_scale(optimizer: Any, scaler: Any) -> float:
 
 
 def left_out_by_scaler(optimizer: Any) -> bool:
-    """Whether a fused optimizer's step, which has just run, has left its parameters as they were, because a
-    scaler has found an infinity or a NaN. Waits for the device if the scaler has said so on one."""
+    """Returns True if a fused optimizer's step, which has just run, has not changed its parameters because a
+    scaler has found an infinity or a NaN. Waits for the device if the scaler's answer is on one."""
     found = attribute_of(optimizer, "found_inf")  # the scaler sets and removes it around the step
     if type(found) is not torch.Tensor or found.numel() != 1:
         return False
@@ -87,5 +87,5 @@ def left_out_by_scaler(optimizer: Any) -> bool:
 
 
 def is_captured(value: Any) -> bool:
-    """Whether a graph of the device is being captured that has the value: then nobody may wait for it."""
+    """Returns True while a graph of the device captures the value, which must not be awaited then."""
     return isinstance(value, torch.Tensor) and value.is_cuda and torch.cuda.is_current_stream_capturing()

@@ -86,7 +86,7 @@ class TrainingSteps:
         listing_of: "Callable[[torch.nn.Module], Listing]" = listing_of,
     ) -> None:
         """ended_by_loop: the loop of a framework calls end_by_program() from the first step on. attached_by:
-        what watches, for `gradmonctl targets`. listing_of: tells a model's parameters."""
+        name of the watcher, for `gradmonctl targets`. listing_of: lists a model's parameters."""
         self.core = core
         self._output_dir = output_dir
         self.step_flags = 0  # flags of the current step: COLLECTS, WATCHES_FORWARDS, MAY_END
@@ -115,7 +115,7 @@ class TrainingSteps:
         self._nonce = nonce  # None: the launch is identified
         self._attached_by = attached_by
         self._listing_of = listing_of
-        self._timeout_of_stop: Optional[float] = None  # of a stop() that was left to the next step
+        self._timeout_of_stop: Optional[float] = None  # for a stop() postponed to the next step
         self._of_loop: "Optional[list[Any]]" = [] if ended_by_loop else None  # removed by stop()
         _alive.add(self)
         _stop_at_the_end_of_this_process()
@@ -179,8 +179,8 @@ class TrainingSteps:
         self._calls_before = calls
 
     def _end_without_step(self) -> None:
-        """In this iteration no watched optimizer has stepped: the program or a scaler that watch() does not
-        know has left the update out, or gradmon does not see how it is made (captured, or in two halves)."""
+        """In this iteration no watched optimizer has stepped: the program or a scaler unknown to watch() has
+        skipped the update, or gradmon cannot see it (captured, or in two halves)."""
         if not self.step_flags & _COLLECTS or self._of_loop is not None:
             return self.core.skipped()
         unseen = self._versions() != self._versions_before
@@ -208,8 +208,8 @@ class TrainingSteps:
             self._of_loop.append(attached)
 
     def stop(self, timeout: Optional[float] = None) -> None:
-        """Stops, and releases models and optimizers. timeout: as for Monitor.stop(). Called by a signal
-        handler that runs within the hooks, it leaves that to the next step."""
+        """Stops, and releases models and optimizers. timeout: see Monitor.stop(). If a signal handler calls
+        it within the hooks, postpones the stop to the next step."""
         if self.core.must_stop_later():
             self._timeout_of_stop = timeout
             return
@@ -293,14 +293,14 @@ class TrainingSteps:
         return around(optimizer, before, after, before_closure)
 
     def _is_late(self, optimizer: Any) -> bool:
-        """Whether the optimizer's update belongs to the step that has ended already."""
+        """Returns True if the optimizer's update belongs to the step that has already ended."""
         return self._ends_with_optimizers() and self._rounds.is_late(optimizer)
 
     def _ends_with_optimizers(self) -> bool:
         return not self.ended_by_program and not self._scalers
 
     def _remove_replaced(self, optimizer: Any) -> "list[Any]":
-        """Removes optimizers of the same parameters as the new one: it replaces them. Returns those that
+        """Removes optimizers of the same parameters as the new one, which replaces them. Returns those that
         share some with it and have stepped: either they are replaced as well, or all of them step."""
         taken = parameters_of(optimizer)
         sharing = []
@@ -399,7 +399,7 @@ class TrainingSteps:
         self._warn()
 
     def note_warnings(self, warnings: "list[str]") -> None:
-        """For status(): what an adapter could not attach. Replaces those of the last call."""
+        """Sets the sentences of status() about missing attachments. Replaces those of the last call."""
         self._of_engine = list(warnings)
         self._warn()
 
@@ -464,7 +464,7 @@ class TrainingSteps:
 
 
 def _is_captured(optimizer: Any) -> bool:
-    """Whether the optimizer is made for capture into a graph, whose replays count no versions."""
+    """Returns True if the optimizer is made for capture into a graph, whose replays count no versions."""
     groups = attribute_of(optimizer, "param_groups") or []
     return any(isinstance(group, dict) and group.get("capturable") is True for group in groups)
 

@@ -24,9 +24,9 @@ def csv2tensorboard_by_step(
     Parameters
     ----------
     monitor_path, time_start, time_end, process_num, data_type_list
-        What is converted, as in `CSV2DBConfig`.
+        The selection, as in `CSV2DBConfig`.
     output_dirpath : str, optional
-        Where the files go: ``rank{R}/{prefix}/events…``. Those of an earlier conversion are replaced.
+        The directory of the files: ``rank{R}/{prefix}/events…``. Files of an earlier conversion are replaced.
         Default: ``{time}_csv2tensorboard_by_step`` in `monitor_path`.
 
     Raises
@@ -61,7 +61,7 @@ def csv2tensorboard_by_step(
 
 @dataclass
 class CSV2DBConfig:
-    """What csv2db() converts, and how.
+    """The arguments of csv2db().
 
     Parameters
     ----------
@@ -71,7 +71,7 @@ class CSV2DBConfig:
         Earliest and latest time in the names of the ranks' directories, both included:
         ``"Dec03_21-34-40"``. Default: no limit.
     process_num : int
-        So many threads convert at a time, 1 to 128.
+        Number of threads that convert at a time, 1 to 128.
     data_type_list : list of str, optional
         Prefixes of the files to convert: ``["param_origin"]``. Default: all.
     output_dirpath : str, optional
@@ -100,7 +100,7 @@ def csv2db(config: CSV2DBConfig) -> None:
     Parameters
     ----------
     config : CSV2DBConfig
-        What is converted.
+        The arguments.
 
     Raises
     ------

@@ -118,7 +118,7 @@ def _try(keys: "dict[str, Any]", files: "list[str]") -> str:
 
 
 def examine(say: "Callable[[str], None]" = print) -> bool:
-    """Prints the report line by line. Returns whether all kinds work."""
+    """Prints the report line by line. Returns True if all kinds work."""
     say(f"python {sys.version.split()[0]} ({sys.executable})")
     say(f"torch {torch.__version__} ({torch.__file__})")
     say(f"gradmon {gradmon.__version__}, built against torch {TORCH}: they match")

@@ -39,15 +39,14 @@ def heatmap(
         Logarithmic colour scale. Default: logarithmic if no value is negative and one is positive.
         Values below 1e-20 of the largest then have the lowest colour.
     ax : matplotlib.axes.Axes, optional
-        Where to draw. Default: a new figure, large enough for the names.
+        The axes to draw on. Default: a new figure, large enough for the names.
 
     Returns
     -------
     matplotlib.axes.Axes
-        Names run from top to bottom in the order of the files, with "1:" before those of model
-        chunk 1. Each step with a row of this kind is a column. Of several micro steps the last is
-        drawn. NaN, infinity and, where no value is negative, 0 have colours of their own; a place without
-        a row stays blank.
+        Names run from top to bottom in the order of the files, with "1:" before those of model chunk 1. Each
+        step with a row of this kind is a column. If a step has several micro steps, the last is drawn. NaN,
+        infinity and, if no value is negative, 0 have separate colours; a place without a row stays blank.
 
     Raises
     ------

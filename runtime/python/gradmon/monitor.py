@@ -24,7 +24,7 @@ from gradmon.taps.tapping import Tapping
 
 
 class Monitor(Tapping):
-    """Collects what the config asks for from the training loop of this rank.
+    """Collects the rows that the config selects from the training loop of this rank.
 
     A program makes one Monitor per process, around its training loop. It watches until
     stop(), the end of the `with` block, or the end of the interpreter, whichever comes first.
@@ -122,15 +122,15 @@ class Monitor(Tapping):
         Parameters
         ----------
         model : torch.nn.Module, optional
-            The model, or one chunk of it, raw or as DistributedDataParallel: the rows have the same
-            names and values. A layer that is replaced later is seen from the next
-            collected step on. None in the first call: the program hands all values in by tap(), and
-            calls step(). None in a further call: the first model.
+            The model, or one chunk of it, raw or as DistributedDataParallel: the rows have the same names and
+            values. A layer that is replaced later is seen from the next collected step on. None in the first
+            call: the program passes all values by tap(), and calls step(). None in a further call: the first
+            model.
         optimizer : object or list, tuple or dict of objects, optional
-            Any optimizer with `step`, and `param_groups` in it or in what it wraps. None: call step() at
-            the end of each iteration. A step ends when
-            all watched optimizers have stepped, in any order. Where some step more often than
-            others, call step() at the end of the iteration, and set `explicit_steps`.
+            Any optimizer with `step`, and `param_groups` in it or in its wrapped optimizer. None: call step()
+            at the end of each iteration. A step ends when all watched optimizers have stepped, in any order.
+            If some step more often than others, call step() at the end of the iteration, and set
+            `explicit_steps`.
         grad_acc_steps : float, optional
             Micro batches (backward passes) per step: a whole number of at least 1. None: 1.
         scaler : torch.cuda.amp.GradScaler, optional
@@ -250,12 +250,12 @@ class Monitor(Tapping):
 
     @property
     def may_end(self) -> bool:
-        """Whether the requested output is complete and training may stop.
+        """Returns True if the requested output is complete and training may stop.
 
         Returns
         -------
         bool
-            True after the one step that `print_struct` or `cc_log_only` asks for.
+            True after the one step that `print_struct` or `cc_log_only` requires.
         """
         return self._steps is not None and bool(self._steps.step_flags & _gradmon.MAY_END)
 
@@ -267,10 +267,10 @@ class Monitor(Tapping):
         name : str
             For example "loss" or "learning-rate". The config key `scalars` says where it is written.
         value : float or torch.Tensor
-            A number, or a tensor with one element. A tensor is read, and so waited for, only if this
-            step is collected; while it is captured into a CUDA graph, it is left out. Of a DTensor that is a
-            shard or a summand (the norm of a sharded gradient) nothing is recorded: pass what its
-            full_tensor() returns on all ranks.
+            A number, or a tensor with one element. A tensor is read, and so waited for, only if this step is
+            collected; it is skipped while it is captured into a CUDA graph. A DTensor that is a shard or a
+            summand (the norm of a sharded gradient) is not recorded: pass the result of full_tensor() on all
+            ranks.
 
         Notes
         -----
@@ -324,9 +324,9 @@ class Monitor(Tapping):
         layer : str
             Name of the mixture-of-experts layer in the rows ``expert_load/LAYER/I``.
         tokens : sequence of int or torch.Tensor
-            Number of tokens of each expert: integers, or a 1-D tensor of integers on any device. A
-            tensor is read, and so waited for, only if this step is collected; while it is captured into
-            a CUDA graph, it is left out; so is a DTensor of which each rank holds a part.
+            Number of tokens of each expert: integers, or a 1-D tensor of integers on any device. A tensor is
+            read, and so waited for, only if this step is collected; it is skipped while it is captured into a
+            CUDA graph, and if it is a DTensor of which each rank holds a part.
 
         Notes
         -----
@@ -393,8 +393,8 @@ class Monitor(Tapping):
     def on(self, *, collect_times: Optional[int] = None, step_interval: Optional[int] = None) -> None:
         """Asks the job to start collecting, as ``gradmonctl on`` does.
 
-        All ranks begin at one agreed step, and the config file is updated. Any rank may ask; ranks
-        that ask for the same in the same step count as one.
+        All ranks begin at one agreed step, and the config file is updated. Any rank may ask; the same request
+        of several ranks in the same step counts once.
 
         Parameters
         ----------
@@ -453,7 +453,7 @@ class Monitor(Tapping):
             _gradmon.warn_once(f"set({key!r}): {error}")
 
     def metrics(self) -> list[_gradmon.Metric]:
-        """Rows of the step that was collected last, from memory.
+        """Rows of the last collected step, from memory.
 
         Returns
         -------
@@ -463,8 +463,8 @@ class Monitor(Tapping):
 
         Notes
         -----
-        Waits until the writer thread has them, for 1 s at most, in the first step 6 s, in which the
-        job's hub may not have answered yet; then those of an earlier step are returned.
+        Waits until the writer thread has them, for 1 s at most, in the first step 6 s, because the job's hub
+        may not have answered yet. If the wait times out, it returns the rows of an earlier step.
         """
         return [] if self._steps is None else self._steps.core.metrics()
 
@@ -493,15 +493,14 @@ class Monitor(Tapping):
         Parameters
         ----------
         timeout : float, optional
-            Seconds that this may take in all, whatever the disk does. 0 or less gives up all rows that
-            are not written yet. None: wait for the writer until 2 s after its last progress, 30 s at
-            most (2 s in all after a KeyboardInterrupt), and 0.5 s for the other ranks. Anything but
-            a number is logged and counts as None.
+            Limit in seconds for the whole call, even if the disk hangs. 0 or less abandons all rows that are
+            not written yet. None: wait for the writer until 2 s after its last progress, 30 s at most (2 s in
+            all after a KeyboardInterrupt), and 0.5 s for the other ranks. Other values than numbers are
+            logged and count as None.
 
         Notes
         -----
-        Raises nothing. Rows that are given up are logged by kind, and count in `dropped` of this
-        rank's status.
+        Raises nothing. Abandoned rows are logged by kind, and count in `dropped` of this rank's status.
         """
         if self._steps is not None:
             self._steps.stop(seconds_of(timeout))

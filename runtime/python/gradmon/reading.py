@@ -39,8 +39,8 @@ def load(
     Parameters
     ----------
     path : str or path-like
-        The job's output directory, or the directory of one rank in it. Also what ``gradmonctl convert`` has
-        made: a database or its directory, or the directory of event files.
+        The job's output directory, or the directory of one rank in it. Also the output of
+        ``gradmonctl convert``: a database or its directory, or the directory of event files.
     run : str, optional
         The 8 hex digits of one run. Default: the run written to last.
     kind : str or collection of str, optional
@@ -50,13 +50,13 @@ def load(
     names : str, collection of str or compiled pattern, optional
         Names as in the files, or a pattern that is searched in them. Default: all.
     form : {"csv", "sqlite", "tensorboard"}, optional
-        What is read: the CSV files, ``monitor_metrics.db`` or the event files of the ranks. Default: the
+        The form to read: the CSV files, ``monitor_metrics.db`` or the event files of the ranks. Default: the
         first of these that a rank has; the event files for histograms alone.
     whole : bool
         True: the rows of ranks that each hold a part of a tensor (FSDP, DTensor, DeepSpeed, Megatron) become
-        one row of the whole tensor, with the lowest of their ranks; of ranks that hold the same, that of the
-        lowest is kept. What is each rank's own stays as it is. Layers of a pipeline have their numbers in the
-        whole model, unlike in the files and in `names`.
+        one row of the whole tensor, with the lowest of their ranks; if ranks hold the same, the row of the
+        lowest is kept. Rows of a rank's own values stay. Layers of a pipeline have their numbers in the whole
+        model, unlike in the files and in `names`.
 
     Returns
     -------
@@ -102,7 +102,7 @@ def load(
 
 
 def _sorted(table: "pandas.DataFrame") -> "pandas.DataFrame":
-    """By step, then by place, without PLACE. sort_values() takes twice the time, and copies more."""
+    """Sorts by step, then by place, without PLACE. sort_values() takes twice the time, and copies more."""
     import numpy
     import pandas
 
@@ -136,7 +136,7 @@ def _read(path: Path, run: Optional[str], choice: Choice, form: Optional[str]) -
 
 
 def _scopes(path: Path, run: Optional[str], choice: Choice) -> Scopes:
-    """What the rows of the wanted ranks are of."""
+    """The scopes of the rows of the wanted ranks."""
     database = _database(path) if run is None else None
     if database is not None:
         found = databases.scopes(database)
@@ -152,7 +152,7 @@ def _scopes(path: Path, run: Optional[str], choice: Choice) -> Scopes:
 
 
 def _database(path: Path) -> Optional[Path]:
-    """What `gradmonctl convert` has made there, if it is a database."""
+    """The database that `gradmonctl convert` has made there, or None."""
     if path.is_file():
         return path
     inner = path / databases.FILE
@@ -166,7 +166,7 @@ def _forms_with(choice: Choice) -> "list[str]":
 
 
 def _converted(path: Path, choice: Choice) -> "Optional[pandas.DataFrame]":
-    """What `gradmonctl convert` has made there; None if it has made nothing."""
+    """The rows that `gradmonctl convert` has made there; None if it has made nothing."""
     database = _database(path)
     if database is not None:
         return databases.read([database], choice)
@@ -220,7 +220,7 @@ def _named(column: "pandas.Series[str]", names: Names) -> Any:
 
 
 def _last_written(directory: Path) -> float:
-    """When one of its files was written. The directory's own time changes when a database is read: SQLite
+    """The latest write time of its files. The directory's own time changes when a database is read: SQLite
     makes and removes empty files beside it."""
     last = 0.0
     for file in (*directory.iterdir(), *(directory / event_files.DIRECTORY).glob("*")):

@@ -94,11 +94,11 @@ class TrainerMon:
         *arguments, **keywords
             ``(model, grad_acc_steps, optimizer, dp_group=None, tp_group=None, start_iteration=0)``,
             or, where the second argument is not a number, ``(model, optimizer, grad_acc_steps=1,
-            tp_group=None, dp_group=None, start_iteration=0)``. `model` is a torch.nn.Module or a
-            list of the chunks of an interleaved pipeline. The `step` of `optimizer` ends a
-            training step. Of Megatron core (its DistributedDataParallel and optimizer) and of
-            DeepSpeed (its engine, with any of its optimizers) the rows are those of
-            gradmon.megatron.watch() and gradmon.deepspeed.watch(); groups are then ignored.
+            tp_group=None, dp_group=None, start_iteration=0)``. `model` is a torch.nn.Module or a list of the
+            chunks of an interleaved pipeline. The `step` of `optimizer` ends a training step. The rows of
+            Megatron core (its DistributedDataParallel and optimizer) and DeepSpeed (its engine, with any of
+            its optimizers) are those of gradmon.megatron.watch() and gradmon.deepspeed.watch(); groups are
+            then ignored.
 
         Raises
         ------
@@ -275,7 +275,7 @@ def bound_arguments(arguments: tuple[Any, ...], keywords: dict[str, Any], wrappe
 
 
 def _whole(name: str, value: Any, least: int) -> int:
-    """As msprobe takes it: None and what is too small are the least."""
+    """Follows msprobe: None and numbers below `least` become `least`."""
     if value is None:
         return least
     try:

@@ -20,8 +20,8 @@ def watch(
 ) -> Monitor:
     """Begins to watch a model and its optimizer, after Accelerator.prepare().
 
-    A step ends where the optimizer has made its update, or where the GradScaler has left it out: micro
-    batches in which gradients are only accumulated end no step.
+    A step ends when the optimizer has made its update, or the GradScaler has skipped it: micro batches
+    that only accumulate gradients end no step.
 
     Parameters
     ----------
@@ -51,7 +51,7 @@ def watch(
 
     Notes
     -----
-    Nothing is watched where DeepSpeed or Megatron-LM makes the steps; a warning says so.
+    If DeepSpeed or Megatron-LM makes the steps, nothing is watched, and a warning says so.
 
     Examples
     --------
@@ -81,7 +81,7 @@ def watch(
 
 
 def _stepping(monitor: Monitor, accelerator: Any, rounds: OptimizerRounds, optimizer: Any) -> Any:
-    """Around the optimizer's step(): ends a step of training where it makes an update."""
+    """Around the optimizer's step(): ends a step of training if it makes an update."""
 
     def step(original: Any, *arguments: Any, **keywords: Any) -> Any:
         if not accelerator.sync_gradients:

@@ -9,7 +9,7 @@ from gradmon.sharded.sharding import is_kind
 
 
 def is_zero(optimizer: Any) -> bool:
-    """Whether it is a LowLevelZeroOptimizer (stage 1 or 2), or derived from one."""
+    """Returns True for a LowLevelZeroOptimizer (stage 1 or 2), or an instance of a derived class."""
     return is_kind(optimizer, "LowLevelZeroOptimizer")
 
 

@@ -33,7 +33,7 @@ def watch(
 ) -> Monitor:
     """Begins to watch a model and its optimizer, after Booster.boost().
 
-    A step ends in the optimizer's step(), also where an overflow leaves out the update, but not within
+    A step ends in the optimizer's step(), even if an overflow skips the update, but not within
     `no_sync()`, where step() does nothing.
 
     Parameters
@@ -65,9 +65,9 @@ def watch(
     Notes
     -----
     No communication is added, and nothing is gathered. With ZeRO, a rank's rows in grad_reduced, param_* and
-    exp_avg* are of the piece of a parameter that this rank updates, in its float32 master copy where there is
-    one; scopes() says which run. The rows in grad_unreduced are of the whole gradient of this rank: of the
-    last micro batch alone where each is reduced by itself, without the loss scale.
+    exp_avg* cover the piece of a parameter that this rank updates, in its float32 master copy if it has one;
+    scopes() names the run. The rows in grad_unreduced cover the whole gradient of this rank: only the last
+    micro batch if each is reduced by itself, without the loss scale.
 
     Nothing is watched with Gemini, nor with an optimizer for mixed precision other than ZeRO's; a warning
     says so.
@@ -113,7 +113,7 @@ def watch(
 
 
 def scopes(model: Any, optimizer: Any) -> "dict[str, Labels]":
-    """What the rows of this rank are of.
+    """Returns the scopes of the rows of this rank.
 
     Parameters
     ----------
@@ -147,7 +147,7 @@ def _program(model: Any) -> Any:
 
 
 def _stepping(monitor: EngineMonitor, optimizer: Any) -> Any:
-    """Around the optimizer's step(): ends a step of training where it makes an update or leaves one out."""
+    """Around the optimizer's step(): ends a step of training if it makes an update or skips one."""
 
     def step(original: Any, *arguments: Any, **keywords: Any) -> Any:
         synchronises = getattr(optimizer, "require_grad_sync", True)

@@ -30,12 +30,12 @@ def ranks_of(group: Any) -> list[int]:
 
 
 def shards_its_state(optimizer: Any) -> bool:
-    """Whether each rank keeps the moments of its own part of the parameters only."""
+    """Returns True if each rank keeps the moments of its own part of the parameters only."""
     return is_kind(optimizer, "ZeroRedundancyOptimizer")
 
 
-# Optimizers after whose reduction each rank holds a part of the reduced gradients only (ZeRO stages 1 to 3),
-# by package and class.
+# Optimizers whose reduction leaves each rank only a part of the reduced gradients (ZeRO stages 1 to 3), by
+# package and class.
 _REDUCES_TO_PARTS = {
     ("deepspeed", "DeepSpeedZeroOptimizer"),
     ("deepspeed", "DeepSpeedZeroOptimizer_Stage3"),
@@ -46,7 +46,7 @@ _REDUCES_TO_PARTS = {
 
 
 def reduces_to_parts(optimizer: Any) -> bool:
-    """Whether a rank has the reduced gradients of its own part of the parameters only."""
+    """Returns True if a rank has the reduced gradients of its own part of the parameters only."""
     chained = attribute_of(optimizer, "chained_optimizers")
     return any(
         (kind.__module__.split(".")[0], kind.__name__) in _REDUCES_TO_PARTS
@@ -72,8 +72,8 @@ def replica_ranks(model: Any, dp_group: Any, optimizers: "Sequence[Any]" = ()) -
 
 
 def commits_steps(optimizer: Any) -> bool:
-    """Whether the optimizer is torchft's OptimizerWrapper: its step() leaves the update out where the replica
-    groups do not commit the step."""
+    """Returns True for torchft's OptimizerWrapper: its step() skips the update if the replica groups do not
+    commit the step."""
     return any(
         (kind.__module__.split(".")[0], kind.__name__) == ("torchft", "OptimizerWrapper")
         for kind in type(optimizer).__mro__
@@ -81,8 +81,8 @@ def commits_steps(optimizer: Any) -> bool:
 
 
 def replica_group_of(optimizer: Any) -> str:
-    """The replica group of torchft that this rank is of, as its Manager names it: "0" for the replica_id
-    "train_ddp_0". "": unknown, or none."""
+    """The replica group of torchft of this rank, named by its Manager: "0" for the replica_id "train_ddp_0".
+    "": unknown, or none."""
     manager = attribute_of(optimizer, "manager") if commits_steps(optimizer) else None
     # The id with a text behind it that each start of the group makes; that text alone if there is no id.
     made = attribute_of(attribute_of(manager, "_logger"), "_replica_id")
@@ -98,5 +98,5 @@ NO_GROUP = (
 
 
 def is_group_unknown(group: str) -> bool:
-    """Whether torchft is used, and nothing names this rank's replica group."""
+    """Returns True if torchft is used, but this rank's replica group has no name."""
     return not group and "torchft.manager" in sys.modules and not os.environ.get("REPLICA_GROUP_ID")

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tells gradmon when the program has waited for communication.
+"""Reports to gradmon the program's waits for communication.
 
-What an asynchronous call writes is read then, before the program changes it.
+Outputs of an asynchronous call are read at the wait, before the program changes them.
 
-What NCCL is called for in torch.distributed.batch_isend_irecv() and _coalescing_manager(device=...) is sent
-at the end, and has one work, for which the program waits; since torch 2.8 none if all of it is synchronous.
+NCCL sends the calls within torch.distributed.batch_isend_irecv() and _coalescing_manager(device=...) at the
+end. They have one work, for which the program waits; since torch 2.8 none if all calls are synchronous.
 """
 import sys
 import threading
@@ -21,7 +21,7 @@ from gradmon._attributes import OBJECT_ERRORS, ReplacedAttribute
 # dropped it.
 _unwaited: "dict[int, Any]" = {}
 
-# Libraries that communicate without c10d in this process, and what status() says of them.
+# Libraries that communicate without c10d in this process, and the sentences of status() about them.
 _UNREAD = {
     "torchcomms": "cc_distribution: calls of torchcomms' own communicators are not read; torchcomms is "
     "imported. Calls through torch.distributed are read",
@@ -87,7 +87,7 @@ class Waits:
         self._wanted = False
 
     def set(self, wanted: bool) -> None:
-        """Before each collected step, and after the last."""
+        """Call it before each collected step, and after the last."""
         if wanted:
             for module in _UNREAD.keys() & sys.modules.keys():
                 _gradmon.communication_is_unread(_UNREAD[module])

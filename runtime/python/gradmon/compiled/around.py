@@ -13,8 +13,8 @@ from gradmon.loops.pipelines import infers_shapes
 
 
 class AroundCompiled:
-    """Takes the place of what `module.compile()` has put in front of a module's call: hooks at the module
-    would be compiled too, and would see nothing. remove() puts the old one back."""
+    """Replaces the call that `module.compile()` has installed at a module: hooks at the module would be
+    compiled too, and would see nothing. remove() restores the old call."""
 
     def __init__(self, module: torch.nn.Module, compiled: Any) -> None:
         self._module, self._compiled = module, compiled

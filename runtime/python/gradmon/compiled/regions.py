@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Finds the modules that torch.compile has compiled, and those within, whose forwards no hook sees."""
+"""Finds the modules that torch.compile has compiled, and inner modules, whose forwards no hook sees."""
 from typing import Any, Iterable, NamedTuple, Optional
 
 import torch
@@ -16,14 +16,14 @@ class Region(NamedTuple):
 
 
 def compiled_in_place(module: torch.nn.Module) -> Optional[Any]:
-    """What `module.compile()` has put in front of the module's call, hooks included. None if that compiles
+    """The call that `module.compile()` has installed at the module, hooks included. None if it compiles
     nothing, as with `disable=True`."""
     call = vars(module).get("_compiled_call_impl")
     return call if hasattr(call, "_torchdynamo_orig_callable") else None
 
 
 def is_region(module: torch.nn.Module) -> bool:
-    """Whether torch.compile() has wrapped the module, or compiled it in place, or its forward alone."""
+    """Returns True if torch.compile() has wrapped or compiled the module, or compiled its forward alone."""
     if type(module).__name__ == "OptimizedModule" or compiled_in_place(module) is not None:
         return True
     return hasattr(vars(module).get("forward"), "_torchdynamo_orig_callable")
@@ -44,7 +44,7 @@ def regions_of(model: torch.nn.Module) -> "list[Region]":
 
 
 def unseen(modules: Iterable[torch.nn.Module]) -> "set[int]":
-    """Of all modules of a model: the ids of those whose calls are within compiled code."""
+    """The ids of those modules of a model whose calls are within compiled code."""
     found: "set[int]" = set()
     for module in modules:
         if id(module) not in found and is_region(module):

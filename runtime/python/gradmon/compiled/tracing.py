@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whether torch.compile is tracing the caller, and what it may do there."""
+"""Detects that torch.compile is tracing the caller, and the limits of the graph."""
 from typing import Any, Callable, TypeVar
 
 import torch
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
-# Whether torch.compile is tracing the caller. Torch 1.13 has no compiler.
+# Returns True if torch.compile is tracing the caller. Torch 1.13 has no compiler.
 is_compiling: Callable[[], bool] = getattr(getattr(torch, "compiler", None), "is_compiling", lambda: False)
 
 
@@ -18,8 +18,8 @@ def constant(function: _Function) -> _Function:
 
 
 def in_whole_graph() -> bool:
-    """Whether torch.compile is tracing the caller and must not break the graph (fullgraph=True): what it
-    cannot trace would end the program."""
+    """Returns True if torch.compile is tracing the caller and must not break the graph (fullgraph=True): code
+    that it cannot trace would end the program."""
     return is_compiling() and _must_not_break()
 
 
@@ -39,8 +39,8 @@ _KEEPING = ("tag_activation_checkpoint", "wrap_activation_checkpoint", "autograd
 
 
 def region_that_refuses_writes() -> str:
-    """While a graph is traced: the region around the caller, as "cond", that fails if an operator in it says
-    that it writes to an argument; "" if there is none."""
+    """While a graph is traced: the region around the caller, such as "cond", that fails if an operator in it
+    declares a write to an argument; "" without such a region."""
     try:
         from torch._dynamo.symbolic_convert import InstructionTranslator
 

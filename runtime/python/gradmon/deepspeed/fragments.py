@@ -6,7 +6,7 @@ from gradmon.engines.pieces import Early, Piece, innermost, whole
 
 
 def shape_of(parameter: Any) -> "tuple[int, ...]":
-    """Of the whole parameter: at rest, ZeRO 3 keeps none of its elements in it."""
+    """The shape of the whole parameter: at rest, ZeRO 3 keeps none of its elements in it."""
     return tuple(getattr(parameter, "ds_shape", parameter.shape))
 
 
@@ -81,7 +81,7 @@ def muon_method(optimizer: Any) -> str:
 
 
 def before_muon(optimizer: Any, pieces: "list[Piece]", arguments: Any, keywords: Any) -> "list[Early]":
-    """What lies in the pieces when muon_method() is called with these arguments. Copies nothing."""
+    """The content of the pieces when muon_method() is called with these arguments. Copies nothing."""
     if muon_method(optimizer) == "get_flat_partition":
         group = keywords["param_group_idx"] if "param_group_idx" in keywords else arguments[5]
         return list(_of_whole_gradients(optimizer, pieces, arguments[0], group))

@@ -26,8 +26,8 @@ def watch(
     """Begins to watch the model and the optimizer of a DeepSpeed engine, after deepspeed.initialize().
     A job that resumes calls it after engine.load_checkpoint(), which sets the number of the first step.
 
-    A step ends where `engine.global_steps` grows: micro batches in which gradients are only accumulated end
-    no step, and an update that an overflow leaves out ends one.
+    A step ends when `engine.global_steps` grows: micro batches that only accumulate gradients do not end a
+    step, and an update skipped by an overflow ends a step.
 
     Parameters
     ----------
@@ -54,12 +54,12 @@ def watch(
     Notes
     -----
     No communication is added, and nothing is gathered. With ZeRO, a rank's rows in grad_reduced, param_* and
-    exp_avg* are of the piece of a parameter that this rank updates: a run of its flattened elements, in
-    float32 where DeepSpeed keeps such a copy; scopes() says which run. The rows in grad_unreduced are of the
-    whole gradient of this rank, divided by `gradient_accumulation_steps` as DeepSpeed does, without the loss
-    scale. With stages 2 and 3, and with a BF16_Optimizer, they are of the last micro batch alone; with 0 and
-    1, and within coalesce_grad_reduction(), of all micro batches so far. Where DeepSpeed's Muon replaces
-    reduced gradients by its update, grad_reduced and exp_avg are read before that.
+    exp_avg* cover the piece of a parameter that this rank updates: a run of its flattened elements, in
+    float32 if DeepSpeed keeps such a copy; scopes() names the run. The rows in grad_unreduced cover the whole
+    gradient of this rank, divided by `gradient_accumulation_steps` as DeepSpeed does, without the loss scale.
+    With stages 2 and 3, and with a BF16_Optimizer, they cover the last micro batch alone; with 0 and 1, and
+    within coalesce_grad_reduction(), all micro batches so far. If DeepSpeed's Muon replaces reduced gradients
+    by its update, grad_reduced and exp_avg are read before that.
 
     Examples
     --------
@@ -84,7 +84,7 @@ def watch(
         return (_gradmon.FirstHook(one, deliver) for one in engine.module.parameters() if one.requires_grad)
 
     def updates() -> "Iterable[Any]":
-        backup = getattr(optimizer, "backup_optimizer", None)  # of what is not offloaded
+        backup = getattr(optimizer, "backup_optimizer", None)  # for the part that is not offloaded
         updating = [innermost(optimizer)] + ([] if backup is None else [backup])
         pieces = pieces_of(optimizer)
         early = replaced_by_muon(optimizer, pieces)
@@ -120,7 +120,7 @@ def watch(
 
 
 def scopes(engine: Any) -> "dict[str, Labels]":
-    """What the rows of this rank are of.
+    """Returns the scopes of the rows of this rank.
 
     Parameters
     ----------
@@ -148,7 +148,7 @@ def scopes(engine: Any) -> "dict[str, Labels]":
 
 
 def _stepping(monitor: EngineMonitor, engine: Any) -> Any:
-    """Around the engine's step(): ends a step of training where it makes an update or leaves one out."""
+    """Around the engine's step(): ends a step of training if it makes an update or skips one."""
 
     known = engine.global_steps
 
@@ -170,7 +170,7 @@ def _stepping(monitor: EngineMonitor, engine: Any) -> Any:
 
 
 def _loss_scale(engine: Any) -> float:
-    """With torch_autocast, a scaler of torch's; with ZeRO stage 0, the engine has it."""
+    """With torch_autocast, a torch scaler has it; with ZeRO stage 0, the engine has it."""
     scaler = getattr(engine.optimizer, "torch_autocast_gradscaler", None)
     scaler = scaler or getattr(engine, "torch_autocast_z0_gradscaler", None)
     if scaler is not None:
@@ -179,7 +179,7 @@ def _loss_scale(engine: Any) -> float:
 
 
 def _reduces_each(engine: Any) -> bool:
-    """Whether the gradient of each micro batch is reduced, or moved, by itself."""
+    """Returns True if the gradient of each micro batch is reduced, or moved, by itself."""
     optimizer = engine.optimizer
     if engine.zero_optimization_stage() >= 2 or hasattr(optimizer, "fp32_groups_flat_partition"):
         return True
@@ -187,12 +187,12 @@ def _reduces_each(engine: Any) -> bool:
 
 
 def _parks_each(optimizer: Any) -> bool:
-    """Whether the gradient of each micro batch is added to a tensor beside `grad`."""
+    """Returns True if the gradient of each micro batch is added to a tensor beside `grad`."""
     return bool(getattr(optimizer, "use_grad_accum_attribute", False))
 
 
 def _most_micro_batches(engine: Any) -> int:
-    """Of a step. Where the program decides by engine.step() when a step ends, it may have any number."""
+    """Micro batches per step; unlimited if the program ends the steps itself by engine.step()."""
     managed = getattr(engine, "managed_gradient_accumulation", None)
     return int(engine.gradient_accumulation_steps()) if managed is None or managed() else _ANY_NUMBER
 

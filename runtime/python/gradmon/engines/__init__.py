@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What gradmon.colossalai, gradmon.deepspeed and gradmon.megatron share. Imports no framework."""
+"""Parts shared by gradmon.colossalai, gradmon.deepspeed and gradmon.megatron. Imports no framework."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Hooks that are there only while steps are collected."""
+"""Hooks that exist only while steps are collected."""
 from typing import Any, Callable, Iterable, NamedTuple
 
 from gradmon import _gradmon
@@ -13,11 +13,11 @@ class Attachment(NamedTuple):
 
 
 class CollectingHooks:
-    """Puts hooks on an engine's objects before a collected step, and takes them off before one that is not.
+    """Puts hooks on an engine's objects before a collected step, and removes them before other steps.
     Training thread.
 
-    Where attach() fails (the framework has renamed what it relies on), these kinds have no rows from then on,
-    `reasons` says why, and training is untouched.
+    If attach() fails (the framework has renamed its parts), these kinds have no rows from then on, `reasons`
+    has the reason, and training is untouched.
     """
 
     def __init__(self, attachments: "list[Attachment]") -> None:

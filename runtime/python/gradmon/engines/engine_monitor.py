@@ -18,7 +18,7 @@ _UNSEEN = torch.empty(0)  # as Core.deliver_gradient() takes it: there is a grad
 
 
 class EngineMonitor(LoopMonitor):
-    """A Monitor whose gradients and updates an adapter passes, by hooks that are there only while steps are
+    """A Monitor whose gradients and updates an adapter passes, by hooks that exist only while steps are
     collected. Training thread."""
 
     _replicas: "Optional[list[int]]" = []  # ranks hold different pieces
@@ -43,10 +43,10 @@ class EngineMonitor(LoopMonitor):
         warnings: "Callable[[], list[str]]" = list,
         unseen: "Callable[[], bool]" = bool,
     ) -> None:
-        """Watches the chunks. optimizer: the engine's. source: as Core.gradient_source(). described: what
-        the rows of a chunk are of. scale: the factor in the gradients of the step that begins. warnings: for
-        status(), asked at once and while steps are collected: what has no rows now, and why. unseen: whether
-        deliver() is not called now, though parameters have gradients."""
+        """Watches the chunks. optimizer: the engine's. source: see Core.gradient_source(). described: the
+        scopes of a chunk's rows. scale: the factor in the gradients of the step that begins. warnings:
+        sentences for status() about missing rows, called at once and while steps are collected. unseen:
+        returns True if deliver() is not called now, though parameters have gradients."""
         self._gradient_source = source
         self._listing_of = listing_with(described)
         self._hooks = hooks
@@ -66,19 +66,19 @@ class EngineMonitor(LoopMonitor):
         self._prepare()
 
     def deliver(self, parameter: Any, gradient: Any, accumulates: bool = False) -> None:
-        """Passes a gradient before its reduction. accumulates: it has the micro batches before it, too."""
+        """Passes a gradient before its reduction. accumulates: it also has the earlier micro batches."""
         if self._steps is not None:
             self._steps.core.deliver_gradient(parameter, gradient)
             if accumulates:
                 self._steps.core.note_accumulated(parameter)
 
     def pass_early(self, find: "Callable[[], list[Early]]") -> None:
-        """Passes reduced gradients and first moments over which the engine is about to write its update."""
+        """Passes reduced gradients and first moments before the engine overwrites them with its update."""
         if self._steps is None or self._hooks is None:
             return
         try:
             found = find()
-        except Exception as error:  # the framework has renamed what it relies on
+        except Exception as error:  # the framework has renamed a part
             reason = f"the engine replaces gradients before they are read: {type(error).__name__}: {error}"
             if reason not in self._hooks.reasons:
                 _gradmon.warn_once(reason)
@@ -90,7 +90,7 @@ class EngineMonitor(LoopMonitor):
 
     def around(self, optimizer: Any, pieces: "list[Piece]", early: "Sequence[Piece]" = ()) -> Any:
         """Reads the pieces around each step of the optimizer that updates their carriers; until remove().
-        early: those whose gradients and moments pass_early() passes."""
+        early: pieces whose gradients and moments pass_early() passes."""
         assert self._steps is not None
         core = self._steps.core
         carried = [piece.carried() for piece in pieces if piece.numel]
@@ -114,8 +114,8 @@ class EngineMonitor(LoopMonitor):
         return hooked_or_replaced(optimizer, before, after)
 
     def before_replay(self) -> None:
-        """Reads weights and moments where the next update may call no hook: a CUDA graph makes it. The
-        gradients that the carriers have until then are not those of the update."""
+        """Reads weights and moments if the next update may call no hook, because a CUDA graph makes it. The
+        carriers' gradients until then are not the update's."""
         self._before_replay(self._unseen())
 
     def after_replay(self) -> None:
@@ -127,7 +127,7 @@ class EngineMonitor(LoopMonitor):
             self._steps.core.after_update_of_pieces(optimizer, carried)
 
     def end_step(self) -> None:
-        """The engine has made an update, or left one out."""
+        """The engine has made an update, or skipped one."""
         self._end()
         self._ended = True
         self._begun = False
@@ -196,7 +196,7 @@ class EngineMonitor(LoopMonitor):
     def _scale_now(self) -> float:
         try:
             return self._scale()
-        except Exception as error:  # the framework has renamed what it relies on
+        except Exception as error:  # the framework has renamed a part
             _gradmon.warn_once(f"gradients have the loss scale: {type(error).__name__}: {error}")
             return 1.0
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Says what the rows of an engine's parameters are of, for scopes.json."""
+"""Describes the scopes of the rows of an engine's parameters, for scopes.json."""
 import json
 from typing import Any, Callable, Iterable, NamedTuple
 
@@ -18,7 +18,7 @@ Labels = dict[str, Scope]  # by the parameter's name
 
 
 class Description(NamedTuple):
-    """What an engine knows of a model. labels: by kind. plain_scope: as in Listing."""
+    """An engine's description of a model. labels: by kind. plain_scope: see Listing."""
 
     labels: "dict[str, Labels]"
     plain_scope: "str | None" = None
@@ -31,8 +31,8 @@ def labels_of(
 ) -> "dict[str, Labels]":
     """The scope of the rows of this rank, by kind and by the parameter's name.
 
-    named: each parameter's name, the parameter, and its shape. is_local: whether nothing is known of what a
-    parameter is a part of. A kind has no label for a parameter of which this rank has no element."""
+    named: each parameter's name, the parameter, and its shape. is_local: True if the parameter's place in a
+    whole is unknown. A kind has no label for a parameter without elements on this rank."""
     by_parameter = {id(piece.parameter): piece for piece in pieces}
     before: Labels = {}
     after: Labels = {}
@@ -48,7 +48,7 @@ def labels_of(
 
 
 def is_expert(parameter: Any) -> bool:
-    """Whether the ranks of data parallelism have different experts in parameters of this name."""
+    """Returns True if data-parallel ranks have different experts in parameters of this name."""
     return getattr(parameter, "allreduce", True) is False
 
 
@@ -57,7 +57,7 @@ def listing_with(
 ) -> "Callable[[torch.nn.Module], Listing]":
     """For TrainingSteps: the model's parameters under their own names, with what the engine says of them.
 
-    Where the engine has renamed what `described` relies on, the rows keep the scopes of plain parameters."""
+    If the engine has renamed its parts, the rows keep the scopes of plain parameters."""
 
     def listing_of(model: torch.nn.Module) -> Listing:
         try:

@@ -16,7 +16,7 @@ class Piece(NamedTuple):
     start: int  # of the piece, in the flattened carrier
     numel: int
     first: int  # of the piece's elements, in the flattened parameter
-    shape: tuple[int, ...]  # of the parameter
+    shape: tuple[int, ...]  # shape of the parameter
     whole: bool = False  # the carrier is the parameter itself, or a copy; numel leaves out padding at its end
     owned: bool = False  # by this rank of data parallelism: the others do not update the parameter
 

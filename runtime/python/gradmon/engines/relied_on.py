@@ -281,7 +281,7 @@ MODES: "dict[str, list[Mode]]" = {
 
 
 def examine(framework: str, say: "Callable[[str], None]" = print) -> bool:
-    """Prints a line for each mode and each name; returns whether the installed framework has all names."""
+    """Prints a line for each mode and each name; returns True if the installed framework has all names."""
     package, names = FRAMEWORKS[framework]
     for mode in MODES[framework]:
         say(f"{mode.name}: rows of {mode.rows}" + (f" ({mode.sentence})" if mode.sentence else ""))
@@ -307,7 +307,7 @@ def _missing(name: Name) -> str:
 
 
 def _has(owner: Any, attribute: str) -> bool:
-    """Of the class or a parent, or assigned in the code of one of them."""
+    """Returns True if the class or a parent has it, or the code of one of them assigns it."""
     if hasattr(owner, attribute) or attribute in getattr(owner, "__dataclass_fields__", {}):
         return True
     for kind in getattr(owner, "__mro__", ()):  # none: a module

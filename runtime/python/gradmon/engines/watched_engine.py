@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Finds out whether an engine that has an adapter makes the updates of a model."""
+"""Detects that an engine with an adapter makes the updates of a model."""
 import os
 from typing import Any, Callable, Optional, Union
 
@@ -11,7 +11,7 @@ Watch = Callable[[Union[str, "os.PathLike[str]"], int, int], Monitor]
 
 
 def engine_watch(chunks: "list[Any]", optimizer: Any) -> Optional[Watch]:
-    """What begins to watch them by the adapter of their engine; None if no such engine makes the updates.
+    """Returns a function that watches them by their engine's adapter; None if no such engine updates them.
 
     chunks: one model, or the chunks of a pipeline. Imports an adapter, but no engine."""
     if len(chunks) == 1 and is_kind(chunks[0], "DeepSpeedEngine"):

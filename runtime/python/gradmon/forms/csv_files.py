@@ -22,7 +22,7 @@ _BEYOND = "beyond the header"
 
 
 def has_rows(directory: Path) -> bool:
-    """Whether the directory of a rank has CSV files."""
+    """Returns True if the directory of a rank has CSV files."""
     return any(_FILE.search(name) for name in os.listdir(directory))
 
 
@@ -196,7 +196,7 @@ def _parsed(group: _Group) -> "pandas.DataFrame":
 def _wide(
     text: bytes, columns: "list[str]", ops: "list[str]"
 ) -> "tuple[pandas.DataFrame, Optional[Callable[[Any], Any]]]":
-    """The rows as they are, and what tells of an array of their cells which have a value; None: all have."""
+    """The rows unchanged, and a function that finds cells with a value in an array; None: all have one."""
     import numpy
     import pandas
 

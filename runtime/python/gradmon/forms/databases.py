@@ -40,7 +40,7 @@ def read(paths: "Iterable[Path]", choice: Choice) -> "pandas.DataFrame":
 
 
 def scopes(path: Path) -> "dict[int, dict[str, dict[str, Any]]]":
-    """What the rows are of, by rank, target ("0:fc1.weight") and kind. Raises ValueError as read()."""
+    """The scopes by rank, target ("0:fc1.weight") and kind. Raises ValueError as read()."""
     found: "dict[int, dict[str, dict[str, Any]]]" = {}
     for rank, stage, name, kind, detail in _fetched(path, _SCOPES):
         found.setdefault(rank, {}).setdefault(f"{stage}:{name}", {})[kind] = json.loads(detail)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reads TensorBoard's event files: of a rank, and those that `gradmonctl convert csv2tb` makes."""
+"""Reads TensorBoard's event files: of a rank, or made by `gradmonctl convert csv2tb`."""
 import re
 import struct
 from functools import lru_cache, partial
@@ -36,7 +36,7 @@ _CONVERTED_RANK = re.compile(r"rank(?P<rank>\d+)$")
 
 
 class _Tag(NamedTuple):
-    """What a tag says of its values."""
+    """The meaning of a tag."""
 
     rank: int
     kind: str
@@ -47,7 +47,7 @@ class _Tag(NamedTuple):
 
 
 class _Event(NamedTuple):
-    """What an event says: numbers and counts of bins, with their tags."""
+    """The content of an event: numbers and counts of bins, with their tags."""
 
     step: int
     numbers: "list[tuple[bytes, float]]"
@@ -55,7 +55,7 @@ class _Event(NamedTuple):
 
 
 def has_rows(directory: Path) -> bool:
-    """Whether the directory of a rank has event files."""
+    """Returns True if the directory of a rank has event files."""
     return any((directory / DIRECTORY).glob("events.out.tfevents.*"))
 
 
@@ -165,7 +165,7 @@ def _row(tag: _Tag, step: int, op: str, value: float) -> "tuple[Any, ...]":
 
 
 def _events(path: Path) -> "Iterator[_Event]":
-    """None if the first event names another program as the writer."""
+    """Yields nothing if the first event names another program as the writer."""
     for number, record in enumerate(_records(path)):
         try:
             if number == 0 and _writer(record) != b"gradmon":
@@ -176,8 +176,8 @@ def _events(path: Path) -> "Iterator[_Event]":
 
 
 def _records(path: Path) -> "Iterator[memoryview]":
-    """The whole records of a file. A last one that is still being written, or was when its writer was killed,
-    is left out."""
+    """The whole records of a file, without a last record that is still being written, or whose writer was
+    killed."""
     data = memoryview(path.read_bytes())
     at = 0
     while at + 12 <= len(data):

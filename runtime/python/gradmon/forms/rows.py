@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The table of rows that every form is read into, and the choice of rows."""
+"""The table into which every form is read, and the choice of rows."""
 import importlib
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Collection, NamedTuple, Optional
@@ -9,12 +9,12 @@ if TYPE_CHECKING:
 
 COLUMNS = ["rank", "step", "micro_step", "kind", "name", "op", "value", "vpp_stage"]
 PLACE = "place"  # of a row among those of its form, in reading order
-# Of the others only grad_unreduced may have micro steps: with `monitor_mbs_grad`.
+# Among other kinds only grad_unreduced may have micro steps: with `monitor_mbs_grad`.
 KINDS_WITH_MICRO_STEPS = {"actv", "actv_grad", "attention_hook", "moe_router_logit_hook"}
 
 
 class Choice(NamedTuple):
-    """Which rows are wanted; None: all. Rows that are not wanted may be read all the same."""
+    """The requested rows; None: all. Other rows may be read, too."""
 
     kinds: "Optional[Collection[str]]" = None
     steps: "Optional[Collection[int]]" = None
@@ -24,7 +24,7 @@ class Choice(NamedTuple):
         return self.kinds is None or kind in self.kinds
 
     def meets(self, first: int, last: int) -> bool:
-        """Whether one of the steps from `first` to `last` is wanted."""
+        """Returns True if one of the steps from `first` to `last` is requested."""
         if self.steps is None:
             return True
         if isinstance(self.steps, range):
@@ -33,7 +33,7 @@ class Choice(NamedTuple):
 
 
 class RankDirectory(NamedTuple):
-    """What one rank has written in one run."""
+    """The output of one rank in one run."""
 
     path: Path
     rank: int

@@ -25,9 +25,9 @@ class Callback(TrainerCallback):  # type: ignore[misc]
     Notes
     -----
     The gradients in `grad_reduced` are those that the optimizer uses: reduced, without a loss scale, and
-    clipped. What the trainer logs ("loss", "grad_norm", "learning_rate") goes to Monitor.scalar() under its
-    name, if it is a number; with `logging_steps=1` in each step. Training stops where Monitor.may_end says
-    so. Nothing is watched where DeepSpeed makes the steps; a warning says so.
+    clipped. Logged numbers ("loss", "grad_norm", "learning_rate") go to Monitor.scalar() under their names;
+    with `logging_steps=1` in each step. Training stops when Monitor.may_end is True. If DeepSpeed makes the
+    steps, nothing is watched, and a warning says so.
 
     Examples
     --------
@@ -94,7 +94,7 @@ class Callback(TrainerCallback):  # type: ignore[misc]
             control.should_training_stop = True
 
     def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **_: Any) -> None:
-        """Reports what is logged as scalars of the step that has ended; the trainer calls it.
+        """Reports logged values as scalars of the step that has ended; the trainer calls it.
 
         Parameters
         ----------

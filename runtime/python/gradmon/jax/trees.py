@@ -9,9 +9,9 @@ from gradmon.monitor import Monitor
 
 
 def tap(monitor: Monitor, kind: str, tree: Any, micro_step: Optional[int] = None) -> None:
-    """Hands in every array of a pytree: gradients, parameters or moments of a training step.
+    """Passes every array of a pytree to the monitor: gradients, parameters or moments of a training step.
 
-    Call it between steps, with what the compiled step has returned.
+    Call it between steps, with the results of the compiled step.
 
     Parameters
     ----------
@@ -27,11 +27,11 @@ def tap(monitor: Monitor, kind: str, tree: Any, micro_step: Optional[int] = None
     Notes
     -----
     The name of a row is the path in the tree, with dots: ``{"decoder": {"w": …}}`` gives "decoder.w". An
-    array that one process holds has one row. Of an array that lies on several processes, each part that
-    this one holds has a row, with its box in the name: "w[0:4, 8:16]".
+    array that one process holds has one row. If an array lies on several processes, each part that this
+    process holds has a row, with its box in the name: "w[0:4, 8:16]".
 
     In a step that is not collected it only looks at one flag. In a collected step it waits for the arrays.
-    Within `jax.jit` there are no values: nothing is handed in, and a warning says so. Raises nothing.
+    Within `jax.jit` there are no values: it passes nothing, and a warning says so. Raises nothing.
 
     Examples
     --------
@@ -60,7 +60,7 @@ def _key_of(entry: Any) -> str:
 
 
 def _parts_of(leaf: Any) -> "Iterator[tuple[str, Any]]":
-    """What this process holds of an array: all of it, or each part with its box."""
+    """The part of an array that this process holds: all of it, or each part with its box."""
     if not isinstance(leaf, jax.Array) or leaf.is_fully_addressable:
         yield "", leaf
     elif leaf.is_fully_replicated:

@@ -28,11 +28,11 @@ class Callback(_Base):  # type: ignore[misc]
 
     Notes
     -----
-    Rows have the names that the parameters have in the LightningModule. The gradients in `grad_reduced`
-    are those that the optimizer uses: reduced, without a loss scale, and clipped. The first step has the
-    number `trainer.global_step`; with several optimizers, each of which counts there, it is divided by
-    their number. Of the step's last batch, what training_step() logs and its loss, as "loss", go to
-    Monitor.scalar(). Training stops where Monitor.may_end says so.
+    Rows have the names that the parameters have in the LightningModule. The gradients in `grad_reduced` are
+    those that the optimizer uses: reduced, without a loss scale, and clipped. The first step has the number
+    `trainer.global_step`; with several optimizers, each of which counts there, it is divided by their number.
+    The values that training_step() logs in the step's last batch, and its loss, as "loss", go to
+    Monitor.scalar(). Training stops when Monitor.may_end is True.
 
     Examples
     --------

@@ -20,7 +20,7 @@ class FabricCallback:
     config : str or path-like
         As for Monitor.
     optimizer_steps : int
-        How often optimizers step in one iteration, all of them together: a step ends with the last.
+        The number of optimizer steps in one iteration, of all optimizers together: a step ends with the last.
     grad_acc_steps : int
         Micro batches (backward passes) per step, at most; a step may have fewer.
     start_iteration : int

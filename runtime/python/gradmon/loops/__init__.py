@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the adapters of frameworks share, gradmon.hf and others. Imports no framework."""
+"""Parts shared by the adapters of frameworks, such as gradmon.hf. Imports no framework."""

@@ -13,8 +13,8 @@ from gradmon.monitor import Monitor
 
 
 class LoopMonitor(Monitor):
-    """A Monitor whose steps end where the framework's loop has made an update, or left one out: the
-    adapter calls step() there, from the first step on. Training thread."""
+    """A Monitor whose steps end when the framework's loop has made an update, or skipped one: the adapter
+    calls step() there, from the first step on. Training thread."""
 
     _ended_by_loop = True
 
@@ -39,7 +39,7 @@ class LoopMonitor(Monitor):
         start_iteration: int = 0,
         replicas: Optional["list[int]"] = None,
     ) -> bool:
-        """Watches what the framework has wrapped. False, with a warning, if that cannot be watched.
+        """Watches the framework's wrapped objects. False, with a warning, if they cannot be watched.
 
         optimizers: may be empty if add_optimizer() adds them. grad_acc_steps: micro batches per step, at
         most; a step may have fewer. replicas: as Monitor._replicas."""
@@ -71,7 +71,7 @@ class LoopMonitor(Monitor):
         return self._steps is not None and bool(self._steps.step_flags & _gradmon.TAKES_SCALARS)
 
     def report_numbers(self, values: Any) -> None:
-        """Calls scalar() for the numbers and the tensors of one element in what the framework logs."""
+        """Calls scalar() for the numbers and one-element tensors among the framework's logged values."""
         for name, value in values.items() if isinstance(values, dict) else ():
             alone = isinstance(value, torch.Tensor) and value.numel() == 1
             if alone or (isinstance(value, (int, float)) and not isinstance(value, bool)):

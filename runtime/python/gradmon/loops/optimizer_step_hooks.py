@@ -9,23 +9,23 @@ from gradmon._optimizer_steps import After, Before, OptimizerSteps, has_step_hoo
 def hooked_or_replaced(
     optimizer: Any, before: Before, after: After, before_closure: Callable[[], None] = nothing
 ) -> OptimizerSteps:
-    """By hooks alone if the optimizer has them, else by its replaced step."""
+    """Uses hooks alone if the optimizer has them, else its replaced step."""
     around = OptimizerStepHooks if has_step_hooks(optimizer) else OptimizerSteps
     return around(optimizer, before, after, before_closure)
 
 
 class OptimizerStepHooks(OptimizerSteps):
-    """As OptimizerSteps, for an optimizer that lies within a framework's. The hooks stay where another
-    replaces the instance's `step`, as Accelerate's does around each step with a GradScaler."""
+    """OptimizerSteps for an optimizer within a framework's. The hooks stay if other code replaces the
+    instance's `step`, as Accelerate does around each step with a GradScaler."""
 
     def _attach(self) -> "list[Any]":
         return self._hook()
 
 
 class CommittedSteps(OptimizerSteps):
-    """As OptimizerSteps, for torchft's OptimizerWrapper. `before` is called as the optimizer within it steps:
-    until then torchft may load the weights of another replica group. A step that is not committed has no
-    update: `before` is called at its end, and `after` with True."""
+    """OptimizerSteps for torchft's OptimizerWrapper. `before` is called as the inner optimizer steps: until
+    then torchft may load the weights of another replica group. A step that is not committed has no update:
+    `before` is called at its end, and `after` with True."""
 
     def __init__(self, optimizer: Any, before: Before, after: After, _: Any = nothing) -> None:
         self._read, self._end = before, after

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""torch's pipelines: the forwards in which they only learn the shapes of a stage, and split backwards."""
+"""torch's pipelines: split backwards, and forwards that only infer the shapes of a stage."""
 import sys
 import threading
 from typing import Any, Iterable, Optional
@@ -13,11 +13,11 @@ _FUNCTIONS = ("_forward_metadata_inference", "_shape_inference")
 
 
 def infers_shapes() -> bool:
-    """Whether the caller runs within such a forward: its tensors are uninitialised memory, and it is no micro
-    batch. It precedes a stage's first micro batch, and the first one of other shapes.
+    """Returns True if the caller runs within such a forward: its tensors are uninitialised memory, and it is
+    no micro batch. It precedes a stage's first micro batch, and the first one of other shapes.
 
-    A module cannot tell by itself, and hooks at the stage do not exist, so that the callers are looked
-    through, once the program has imported torch.distributed.pipelining. Any thread."""
+    A module cannot detect it, and stages have no hooks, so this searches the callers once the program has
+    imported torch.distributed.pipelining. Any thread."""
     stage = sys.modules.get(_STAGE)
     if stage is None:
         return False
@@ -31,8 +31,8 @@ def infers_shapes() -> bool:
 
 
 class SplitBackwards:
-    """While set, reports what the zero-bubble schedules add to the gradients of a stage's weights: they
-    compute it by torch.autograd.grad(), which runs no hook. One for each rank of the process. Any thread."""
+    """While set, reports the additions of zero-bubble schedules to gradients of a stage's weights: they use
+    torch.autograd.grad(), which runs no hook. One for each rank of the process. Any thread."""
 
     _lock = threading.RLock()  # A collection of garbage may call set() within set().
     _users = 0  # guarded by _lock, as is _replaced

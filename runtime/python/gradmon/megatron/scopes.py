@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Says what the rows of a Megatron model's parameters are of. Runs no collective."""
+"""Describes the scopes of the rows of a Megatron model's parameters. Runs no collective."""
 import sys
 from typing import Any, NamedTuple, Optional
 

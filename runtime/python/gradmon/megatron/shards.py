@@ -8,7 +8,7 @@ import torch.distributed as dist
 from gradmon.engines.pieces import Piece, whole
 from gradmon.sharded.sharding import is_kind
 
-# Lists of parameters, and of the tensors that are updated in their place, of a DistributedOptimizer.
+# Lists of parameters, and of the tensors that replace them in updates, of a DistributedOptimizer.
 _SHARDED = (
     ("model_float16_groups", "shard_fp32_from_float16_groups"),
     ("model_fp32_groups", "shard_fp32_groups"),
@@ -18,7 +18,7 @@ _COPIED = (("float16_groups", "fp32_from_float16_groups"), ("fp32_from_fp32_grou
 
 
 def all_pieces(optimizer: Any) -> "list[Piece]":
-    """What an optimizer, or a chain of them, updates on this rank."""
+    """The tensors that an optimizer, or a chain of optimizers, updates on this rank."""
     chained = getattr(optimizer, "chained_optimizers", None)
     pieces = [] if chained is None else [piece for one in chained for piece in all_pieces(one)]
     if is_kind(optimizer, "LayerWiseDistributedOptimizer"):  # other ranks update other parameters
@@ -27,8 +27,8 @@ def all_pieces(optimizer: Any) -> "list[Piece]":
 
 
 def pieces_of(optimizer: Any) -> "list[Piece]":
-    """What one of Megatron's optimizers (none of a chain) updates on this rank. A parameter without a master
-    copy, as with the precision-aware optimizer, is left out."""
+    """The tensors that one of Megatron's optimizers (no chain) updates on this rank. Skips parameters without
+    a master copy, as with the precision-aware optimizer."""
     if getattr(optimizer, "optimizer", None) is None:  # it has no parameters
         return []
     if hasattr(optimizer, "_get_model_param_range_map"):
@@ -60,12 +60,12 @@ def _unpadded(parameter: Any, carrier: Any) -> Piece:
 
 
 class Rows(NamedTuple):
-    """The rows that this rank has of a weight that Megatron's GTP splits once more (num_weight_shards)."""
+    """This rank's rows of a weight that Megatron's GTP splits once more (num_weight_shards)."""
 
-    ranks: "list[int]"  # that share the weight
+    ranks: "list[int]"  # ranks that share the weight
     place: int  # of this rank among them
     first: int
-    held: int  # without the rows at the end that only fill up the last shards
+    held: int  # without the rows at the end that only pad the last shards
     whole: int  # rows of the weight before this split
 
 

@@ -51,7 +51,7 @@ def watch(
 ) -> Monitor:
     """Begins to watch a Megatron model and its optimizer, after setup_model_and_optimizer().
 
-    A step ends with each call of `optimizer.step()`, also where an inf or NaN leaves out the update.
+    A step ends with each call of `optimizer.step()`, even if an inf or NaN skips the update.
 
     Parameters
     ----------
@@ -82,12 +82,12 @@ def watch(
     Notes
     -----
     No communication is added. grad_unreduced is `main_grad` as its bucket group begins to reduce it: the
-    gradient of all micro batches of this rank, without the loss scale. The other kinds are of the tensors
-    that the innermost optimizer updates, at its step: the float32 copy where there is one, and with the
-    distributed optimizer the piece that this rank has; scopes() says which run. With `fp16` the loss scale is
-    read from its device in each collected step. Steps also end where Megatron replays optimizer.step() as a
-    CUDA graph; captured_by() says what then has no rows. Where a CUDA graph of the program's own replays it,
-    call monitor.step() in each iteration: weights and moments keep their rows.
+    gradient of all micro batches of this rank, without the loss scale. The other kinds read the tensors that
+    the innermost optimizer updates, at its step: the float32 copy if it exists, and with the distributed
+    optimizer the piece of this rank; scopes() names the run. With `fp16` the loss scale is read from its
+    device in each collected step. Steps also end when Megatron replays optimizer.step() as a CUDA graph;
+    captured_by() names the kinds that then have no rows. If a CUDA graph of the program replays it, call
+    monitor.step() in each iteration: weights and moments keep their rows.
 
     Examples
     --------
@@ -136,7 +136,7 @@ def watch(
 
 
 def captured_by(optimizer: Any, model_chunks: Any) -> Optional[str]:
-    """What Megatron's CUDA graphs leave without rows.
+    """Returns the kinds of rows that Megatron's CUDA graphs prevent.
 
     Parameters
     ----------
@@ -146,7 +146,7 @@ def captured_by(optimizer: Any, model_chunks: Any) -> Optional[str]:
     Returns
     -------
     str or None
-        The kinds, the name of what captures, and the remedy. None: nothing is captured, or will be.
+        The kinds, the name of the capture, and the remedy. None: no capture, now or later.
     """
     configs = [attribute_of(chunk, "config") for chunk in _chunks(model_chunks)]
     ways = {attribute_of(config, "cuda_graph_impl", "none") for config in configs if config is not None}
@@ -161,7 +161,7 @@ def captured_by(optimizer: Any, model_chunks: Any) -> Optional[str]:
 
 
 def scopes(model_chunks: Any, optimizer: Any) -> "list[dict[str, Labels]]":
-    """What the rows of this rank are of.
+    """Returns the scopes of the rows of this rank.
 
     Parameters
     ----------
@@ -172,11 +172,10 @@ def scopes(model_chunks: Any, optimizer: Any) -> "list[dict[str, Labels]]":
     -------
     list of dict
         One for each chunk: by kind and name, the scope that scopes.json has. `scope` is "whole", "replica",
-        "shard", "piece", "partial" or "local"; `shape` is that of the whole parameter. Of a parameter that
-        tensor parallelism splits, `offset` and `size` are the box that this rank's group of data parallelism
-        has. `begin` and `count` are the first element and the number of elements of a piece in the flattened
-        parameter, or in that box. `global_name` has the number of the layer, and of the expert, in the whole
-        model.
+        "shard", "piece", "partial" or "local"; `shape` is the whole parameter's. If tensor parallelism splits
+        a parameter, `offset` and `size` are the box of this rank's group of data parallelism. `begin` and
+        `count` are the first element and the number of elements of a piece in the flattened parameter, or in
+        that box. `global_name` has the number of the layer, and of the expert, in the whole model.
 
     Notes
     -----
@@ -219,8 +218,8 @@ def _starting(monitor: EngineMonitor, group: Any) -> Any:
 
 
 class _Stepping:
-    """Ends a step of training after optimizer.step(), until remove(). Where Megatron puts its CUDA graph of
-    the step around ours, ours is put around the graph: its replays call nothing."""
+    """Ends a step of training after optimizer.step(), until remove(). If Megatron puts its CUDA graph of the
+    step around ours, ours is put around the graph: its replays call nothing."""
 
     def __init__(self, monitor: EngineMonitor, optimizer: Any) -> None:
         self._monitor: "Optional[EngineMonitor]" = monitor
@@ -282,7 +281,7 @@ class _Stepping:
 
 
 def _is_captured(step: Any) -> bool:
-    """Whether Megatron captures optimizer.step() into a CUDA graph, or has."""
+    """Returns True if Megatron captures optimizer.step() into a CUDA graph, or has captured it."""
     while step is not None:
         if is_kind(step, _GRAPH_OF_STEP):
             return True
@@ -292,13 +291,13 @@ def _is_captured(step: Any) -> bool:
 
 
 def _passes_are_replayed() -> bool:
-    """Whether Megatron has captured forward and backward of training into one CUDA graph."""
+    """Returns True if Megatron has captured forward and backward of training into one CUDA graph."""
     kind = attribute_of(sys.modules.get("megatron.core.full_cuda_graph"), _GRAPH_OF_PASSES)
     return (attribute_of(kind, "cuda_graph") or {}).get("training") is not None
 
 
 def _loss_scale(optimizer: Any) -> float:
-    """Reads from a device only with a scaler, as fp16 has."""
+    """Reads from a device only with a scaler (fp16)."""
     for one in inner_optimizers(optimizer):
         if getattr(one, "grad_scaler", None) is not None:
             return float(one.get_loss_scale())

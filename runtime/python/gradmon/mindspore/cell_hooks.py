@@ -14,7 +14,7 @@ def tensors_in(value: Any) -> "Iterator[tuple[str, Any]]":
 
 
 class CellHooks:
-    """Hands in activations and unreduced gradients to the monitor. remove() takes all hooks away. Training
+    """Passes activations and unreduced gradients to the monitor. remove() removes all hooks. Training
     thread."""
 
     def __init__(self, monitor: Monitor, cells: "list[tuple[str, Any]]", micro_batches: int) -> None:

@@ -39,11 +39,11 @@ class TrainerMon:
 
     Notes
     -----
-    A step ends with a call of the optimizer. `grad_reduced` is what the optimizer is called with,
-    `grad_unreduced` what a parameter's hook gets: each micro batch by itself, of which the last one has
-    the row unless `monitor_mbs_grad` is set. `actv` is the inputs and outputs of cells in training mode,
-    `actv_grad` their gradients, of cells that are called once in a micro batch. Hooks are attached in
-    collected steps only. Every rank writes its own rows.
+    A step ends with a call of the optimizer. `grad_reduced` is the optimizer's argument, `grad_unreduced` the
+    argument of a parameter's hook: each micro batch by itself; without `monitor_mbs_grad` only the last one
+    has the row. `actv` is the inputs and outputs of cells in training mode, `actv_grad` their gradients, of
+    cells that are called once in a micro batch. Hooks are attached in collected steps only. Every rank writes
+    its own rows.
 
     MindSpore's graph mode calls no hooks: nothing is watched, and a warning says so. torch must be
     installed: gradmon computes with it.

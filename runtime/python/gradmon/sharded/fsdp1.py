@@ -51,7 +51,7 @@ def _sharding(handle: Any, shape: "list[int]", offset: int, part: Any, in_flat: 
 
 
 def _offsets(flat: Any) -> "list[int]":
-    """Where each parameter begins in the gathered flat parameter: padding lies between them."""
+    """The offset of each parameter in the gathered flat parameter: padding lies between them."""
     found = []
     begin = 0
     for count, is_padding in zip(flat._numels_with_padding, flat._is_padding_mask):

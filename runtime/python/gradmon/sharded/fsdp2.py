@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""FSDP2: modules that fully_shard() has made an FSDPModule of."""
+"""FSDP2: modules that fully_shard() has made FSDPModules."""
 from typing import Any, Iterator, Optional
 
 import torch
@@ -52,7 +52,7 @@ class Fsdp2Parameters:
         return Sharding(unit=unit, unsharded=unsharded, unreduced_scope=WHOLE)
 
     def has_tensor_parallel(self) -> bool:
-        """Whether a parameter was a DTensor before FSDP2 sharded it."""
+        """Returns True if a parameter was a DTensor before FSDP2 sharded it."""
         return any(getattr(parameter, "is_dtensor", False) for parameter, _ in self._managed.values())
 
 

@@ -25,7 +25,7 @@ class _Parts(NamedTuple):
 
 
 def scopes_of(directories: "Iterable[RankDirectory]") -> Scopes:
-    """What the ranks have noted. Raises ValueError with the file's name."""
+    """The scopes that the ranks have noted. Raises ValueError with the file's name."""
     found: Scopes = {}
     for directory in directories:
         file = directory.path / _FILE

@@ -14,19 +14,19 @@ _REDUCED_BY_AUTOGRAD = "forward uses another tensor, and autograd reduces the gr
 
 
 class Listing(NamedTuple):
-    """parameters: None if named_parameters() tells it all. plain_scope: of plain activations; None: whole."""
+    """parameters: None if named_parameters() suffices. plain_scope: of plain activations; None: whole."""
 
     parameters: Optional[list[Listed]]
     plain_scope: Optional[str]
 
 
 def has_units(model: torch.nn.Module) -> bool:
-    """Whether a part of the model is sharded by FSDP."""
+    """Returns True if a part of the model is sharded by FSDP."""
     return any(fsdp1.is_unit(module) or fsdp2.is_unit(module) for module in model.modules())
 
 
 def listing_of(model: torch.nn.Module) -> Listing:
-    """What the extension is told of a model's parameters."""
+    """Lists a model's parameters for the extension."""
     plain = not any(is_kind(parameter, "DTensor") for parameter in model.parameters())
     if plain and not has_units(model) and not _has_substitutes(model):
         return Listing(None, None)
@@ -61,7 +61,7 @@ class _Parameters:
         return [Listed(name, tensor, sharding()) for name, tensor, sharding in self.each()]
 
     def each(self) -> "Iterator[tuple[str, torch.Tensor, Callable[[], Optional[Sharding]]]]":
-        """As all(); how a parameter is spread is found out by a call, because that takes longer."""
+        """Same as all(), but finds a parameter's sharding only when called, because that takes longer."""
         flat = dict(self._flat)
         seen = set(self._flat_ids)
         for group in self._flat.values():
@@ -94,8 +94,8 @@ class _Parameters:
 
 
 def _is_substituted(module: Any, own: str, tensor: Any) -> bool:
-    """Whether forward uses another tensor for this one of its parameters: a property of the module's class
-    gathers it, as torchtitan's SimpleFSDP does with a DTensor, and FlexShard with a tensor of its own."""
+    """True if forward uses another tensor for this parameter: a property of the module's class gathers it, as
+    torchtitan's SimpleFSDP does with a DTensor, and FlexShard with a tensor of its own."""
     is_part = is_kind(tensor, "DTensor") or hasattr(tensor, "_placements")
     return is_part and isinstance(getattr(type(module), own, None), property)
 

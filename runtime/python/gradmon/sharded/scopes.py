@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a value is of, as JSON (writers/FORMAT.md, "scopes.json")."""
+"""The scope of a value, as JSON (writers/FORMAT.md, "scopes.json")."""
 import json
 from typing import Any, Mapping, Union
 
@@ -7,7 +7,7 @@ WHOLE = json.dumps({"scope": "whole"})
 REPLICA = json.dumps({"scope": "replica"})
 LOCAL = json.dumps({"scope": "local"})
 
-# The labels, and what each must be told with.
+# The labels, and the keys that each needs.
 _KEYS = {
     "whole": (),
     "replica": (),
@@ -24,7 +24,7 @@ def text_of(spec: Any) -> str:
 
 
 def checked(scope: "Union[str, Mapping[str, Any]]") -> str:
-    """What a program says of a value. Raises ValueError, TypeError if it is no scope, or not JSON."""
+    """A program's scope of a value, as JSON. Raises ValueError, TypeError if it is no scope, or not JSON."""
     found = {"scope": scope} if isinstance(scope, str) else dict(scope)
     label = found.get("scope")
     if label not in _KEYS:
@@ -36,7 +36,7 @@ def checked(scope: "Union[str, Mapping[str, Any]]") -> str:
 
 
 def value_of(tensor: Any) -> Any:
-    """What a tensor holds on every rank: of a replicated DTensor the local tensor. No communication.
+    """The value on every rank: for a replicated DTensor its local tensor. No communication.
 
     Raises ValueError for a DTensor of which a rank holds only a part."""
     if not any(one.__name__ == "DTensor" for one in type(tensor).__mro__):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How a parameter is spread over ranks."""
+"""The distribution of a parameter over ranks."""
 from typing import Any, Callable, NamedTuple, Optional
 
 import torch
@@ -8,7 +8,7 @@ Pair = tuple[Optional[torch.Tensor], Optional[torch.Tensor]]
 
 
 class Sharding(NamedTuple):
-    """As ParameterSharding in hooks/names/watched_model.h, which says what each field means."""
+    """Same fields as ParameterSharding in hooks/names/watched_model.h, which describes them."""
 
     unit: int
     unsharded: Optional[Callable[[], Pair]] = None
@@ -34,5 +34,5 @@ def class_names(some: Any) -> "set[str]":
 
 
 def is_kind(some: Any, name: str) -> bool:
-    """Whether the object is of a class of that name, or derived from one."""
+    """Returns True if the object is of a class of that name, or of a derived class."""
     return name in class_names(some)

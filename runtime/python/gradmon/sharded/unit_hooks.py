@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Hooks for gradients that no accumulator of a parameter receives: those of FSDP, and of pipelines that split
-a backward."""
+"""Hooks for gradients that no accumulator of a parameter receives: gradients of FSDP, and of pipelines that
+split a backward."""
 from typing import Any, Iterable
 
 import torch

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Values that a program hands in itself, beside those that hooks find."""
+"""Values that a program passes itself, beside those that hooks find."""

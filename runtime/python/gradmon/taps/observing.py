@@ -6,13 +6,13 @@ from gradmon import _gradmon
 from gradmon._attributes import OBJECT_ERRORS
 from gradmon.compiled.tracing import constant, is_compiling, region_that_refuses_writes
 
-# The operator says that it writes to it, so that no compiler removes or reorders the call.
+# The operator declares a write to it, so that no compiler removes or reorders the call.
 _token = torch.zeros(1, device="cpu")
 
 
 @constant
 def _number(name: str, gradients: bool) -> int:
-    """Of the name, fixed when a graph is traced. 0: the operator cannot be there."""
+    """The number of the name, fixed when a graph is traced. 0: the graph cannot hold the operator."""
     region = region_that_refuses_writes()
     if region:
         _gradmon.warn_once(f"observe({name!r}): no row within torch's {region} in a graph")
@@ -42,14 +42,14 @@ def observe(x: torch.Tensor, name: str) -> torch.Tensor:
     Notes
     -----
     Rows are collected with `xy_distribution`, for names that the config's targets select. Within a graph
-    there are no rows of `actv_grad`, unless the backend leaves autograd as it is ("eager"). While nothing is
-    collected, it only looks at one flag. Raises nothing of its own; what is no tensor has no row, nor has a
-    tensor of another class (a DTensor) within a graph. A name must not change from step to step: of more
-    than 65,536, further ones have no rows. Any thread.
+    there are no rows of `actv_grad`, unless the backend does not change autograd ("eager"). While nothing is
+    collected, it only looks at one flag. Raises nothing of its own; a value that is no tensor has no row, nor
+    has a tensor of another class (a DTensor) within a graph. A name must not change from step to step: after
+    65,536 names, further ones have no rows. Any thread.
 
-    There are no rows of what `torch.vmap` maps, nor in a graph within what torch traces apart (`torch.cond`,
-    flex_attention, `torch.compiler.nested_compile_region`), nor in eager code of what `torch.func`
-    transforms. The log says so.
+    Tensors within `torch.vmap` have no rows, nor have tensors of a graph within a region that torch traces
+    apart (`torch.cond`, flex_attention, `torch.compiler.nested_compile_region`), nor eager tensors that
+    `torch.func` transforms. The log says so.
 
     With `mode="reduce-overhead"`, torch calls it outside of its CUDA graphs, so that replays have rows
     (`torch._inductor.config.graph_partition`, torch 2.11); a torch that cannot makes no graph of the forward.

@@ -23,7 +23,7 @@ class Tapping:
 
     @property
     def collecting(self) -> bool:
-        """Whether this step is collected, or recorded because of the config key `keep_last`.
+        """Returns True if this step is collected, or recorded because of the config key `keep_last`.
 
         Returns
         -------
@@ -34,7 +34,7 @@ class Tapping:
 
     @property
     def watches_forwards(self) -> bool:
-        """Whether this step's activations are collected.
+        """Returns True if this step's activations are collected.
 
         Returns
         -------
@@ -54,7 +54,7 @@ class Tapping:
         micro_step: Optional[int] = None,
         scope: Union[str, Mapping[str, Any], None] = None,
     ) -> None:
-        """Hands in a value of this step, for a row.
+        """Passes a value of this step to the monitor, for a row.
 
         For values that no hook of torch can find: those of JAX, MindSpore or NumPy, or of a training step
         that is one compiled function.
@@ -71,13 +71,13 @@ class Tapping:
             (MindSpore) or `__array__()`. It is read at once: in place if the CPU can read its memory, else
             from a copy. Strides of any sign and read-only arrays are read as they are.
         micro_step : int, optional
-            The micro batch that the value is of, from 0. Only "actv", "actv_grad" and, with the config's
+            The value's micro batch, from 0. Only "actv", "actv_grad" and, with the config's
             `monitor_mbs_grad`, "grad_unreduced" have micro batches. None: 0.
         scope : str or mapping, optional
-            What the value is of, for scopes.json: "whole", "replica", "partial" or "local", or the keys that
+            The value's scope, for scopes.json: "whole", "replica", "partial" or "local", or the keys that
             FORMAT.md lists there: ``{"scope": "shard", "shape": [8, 4], "offset": [4, 0], "size": [4, 4]}``.
-            ``gradmon.load(whole=True)`` joins shards and pieces of one name. None: a DTensor tells it;
-            of other values nothing is known.
+            ``gradmon.load(whole=True)`` joins shards and pieces of one name. None: a DTensor's own scope;
+            unknown for other values.
 
         Notes
         -----

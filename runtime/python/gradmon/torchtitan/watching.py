@@ -19,9 +19,9 @@ def watch(
 ) -> Monitor:
     """Begins to watch the model parts and optimizers of a torchtitan Trainer, in its next train_step().
 
-    A step ends where `trainer.optimizers` has made its update, or torchft has left it out; a step in which
-    train_step() raises ends there, with what has been read. Steps have the trainer's own numbers, as in
-    its log: the first step is 1, and a training that goes on from a checkpoint of step 100 begins with 101.
+    A step ends when `trainer.optimizers` has made its update, or torchft has skipped it; a step in which
+    train_step() raises ends there, with the values read so far. Steps have the trainer's own numbers, as in
+    its log: the first step is 1, and a training that resumes from a checkpoint of step 100 begins with 101.
 
     Parameters
     ----------
@@ -43,8 +43,8 @@ def watch(
     -----
     An error in the config (ValueError, as of Monitor.watch()) is raised in the first train_step(), before
     the step begins. Rows are of the parts that the rank holds, as with any sharded model; nothing is
-    gathered, and no communication is added. Nothing is watched where the trainer captures its steps in CUDA
-    graphs, in which hooks are not called; a warning says so.
+    gathered, and no communication is added. If the trainer captures its steps in CUDA graphs, which call no
+    hooks, nothing is watched, and a warning says so.
 
     Examples
     --------
