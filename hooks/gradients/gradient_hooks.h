@@ -40,9 +40,9 @@ struct GradientHookSettings {
 // Training thread, at step boundaries. Hook bodies run on any thread that runs a backward, including
 // autograd's workers. If several threads add to one parameter at once, the reading is the gradient after the
 // last of them. The hook is a PostAccumulateHook. If that is impossible (torch before 2.1, each_micro_batch,
-// a main gradient, an engine's delivery), it is the accumulator's first post-hook; then the slot owns the
-// accumulator, because a parameter holds its own only weakly. It is never a tensor hook, because registering
-// a tensor hook from C++ deletes the tensor's other hooks.
+// a main gradient, an engine's delivery), it is the accumulator's first post-hook, or its last one with a main
+// gradient; then the slot owns the accumulator, because a parameter holds its own only weakly. It is never a
+// tensor hook, because registering a tensor hook from C++ deletes the tensor's other hooks.
 //
 // each_micro_batch reads the gradient that the accumulator receives: in torch 1.13 before the user's hooks
 // on the parameter have changed it, in 2.x after them. If a parameter receives several gradients in one

@@ -44,7 +44,7 @@ class Targets {
     for (const std::string& target : targets) found_.emplace(plain_target(target), false);
   }
 
-  // Whether a target equals the name, in one of its forms, or a module around it. `root`: root_name().
+  // Returns true if a target equals the name in one of its forms, or a module around it. `root`: root_name().
   bool match_within(int vpp_stage, const std::vector<std::string>& forms, const std::string& root) {
     const std::string stage = std::to_string(vpp_stage) + ":";
     bool covered = mark("") | mark(root);
@@ -60,7 +60,7 @@ class Targets {
     return covered;
   }
 
-  // Whether a target equals the name, in one of its forms.
+  // Returns true if a target equals the name in one of its forms.
   bool match_whole(int vpp_stage, const std::vector<std::string>& forms) {
     bool named = false;
     const std::string stage = std::to_string(vpp_stage) + ":";

@@ -40,7 +40,7 @@ struct MatchReport {
 // Every occurrence of a duplicate name is matched. An invalid pattern matches nothing.
 MatchReport match_targets(const TargetSelection& selection, const std::vector<TargetName>& names);
 
-// Whether `target` equals the name in one of its forms. A module that contains the name does not match.
+// Returns true if `target` equals the name in one of its forms. A module that contains the name does not match.
 bool is_named(std::string_view target, const TargetName& name);
 
 // Matches the names that a target equals (see is_named); names beneath a target do not match. Without

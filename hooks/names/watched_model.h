@@ -16,7 +16,7 @@
 
 namespace gradmon {
 
-// Which rank writes the rows of a parameter that several ranks of a parallel group hold.
+// The rank that writes the rows of a parameter that several ranks of a parallel group hold.
 enum class RowAuthor : std::uint8_t {
   this_rank,
   this_rank_unreduced_only,  // this rank writes grad_unreduced only; another rank writes the rest
@@ -63,8 +63,8 @@ struct ParameterSharding {
   std::vector<std::int64_t> unsharded_sizes = {};
   // The parameter's run in the tensor that the optimizer holds, if that tensor holds several parameters.
   std::optional<ElementRun> run = {};
-  // Of the gradient before reduction; of the gradient after it, the weights and the moments. For tensors that
-  // say nothing themselves.
+  // The scope of the gradient before reduction; the scope of the gradient after it, the weights and the
+  // moments. For tensors that have no scope of their own.
   ScopeText unreduced_scope = {}, scope = {};
   std::string no_unreduced = {};  // why the gradient before reduction is never seen; "": it may be
 };
@@ -107,7 +107,7 @@ struct WatchedModule {
   const void* identity = nullptr;
   std::optional<bool> causal = {};  // the module's `is_causal`; unset: it has no such attribute
   bool embeds = false;              // an embedding: its weight is a lookup table, not a linear map
-  // Of plain tensors among its inputs, outputs and their gradients.
+  // The scope of plain tensors among its inputs, outputs and their gradients.
   ScopeText scope = {};
   bool within_compiled = false;  // its calls are within compiled code, where no hook sees them
 };

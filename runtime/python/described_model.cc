@@ -91,7 +91,7 @@ class OtherNames {
   std::unordered_map<const void*, std::size_t> places_;  // index in chunk_.parameters, by tensor
 };
 
-// Whether the module is an embedding. vocab_start_index: Megatron's VocabParallelEmbedding.
+// Returns true if the module is an embedding. vocab_start_index: Megatron's VocabParallelEmbedding.
 bool embeds(const py::handle& module) {
   return py::hasattr(module, "num_embeddings") || py::hasattr(module, "vocab_start_index");
 }

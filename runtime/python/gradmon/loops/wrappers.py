@@ -64,5 +64,5 @@ def replicating(model: Any) -> Any:
 
 
 def refusal(watched: Any) -> Optional[str]:
-    """Why the training of a model or an optimizer cannot be watched; None if it can."""
+    """The reason why the training of a model or an optimizer cannot be watched; None if it can."""
     return next((_OTHERS[name] for name in _OTHERS.keys() & class_names(replicating(watched))), None)
