@@ -251,7 +251,9 @@ class Comparison:
     def _known(self, name: str, known: "Any") -> str:
         """Our name as msprobe has it, if it is one of the known."""
         theirs = self._release.short_name(name, self._squash_name)
-        return theirs if name not in known and theirs in known else name
+        within = f"module.{theirs}"  # of DistributedDataParallel
+        others = (one for one in (theirs, within) if name not in known and one in known)
+        return next(others, name)
 
 
 def _by_column(header: "list[str]", row: "list[str]") -> "dict[str, str]":

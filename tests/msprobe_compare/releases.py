@@ -20,7 +20,7 @@ class Release:
     def short_name(self, name: str, squash_name: "Optional[bool]" = None) -> str:
         """The name that this release gives to our row."""
         name = re.sub(r"\.router$", ".moe_router", name)
-        name = re.sub(r"^(\d+:)?(model|root)(?=\.(in|out)put)", r"\1", name)  # of the whole model
+        name = re.sub(r"^(\d+:)?(model|root)(?=\.(in|out)put|$)", r"\1", name)  # of the whole model
         if not (self.squash_name if squash_name is None else squash_name):
             return name
         stage, colon, name = name.rpartition(":")
