@@ -9,12 +9,29 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
-#include "hooks/names/held_tensor.h"
 #include "hooks/names/scope.h"
 
 namespace gradmon {
+
+// A watched parameter. Copies share it. Any thread may read it while no other changes it.
+class HeldTensor {
+ public:
+  HeldTensor() : HeldTensor(at::Tensor()) {}
+  HeldTensor(at::Tensor tensor) : place_(std::make_shared<const at::Tensor>(std::move(tensor))) {}
+  // `tensor` is in `owner`, an object of the program. There is no reference more to the tensor itself:
+  // torch.utils.swap_tensors(), by which Module.to() moves DTensors, refuses a tensor that has others. After
+  // a swap this is what the owner has now.
+  HeldTensor(const std::shared_ptr<void>& owner, const at::Tensor& tensor) : place_(owner, &tensor) {}
+
+  const at::Tensor& operator*() const { return *place_; }
+  const at::Tensor* operator->() const { return place_.get(); }
+
+ private:
+  std::shared_ptr<const at::Tensor> place_;
+};
 
 // The rank that writes the rows of a parameter that several ranks of a parallel group hold.
 enum class RowAuthor : std::uint8_t {
