@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// The settings of a plan for the hooks. runtime/ builds them from the config. A value.
 #pragma once
 
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -11,7 +14,6 @@
 #include "control/step.h"
 #include "control/vocabulary.h"
 #include "hooks/names/target_match.h"
-#include "hooks/rows/gradient_scales.h"
 #include "hooks/rows/training_passes.h"
 
 namespace gradmon {
@@ -51,6 +53,34 @@ struct L2Settings {
   CausalMask causal = CausalMask::automatic;
 };
 
+// The factors by which the program's GradScalers multiply the losses, and so the gradients, of each model
+// chunk; > 0. Any thread.
+class GradientScales {
+ public:
+  GradientScales() { set(1); }
+
+  // Sets the factor of all chunks.
+  void set(double scale) noexcept {
+    for (std::atomic<double>& one : scales_) one.store(scale, std::memory_order_relaxed);
+  }
+  void set(int vpp_stage, double scale) noexcept {
+    scales_[place_of(vpp_stage)].store(scale, std::memory_order_relaxed);
+  }
+  double of(int vpp_stage) const noexcept {
+    return scales_[place_of(vpp_stage)].load(std::memory_order_relaxed);
+  }
+
+ private:
+  static constexpr std::size_t kPlaces = 64;  // later chunks have the last place's factor
+
+  static std::size_t place_of(int vpp_stage) noexcept {
+    return std::min(static_cast<std::size_t>(std::max(0, vpp_stage)), kPlaces - 1);
+  }
+
+  std::array<std::atomic<double>, kPlaces> scales_;
+};
+
+// The settings of a plan for the hooks. runtime/ builds them from the config. A value.
 struct HookSettings {
   Revision revision;
   bool gradients = false;           // grad_unreduced, grad_reduced
