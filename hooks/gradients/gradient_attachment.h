@@ -3,13 +3,87 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
+#include <torch/csrc/autograd/variable.h>
 
-#include "hooks/gradients/accumulator_hook.h"
-#include "hooks/gradients/post_accumulate_hook.h"
+#include <cstdint>
+#include <functional>
+#include <memory>
+
+#include "hooks/observe/graph_node.h"
 #include "hooks/rows/hook_fuse.h"
 #include "hooks/rows/reading.h"
 
 namespace gradmon {
+
+class OwnPostAccumulateHook;
+
+// A post-hook of the node that accumulates a parameter's gradient. Training thread, while no backward runs
+// through the node. Keeps the node alive, because a parameter holds its accumulator only weakly.
+class AccumulatorHook {
+ public:
+  // `inputs`: the gradients that the node received. Called after the accumulation, on any thread that runs a
+  // backward.
+  using Body = std::function<void(const torch::autograd::variable_list& inputs)>;
+  // The place among the post-hooks that the node has when the hook is attached.
+  enum class Order : bool { first, last };
+
+  AccumulatorHook() = default;
+  ~AccumulatorHook() { detach(); }
+  AccumulatorHook(const AccumulatorHook&) = delete;
+  AccumulatorHook& operator=(const AccumulatorHook&) = delete;
+
+  // Detaches from the earlier node first.
+  void attach(NodePointer accumulator, Order order, Body body);
+  void detach() noexcept;
+  // Null while detached.
+  const NodePointer& accumulator() const { return accumulator_; }
+
+ private:
+  NodePointer accumulator_;
+  std::uintptr_t key_ = 0;
+};
+
+// A hook that runs right after a parameter's gradient was accumulated. Training thread, while no backward
+// runs through the parameter; the body is called on any thread that runs a backward, ahead of all post-hooks
+// of the accumulator (DDP's).
+//
+// Unlike a post-hook of the accumulator, it holds no accumulator. A held accumulator keeps the stream that
+// made it: a backward on another stream waits for that stream, and fails while captured into a CUDA graph.
+class PostAccumulateHook {
+ public:
+  using Body = std::function<void()>;
+  // Puts a body before the program's Python hooks of this kind; returns a function that removes the body, or
+  // null if the program has never had such hooks: see WatchedParameter.
+  using HookFirst = std::function<std::function<void()>(Body)>;
+
+  // `lost` is called, once for each attach_alone(), when the tensor loses the hook without detach(): other
+  // code has replaced the hook, or the tensor, with another. `lost` may attach again.
+  PostAccumulateHook(Body body, std::function<void()> lost);
+  ~PostAccumulateHook();
+  PostAccumulateHook(const PostAccumulateHook&) = delete;
+  PostAccumulateHook& operator=(const PostAccumulateHook&) = delete;
+
+  // Makes it the first hook of this kind. False if the program has none in Python.
+  bool attach_before_others(const HookFirst& hook_first);
+  // Makes it the only hook of this kind, except gradmon's own. False with torch before 2.1, or if the
+  // parameter has a hook of other code.
+  bool attach_alone(const at::Tensor& parameter);
+  void detach(const at::Tensor& parameter) noexcept;
+  // True if the next accumulation will call it.
+  bool is_on(const at::Tensor& parameter) const;
+
+ private:
+  friend class OwnPostAccumulateHook;
+
+  void leave() noexcept;
+
+  const Body body_;
+  const std::function<void()> lost_;
+  std::function<void()> take_off_;  // null unless attached before others
+  // The tensor's hook, which calls this one; null unless attached alone. Clears this when it dies.
+  OwnPostAccumulateHook* on_ = nullptr;
+  std::unique_ptr<OwnPostAccumulateHook> spare_;  // for the next time, without allocation
+};
 
 // Training thread, while no backward runs through the parameter; the calls come on any thread that runs a
 // backward.
