@@ -3,6 +3,8 @@
 
 #include <ATen/TensorOperators.h>
 #include <c10/core/GradMode.h>
+#include <c10/core/Storage.h>
+#include <c10/util/intrusive_ptr.h>
 #include <torch/csrc/autograd/variable.h>
 
 #include <algorithm>
@@ -14,10 +16,9 @@
 #include "hooks/device/cuda_totals.h"
 #include "hooks/gradients/accumulator.h"
 #include "hooks/gradients/gradient_attachment.h"
-#include "hooks/gradients/gradient_elsewhere.h"
-#include "hooks/gradients/gradient_mark.h"
 #include "hooks/observe/graph_node.h"
 #include "hooks/rows/wrapper_tensor.h"
+#include "hooks/stats/readable.h"
 
 namespace gradmon {
 namespace {
@@ -37,6 +38,62 @@ constexpr const char* kWasEmpty = "a lazy module gave the parameter its shape du
 constexpr const char* kCameUnseen =
     "no hook saw this rank accumulate it: only other ranks contributed, the program wrote it "
     "(torch.autograd.grad), or compiled autograd or a CUDA graph accumulated it";
+
+// Gradient storage other than `grad`: Megatron's main_grad, FSDP2's accumulated gradient.
+struct GradientElsewhere {
+  MainGradient main;
+  at::Tensor accumulated;  // UnshardedParameter::accumulated
+
+  // May take the GIL: the caller must not hold a lock that a thread with the GIL may wait for.
+  static GradientElsewhere of(const WatchedTensor& parameter) {
+    GradientElsewhere elsewhere;
+    if (parameter.main_gradient) elsewhere.main = parameter.main_gradient();
+    if (parameter.sharding && parameter.sharding->unsharded)
+      elsewhere.accumulated = parameter.sharding->unsharded().accumulated;
+    return elsewhere;
+  }
+};
+
+// The identity and the version of a parameter's gradient. Does not keep the gradient's memory. The identity
+// is the memory's: torch.utils.swap_tensors() refuses a tensor with weak references.
+class GradientMark {
+ public:
+  // Empty if the parameter has no gradient.
+  static std::optional<GradientMark> of(const at::Tensor& parameter) {
+    const at::Tensor& gradient = parameter.grad();
+    if (!gradient.defined()) return std::nullopt;
+    return GradientMark(gradient);
+  }
+
+  // Compares the identity only, not the version.
+  bool same_gradient(const GradientMark& other) const {
+    return memory_ == other.memory_ && tensor_ == other.tensor_;
+  }
+  bool operator==(const GradientMark& other) const {
+    return same_gradient(other) && version_ == other.version_;
+  }
+
+ private:
+  explicit GradientMark(const at::Tensor& gradient) : version_(version_of(gradient).value_or(0)) {
+    const c10::Storage& memory = gradient.unsafeGetTensorImpl()->unsafe_storage();
+    if (memory) {
+      memory_ = memory.getWeakStorageImpl();
+    } else {
+      tensor_ = c10::weak_intrusive_ptr<c10::TensorImpl>(gradient.getIntrusivePtr());
+    }
+  }
+
+  static c10::weak_intrusive_ptr<c10::StorageImpl> no_memory() {
+    return c10::weak_intrusive_ptr<c10::StorageImpl>(c10::intrusive_ptr<c10::StorageImpl>());
+  }
+  static c10::weak_intrusive_ptr<c10::TensorImpl> no_tensor() {
+    return c10::weak_intrusive_ptr<c10::TensorImpl>(c10::intrusive_ptr<c10::TensorImpl>());
+  }
+
+  c10::weak_intrusive_ptr<c10::StorageImpl> memory_ = no_memory();
+  c10::weak_intrusive_ptr<c10::TensorImpl> tensor_ = no_tensor();  // only without storage, as a sparse tensor
+  std::uint32_t version_;
+};
 
 // The armed hooks of the process.
 struct ArmedHooks {
