@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "hooks/gradients/moment_probe.h"
+#include "hooks/gradients/parameter_probes.h"
 
 #include <torch/optim/adam.h>
 #include <torch/optim/sgd.h>
