@@ -4,14 +4,18 @@
 #include <c10/core/GradMode.h>
 
 #include <algorithm>
+#include <cstdint>
+#include <filesystem>
+#include <fstream>
+#include <map>
 #include <nlohmann/json.hpp>
+#include <system_error>
 #include <utility>
 
 #include "control/log.h"
 #include "hooks/names/squash_name.h"
 #include "hooks/names/target_match.h"
 #include "hooks/names/target_names.h"
-#include "hooks/observe/source_lines.h"
 #include "hooks/stats/tensor_stats.h"
 
 namespace gradmon {
@@ -54,6 +58,32 @@ std::string csv_cell(const std::string& text) {
   for (const char c : text) quoted += c == '"' ? std::string("\"\"") : std::string(1, c);
   return quoted + '"';
 }
+
+std::vector<std::string> lines_of(const std::string& path) {
+  std::vector<std::string> lines;
+  std::error_code none;
+  if (!std::filesystem::is_regular_file(path, none)) return lines;
+  std::ifstream file(path);
+  for (std::string line; std::getline(file, line);) lines.push_back(std::move(line));
+  return lines;
+}
+
+// The lines of the program's source files. Each file is read once. One thread.
+class SourceLines {
+ public:
+  // The line (from 1) without leading and trailing white space; "" if the file or the line does not exist.
+  std::string line(const std::string& path, std::int64_t number) {
+    auto file = files_.find(path);
+    if (file == files_.end()) file = files_.emplace(path, lines_of(path)).first;
+    if (number < 1 || static_cast<std::size_t>(number) > file->second.size()) return {};
+    const std::string& line = file->second[static_cast<std::size_t>(number - 1)];
+    const std::size_t begin = line.find_first_not_of(" \t\r\f");
+    return begin == std::string::npos ? "" : line.substr(begin, line.find_last_not_of(" \t\r\f") + 1 - begin);
+  }
+
+ private:
+  std::map<std::string, std::vector<std::string>> files_;
+};
 
 std::string text_of(const std::vector<StackFrame>& frames, SourceLines& lines) {
   std::string text;
