@@ -17,9 +17,24 @@
 #include "hooks/names/watched_model.h"
 #include "hooks/observe/forward_entry.h"
 #include "hooks/observe/gradient_source.h"
-#include "hooks/observe/inner_edges.h"
 
 namespace gradmon {
+
+// An edge of the graph by which a module passes gradients to its inputs: output `number` of the node's
+// backward.
+struct InnerEdge {
+  NodePointer from;
+  std::size_t number = 0;
+};
+
+// The sequence number that autograd will give to the next node made on this thread.
+std::uint64_t next_node();
+
+// For each source, the edges into it from nodes that were made since `first` (a next_node() of this thread)
+// and that lead to the outputs. The sum of their gradients is the source's gradient through this forward. A
+// gradient outside this forward, such as a residual's, comes by other edges. Visits each such node once.
+std::vector<std::vector<InnerEdge>> inner_edges(const std::vector<GradientSource>& sources,
+                                                const ForwardTensors& outputs, std::uint64_t first);
 
 // Any thread. A whole gradient is read by a pre-hook of the node that made the tensor, or of the leaf's
 // accumulator; it is never a tensor hook. The gradient by some edges is read by post-hooks of the nodes
