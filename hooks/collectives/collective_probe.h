@@ -5,16 +5,39 @@
 #include <chrono>
 #include <memory>
 #include <optional>
+#include <vector>
 
 #include "hooks/collectives/collective_observer.h"
+#include "hooks/names/squash_name.h"
+#include "hooks/names/watched_model.h"
 #include "hooks/observe/call_site.h"
-#include "hooks/observe/native_call_sites.h"
+#include "hooks/observe/forward_listener.h"
+#include "hooks/observe/forward_tracker.h"
 #include "hooks/rows/probe.h"
 
 namespace gradmon {
 
 class CollectiveReadings;
 struct CollectiveSettings;
+
+// Call sites in a program without known source lines: the innermost watched module whose forward is running
+// on the thread. Any thread. It is a listener only to make the HookSet create a ForwardTracker, which tracks
+// the modules of each thread.
+class NativeCallSites : public ForwardListener {
+ public:
+  explicit NativeCallSites(const std::vector<WatchedModule>& modules);
+
+  // "native[layers.0]", with this module and the modules around it as frames. "native" outside of all
+  // modules, and inside the root only.
+  CallSite here() const;
+
+  void before_forward(const ForwardVisit&, const ForwardTensors&) override {}
+  void after_forward(const ForwardVisit&, const ForwardTensors&) override {}
+
+ private:
+  const std::vector<TargetName> names_;
+  const ModuleIndices indices_;
+};
 
 // Writes rows of Kind::other: one for each call site, direction and index in the list of tensors, in order
 // of first arrival. Several calls are folded into one row. Work that completes after its step has no row

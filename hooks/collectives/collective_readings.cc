@@ -4,6 +4,7 @@
 #include <ATen/core/ivalue_inl.h>
 #include <c10/core/StreamGuard.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
+#include <re2/re2.h>
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 
 #include <algorithm>
@@ -15,6 +16,7 @@
 #include <typeinfo>
 #include <utility>
 
+#include "control/log.h"
 #include "hooks/collectives/reading_streams.h"
 #include "hooks/device/cuda_totals.h"
 #include "hooks/device/device_scalars.h"
@@ -117,6 +119,24 @@ std::string log_line(const CollectiveCall& call, const CallSite& site) {
 }
 
 }  // namespace
+
+CallSiteFilter::CallSiteFilter(const std::vector<std::string>& patterns) {
+  for (const std::string& text : patterns) {
+    auto pattern = std::make_unique<const re2::RE2>(text, re2::RE2::Quiet);
+    if (!pattern->ok()) log_warn("cc_codeline: invalid pattern \"" + text + "\": " + pattern->error());
+    patterns_.push_back(std::move(pattern));
+  }
+}
+
+CallSiteFilter::~CallSiteFilter() = default;
+
+bool CallSiteFilter::select(const CallSite& site) const {
+  if (patterns_.empty()) return true;
+  return std::any_of(patterns_.begin(), patterns_.end(), [&](const auto& pattern) {
+    const auto found_in = [&](const std::string& text) { return re2::RE2::PartialMatch(text, *pattern); };
+    return found_in(site.place) || std::any_of(site.frames.begin(), site.frames.end(), found_in);
+  });
+}
 
 class CollectiveReadings::Launch : public CollectiveListener::CallScope {
  public:

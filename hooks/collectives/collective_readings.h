@@ -20,12 +20,30 @@
 
 #include "hooks/collectives/collective_observer.h"
 #include "hooks/observe/call_site.h"
-#include "hooks/observe/call_site_filter.h"
 #include "hooks/rows/hook_fuse.h"
 #include "hooks/rows/hook_settings.h"
 #include "hooks/rows/reading.h"
 
+namespace re2 {
+class RE2;
+}
+
 namespace gradmon {
+
+// Selects call sites by the config's patterns (cc_codeline). Immutable.
+class CallSiteFilter {
+ public:
+  // RE2 patterns such as "train.py\[23\]"; an empty list selects every site. An invalid pattern is logged
+  // and selects nothing.
+  explicit CallSiteFilter(const std::vector<std::string>& patterns);
+  ~CallSiteFilter();
+
+  // Returns true if a pattern matches a part of the place or of a frame.
+  bool select(const CallSite& site) const;
+
+ private:
+  std::vector<std::unique_ptr<const re2::RE2>> patterns_;
+};
 
 // The readings of one call site, direction and index in the list of tensors.
 struct CollectiveRow {
