@@ -2,6 +2,7 @@
 #include "writers/alerts/alert_evaluator.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <limits>
 #include <utility>
@@ -10,7 +11,56 @@
 #include "writers/sinks/columns.h"
 
 namespace gradmon {
+
+// A value of a record, and the rules that check it.
+struct WatchedValue {
+  std::uint8_t index;      // into Record::values
+  const char* op;          // the title of its column: "norm"
+  std::uint8_t anomalies;  // bit_of each Anomaly whose rules check it
+};
+
 namespace {
+
+constexpr std::uint8_t bit_of(Anomaly anomaly) {
+  return static_cast<std::uint8_t>(1U << static_cast<unsigned>(anomaly));
+}
+
+std::uint8_t anomalies_of(const RowColumn& column, bool of_scalar, bool has_statistics) {
+  std::uint8_t bits = bit_of(Anomaly::nan);
+  const auto add = [&bits](Anomaly anomaly) { bits = static_cast<std::uint8_t>(bits | bit_of(anomaly)); };
+  const bool norm = has_statistics && column.value == static_cast<std::size_t>(Op::norm);
+  const bool mean = has_statistics && column.value == static_cast<std::size_t>(Op::mean);
+  if (norm || mean) add(Anomaly::turbulence);
+  if (norm || of_scalar) add(Anomaly::spike);
+  if (norm) add(Anomaly::vanish);
+  return bits;
+}
+
+std::vector<WatchedValue> make_watched_values(Kind kind) {
+  const std::vector<RowColumn> columns = columns_of(kind, layout_of_all_ops());
+  const bool has_statistics = columns.back().source == RowColumn::Source::dtype;
+  std::vector<WatchedValue> values;
+  for (const RowColumn& column : columns) {
+    const bool number = column.source == RowColumn::Source::number;
+    const bool samples = kind == Kind::scalar && column.source == RowColumn::Source::count;
+    if ((!number && column.source != RowColumn::Source::count) || samples) continue;
+    values.push_back(
+        {column.value, column.title, anomalies_of(column, kind == Kind::scalar, has_statistics)});
+  }
+  return values;
+}
+
+// In the order of Record::values. AnomalyNan checks every value, except the number of samples of a scalar;
+// AnomalyTurbulence checks `norm` and `mean`, AnomalySpike `norm` and the value of a scalar, AnomalyVanish
+// `norm`. Any thread.
+const std::vector<WatchedValue>& watched_values(Kind kind) {
+  static const std::array<std::vector<WatchedValue>, kKinds> all = [] {
+    std::array<std::vector<WatchedValue>, kKinds> made;
+    for (std::size_t of = 0; of < kRecordKinds; ++of) made[of] = make_watched_values(static_cast<Kind>(of));
+    return made;
+  }();
+  return all[static_cast<std::size_t>(kind)];
+}
 
 constexpr double kNoMean = std::numeric_limits<double>::quiet_NaN();
 constexpr auto kMostLow = std::numeric_limits<std::uint16_t>::max();

@@ -10,12 +10,14 @@
 #include <vector>
 
 #include "control/alert_rule.h"
+#include "control/vocabulary.h"
 #include "writers/alerts/sliding_window.h"
-#include "writers/alerts/watched_values.h"
 #include "writers/queue/layout.h"
 #include "writers/queue/record.h"
 
 namespace gradmon {
+
+struct WatchedValue;
 
 // A value for which a rule has fired.
 struct Finding {
