@@ -8,10 +8,11 @@
 #include <string_view>
 #include <vector>
 
+#include "hooks/hook_set.h"
 #include "hooks/rows/hook_fuse.h"
 #include "hooks/rows/row_writer.h"
-#include "runtime/scalars/norm_hooks.h"
 #include "runtime/scalars/scalar_board.h"
+#include "writers/queue/name_table.h"
 #include "writers/queue/writer_thread.h"
 #include "writers/sinks/resumed_samples.h"
 
@@ -35,6 +36,7 @@ class TrainingScalars {
   };
 
   TrainingScalars(const Config& config, Revision revision, Context context);
+  ~TrainingScalars();
 
   // Attaches the hooks that norms need; call it again if the model has changed. `plan`: settings of the
   // plan's own hooks.
@@ -66,13 +68,14 @@ class TrainingScalars {
   void settle() noexcept;
   void drop() noexcept;
   // Detaches the hooks that norms need.
-  void detach() noexcept { norms_.reset(); }
+  void detach() noexcept;
 
   std::optional<HookFailure> failure() const;
   // A warning for each configured scalar without a value so far; empty before the end of the first step.
   std::vector<std::string> warnings() const;
 
  private:
+  class NormHooks;
   struct Ended {
     Step step;
     std::int64_t samples = 0;
