@@ -8,15 +8,18 @@
 #include <algorithm>
 #include <atomic>
 #include <stdexcept>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "control/host/process_identity.h"
+#include "control/link/agent_options.h"
+#include "control/link/shared_store.h"
 #include "control/log.h"
 #include "control/text/output_names.h"
 #include "hooks/observe/forward_entry.h"
 #include "runtime/collect/parameter_share.h"
 #include "runtime/job/environment.h"
-#include "runtime/job/hub_rendezvous.h"
 #include "runtime/job/launch_id.h"
 #include "runtime/job/torch_store.h"
 #include "runtime/session.h"
@@ -84,6 +87,72 @@ WatchedModel watched_model_of(torch::nn::Module& model) {
         dynamic_cast<const torch::nn::EmbeddingImpl*>(item.value().get()) != nullptr;
   }
   return watched;
+}
+
+constexpr std::int64_t kMostHosts = 100'000;
+
+using Notes = tl::expected<std::vector<std::string>, std::string>;
+
+// One host's side of the exchange. Caches the note it has stored and the notes it has read.
+class Exchange {
+ public:
+  Exchange(std::shared_ptr<SharedStore> store, Rank rank) : store_(std::move(store)), rank_(rank) {}
+
+  Notes operator()(const std::string& launch_id, const std::string& own) {
+    const std::string place = "gradmon/hubs/" + launch_id;
+    if (!own.empty() && own != stored_) {
+      auto stored = rank_.value == 0 ? store_->put(place + "/lead", own) : store_numbered(place, own);
+      if (!stored) return tl::unexpected(stored.error());
+      stored_ = own;
+    }
+    return rank_.value == 0 ? read_numbered(place) : read_lead(place);
+  }
+
+ private:
+  tl::expected<void, std::string> store_numbered(const std::string& place, const std::string& own) {
+    const auto number = store_->add(place, 1);
+    if (!number) return tl::unexpected(number.error());
+    return store_->put(place + "/" + std::to_string(*number), own);
+  }
+
+  Notes read_lead(const std::string& place) {
+    auto entry = store_->get(place + "/lead");
+    if (!entry) return tl::unexpected(entry.error());
+    if (!*entry) return std::vector<std::string>{};
+    return std::vector<std::string>{std::move(**entry)};
+  }
+
+  // A host takes its number first and stores its note after that; the note may never come.
+  Notes read_numbered(const std::string& place) {
+    const auto taken = store_->add(place, 0);
+    if (!taken) return tl::unexpected(taken.error());
+    if (*taken > static_cast<std::int64_t>(read_.size()))
+      read_.resize(static_cast<std::size_t>(std::clamp<std::int64_t>(*taken, 0, kMostHosts)));
+    for (std::size_t i = 0; i < read_.size(); ++i) {
+      if (!read_[i].empty()) continue;
+      auto note = store_->get(place + "/" + std::to_string(i + 1));
+      if (!note) return tl::unexpected(note.error());
+      if (*note) read_[i] = std::move(**note);
+    }
+    std::vector<std::string> notes;
+    std::copy_if(read_.begin(), read_.end(), std::back_inserter(notes),
+                 [](const std::string& note) { return !note.empty(); });
+    return notes;
+  }
+
+  const std::shared_ptr<SharedStore> store_;
+  const Rank rank_;
+  std::string stored_;             // this host's stored note; "": none yet
+  std::vector<std::string> read_;  // notes by number - 1; "": not found yet
+};
+
+// Lets the hubs of several hosts find each other through training's store. Rank 0 stores the lead hub's
+// entry under gradmon/hubs/{launch}/lead. Each other host takes the next number from
+// gradmon/hubs/{launch} and stores its hub's note under .../{number}. The returned function gives rank 0
+// these notes, and the other hosts the entry. One call at a time.
+RendezvousExchange rendezvous_in_store(std::shared_ptr<SharedStore> store, Rank rank) {
+  return [exchange = std::make_shared<Exchange>(std::move(store), rank)](
+             const std::string& launch_id, const std::string& own) { return (*exchange)(launch_id, own); };
 }
 
 }  // namespace

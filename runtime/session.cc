@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/session.h"
 
+#include <pthread.h>
 #include <torch/optim/optimizer.h>
 #include <torch/version.h>
 
 #include <algorithm>
 #include <fstream>
 #include <iterator>
+#include <mutex>
+#include <set>
 #include <stdexcept>
 #include <utility>
 
@@ -88,7 +91,36 @@ std::vector<at::Tensor> parameters_of(torch::optim::Optimizer& optimizer) {
   return parameters;
 }
 
+// Leaked: a process may fork while static objects are destroyed.
+struct Flags {
+  std::mutex mutex;
+  std::set<std::atomic<bool>*> all;  // guarded by mutex
+};
+Flags& flags() {
+  static Flags* const made = new Flags;
+  return *made;
+}
+
+void before_fork() { flags().mutex.lock(); }
+void in_parent() { flags().mutex.unlock(); }
+void in_child() {
+  for (std::atomic<bool>* flag : flags().all) flag->store(true);
+  flags().mutex.unlock();
+}
+
 }  // namespace
+
+ForkGuard::ForkGuard(std::atomic<bool>& flag) : flag_(flag) {
+  static const int registered = pthread_atfork(before_fork, in_parent, in_child);
+  (void)registered;
+  const std::lock_guard lock(flags().mutex);
+  flags().all.insert(&flag_);
+}
+
+ForkGuard::~ForkGuard() {
+  const std::lock_guard lock(flags().mutex);
+  flags().all.erase(&flag_);
+}
 
 Monitor::Session::Session(std::filesystem::path config, Step start, Environment environment,
                           LaunchIdSource launch, RendezvousExchange exchange_notes, ParallelGroups groups)

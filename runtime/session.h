@@ -17,10 +17,22 @@
 #include "runtime/collect/plan_configs.h"
 #include "runtime/collect/unended_step.h"
 #include "runtime/job/environment.h"
-#include "runtime/job/fork_guard.h"
 #include "runtime/job/launch_id.h"
 
 namespace gradmon {
+
+// Sets a flag in every child that this process forks during the guard's lifetime. A fork does not copy
+// threads, so code that relies on threads must do nothing in the child.
+class ForkGuard {
+ public:
+  explicit ForkGuard(std::atomic<bool>& flag);
+  ~ForkGuard();
+  ForkGuard(const ForkGuard&) = delete;
+  ForkGuard& operator=(const ForkGuard&) = delete;
+
+ private:
+  std::atomic<bool>& flag_;
+};
 
 // The implementation of a Monitor and the composition root. Training thread, except for members that
 // say otherwise.
