@@ -25,7 +25,7 @@
 #include "runtime/collect/flight_steps.h"
 #include "runtime/collect/replica_steps.h"
 #include "runtime/collect/target_ledger.h"
-#include "runtime/output/run_notes.h"
+#include "runtime/output/run_directory.h"
 #include "runtime/output/scope_notes.h"
 #include "runtime/scalars/training_scalars.h"
 #include "writers/queue/writer_thread.h"
@@ -43,9 +43,10 @@ class Collection {
     Rank rank;
     int world_size = 1;
     std::shared_ptr<RunDirectory> directory;
-    int grad_acc_steps = 1;          // micro batches per step
-    bool keep_last_step = false;     // for last_rows(), regardless of `format`
-    RunNotes::Ranks ranks = {};      // rank 0 only, which writes run-{id}.json; else null
+    int grad_acc_steps = 1;       // micro batches per step
+    bool keep_last_step = false;  // for last_rows(), regardless of `format`
+    // Returns the ranks that rank 0 knows of now, for run-{id}.json. Null in the other ranks.
+    std::function<std::vector<RankStatus>()> ranks = {};
     StackSource stack = {};          // call stacks in the program's language; may be null
     std::vector<int> pipeline = {};  // of ParallelGroups
     std::function<void(const StepAlerts&)> on_alerts = {};  // see AlertStage::Settings; may be null
@@ -136,6 +137,7 @@ class Collection {
  private:
   class Stream;
   class OwnTime;
+  class RunNotes;
 
   bool leaves_replicas() const;
   void attach();
