@@ -3,6 +3,7 @@
 // and the functions that module hooks call.
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
+#include <torch/csrc/jit/python/pybind_utils.h>
 #include <torch/csrc/utils/pybind.h>
 
 #include <algorithm>
@@ -19,22 +20,21 @@
 
 #include "control/log.h"
 #include "control/vocabulary.h"
+#include "hooks/collectives/collective_observer.h"
 #include "hooks/gradients/gradient_hooks.h"
 #include "hooks/names/squash_name.h"
+#include "hooks/observe/call_site.h"
 #include "hooks/observe/tensor_gradient.h"
 #include "hooks/rows/hook_fuse.h"
 #include "runtime/job/environment.h"
 #include "runtime/job/launch_id.h"
 #include "runtime/monitor_binding.h"
-#include "runtime/python/communication.h"
 #include "runtime/python/described_model.h"
 #include "runtime/python/first_hook.h"
 #include "runtime/python/guarded.h"
-#include "runtime/python/launch_nonce.h"
 #include "runtime/python/python_array.h"
 #include "runtime/python/python_forward.h"
 #include "runtime/python/python_optimizer_state.h"
-#include "runtime/python/python_stack.h"
 #include "runtime/python/python_wrapper.h"
 #include "runtime/python/tap_operator.h"
 
@@ -84,6 +84,90 @@ std::uint64_t versions_of(const py::handle& optimizer) {
     sum += parameter.is_inference() ? 0 : parameter._version();
   return sum;
 }
+
+// Reading a stack calls no Python function, and so no signal handler, which might raise or wait for this
+// thread. (Before Python 3.12 it may begin a garbage collection, which runs finalizers.)
+
+// The text in UTF-8. Bytes of a file name that are not UTF-8 are kept as they are.
+std::string bytes_of(const py::object& text) {
+  const auto bytes =
+      py::reinterpret_steal<py::bytes>(PyUnicode_AsEncodedString(text.ptr(), "utf-8", "surrogateescape"));
+  if (!bytes) throw py::error_already_set();
+  return bytes;
+}
+
+std::string file_of(const char* module) { return bytes_of(py::module_::import(module).attr("__file__")); }
+
+// The folder of an imported package, with a slash at the end.
+std::string folder_of(const char* package) {
+  const std::string file = file_of(package);
+  return file.substr(0, file.rfind('/') + 1);
+}
+
+// True if the path begins with one of these folders or files.
+bool is_in(const std::vector<std::string>& places, const std::string& path) {
+  return std::any_of(places.begin(), places.end(),
+                     [&](const std::string& place) { return path.compare(0, place.size(), place) == 0; });
+}
+
+py::object caller_of(const py::object& frame) {
+  return py::reinterpret_steal<py::object>(
+      reinterpret_cast<PyObject*>(PyFrame_GetBack(reinterpret_cast<PyFrameObject*>(frame.ptr()))));
+}
+
+// True if the file makes communication calls and waits for them in Python (gradmon/communication/waits.py).
+// Other files of torch call C++ that waits for its own calls, or functional operators, whose waits are
+// reported anyway.
+bool waits_in_python(const std::string& path, const std::vector<std::string>& libraries) {
+  return !is_in(libraries, path) || path == libraries.front() + "distributed/distributed_c10d.py";
+}
+
+// The first library is torch.
+CallStack stack_outside(const std::vector<std::string>& libraries) {
+  std::vector<StackFrame> frames;
+  std::optional<bool> wait_is_told;
+  const py::gil_scoped_acquire ours;
+  auto frame = py::reinterpret_borrow<py::object>(reinterpret_cast<PyObject*>(PyEval_GetFrame()));
+  for (; frame; frame = caller_of(frame)) {
+    auto* raw = reinterpret_cast<PyFrameObject*>(frame.ptr());
+    const auto code = py::reinterpret_steal<py::object>(reinterpret_cast<PyObject*>(PyFrame_GetCode(raw)));
+    std::string path = bytes_of(code.attr("co_filename"));
+    if (!wait_is_told) wait_is_told = waits_in_python(path, libraries);
+    if (frames.empty() && is_in(libraries, path)) continue;
+    frames.push_back({std::move(path), PyFrame_GetLineNumber(raw), bytes_of(code.attr("co_name")), ""});
+  }
+  return {std::move(frames), wait_is_told.value_or(false)};
+}
+
+// The Python call stack of the calling thread. The returned function lists the frames from the innermost one
+// outside torch and gradmon outwards; empty on a thread that runs no Python. It takes the GIL and throws what
+// Python throws.
+//
+// Finds the libraries here, not while a stack is read: an import may release the GIL and run other Python
+// code. typing_extensions: its @deprecated wraps functions of torch. contextlib: torch's context managers
+// call at the end of a `with`.
+StackSource python_stacks() {
+  const py::gil_scoped_acquire ours;
+  return [libraries = std::vector{folder_of("torch"), folder_of("gradmon"), file_of("typing_extensions"),
+                                  file_of("contextlib")}] { return stack_outside(libraries); };
+}
+
+// The launch nonce, set once Python has read it from the process group's store. Any thread.
+class LaunchNonce {
+ public:
+  void set(std::string text) {
+    const std::lock_guard lock(mutex_);
+    text_ = std::move(text);
+  }
+  std::optional<std::string> text() const {
+    const std::lock_guard lock(mutex_);
+    return text_.empty() ? std::nullopt : std::optional(text_);
+  }
+
+ private:
+  mutable std::mutex mutex_;
+  std::string text_;  // guarded by mutex_; "": not known yet
+};
 
 class Core {
  public:
@@ -410,6 +494,34 @@ std::string described(const py::object& self, std::initializer_list<const char*>
     between = ", ";
   }
   return text + ")";
+}
+
+template <CoalescedWork work>
+void over(std::uint64_t number) noexcept {
+  coalesced_calls_are_over(number, work);
+}
+
+template <void (*tell)(const c10::ivalue::Future&) noexcept>
+void tell_of(const py::handle& future) {
+  // torch's own pybind11 has made it, and ours does not know those types.
+  const c10::IValue value = torch::jit::toIValue(future, c10::FutureType::create(c10::AnyType::get()));
+  const py::gil_scoped_release others_run;
+  if (const auto known = value.toFuture()) tell(*known);
+}
+
+// Bindings for gradmon/communication/waits.py, which follows calls and waits of torch's Python classes.
+void define_communication(py::module_& m) {
+  m.def("collectives_are_observed", &collectives_are_observed);
+  m.def("begin_coalescing", &begin_coalescing);
+  m.def("end_coalescing", &end_coalescing);
+  m.def("calls_are_unwaited", &calls_are_unwaited);
+  const py::call_guard<py::gil_scoped_release> others_run;
+  m.def("coalesced_calls_are_over", &over<CoalescedWork::none>, others_run);
+  m.def("coalesced_calls_are_waited_for", &over<CoalescedWork::waited_for>, others_run);
+  m.def("call_is_waited_for", &tell_of<call_is_waited_for>);
+  m.def("future_is_taken", &tell_of<future_is_taken>);
+  m.def("coalesced_calls_are_dropped", &over<CoalescedWork::dropped>, others_run);
+  m.def("communication_is_unread", &communication_is_unread, others_run);
 }
 
 void define_metric(py::module_& m) {
