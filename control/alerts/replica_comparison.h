@@ -13,12 +13,21 @@
 #include <vector>
 
 #include "control/alerts/alert_report.h"
-#include "control/alerts/replica_differences.h"
 #include "control/alerts/replica_message.h"
 #include "control/alerts/replicas_compared.h"
 #include "control/step.h"
 
 namespace gradmon {
+
+// abs(a − b) / max(abs(a), abs(b)). Equal values, and two NaN, have 0. A NaN beside a number, and two
+// different values of which one is infinite, have infinity.
+double replica_difference(double a, double b);
+
+// Ranks that hold the same values.
+struct EqualRanks {
+  std::vector<int> ranks;  // ascending, not empty
+  std::vector<ReplicaRow> rows;
+};
 
 // The lead hub's part of AnomalyRankDivergence: compares the values that the ranks of each group should share
 // (writers/alerts/ALERTS.md has the formula). Compares digests first. If they differ, asks one rank for each
