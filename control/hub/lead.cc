@@ -6,7 +6,6 @@
 #include "control/host/old_jobs.h"
 #include "control/host/process_identity.h"
 #include "control/host/unix_socket.h"
-#include "control/hub/service/permission.h"
 #include "control/log.h"
 
 namespace gradmon {
@@ -29,6 +28,25 @@ template <class Key>
 void route(std::map<Key, std::string>& routes, const Key& key, const std::string& peer) {
   if (routes.size() >= kMostRoutes && routes.count(key) == 0) routes.clear();
   routes[key] = peer;
+}
+
+// True for commands that change the job, or make every rank do work.
+bool needs_control(CommandVerb verb) {
+  return verb == CommandVerb::on || verb == CommandVerb::off || verb == CommandVerb::set ||
+         verb == CommandVerb::dry_run || verb == CommandVerb::targets ||
+         verb == CommandVerb::dry_run_targets || verb == CommandVerb::cancel || verb == CommandVerb::evict ||
+         verb == CommandVerb::unknown;
+}
+
+// The reason why the client may not send this message; "" if it may.
+std::string command_objection(const Bus::Incoming& from, CommandVerb verb) {
+  if (from.role == Role::control || !needs_control(verb)) return "";
+  return "client \"" + from.client + "\" may read, not command (its role in clients.allow is read)";
+}
+
+std::string rank_objection(const Bus::Incoming& from) {
+  if (from.role == Role::control) return "";
+  return "client \"" + from.client + "\" may read, not be a rank (its role in clients.allow is read)";
 }
 
 // Removes old output of ended jobs beside the output of the job of this epoch.

@@ -1,30 +1,101 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cstdint>
 #include <deque>
 #include <functional>
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "control/agree/coordinator.h"
 #include "control/agree/decision_log.h"
+#include "control/agree/plan.h"
 #include "control/alerts/alert_history.h"
+#include "control/alerts/alert_report.h"
 #include "control/alerts/alert_trigger.h"
 #include "control/alerts/replica_comparison.h"
 #include "control/alerts/unraised_alerts.h"
-#include "control/hub/service/alert_command.h"
+#include "control/host/limited_process.h"
 #include "control/hub/service/config_service.h"
-#include "control/hub/service/disk_report.h"
 #include "control/hub/service/disk_thread.h"
 #include "control/hub/service/foreign_peers.h"
+#include "control/log.h"
 #include "control/wire/command.h"
 #include "control/wire/messages.h"
 #include "control/wire/plan_source.h"
 
 namespace gradmon {
+
+// Runs the program of `on_alert.exec` when alerts arrive: one at a time, at most every kLeastPause, each for
+// at most kTimeLimit. writers/alerts/ALERTS.md describes the program's input. The lead hub's thread only.
+class AlertCommand {
+ public:
+  static constexpr Ticks kLeastPause{10'000};
+  static constexpr Ticks kTimeLimit{30'000};
+
+  // Passed to the program.
+  struct Job {
+    std::string name;
+    std::string launch_id;
+    std::string output_dir;
+    std::string config_path;
+  };
+
+  explicit AlertCommand(Job job) : job_(std::move(job)) {}
+
+  // Alerts have arrived, and `left_out` others with them. Runs `exec`, or counts the alerts for its next run.
+  // `now`: of a steady clock.
+  void on_alerts(const std::vector<std::string>& exec, Ticks cooldown, const std::vector<RankAlert>& alerts,
+                 std::uint64_t left_out, Ticks now);
+  // Call it at least every second. Returns a line for the log if a program has failed.
+  std::optional<std::string> poll();
+  // The failure of the last program, or "".
+  const std::string& failure() const { return failure_; }
+
+ private:
+  std::string input(const std::vector<RankAlert>& alerts, std::uint64_t left_out);
+  std::vector<std::string> environment(const RankAlert& alert) const;
+
+  const Job job_;
+  AlertTrigger trigger_;
+  std::optional<LimitedProcess> running_;
+  std::string program_;       // path of the last program
+  std::uint64_t missed_ = 0;  // alerts since the last run that no program received
+  std::string failure_;
+  bool failed_to_start_ = false;  // poll() must still report it
+};
+
+// Status lines about one place on a disk: whether the disk responds, and the other jobs that use the place.
+// The hub's thread.
+class DiskReport {
+ public:
+  using Line = std::pair<LogLevel, std::string>;
+
+  // `place` for people: "output directory /out". `disk` is the thread that works there; it must outlive
+  // this object.
+  DiskReport(std::string place, const DiskThread& disk) : place_(std::move(place)), disk_(disk) {}
+
+  void used_by(std::vector<std::string> others) { others_ = std::move(others); }
+  void notes(std::vector<std::string> lines) { notes_ = std::move(lines); }
+  std::vector<std::string> warnings() const;
+  // A log line for each condition that began or ended since the last call.
+  std::vector<Line> take_changes();
+
+ private:
+  bool is_unresponsive() const;
+  std::set<std::string> conditions() const;
+
+  const std::string place_;
+  const DiskThread& disk_;
+  std::vector<std::string> others_;
+  std::vector<std::string> notes_;
+  std::set<std::string> reported_;
+};
 
 // The lead hub's service for its job: it connects the coordinator with the config file, the commands
 // and the history. The hub's thread only.

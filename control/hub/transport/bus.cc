@@ -2,17 +2,19 @@
 #include "control/hub/transport/bus.h"
 
 #include <algorithm>
+#include <cstring>
+#include <functional>
 #include <string_view>
 #include <utility>
 #include <vector>
 #include <zmq.hpp>
 
+#include "control/hub/keys/allow_list.h"
 #include "control/hub/transport/connection_limiter.h"
 #include "control/hub/transport/connection_meter.h"
-#include "control/hub/transport/connection_watch.h"
 #include "control/hub/transport/descriptor_limit.h"
 #include "control/hub/transport/socket_times.h"
-#include "control/hub/transport/zap_handler.h"
+#include "control/log.h"
 
 namespace gradmon {
 namespace {
@@ -34,6 +36,167 @@ constexpr int kServerTcpTimeoutMs = 15'000;  // drops a peer that reads nothing 
 constexpr int kClientTcpTimeoutMs = 5'000;
 constexpr int kConnectMs = 2'000;
 constexpr std::string_view kTcp = "tcp://";
+
+// The events that libzmq's I/O thread reports about the connections of one socket. Destroy it before the
+// socket. Used by the thread of its Bus.
+class ConnectionWatch {
+ public:
+  // event: ZMQ_EVENT_…; value: depends on the event (descriptor, errno, ZAP status …).
+  using OnEvent = std::function<void(int event, std::uint32_t value)>;
+
+  // `name`: unique in the context; `events`: a mask of ZMQ_EVENT_…. Make it before bind or connect.
+  ConnectionWatch(zmq::context_t& context, zmq::socket_t& watched, const std::string& name, int events);
+  ~ConnectionWatch();
+  ConnectionWatch(const ConnectionWatch&) = delete;
+  ConnectionWatch& operator=(const ConnectionWatch&) = delete;
+
+  void* handle() { return events_.handle(); }  // readable when events wait
+  void take(const OnEvent& on_event);
+
+ private:
+  zmq::socket_t& watched_;
+  zmq::socket_t events_;
+};
+
+constexpr std::size_t kEventBytes = sizeof(std::uint16_t) + sizeof(std::uint32_t);
+
+ConnectionWatch::ConnectionWatch(zmq::context_t& context, zmq::socket_t& watched, const std::string& name,
+                                 int events)
+    : watched_(watched), events_(context, zmq::socket_type::pair) {
+  const std::string endpoint = "inproc://gradmon.watch." + name;
+  if (zmq_socket_monitor(watched_.handle(), endpoint.c_str(), events) != 0) throw zmq::error_t();
+  events_.set(zmq::sockopt::linger, 0);
+  events_.set(zmq::sockopt::rcvhwm, 0);  // No limit: a full queue would block the I/O thread.
+  events_.connect(endpoint);
+}
+
+ConnectionWatch::~ConnectionWatch() { zmq_socket_monitor(watched_.handle(), nullptr, 0); }
+
+void ConnectionWatch::take(const OnEvent& on_event) {
+  zmq::message_t part;
+  while (events_.recv(part, zmq::recv_flags::dontwait)) {
+    std::uint16_t event = 0;
+    std::uint32_t value = 0;
+    const bool whole = part.size() == kEventBytes;
+    if (whole) {
+      std::memcpy(&event, part.data(), sizeof event);
+      std::memcpy(&value, part.data<char>() + sizeof event, sizeof value);
+    }
+    while (part.more() && events_.recv(part, zmq::recv_flags::dontwait)) {
+    }
+    if (whole) on_event(event, value);
+  }
+}
+
+// Answers libzmq's requests whether a key may connect (ZAP, ZeroMQ's RFC 27). Without an answer no peer can
+// connect. Make it before the sockets that it guards are bound. Used by the thread of its Bus.
+class ZapHandler {
+ public:
+  static constexpr const char* kDomain = "gradmon";
+
+  ZapHandler(zmq::context_t& context, AllowList clients);
+
+  // Readable when a request waits.
+  void* handle() { return questions_.handle(); }
+  void answer();
+  // Adds a key to the allow-list. Replaces the client that the key had before.
+  void allow(const KeyBytes& key, Client client);
+  // Replaces the allow-list. Open connections stay.
+  void allow_only(AllowList clients);
+  // The listed client with this key in Z85, which libzmq attaches to each message as its user id; null: the
+  // key is no longer listed. Valid until the next allow() or allow_only().
+  const Client* client(const std::string& user_id) const;
+  // "" or a line for the status: the number of refused connections, and the last one's key and address.
+  std::string refusals() const;
+
+ private:
+  AllowList clients_;
+  std::uint64_t refused_ = 0;
+  std::string last_refused_;
+  zmq::socket_t questions_;
+};
+
+constexpr const char* kZapEndpoint = "inproc://zeromq.zap.01";
+constexpr std::size_t kVersion = 0;
+constexpr std::size_t kRequestId = 1;
+constexpr std::size_t kAddress = 3;
+constexpr std::size_t kMechanism = 5;
+constexpr std::size_t kCredentials = 6;
+constexpr std::size_t kQuestionParts = 7;
+constexpr const char* kZapVersion = "1.0";
+
+using Parts = std::vector<std::string>;
+
+Parts next_question(zmq::socket_t& questions) {
+  Parts parts;
+  zmq::message_t part;
+  while (questions.recv(part, zmq::recv_flags::dontwait)) {
+    parts.push_back(part.to_string());
+    if (!part.more()) break;
+  }
+  return parts;
+}
+
+ZapHandler::ZapHandler(zmq::context_t& context, AllowList clients)
+    : questions_(context, zmq::socket_type::rep) {
+  allow_only(std::move(clients));
+  questions_.set(zmq::sockopt::linger, 0);
+  questions_.bind(kZapEndpoint);
+}
+
+void ZapHandler::allow(const KeyBytes& key, Client client) {
+  clients_.insert_or_assign(key, std::move(client));
+}
+
+void ZapHandler::allow_only(AllowList clients) { clients_ = std::move(clients); }
+
+// The name is unsuitable as user id: its line may have another key by now.
+const Client* ZapHandler::client(const std::string& user_id) const {
+  KeyBytes key{};
+  if (user_id.size() != kKeyText || from_z85(user_id, key)) return nullptr;
+  const auto listed = clients_.find(key);
+  return listed == clients_.end() ? nullptr : &listed->second;
+}
+
+std::string ZapHandler::refusals() const {
+  if (refused_ == 0) return "";
+  return std::to_string(refused_) + (refused_ == 1 ? " connection" : " connections") +
+         " refused: key not in clients.allow; last: " + last_refused_;
+}
+
+void ZapHandler::answer() {
+  for (Parts asked = next_question(questions_); !asked.empty(); asked = next_question(questions_)) {
+    const Client* client = nullptr;
+    std::string who = asked.size() > kAddress ? asked[kAddress] : "?";
+    std::string user_id;
+    if (asked.size() == kQuestionParts && asked[kVersion] == kZapVersion && asked[kMechanism] == "CURVE") {
+      KeyBytes key{};
+      const std::string& given = asked[kCredentials];
+      const auto listed = given.size() == key.size()
+                              ? (std::copy(given.begin(), given.end(), key.begin()), clients_.find(key))
+                              : clients_.end();
+      if (listed != clients_.end()) client = &listed->second;
+      user_id = to_z85(key);
+      who = user_id + " at " + who;
+    }
+    const Parts answer = {kZapVersion,
+                          asked.size() > kRequestId ? asked[kRequestId] : "",
+                          client != nullptr ? "200" : "400",
+                          client != nullptr ? "OK" : "not listed",
+                          client != nullptr ? user_id : "",
+                          ""};
+    if (client == nullptr) {
+      refused_ += 1;
+      last_refused_ = std::move(who);
+      log_debug("refused a client: " + last_refused_);
+    }
+    for (std::size_t i = 0; i < answer.size(); ++i) {
+      const auto flags = zmq::send_flags::dontwait;
+      questions_.send(zmq::buffer(answer[i]),
+                      i + 1 < answer.size() ? flags | zmq::send_flags::sndmore : flags);
+    }
+  }
+}
 
 std::string_view host_of(const std::string& endpoint) {
   const std::size_t colon = endpoint.rfind(':');
