@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "control/link/hub_connection.h"
 
+#include <pthread.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
+#include <atomic>
 #include <utility>
 
 #include "control/host/unix_socket.h"
@@ -14,6 +17,7 @@ namespace {
 
 using std::chrono::milliseconds;
 
+constexpr int kFree = -1;
 constexpr milliseconds kRetryPause{20};
 constexpr milliseconds kSlowRetryPause{1000};
 constexpr int kFastRetries = 100;
@@ -26,7 +30,38 @@ constexpr std::chrono::seconds kStartHangs{5};  // more than HubCommand::most_wa
 // Room for a Hello with the plan that this rank holds, beside other queued frames.
 constexpr std::size_t kMostUnread = 2 * kMaxFrameBytes;
 
+// Never destroyed, because a process may fork during its exit.
+std::array<std::atomic<int>, 64>& slots() {
+  static auto* const made = [] {
+    auto* all = new std::array<std::atomic<int>, 64>;
+    for (auto& slot : *all) slot = kFree;
+    return all;
+  }();
+  return *made;
+}
+
+void in_child() {
+  for (auto& slot : slots()) {
+    if (const int fd = slot.exchange(kFree); fd != kFree) close(fd);
+  }
+}
+
 }  // namespace
+
+ClosedInChildren::ClosedInChildren(int fd) {
+  static const int registered = pthread_atfork(nullptr, nullptr, in_child);
+  (void)registered;
+  for (int slot = 0; slot < static_cast<int>(slots().size()); ++slot) {
+    int expected = kFree;
+    if (!slots()[static_cast<std::size_t>(slot)].compare_exchange_strong(expected, fd)) continue;
+    slot_ = slot;
+    return;
+  }
+}
+
+ClosedInChildren::~ClosedInChildren() {
+  if (slot_ >= 0) slots()[static_cast<std::size_t>(slot_)] = kFree;
+}
 
 HubConnection::Settings HubConnection::read_settings(const EnvironmentLookup& environment) {
   return {job_bases(environment), find_hub_program(environment), hub_environment()};

@@ -13,10 +13,23 @@
 #include "control/host/frame_stream.h"
 #include "control/host/job_directory.h"
 #include "control/link/background_call.h"
-#include "control/link/closed_in_children.h"
 #include "control/link/start_hub.h"
 
 namespace gradmon {
+
+// Makes every forked child of this process close its copy of a descriptor. Otherwise the other end would not
+// see the end of file as long as a child keeps its copy. Does not own the descriptor. At most 64 descriptors
+// at a time; further descriptors are not closed. Any thread.
+class ClosedInChildren {
+ public:
+  explicit ClosedInChildren(int fd);
+  ~ClosedInChildren();
+  ClosedInChildren(const ClosedInChildren&) = delete;
+  ClosedInChildren& operator=(const ClosedInChildren&) = delete;
+
+ private:
+  int slot_ = -1;  // -1: no slot was free
+};
 
 // A rank's only connection, which leads to the hub of its host. Starts that hub if none runs, as a
 // BackgroundCall: the disk that holds its program may hang. Agent thread only; no member function blocks.
