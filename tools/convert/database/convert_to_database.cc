@@ -3,20 +3,87 @@
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
+#include <condition_variable>
 #include <exception>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <utility>
 #include <vector>
 
-#include "tools/convert/database/record_channel.h"
 #include "tools/convert/database/row_records.h"
 #include "tools/convert/database/stored_scopes.h"
 #include "tools/convert/input/on_threads.h"
+#include "writers/queue/layout.h"
+#include "writers/queue/name_table.h"
+#include "writers/queue/record.h"
 #include "writers/sinks/sqlite/step_writer.h"
 
 namespace gradmon {
 namespace {
+
+constexpr std::chrono::milliseconds kLookAtMeter{50};
+
+// Records of one kind, with ascending steps.
+struct RecordBatch {
+  static constexpr std::size_t kRecords = 2048;
+  Layout layout;
+  std::vector<Record> records;
+};
+
+// Passes the records of one task from the reading thread to the writing thread. Bounded.
+class RecordChannel {
+ public:
+  static constexpr std::size_t kBatches = 4;
+
+  explicit RecordChannel(const ConversionMeter& meter) : meter_(meter) {}
+
+  const std::shared_ptr<NameTable>& names() const { return names_; }
+
+  // Reader. Waits for room. Returns false if the meter was stopped.
+  bool push(RecordBatch batch);
+  // No further batch follows.
+  void close();
+
+  // Writer. Waits for a batch. nullopt: all batches are taken, or the meter was stopped.
+  std::optional<RecordBatch> pop();
+
+ private:
+  // Constant after construction.
+  const ConversionMeter& meter_;
+  const std::shared_ptr<NameTable> names_ = std::make_shared<NameTable>();
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::vector<RecordBatch> batches_;  // guarded by mutex_; the oldest first
+  bool closed_ = false;               // guarded by mutex_
+};
+
+bool RecordChannel::push(RecordBatch batch) {
+  std::unique_lock lock(mutex_);
+  while (batches_.size() >= kBatches && !meter_.stop) changed_.wait_for(lock, kLookAtMeter);
+  if (meter_.stop) return false;
+  batches_.push_back(std::move(batch));
+  changed_.notify_all();
+  return true;
+}
+
+void RecordChannel::close() {
+  const std::lock_guard lock(mutex_);
+  closed_ = true;
+  changed_.notify_all();
+}
+
+std::optional<RecordBatch> RecordChannel::pop() {
+  std::unique_lock lock(mutex_);
+  while (batches_.empty() && !closed_ && !meter_.stop) changed_.wait_for(lock, kLookAtMeter);
+  if (batches_.empty() || meter_.stop) return std::nullopt;
+  std::optional<RecordBatch> batch(std::move(batches_.front()));
+  batches_.erase(batches_.begin());
+  changed_.notify_all();
+  return batch;
+}
 
 // One task under way.
 struct Lane {

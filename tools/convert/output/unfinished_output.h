@@ -19,7 +19,7 @@ class UnfinishedOutput {
   enum class Earlier {
     nothing,
     file,   // replaced at once
-    curves  // a directory; rank{R}/{prefix} in it are added or replaced one by one (move_curve_directories)
+    curves  // a directory; rank{R}/{prefix} in it are added or replaced one by one
   };
 
   // Makes missing parents of `target` (0750). The error: something else exists there.
