@@ -1,13 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cstddef>
+#include <cstdint>
 #include <string>
 #include <vector>
 
-#include "tools/gradmonctl/query/print_rows.h"
 #include "tools/gradmonctl/query/query_database.h"
+#include "tools/gradmonctl/show/console.h"
 
 namespace gradmon {
+
+enum class RowFormat : std::uint8_t {
+  table,  // for people; cut to the screen unless `all`
+  csv,    // with a header; numbers in full precision, an empty cell for NULL
+  json    // an array of objects; NaN and infinity as the texts "nan", "inf", "-inf"
+};
+
+// The most rows of a table; the other formats have no limit.
+inline constexpr std::size_t kMostTableRows = 100'000;
 
 struct QueryRequest {
   std::string sql;  // "": the rows that `filter` selects

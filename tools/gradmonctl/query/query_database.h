@@ -1,17 +1,45 @@
 // SPDX-License-Identifier: Apache-2.0
-// The database in memory for `gradmonctl query`. It holds no values: its tables are FORMAT.md's views of the
-// databases of all ranks.
 #pragma once
 
+#include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <tl/expected.hpp>
+#include <utility>
 #include <vector>
 
-#include "tools/gradmonctl/query/metric_values.h"
+#include "tools/gradmonctl/query/rank_database.h"
+#include "tools/gradmonctl/query/rank_files.h"
 #include "writers/sqlite/sqlite_database.h"
 
 namespace gradmon {
+
+// The databases of a query. Opens each when it is first read, and skips unreadable ones.
+class RankDatabases {
+ public:
+  static constexpr std::size_t kMostOpen = 64;
+
+  explicit RankDatabases(std::vector<RankFile> files) : files_(std::move(files)) {}
+  RankDatabases(const RankDatabases&) = delete;
+  RankDatabases& operator=(const RankDatabases&) = delete;
+
+  const std::vector<RankFile>& files() const { return files_; }
+  // Null if the database cannot be read. The pointer keeps it open.
+  std::shared_ptr<RankDatabase> open(std::size_t index);
+  // Skips the rest of an open database.
+  void fail(std::size_t index, std::string error);
+
+  // The reasons for skipping databases: one error for each.
+  std::vector<std::string> errors() const;
+
+ private:
+  const std::vector<RankFile> files_;
+  std::vector<std::shared_ptr<RankDatabase>> open_ =
+      std::vector<std::shared_ptr<RankDatabase>>(files_.size());
+  std::vector<std::string> errors_ = std::vector<std::string>(files_.size());  // empty: none
+  std::size_t opened_ = 0;
+};
 
 // The rows of v_metrics that a user names without SQL.
 struct ValueFilter {
@@ -25,6 +53,8 @@ struct ValueFilter {
 // "100:200", "100:", ":200" or "100"; the error names the expected form.
 tl::expected<StepRange, std::string> parse_steps(const std::string& text);
 
+// The database in memory for `gradmonctl query`. It holds no values: its tables are FORMAT.md's views of the
+// databases of all ranks.
 class QueryDatabase {
  public:
   // The tables v_metrics, v_nonfinite, v_layer_step and v_files (rank, run_id, path).
