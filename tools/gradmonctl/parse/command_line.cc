@@ -4,10 +4,12 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <map>
+#include <string>
 #include <type_traits>
+#include <utility>
+#include <vector>
 
-#include "tools/gradmonctl/parse/help_text.h"
-#include "tools/gradmonctl/parse/nearest_word.h"
+#include "control/text/edit_distance.h"
 
 namespace gradmon {
 namespace {
@@ -23,6 +25,60 @@ constexpr const char* kExitCodes =
     "  5  not allowed\n"
     "  6  invalid config\n"
     "  7  only some ranks, not in time, or nothing would be collected";
+
+using Row = std::pair<std::string, std::string>;
+
+std::string table(const std::string& title, const std::vector<Row>& rows) {
+  if (rows.empty()) return {};
+  std::size_t width = 0;
+  for (const Row& row : rows) width = std::max(width, row.first.size());
+  std::string text = "\n" + title + ":\n";
+  for (const Row& row : rows) {
+    text += "  " + row.first + std::string(width - row.first.size() + 2, ' ');
+    for (const char c : row.second) {
+      text += c;
+      if (c == '\n') text += std::string(width + 4, ' ');
+    }
+    text += '\n';
+  }
+  return text;
+}
+
+std::string names_of(const CLI::Option& option) {
+  if (option.get_positional()) {
+    return option.get_option_text().empty() ? option.get_name(true, false) : option.get_option_text();
+  }
+  std::string names;
+  for (const std::string& name : option.get_snames()) names += (names.empty() ? "-" : ", -") + name;
+  for (const std::string& name : option.get_lnames()) names += (names.empty() ? "--" : ", --") + name;
+  // CLI11 appends ":" and the permitted range to the type name.
+  const std::string type = option.get_type_name();
+  return type.empty() ? names : names + ' ' + type.substr(0, type.find(':'));
+}
+
+// Formats gradmonctl's help, identically under every version of CLI11.
+class HelpText : public CLI::FormatterBase {
+ public:
+  std::string make_help(const CLI::App* app, std::string, CLI::AppFormatMode) const override {
+    std::vector<Row> commands;
+    for (const CLI::App* command : app->get_subcommands([](const CLI::App*) { return true; })) {
+      const std::string description = command->get_description();
+      commands.emplace_back(command->get_name(), description.substr(0, description.find('\n')));
+    }
+    std::vector<Row> arguments;
+    std::vector<Row> options;
+    for (const CLI::Option* option : app->get_options()) {
+      (option->get_positional() ? arguments : options)
+          .emplace_back(names_of(*option), option->get_description());
+    }
+    // The first line of the footer is the usage.
+    const std::string footer = app->get_footer();
+    const std::size_t usage_end = footer.find('\n');
+    return "usage: " + footer.substr(0, usage_end) + "\n\n" + app->get_description() + '\n' +
+           table("commands", commands) + table("arguments", arguments) + table("options", options) +
+           (usage_end == std::string::npos ? "" : footer.substr(usage_end + 1) + '\n');
+  }
+};
 
 // Refuses "off on": the second word would be read as a directory.
 CLI::Validator no_command_of(const CLI::App& command) {
@@ -155,6 +211,23 @@ tl::unexpected<ParseExit> usage_error(const std::string& command, const std::str
   const std::string program = command.empty() ? "gradmonctl" : "gradmonctl " + command;
   return tl::make_unexpected(
       ParseExit{kExitUsage, "gradmonctl: " + text + "\ntry \"" + program + " --help\"\n"});
+}
+
+// The known word with the smallest edit distance to `word`; a known word that starts with `word` has distance
+// 0. The distance is at most 1 for words of up to 3 letters, else at most 2; "" if all known words are
+// farther.
+std::string nearest_word(const std::string& word, const std::vector<std::string>& known) {
+  constexpr std::size_t longest = 40;  // no command is longer
+  if (word.size() > longest) return "";
+  std::string nearest;
+  std::size_t best = word.size() < 4 ? 1 : 2;
+  for (const std::string& candidate : known) {
+    const std::size_t far = candidate.rfind(word, 0) == 0 ? 0 : edit_distance(word, candidate, best);
+    if (far > best || (far == best && !nearest.empty())) continue;
+    best = far;
+    nearest = candidate;
+  }
+  return nearest;
 }
 
 std::string unknown_command(const std::string& word, const std::vector<std::string>& names) {
