@@ -1,21 +1,29 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tools/gradmonctl/run/launcher.h"
 
+#include <fcntl.h>
+#include <limits.h>
 #include <poll.h>
 #include <signal.h>
 #include <sys/prctl.h>
 #include <sys/signalfd.h>
+#include <sys/types.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <array>
+#include <cerrno>
+#include <cstdio>
 #include <cstring>
 #include <optional>
+#include <string_view>
+#include <utility>
 
+#include "control/host/exec_pointers.h"
 #include "control/host/process_identity.h"
+#include "tools/gradmonctl/run/line_prefixer.h"
 #include "tools/gradmonctl/run/rank_environment.h"
-#include "tools/gradmonctl/run/rank_process.h"
 
 namespace gradmon {
 namespace {
@@ -24,6 +32,9 @@ using Clock = std::chrono::steady_clock;
 
 // The longest wait, after a signal to end, for a reader that has stopped reading.
 constexpr std::chrono::milliseconds kReaderTime{1000};
+// Exit codes of a rank whose command does not start, as a shell gives them.
+constexpr int kCannotRun = 126;
+constexpr int kNotFound = 127;
 
 // Reads the signals of this process from a signalfd; the destructor restores the signal
 // mask. An ignored signal (nohup, a background job) stays ignored.
@@ -60,6 +71,180 @@ class SignalFile {
   int fd_ = -1;
   sigset_t before_{};
 };
+
+// Writes to stdout or stderr without waiting for its reader, and keeps the rest. If the reader has gone,
+// the text is discarded. One thread.
+class PendingOutput {
+ public:
+  explicit PendingOutput(int fd) : fd_(fd) {}
+  PendingOutput(const PendingOutput&) = delete;
+  PendingOutput& operator=(const PendingOutput&) = delete;
+
+  int fd() const { return fd_; }  // for poll()
+  bool blocked() const { return !rest_.empty(); }
+  // Writes as much as fits now.
+  void write(std::string_view bytes) {
+    rest_ += bytes;
+    std::size_t done = 0;
+    for (pollfd file{fd_, POLLOUT, 0}; done < rest_.size() && poll(&file, 1, 0) == 1;) {
+      // A pipe that can be written to takes PIPE_BUF bytes without blocking.
+      const std::size_t size = std::min<std::size_t>(rest_.size() - done, PIPE_BUF);
+      const ssize_t written = ::write(fd_, rest_.data() + done, size);
+      if (written < 0 && errno == EINTR) continue;
+      if (written < 0 && errno == EAGAIN) break;
+      done = written < 0 ? rest_.size() : done + static_cast<std::size_t>(written);
+    }
+    rest_.erase(0, done);
+  }
+  void write_rest() { write({}); }
+
+ private:
+  const int fd_;  // Borrowed; may be in blocking mode.
+  std::string rest_;
+};
+
+struct Pipe {
+  int read_end = -1;
+  int write_end = -1;
+
+  bool open() {
+    std::array<int, 2> ends{};
+    if (pipe2(ends.data(), O_CLOEXEC) != 0) return false;
+    read_end = ends[0];
+    write_end = ends[1];
+    fcntl(read_end, F_SETFL, O_NONBLOCK);
+    return true;
+  }
+  ~Pipe() {
+    if (read_end >= 0) close(read_end);
+    if (write_end >= 0) close(write_end);
+  }
+  int release() { return std::exchange(read_end, -1); }
+};
+
+// Runs in the child after fork(). Does not return.
+[[noreturn]] void exec_rank(char** command, char** environment, const Pipe& out, const Pipe& err,
+                            pid_t launcher, const sigset_t& mask) {
+  setpgid(0, 0);
+  prctl(PR_SET_PDEATHSIG, SIGKILL);
+  if (getppid() != launcher) _exit(kCannotRun);
+  const int nothing = open("/dev/null", O_RDONLY | O_CLOEXEC);
+  dup2(nothing, STDIN_FILENO);
+  dup2(out.write_end, STDOUT_FILENO);
+  dup2(err.write_end, STDERR_FILENO);
+  signal(SIGPIPE, SIG_DFL);
+  sigprocmask(SIG_SETMASK, &mask, nullptr);
+  execvpe(command[0], command, environment);
+  const int cause = errno;
+  dprintf(STDERR_FILENO, "gradmonctl: cannot run %s: %s\n", command[0], std::strerror(cause));
+  _exit(cause == ENOENT ? kNotFound : kCannotRun);
+}
+
+// Copies stdout or stderr of a rank, line by line, to the same stream of this process. Does not block.
+class RankStream {
+ public:
+  RankStream(int from, int rank) : from_(from), lines_(rank) {}
+  ~RankStream();
+  RankStream(RankStream&& other) noexcept;
+  RankStream& operator=(RankStream&&) = delete;
+
+  int fd() const { return from_; }  // for poll(); -1 after the end of the stream
+  // Copies at most 64 KiB; nothing while `to` is blocked. Returns false if it copied nothing.
+  bool copy_available(PendingOutput& to);
+  void end(PendingOutput& to);  // copies an unfinished line, then closes the pipe
+
+ private:
+  int from_;  // Owned; non-blocking.
+  LinePrefixer lines_;
+};
+
+// One rank and the processes it has started: its own process group. gone(): all processes of the group have
+// ended. One thread. The process that creates ranks must be a child subreaper, or gone() would be true too
+// early.
+class RankProcess {
+ public:
+  // Runs `command` with stdin from /dev/null, the signal mask `mask` and default SIGPIPE. If this process
+  // dies first, the kernel kills the command, but not the processes that it started.
+  static tl::expected<RankProcess, std::string> start(const std::vector<std::string>& command,
+                                                      const std::vector<std::string>& environment, int rank,
+                                                      const sigset_t& mask);
+
+  // Reaps the ended processes of the group. Returns the wait status of the rank itself, once.
+  std::optional<int> reap();
+  bool gone() const { return gone_; }
+  pid_t pid() const { return pid_; }
+  void send(int signal) const;  // to the whole group; does nothing if it is gone
+
+  RankStream out;
+  RankStream err;
+
+ private:
+  RankProcess(pid_t pid, int out_fd, int err_fd, int rank)
+      : out(out_fd, rank), err(err_fd, rank), pid_(pid) {}
+
+  pid_t pid_;  // Constant after construction; also the group's id.
+  bool gone_ = false;
+};
+
+RankStream::RankStream(RankStream&& other) noexcept
+    : from_(std::exchange(other.from_, -1)), lines_(std::move(other.lines_)) {}
+
+RankStream::~RankStream() {
+  if (from_ >= 0) close(from_);
+}
+
+bool RankStream::copy_available(PendingOutput& to) {
+  if (from_ < 0 || to.blocked()) return false;
+  std::array<char, 64 * 1024> buffer;
+  const ssize_t size = read(from_, buffer.data(), buffer.size());
+  if (size > 0) to.write(lines_.feed({buffer.data(), static_cast<std::size_t>(size)}));
+  if (size == 0) end(to);
+  return size > 0;
+}
+
+void RankStream::end(PendingOutput& to) {
+  if (from_ < 0) return;
+  to.write(lines_.finish());
+  close(std::exchange(from_, -1));
+}
+
+tl::expected<RankProcess, std::string> RankProcess::start(const std::vector<std::string>& command,
+                                                          const std::vector<std::string>& environment,
+                                                          int rank, const sigset_t& mask) {
+  const auto failed = [rank](const char* what) {
+    return tl::make_unexpected("cannot start rank " + std::to_string(rank) + ": " + what + ": " +
+                               std::strerror(errno));
+  };
+  Pipe out;
+  Pipe err;
+  if (!out.open() || !err.open()) return failed("pipe");
+  std::vector<char*> arguments = exec_pointers(command);
+  std::vector<char*> variables = exec_pointers(environment);
+  const pid_t launcher = getpid();
+  const pid_t pid = fork();
+  if (pid < 0) return failed("fork");
+  if (pid == 0) {
+    exec_rank(arguments.data(), variables.data(), out, err, launcher, mask);
+  }
+  setpgid(pid, pid);  // The child does this too; either may be first.
+  return RankProcess(pid, out.release(), err.release(), rank);
+}
+
+std::optional<int> RankProcess::reap() {
+  std::optional<int> status_of_rank;
+  while (!gone_) {
+    int status = 0;
+    const pid_t ended = waitpid(-pid_, &status, WNOHANG);
+    if (ended == 0) break;
+    if (ended == pid_) status_of_rank = status;
+    if (ended < 0 && errno == ECHILD) gone_ = true;
+  }
+  return status_of_rank;
+}
+
+void RankProcess::send(int signal) const {
+  if (!gone_) kill(-pid_, signal);
+}
 
 int exit_code(int status) { return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status); }
 
