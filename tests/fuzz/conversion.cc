@@ -11,8 +11,8 @@
 
 #include "tests/fuzz/promise.h"
 #include "tests/support/temporary_directory.h"
-#include "tools/convert/database/convert_to_database.h"
-#include "tools/convert/tensorboard/convert_to_tensorboard.h"
+#include "tools/convert/convert_to_database.h"
+#include "tools/convert/convert_to_tensorboard.h"
 #include "writers/sqlite/sqlite_database.h"
 
 namespace {
