@@ -1,0 +1,175 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tools/analyse/anomaly_dumps.h"
+
+#include <algorithm>
+#include <functional>
+#include <nlohmann/json.hpp>
+#include <system_error>
+#include <utility>
+
+#include "control/files/checked_file.h"
+#include "control/text/json_depth.h"
+
+namespace gradmon {
+namespace {
+
+struct DumpOutcome {
+  bool is_object = false;  // the text begins as an object
+  bool is_whole = false;   // and is JSON to its end
+};
+
+using Value = nlohmann::json;
+
+// Builds one member of the outermost object at a time. Members return true to continue.
+class EntryBuilder : public nlohmann::json_sax<Value> {
+ public:
+  using Take = std::function<void(const std::string&, const Value&)>;
+  explicit EntryBuilder(const Take& take) : take_(take) {}
+
+  bool in_object() const { return in_object_; }
+
+  bool null() override { return scalar(nullptr); }
+  bool boolean(bool value) override { return scalar(value); }
+  bool number_integer(number_integer_t value) override { return scalar(value); }
+  bool number_unsigned(number_unsigned_t value) override { return scalar(value); }
+  bool number_float(number_float_t value, const string_t& /*text*/) override { return scalar(value); }
+  bool string(string_t& value) override { return scalar(std::move(value)); }
+  bool binary(binary_t& /*value*/) override { return false; }  // not in JSON
+  bool start_object(std::size_t /*size*/) override { return begin(Value::object()); }
+  bool start_array(std::size_t /*size*/) override { return begin(Value::array()); }
+  bool end_object() override { return end(); }
+  bool end_array() override { return end(); }
+  bool key(string_t& name) override {
+    (open_.empty() ? entry_key_ : member_) = std::move(name);
+    return true;
+  }
+  bool parse_error(std::size_t /*place*/, const std::string& /*token*/,
+                   const nlohmann::detail::exception& /*error*/) override {
+    return false;
+  }
+
+ private:
+  bool begin(Value empty) {
+    if (!in_object_) return in_object_ = empty.is_object();
+    open_.push_back(&add(std::move(empty)));
+    return true;
+  }
+  bool end() {
+    if (open_.empty()) return true;  // of the outermost object
+    open_.pop_back();
+    if (open_.empty()) take_(entry_key_, entry_);
+    return true;
+  }
+  bool scalar(Value value) {
+    if (!in_object_) return false;
+    add(std::move(value));
+    if (open_.empty()) take_(entry_key_, entry_);
+    return true;
+  }
+  Value& add(Value value) {
+    if (open_.empty()) return entry_ = std::move(value);
+    Value& parent = *open_.back();
+    if (!parent.is_array()) return parent[member_] = std::move(value);
+    parent.push_back(std::move(value));
+    return parent.back();
+  }
+
+  const Take& take_;
+  bool in_object_ = false;
+  std::string entry_key_;
+  Value entry_;
+  std::string member_;        // key of the next value in the last of open_
+  std::vector<Value*> open_;  // objects and arrays in entry_, from the outermost on
+};
+
+// Calls `take` with key and value of each member of a JSON object as soon as it is parsed: a dump may be
+// large, and torn. Holds one value. Takes time in proportion to the text, unlike a callback of nlohmann's
+// parser, which scans all values beside each object.
+DumpOutcome each_dump_entry(const std::string& text,
+                            const std::function<void(const std::string&, const Value&)>& take) {
+  EntryBuilder builder(take);
+  const bool whole = Value::sax_parse(text, &builder);
+  return {builder.in_object(), whole};
+}
+
+namespace fs = std::filesystem;
+
+constexpr off_t kMaxDumpBytes = off_t{512} << 20;
+constexpr std::size_t kMessages = 10;
+constexpr std::size_t kMostUnsorted = 100'000;  // anomalies in memory besides the kept ones
+
+class DumpReader {
+ public:
+  explicit DumpReader(const AnomalyRequest& request) : request_(request) {}
+
+  void read(const fs::path& file) {
+    const auto text = read_checked_file(file, 0, [](const struct stat& status) -> std::string {
+      if (!S_ISREG(status.st_mode)) return "not a regular file";
+      return status.st_size > kMaxDumpBytes ? "larger than 512 MiB" : "";
+    });
+    if (!text) return leave_out(file, text.error());
+    if (is_nested_deeper(*text))
+      return leave_out(file, "expected brackets nested at most " + std::to_string(kMostJsonDepth) + " deep");
+    ++dumps_.dumps;
+    const auto outcome = each_dump_entry(
+        *text, [&](const std::string& key, const nlohmann::json& entry) { add(file, key, entry); });
+    if (!outcome.is_object)
+      leave_out(file, "expected a JSON object with an object for each alert");
+    else if (!outcome.is_whole)
+      leave_out(file, "no whole JSON object; its first alerts are used. Is the job still writing it?");
+  }
+
+  AnomalyDumps take() {
+    dumps_.first = first_of(std::move(dumps_.first), request_.count);
+    if (left_out_ > kMessages)
+      dumps_.left_out.push_back("and " + std::to_string(left_out_ - kMessages) +
+                                " more alerts or files are left out");
+    return std::move(dumps_);
+  }
+
+ private:
+  void add(const fs::path& file, const std::string& key, const nlohmann::json& entry) {
+    auto anomaly = read_anomaly(key, entry);
+    if (!anomaly) return leave_out(file, key + ": " + anomaly.error());
+    if (!is_asked(*anomaly)) return;
+    ++dumps_.anomalies;
+    dumps_.first.push_back(std::move(*anomaly));
+    if (dumps_.first.size() > request_.count + kMostUnsorted)
+      dumps_.first = first_of(std::move(dumps_.first), request_.count);
+  }
+  bool is_asked(const Anomaly& anomaly) const {
+    const auto& steps = request_.steps;
+    return steps.empty() || std::find(steps.begin(), steps.end(), anomaly.step) != steps.end();
+  }
+  void leave_out(const fs::path& file, const std::string& why) {
+    if (++left_out_ <= kMessages) dumps_.left_out.push_back(file.string() + ": " + why + "; left out");
+  }
+
+  const AnomalyRequest& request_;
+  AnomalyDumps dumps_;
+  std::size_t left_out_ = 0;
+};
+
+}  // namespace
+
+tl::expected<AnomalyDumps, std::string> read_anomaly_dumps(const fs::path& directory,
+                                                           const AnomalyRequest& request) {
+  std::error_code error;
+  std::vector<std::pair<std::size_t, fs::path>> files;  // "rank2" before "rank10"
+  fs::directory_iterator entry(directory, error);
+  for (; !error && entry != fs::directory_iterator(); entry.increment(error)) {
+    const fs::path file = entry->path() / "anomaly.json";
+    std::error_code missing;
+    if (fs::exists(file, missing)) files.emplace_back(entry->path().filename().string().size(), file);
+  }
+  constexpr const char* kExpected =
+      "; expected the directory anomaly_detected of a job, with rank0/anomaly.json";
+  if (error) return tl::unexpected(directory.string() + ": " + error.message() + kExpected);
+  if (files.empty()) return tl::unexpected(directory.string() + ": no dump of alerts in it" + kExpected);
+  std::sort(files.begin(), files.end());
+  DumpReader reader(request);
+  for (const auto& [length, file] : files) reader.read(file);
+  return reader.take();
+}
+
+}  // namespace gradmon

@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+// Shared by the commands of `gradmonctl analyse`: the run they read, its description, and the printing of a
+// report on it.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <tl/expected.hpp>
+
+#include "tools/analyse/rows/problems.h"
+#include "tools/analyse/rows/runs.h"
+#include "tools/analyse/run_rows.h"
+#include "tools/gradmonctl/parse/argument.h"
+#include "tools/gradmonctl/show/console.h"
+#include "tools/gradmonctl/show/json_rule.h"
+
+namespace gradmon {
+
+struct RunChoice {
+  std::string path;     // "": MONITOR_OUTPUT_DIR, else ./monitor_output
+  std::string id;       // "": the newest run
+  bool flight = false;  // the flight recorder's output instead of the collected one
+};
+
+// RUN, --run and --flight.
+Arguments run_arguments(RunChoice& choice);
+
+tl::expected<Run, std::string> chosen_run(const RunChoice& choice, Problems& problems);
+
+// "run 1a2b3c4d, started Nov24_12-04-37, ranks 0-3"
+std::string text_of(const Run& run);
+OrderedJson json_of(const Run& run);
+
+// "steps 0-99, 12345 rows"
+std::string text_of(const Extent& extent);
+OrderedJson json_of(const Extent& extent);
+
+// For `err`, made printable.
+void report(const Problems& problems, const Console& console);
+OrderedJson json_of(const Problems& problems);
+int report_no_rows(const Run& run, const Console& console);
+
+// Prints text. On a screen, cuts table rows that are too wide, and wraps other lines.
+void print_lines(const std::string& text, const Console& console);
+
+struct RunReportRequest {
+  RunChoice run;
+  bool json = false;
+};
+
+// The findings in a run.
+struct RunReport {
+  std::uint64_t rows = 0;  // read; 0: nothing to print
+  std::function<OrderedJson()> json;
+  std::function<std::string()> text;
+};
+
+// RUN, --run, and at the end --json.
+Arguments report_arguments(RunReportRequest& request, Arguments between = {});
+
+// Chooses the run, has `read` read it, and prints its report; returns the exit code. `problems`: unreadable
+// input, for `read` to add to; printed before the report.
+int print_run_report(const RunReportRequest& request, const Console& console,
+                     const std::function<RunReport(const Run& run, Problems& problems)>& read);
+
+}  // namespace gradmon

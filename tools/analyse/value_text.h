@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "tools/analyse/not_finite_context.h"
+#include "tools/gradmonctl/show/json_rule.h"
+
+namespace gradmon {
+
+// At most 6 significant digits; "nan", "inf", "-inf".
+std::string value_text(double value);
+// A number; or "nan", "inf" or "-inf" as a text, because JSON has no such numbers.
+OrderedJson value_json(double value);
+
+// "weight", of the model chunk 1 "1:weight"; the root module's empty name as "(root)".
+std::string layer_text(std::int32_t vpp_stage, const std::string& name);
+
+// "3"; "-" for -1.
+std::string micro_step_text(std::int32_t micro_step);
+
+// The statistics present in any of the samples, in the order of Field.
+std::vector<Field> fields_of(const std::vector<Sample>& samples);
+OrderedJson json_of(const Sample& sample);
+
+}  // namespace gradmon
