@@ -7,8 +7,8 @@
 #include "control/files/durable_file.h"
 #include "tools/analyse/anomaly_dumps.h"
 #include "tools/analyse/run_choice.h"
-#include "tools/gradmonctl/parse/subcommand.h"
-#include "tools/gradmonctl/show/printable.h"
+#include "tools/gradmonctl/cli/printable.h"
+#include "tools/gradmonctl/cli/subcommand.h"
 
 namespace gradmon {
 namespace {

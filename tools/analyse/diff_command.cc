@@ -10,10 +10,10 @@
 #include "tools/analyse/divergence.h"
 #include "tools/analyse/run_choice.h"
 #include "tools/analyse/value_text.h"
-#include "tools/gradmonctl/parse/subcommand.h"
-#include "tools/gradmonctl/show/json_rule.h"
-#include "tools/gradmonctl/show/printable.h"
-#include "tools/gradmonctl/show/text_table.h"
+#include "tools/gradmonctl/cli/json_rule.h"
+#include "tools/gradmonctl/cli/printable.h"
+#include "tools/gradmonctl/cli/subcommand.h"
+#include "tools/gradmonctl/cli/text_table.h"
 
 namespace gradmon {
 namespace {

@@ -3,7 +3,7 @@
 
 #include "tools/analyse/first_view.h"
 #include "tools/analyse/run_choice.h"
-#include "tools/gradmonctl/parse/subcommand.h"
+#include "tools/gradmonctl/cli/subcommand.h"
 
 namespace gradmon {
 namespace {

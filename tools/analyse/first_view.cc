@@ -5,9 +5,9 @@
 
 #include "tools/analyse/run_choice.h"
 #include "tools/analyse/value_text.h"
-#include "tools/gradmonctl/show/printable.h"
-#include "tools/gradmonctl/show/rank_ranges.h"
-#include "tools/gradmonctl/show/text_table.h"
+#include "tools/gradmonctl/cli/printable.h"
+#include "tools/gradmonctl/cli/rank_ranges.h"
+#include "tools/gradmonctl/cli/text_table.h"
 
 namespace gradmon {
 namespace {

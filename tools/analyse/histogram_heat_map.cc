@@ -8,7 +8,7 @@
 #include "tools/analyse/rows/event_file.h"
 #include "tools/analyse/rows/histogram_row.h"
 #include "tools/analyse/value_text.h"
-#include "tools/gradmonctl/show/printable.h"
+#include "tools/gradmonctl/cli/printable.h"
 
 namespace gradmon {
 namespace {

@@ -9,8 +9,8 @@
 #include "tools/analyse/histogram_heat_map.h"
 #include "tools/analyse/run_choice.h"
 #include "tools/analyse/run_heat_map.h"
-#include "tools/gradmonctl/parse/subcommand.h"
-#include "tools/gradmonctl/show/printable.h"
+#include "tools/gradmonctl/cli/printable.h"
+#include "tools/gradmonctl/cli/subcommand.h"
 
 namespace gradmon {
 namespace {

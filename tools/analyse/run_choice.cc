@@ -7,10 +7,10 @@
 #include <utility>
 #include <vector>
 
-#include "tools/gradmonctl/show/display_width.h"
-#include "tools/gradmonctl/show/listing.h"
-#include "tools/gradmonctl/show/printable.h"
-#include "tools/gradmonctl/show/rank_ranges.h"
+#include "tools/gradmonctl/cli/display_width.h"
+#include "tools/gradmonctl/cli/listing.h"
+#include "tools/gradmonctl/cli/printable.h"
+#include "tools/gradmonctl/cli/rank_ranges.h"
 
 namespace gradmon {
 

@@ -11,9 +11,9 @@
 #include "tools/analyse/rows/problems.h"
 #include "tools/analyse/rows/runs.h"
 #include "tools/analyse/run_rows.h"
-#include "tools/gradmonctl/parse/argument.h"
-#include "tools/gradmonctl/show/console.h"
-#include "tools/gradmonctl/show/json_rule.h"
+#include "tools/gradmonctl/cli/argument.h"
+#include "tools/gradmonctl/cli/console.h"
+#include "tools/gradmonctl/cli/json_rule.h"
 
 namespace gradmon {
 

@@ -6,7 +6,7 @@
 
 #include "tools/analyse/rows/name_index.h"
 #include "tools/analyse/value_text.h"
-#include "tools/gradmonctl/show/printable.h"
+#include "tools/gradmonctl/cli/printable.h"
 
 namespace gradmon {
 namespace {

@@ -12,9 +12,9 @@
 #include "tools/analyse/rows/runs.h"
 #include "tools/analyse/run_choice.h"
 #include "tools/analyse/value_text.h"
-#include "tools/gradmonctl/parse/subcommand.h"
-#include "tools/gradmonctl/show/json_rule.h"
-#include "tools/gradmonctl/show/text_table.h"
+#include "tools/gradmonctl/cli/json_rule.h"
+#include "tools/gradmonctl/cli/subcommand.h"
+#include "tools/gradmonctl/cli/text_table.h"
 
 namespace gradmon {
 namespace {

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "tools/analyse/not_finite_context.h"
-#include "tools/gradmonctl/show/json_rule.h"
+#include "tools/gradmonctl/cli/json_rule.h"
 
 namespace gradmon {
 

@@ -14,8 +14,8 @@
 
 #include "tools/convert/conversion_progress.h"
 #include "tools/convert/on_threads.h"
-#include "tools/gradmonctl/show/printable.h"
-#include "tools/gradmonctl/show/rank_ranges.h"
+#include "tools/gradmonctl/cli/printable.h"
+#include "tools/gradmonctl/cli/rank_ranges.h"
 
 namespace gradmon {
 namespace {

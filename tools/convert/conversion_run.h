@@ -11,7 +11,7 @@
 #include "tools/analyse/rows/problems.h"
 #include "tools/convert/conversion_meter.h"
 #include "tools/convert/unfinished_output.h"
-#include "tools/gradmonctl/show/console.h"
+#include "tools/gradmonctl/cli/console.h"
 
 namespace gradmon {
 

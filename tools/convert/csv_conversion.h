@@ -10,8 +10,8 @@
 #include "tools/convert/conversion_run.h"
 #include "tools/convert/conversion_tasks.h"
 #include "tools/convert/input_choice.h"
-#include "tools/gradmonctl/parse/argument.h"
-#include "tools/gradmonctl/parse/subcommand.h"
+#include "tools/gradmonctl/cli/argument.h"
+#include "tools/gradmonctl/cli/subcommand.h"
 
 namespace gradmon {
 

@@ -15,7 +15,7 @@
 #include "tools/convert/job_tables.h"
 #include "tools/convert/start_writer.h"
 #include "tools/convert/stored_scopes.h"
-#include "tools/gradmonctl/parse/subcommand.h"
+#include "tools/gradmonctl/cli/subcommand.h"
 #include "writers/sinks/sqlite/metrics_schema.h"
 
 namespace gradmon {

@@ -10,9 +10,9 @@
 #include <streambuf>
 #include <string_view>
 
+#include "tools/gradmonctl/cli/command_line.h"
+#include "tools/gradmonctl/cli/screen.h"
 #include "tools/gradmonctl/commands/all_subcommands.h"
-#include "tools/gradmonctl/parse/command_line.h"
-#include "tools/gradmonctl/show/screen.h"
 
 namespace {
 

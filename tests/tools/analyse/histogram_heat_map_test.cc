@@ -4,7 +4,7 @@
 #include "control/debian_version.h"
 #include "tests/support/temporary_directory.h"
 #include "tests/tools/analyse/run_command.h"
-#include "tools/gradmonctl/show/console.h"
+#include "tools/gradmonctl/cli/console.h"
 #include "writers/sinks/tensorboard/tensorboard_sink.h"
 #include GRADMON_CATCH_HEADER
 

@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "tools/gradmonctl/parse/command_line.h"
+#include "tools/gradmonctl/cli/command_line.h"
 
 namespace gradmon {
 

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "tools/gradmonctl/show/screen.h"
+#include "tools/gradmonctl/cli/screen.h"
 
 namespace gradmon {
 

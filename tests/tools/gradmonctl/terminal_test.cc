@@ -10,11 +10,11 @@
 #include "tests/tools/gradmonctl/gradmonctl_process.h"
 #include "tests/tools/gradmonctl/sample_status.h"
 #include "tests/tools/gradmonctl/terminal_process.h"
+#include "tools/gradmonctl/cli/display_width.h"
 #include "tools/gradmonctl/commands/history_command.h"
 #include "tools/gradmonctl/commands/jobs_command.h"
 #include "tools/gradmonctl/commands/status_view.h"
 #include "tools/gradmonctl/commands/targets_command.h"
-#include "tools/gradmonctl/show/display_width.h"
 
 namespace gradmon {
 namespace {

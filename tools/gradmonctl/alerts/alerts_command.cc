@@ -9,8 +9,8 @@
 #include "tools/gradmonctl/alerts/alerts_view.h"
 #include "tools/gradmonctl/ask/find_job.h"
 #include "tools/gradmonctl/ask/history_access.h"
-#include "tools/gradmonctl/parse/subcommand.h"
-#include "tools/gradmonctl/show/printable.h"
+#include "tools/gradmonctl/cli/printable.h"
+#include "tools/gradmonctl/cli/subcommand.h"
 
 namespace gradmon {
 namespace {

@@ -9,10 +9,10 @@
 
 #include "control/alerts/alert_json.h"
 #include "control/text/alert_words.h"
-#include "tools/gradmonctl/show/printable.h"
-#include "tools/gradmonctl/show/rank_ranges.h"
-#include "tools/gradmonctl/show/text_table.h"
-#include "tools/gradmonctl/show/time_text.h"
+#include "tools/gradmonctl/cli/printable.h"
+#include "tools/gradmonctl/cli/rank_ranges.h"
+#include "tools/gradmonctl/cli/text_table.h"
+#include "tools/gradmonctl/cli/time_text.h"
 
 namespace gradmon {
 namespace {

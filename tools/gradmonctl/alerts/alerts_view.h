@@ -5,8 +5,8 @@
 
 #include "control/alerts/alert_report.h"
 #include "control/wire/command.h"
-#include "tools/gradmonctl/show/json_rule.h"
-#include "tools/gradmonctl/show/listing.h"
+#include "tools/gradmonctl/cli/json_rule.h"
+#include "tools/gradmonctl/cli/listing.h"
 
 namespace gradmon {
 

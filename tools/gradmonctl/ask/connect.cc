@@ -10,7 +10,7 @@
 #include "tools/gradmonctl/ask/bounded_ask.h"
 #include "tools/gradmonctl/ask/find_keys.h"
 #include "tools/gradmonctl/ask/patient_ask.h"
-#include "tools/gradmonctl/show/printable.h"
+#include "tools/gradmonctl/cli/printable.h"
 
 namespace gradmon {
 

@@ -7,7 +7,7 @@
 
 #include "control/client/live_jobs.h"
 #include "tools/gradmonctl/ask/job_selector.h"
-#include "tools/gradmonctl/show/console.h"
+#include "tools/gradmonctl/cli/console.h"
 
 namespace gradmon {
 

@@ -7,7 +7,7 @@
 #include "control/client/access_denial.h"
 #include "tools/gradmonctl/ask/connect.h"
 #include "tools/gradmonctl/ask/find_job.h"
-#include "tools/gradmonctl/show/printable.h"
+#include "tools/gradmonctl/cli/printable.h"
 
 namespace gradmon {
 

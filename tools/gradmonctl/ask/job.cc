@@ -7,7 +7,7 @@
 #include <array>
 
 #include "control/host/process_identity.h"
-#include "tools/gradmonctl/show/printable.h"
+#include "tools/gradmonctl/cli/printable.h"
 
 namespace gradmon {
 namespace {

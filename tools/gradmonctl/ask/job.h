@@ -8,7 +8,7 @@
 #include <tl/expected.hpp>
 
 #include "control/wire/command.h"
-#include "tools/gradmonctl/show/console.h"
+#include "tools/gradmonctl/cli/console.h"
 
 namespace gradmon {
 

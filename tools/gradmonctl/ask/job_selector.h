@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "tools/gradmonctl/parse/argument.h"
+#include "tools/gradmonctl/cli/argument.h"
 
 namespace gradmon {
 

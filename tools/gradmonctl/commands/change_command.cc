@@ -8,11 +8,11 @@
 
 #include "control/config/config_parser.h"
 #include "tools/gradmonctl/ask/connect.h"
+#include "tools/gradmonctl/cli/printable.h"
+#include "tools/gradmonctl/cli/subcommand.h"
+#include "tools/gradmonctl/cli/time_text.h"
 #include "tools/gradmonctl/commands/dry_run.h"
 #include "tools/gradmonctl/config/set_argument.h"
-#include "tools/gradmonctl/parse/subcommand.h"
-#include "tools/gradmonctl/show/printable.h"
-#include "tools/gradmonctl/show/time_text.h"
 
 namespace gradmon {
 namespace {

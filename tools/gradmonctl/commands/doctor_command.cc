@@ -12,12 +12,12 @@
 #include "tools/gradmonctl/ask/connect.h"
 #include "tools/gradmonctl/ask/find_job.h"
 #include "tools/gradmonctl/ask/find_keys.h"
+#include "tools/gradmonctl/cli/subcommand.h"
 #include "tools/gradmonctl/commands/status_view.h"
 #include "tools/gradmonctl/doctor/examine_config.h"
 #include "tools/gradmonctl/doctor/examine_directories.h"
 #include "tools/gradmonctl/doctor/examine_host.h"
 #include "tools/gradmonctl/doctor/examine_hub.h"
-#include "tools/gradmonctl/parse/subcommand.h"
 
 namespace gradmon {
 namespace {

@@ -6,10 +6,10 @@
 
 #include "control/config/json_edit.h"
 #include "tools/gradmonctl/ask/match_counts.h"
+#include "tools/gradmonctl/cli/printable.h"
+#include "tools/gradmonctl/cli/rank_ranges.h"
 #include "tools/gradmonctl/config/config_text.h"
 #include "tools/gradmonctl/config/line_diff.h"
-#include "tools/gradmonctl/show/printable.h"
-#include "tools/gradmonctl/show/rank_ranges.h"
 
 namespace gradmon {
 namespace {

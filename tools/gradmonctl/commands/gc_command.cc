@@ -25,10 +25,10 @@
 #include "control/hub/rendezvous/job_entry.h"
 #include "control/text/output_names.h"
 #include "tools/gradmonctl/ask/find_job.h"
-#include "tools/gradmonctl/parse/subcommand.h"
-#include "tools/gradmonctl/show/printable.h"
-#include "tools/gradmonctl/show/text_table.h"
-#include "tools/gradmonctl/show/time_text.h"
+#include "tools/gradmonctl/cli/printable.h"
+#include "tools/gradmonctl/cli/subcommand.h"
+#include "tools/gradmonctl/cli/text_table.h"
+#include "tools/gradmonctl/cli/time_text.h"
 
 namespace gradmon {
 namespace {

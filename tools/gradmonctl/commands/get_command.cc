@@ -4,10 +4,10 @@
 #include <memory>
 
 #include "tools/gradmonctl/ask/connect.h"
+#include "tools/gradmonctl/cli/printable.h"
+#include "tools/gradmonctl/cli/subcommand.h"
 #include "tools/gradmonctl/config/config_text.h"
 #include "tools/gradmonctl/config/config_value.h"
-#include "tools/gradmonctl/parse/subcommand.h"
-#include "tools/gradmonctl/show/printable.h"
 
 namespace gradmon {
 namespace {

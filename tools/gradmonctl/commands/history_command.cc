@@ -6,9 +6,9 @@
 #include "control/host/history_file.h"
 #include "tools/gradmonctl/ask/find_job.h"
 #include "tools/gradmonctl/ask/history_access.h"
+#include "tools/gradmonctl/cli/printable.h"
+#include "tools/gradmonctl/cli/subcommand.h"
 #include "tools/gradmonctl/commands/history_view.h"
-#include "tools/gradmonctl/parse/subcommand.h"
-#include "tools/gradmonctl/show/printable.h"
 
 namespace gradmon {
 namespace {

@@ -3,9 +3,9 @@
 
 #include <algorithm>
 
-#include "tools/gradmonctl/show/printable.h"
-#include "tools/gradmonctl/show/text_table.h"
-#include "tools/gradmonctl/show/time_text.h"
+#include "tools/gradmonctl/cli/printable.h"
+#include "tools/gradmonctl/cli/text_table.h"
+#include "tools/gradmonctl/cli/time_text.h"
 
 namespace gradmon {
 namespace {

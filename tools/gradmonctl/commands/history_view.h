@@ -5,8 +5,8 @@
 #include <vector>
 
 #include "control/agree/journal.h"
-#include "tools/gradmonctl/show/json_rule.h"
-#include "tools/gradmonctl/show/listing.h"
+#include "tools/gradmonctl/cli/json_rule.h"
+#include "tools/gradmonctl/cli/listing.h"
 
 namespace gradmon {
 

@@ -4,11 +4,11 @@
 #include <exception>
 #include <memory>
 
+#include "tools/gradmonctl/cli/printable.h"
+#include "tools/gradmonctl/cli/subcommand.h"
+#include "tools/gradmonctl/cli/text_table.h"
 #include "tools/gradmonctl/config/config_text.h"
-#include "tools/gradmonctl/import/import_mindformers.h"
-#include "tools/gradmonctl/parse/subcommand.h"
-#include "tools/gradmonctl/show/printable.h"
-#include "tools/gradmonctl/show/text_table.h"
+#include "tools/gradmonctl/config/import_mindformers.h"
 
 namespace gradmon {
 namespace {

@@ -2,7 +2,7 @@
 #pragma once
 
 #include <string>
-#include "tools/gradmonctl/show/console.h"
+#include "tools/gradmonctl/cli/console.h"
 
 namespace gradmon {
 

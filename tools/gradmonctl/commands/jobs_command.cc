@@ -4,12 +4,12 @@
 #include <memory>
 
 #include "control/host/job_directory.h"
-#include "tools/gradmonctl/parse/subcommand.h"
-#include "tools/gradmonctl/show/json_rule.h"
-#include "tools/gradmonctl/show/listing.h"
-#include "tools/gradmonctl/show/printable.h"
-#include "tools/gradmonctl/show/text_table.h"
-#include "tools/gradmonctl/show/time_text.h"
+#include "tools/gradmonctl/cli/json_rule.h"
+#include "tools/gradmonctl/cli/listing.h"
+#include "tools/gradmonctl/cli/printable.h"
+#include "tools/gradmonctl/cli/subcommand.h"
+#include "tools/gradmonctl/cli/text_table.h"
+#include "tools/gradmonctl/cli/time_text.h"
 
 namespace gradmon {
 namespace {

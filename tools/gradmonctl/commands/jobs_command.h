@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "control/client/hub_query.h"
-#include "tools/gradmonctl/show/console.h"
+#include "tools/gradmonctl/cli/console.h"
 
 namespace gradmon {
 

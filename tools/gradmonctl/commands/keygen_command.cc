@@ -4,7 +4,7 @@
 #include <string>
 
 #include "control/hub/keys/keygen.h"
-#include "tools/gradmonctl/parse/subcommand.h"
+#include "tools/gradmonctl/cli/subcommand.h"
 
 namespace gradmon {
 namespace {

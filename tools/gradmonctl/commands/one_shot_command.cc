@@ -6,8 +6,8 @@
 #include <memory>
 
 #include "tools/gradmonctl/ask/connect.h"
-#include "tools/gradmonctl/parse/subcommand.h"
-#include "tools/gradmonctl/show/printable.h"
+#include "tools/gradmonctl/cli/printable.h"
+#include "tools/gradmonctl/cli/subcommand.h"
 
 namespace gradmon {
 

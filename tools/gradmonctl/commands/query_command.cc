@@ -12,11 +12,11 @@
 #include <utility>
 
 #include "tools/gradmonctl/ask/find_job.h"
-#include "tools/gradmonctl/parse/subcommand.h"
-#include "tools/gradmonctl/show/json_rule.h"
-#include "tools/gradmonctl/show/listing.h"
-#include "tools/gradmonctl/show/printable.h"
-#include "tools/gradmonctl/show/text_table.h"
+#include "tools/gradmonctl/cli/json_rule.h"
+#include "tools/gradmonctl/cli/listing.h"
+#include "tools/gradmonctl/cli/printable.h"
+#include "tools/gradmonctl/cli/subcommand.h"
+#include "tools/gradmonctl/cli/text_table.h"
 #include "writers/sinks/csv/csv_text.h"
 #include "writers/sqlite/sqlite_database.h"
 

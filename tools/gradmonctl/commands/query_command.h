@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "tools/gradmonctl/cli/console.h"
 #include "tools/gradmonctl/query/query_database.h"
-#include "tools/gradmonctl/show/console.h"
 
 namespace gradmon {
 

@@ -3,7 +3,7 @@
 
 #include <memory>
 
-#include "tools/gradmonctl/parse/subcommand.h"
+#include "tools/gradmonctl/cli/subcommand.h"
 #include "tools/gradmonctl/run/launcher.h"
 
 namespace gradmon {

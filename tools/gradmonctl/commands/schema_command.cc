@@ -3,7 +3,7 @@
 
 #include "control/config/config_schema.h"
 #include "control/config/json_schema.h"
-#include "tools/gradmonctl/parse/subcommand.h"
+#include "tools/gradmonctl/cli/subcommand.h"
 
 namespace gradmon {
 namespace {

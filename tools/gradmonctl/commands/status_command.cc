@@ -4,8 +4,8 @@
 #include <memory>
 
 #include "tools/gradmonctl/ask/connect.h"
+#include "tools/gradmonctl/cli/subcommand.h"
 #include "tools/gradmonctl/commands/status_view.h"
-#include "tools/gradmonctl/parse/subcommand.h"
 
 namespace gradmon {
 namespace {

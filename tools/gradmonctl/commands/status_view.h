@@ -4,8 +4,8 @@
 #include <string>
 
 #include "control/agree/journal.h"
-#include "tools/gradmonctl/show/json_rule.h"
-#include "tools/gradmonctl/show/listing.h"
+#include "tools/gradmonctl/cli/json_rule.h"
+#include "tools/gradmonctl/cli/listing.h"
 
 namespace gradmon {
 

@@ -9,16 +9,16 @@
 #include "control/agree/dry_run.h"
 #include "tools/gradmonctl/ask/connect.h"
 #include "tools/gradmonctl/ask/match_counts.h"
+#include "tools/gradmonctl/cli/json_rule.h"
+#include "tools/gradmonctl/cli/listing.h"
+#include "tools/gradmonctl/cli/printable.h"
+#include "tools/gradmonctl/cli/rank_ranges.h"
+#include "tools/gradmonctl/cli/subcommand.h"
+#include "tools/gradmonctl/cli/text_table.h"
+#include "tools/gradmonctl/cli/time_text.h"
 #include "tools/gradmonctl/commands/dry_run.h"
 #include "tools/gradmonctl/config/config_text.h"
 #include "tools/gradmonctl/config/set_argument.h"
-#include "tools/gradmonctl/parse/subcommand.h"
-#include "tools/gradmonctl/show/json_rule.h"
-#include "tools/gradmonctl/show/listing.h"
-#include "tools/gradmonctl/show/printable.h"
-#include "tools/gradmonctl/show/rank_ranges.h"
-#include "tools/gradmonctl/show/text_table.h"
-#include "tools/gradmonctl/show/time_text.h"
 
 namespace gradmon {
 namespace {

@@ -3,9 +3,9 @@
 
 #include <memory>
 
+#include "tools/gradmonctl/cli/subcommand.h"
+#include "tools/gradmonctl/cli/time_text.h"
 #include "tools/gradmonctl/commands/status_view.h"
-#include "tools/gradmonctl/parse/subcommand.h"
-#include "tools/gradmonctl/show/time_text.h"
 
 namespace gradmon {
 namespace {

@@ -11,7 +11,7 @@
 #include "control/client/access_denial.h"
 #include "control/config/config_parser.h"
 #include "control/files/durable_file.h"
-#include "tools/gradmonctl/show/printable.h"
+#include "tools/gradmonctl/cli/printable.h"
 
 namespace gradmon {
 namespace {

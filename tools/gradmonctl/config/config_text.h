@@ -4,7 +4,7 @@
 #include <string>
 #include <tl/expected.hpp>
 
-#include "tools/gradmonctl/show/console.h"
+#include "tools/gradmonctl/cli/console.h"
 
 namespace gradmon {
 

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <vector>
 
-#include "tools/gradmonctl/show/printable.h"
+#include "tools/gradmonctl/cli/printable.h"
 
 namespace gradmon {
 namespace {

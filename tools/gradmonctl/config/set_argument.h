@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include "tools/gradmonctl/parse/argument.h"
+#include "tools/gradmonctl/cli/argument.h"
 
 namespace gradmon {
 

@@ -3,8 +3,8 @@
 
 #include <algorithm>
 
-#include "tools/gradmonctl/show/json_rule.h"
-#include "tools/gradmonctl/show/printable.h"
+#include "tools/gradmonctl/cli/json_rule.h"
+#include "tools/gradmonctl/cli/printable.h"
 
 namespace gradmon {
 

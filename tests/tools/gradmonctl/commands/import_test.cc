@@ -9,7 +9,7 @@
 #include "tests/support/temporary_directory.h"
 #include "tests/writers/file_size_limit.h"
 #include "tools/gradmonctl/commands/import_command.h"
-#include "tools/gradmonctl/import/import_mindformers.h"
+#include "tools/gradmonctl/config/import_mindformers.h"
 #include GRADMON_CATCH_HEADER
 
 namespace gradmon {

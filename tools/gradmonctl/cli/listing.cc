@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tools/gradmonctl/show/listing.h"
+#include "tools/gradmonctl/cli/listing.h"
 
 #include <algorithm>
 #include <cstddef>
 #include <string_view>
 #include <utility>
 
-#include "tools/gradmonctl/show/display_width.h"
+#include "tools/gradmonctl/cli/display_width.h"
 
 namespace gradmon {
 namespace {

@@ -6,8 +6,8 @@
 #include <utility>
 #include <vector>
 
-#include "tools/gradmonctl/parse/argument.h"
-#include "tools/gradmonctl/show/console.h"
+#include "tools/gradmonctl/cli/argument.h"
+#include "tools/gradmonctl/cli/console.h"
 
 namespace gradmon {
 

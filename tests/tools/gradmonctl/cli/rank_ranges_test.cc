@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tools/gradmonctl/show/rank_ranges.h"
+#include "tools/gradmonctl/cli/rank_ranges.h"
 
 #include "control/debian_version.h"
 #include GRADMON_CATCH_HEADER

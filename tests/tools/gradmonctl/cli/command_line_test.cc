@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tools/gradmonctl/parse/command_line.h"
+#include "tools/gradmonctl/cli/command_line.h"
 
 #include <memory>
 #include <sstream>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tools/gradmonctl/show/display_width.h"
+#include "tools/gradmonctl/cli/display_width.h"
 
 #include <algorithm>
 #include <clocale>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tools/gradmonctl/show/printable.h"
+#include "tools/gradmonctl/cli/printable.h"
 
 #include "control/debian_version.h"
 #include GRADMON_CATCH_HEADER

@@ -9,7 +9,7 @@
 #include <tl/expected.hpp>
 #include <vector>
 
-#include "tools/gradmonctl/import/import_yaml.h"
+#include "tools/gradmonctl/config/import_yaml.h"
 
 namespace gradmon {
 

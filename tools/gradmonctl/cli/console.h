@@ -5,7 +5,7 @@
 #include <ostream>
 #include <string>
 
-#include "tools/gradmonctl/show/screen.h"
+#include "tools/gradmonctl/cli/screen.h"
 
 namespace gradmon {
 

@@ -5,7 +5,7 @@
 #include <utility>
 #include <vector>
 
-#include "tools/gradmonctl/show/listing.h"
+#include "tools/gradmonctl/cli/listing.h"
 
 namespace gradmon {
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tools/gradmonctl/show/screen.h"
+#include "tools/gradmonctl/cli/screen.h"
 
 #include <sys/ioctl.h>
 #include <unistd.h>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tools/gradmonctl/import/import_mindformers.h"
+#include "tools/gradmonctl/config/import_mindformers.h"
 
 #include <algorithm>
 #include <array>

@@ -5,7 +5,7 @@
 #include <string>
 #include <tl/expected.hpp>
 
-#include "tools/gradmonctl/parse/subcommand.h"
+#include "tools/gradmonctl/cli/subcommand.h"
 
 namespace gradmon {
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tools/gradmonctl/show/listing.h"
+#include "tools/gradmonctl/cli/listing.h"
 
 #include "control/debian_version.h"
 #include GRADMON_CATCH_HEADER

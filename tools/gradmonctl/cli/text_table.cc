@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tools/gradmonctl/show/text_table.h"
+#include "tools/gradmonctl/cli/text_table.h"
 
 #include <algorithm>
 #include <iterator>
 #include <utility>
 
-#include "tools/gradmonctl/show/display_width.h"
-#include "tools/gradmonctl/show/printable.h"
+#include "tools/gradmonctl/cli/display_width.h"
+#include "tools/gradmonctl/cli/printable.h"
 
 namespace gradmon {
 

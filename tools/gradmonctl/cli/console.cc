@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tools/gradmonctl/show/console.h"
+#include "tools/gradmonctl/cli/console.h"
 
-#include "tools/gradmonctl/show/printable.h"
+#include "tools/gradmonctl/cli/printable.h"
 
 namespace gradmon {
 
