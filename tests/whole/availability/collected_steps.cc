@@ -35,6 +35,14 @@ std::uint64_t revision_at(const InForce& known, std::int64_t step, const std::se
   return may_be_another ? 0 : found;
 }
 
+// After an exec the process has no revision in force until it learns one, although the process before may
+// have applied one at the same step.
+bool has_learned_at_start(const StepLogContent& content) {
+  return std::any_of(content.lines.begin(), content.lines.end(), [&](const StepLine& line) {
+    return line.step >= content.start && line.applied_step == content.start && line.revision > 0;
+  });
+}
+
 // A rank that lapses keeps its revision, but reports a new applied step.
 bool has_lapsed(const InForce& known) {
   std::set<std::uint64_t> seen;
@@ -64,8 +72,7 @@ std::vector<std::string> disagreements(TrainingJob& job) {
     if (std::count(lapsed.begin(), lapsed.end(), rank) != 0 || content.lines.empty()) continue;
     known[rank] = in_force(content);
     for (const auto& [step, revision] : job.applied(rank)) known[rank][step] = revision;
-    // After an exec the process has no revision in force until it learns one.
-    known[rank].emplace(content.start, 0);
+    if (!has_learned_at_start(content)) known[rank][content.start] = 0;
     run[rank] = {content.lines.front().step, content.lines.back().step};
     for (const StepLine& line : content.lines) {
       if (line.collected) collected[rank].insert(line.step);
