@@ -141,13 +141,13 @@ def check_rows(found: "dict[Key, dict[str, Any]]", tensors: "dict[Key, torch.Ten
 def check_bits(
     found: "dict[str, Any]", tensor: torch.Tensor, what: object = "", dtype: Optional[str] = None
 ) -> None:
-    """The tolerance allows another order of summation in double, but no wrong bit in one float. A GPU adds
-    eight numbers at a time in float32. `dtype`: the type in the row, where it is not the tensor's."""
+    """Allows another order of summation in double (torch's norm of 8,192 numbers was 1.04e-14 off on an AMD
+    EPYC), but no wrong bit in a float. `dtype`: in the row, if not the tensor's. A GPU adds in float32."""
     assert found["dtype"] == (dtype or str(tensor.dtype)), what
     x = tensor.detach().double().flatten()
     said = {op: found[op] for op in jobs.OPS}
     assert (said["min"], said["max"]) == (x.min().item(), x.max().item()), (what, said, tensor)
-    tolerance = 1e-6 if tensor.is_cuda else 1e-14 if tensor.numel() < 10_000 else 1e-13
+    tolerance = 1e-6 if tensor.is_cuda else 1e-14 if tensor.numel() < 5_000 else 1e-13
     assert abs(said["mean"] - x.mean().item()) <= tolerance * x.abs().mean().item(), (what, said, tensor)
     assert abs(said["norm"] - x.norm().item()) <= tolerance * x.norm().item(), (what, said, tensor)
     assert (said["nans"], said["zeros"]) == (0, (x.abs() < 1e-8).double().mean().item()), (what, said)
