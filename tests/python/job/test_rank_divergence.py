@@ -89,7 +89,8 @@ for name, (mark, value) in marks.items():
     torch.nn.init.constant_(layer.weight, 0.5 + rank)
     setattr(layer.weight, mark, value)
     model.add_module(name, layer)
-optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+# Small: weights that grow to hundreds would no longer differ by more than the rule's relative threshold.
+optimizer = torch.optim.SGD(model.parameters(), lr=1e-4)
 monitor = gradmon.Monitor(options["config"], output_dir=options["out"], dynamic=False)
 monitor.watch(model, optimizer, dp_group=dist.group.WORLD)
 for step in range(options["steps"]):
