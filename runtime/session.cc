@@ -460,8 +460,12 @@ void Monitor::Session::raise(const AlertReport& report) {
 
 Status Monitor::Session::status() const {
   Status status = agent_.status();
-  if (status.reason.empty() && gate_.current() <= start_)
-    status.reason = "no step has ended yet: a step ends by the optimizer's step() or by monitor.step()";
+  if (gate_.current() <= start_) {
+    // First: a hub that is being started, or is away, has no part in it.
+    static constexpr char kNoStep[] =
+        "no step has ended yet: a step ends by the optimizer's step() or by monitor.step()";
+    status.reason = status.reason.empty() ? kNoStep : kNoStep + ("; " + status.reason);
+  }
   return status;
 }
 

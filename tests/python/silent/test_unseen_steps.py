@@ -277,3 +277,17 @@ def test_many_passes_in_one_step_of_closures_and_evaluations_are_no_warning(tmp_
         optimizer.step(closure)
     backward(net, 0)
     assert not any("no step has ended" in text for text in job.monitor.status().warnings)
+
+
+def test_the_reason_names_the_missing_step_beside_what_the_hub_says(tmp_path: Path) -> None:
+    job, net = Job(tmp_path), net_of()
+    optimizer = Climber(net.parameters())
+    job.monitor.watch(net, optimizer)
+    for number in range(2):
+        backward(net, number)
+        optimizer.first_step()
+    assert job.monitor.status().reason.startswith("no step has ended yet: ")
+    assert jobs.eventually(lambda: job.monitor.status().reason.endswith("; dynamic_on is ignored"))
+    assert job.monitor.status().reason.startswith("no step has ended yet: ")
+    job.monitor.step()
+    assert job.monitor.status().reason == "dynamic_on is ignored"
