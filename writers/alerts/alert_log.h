@@ -12,7 +12,8 @@
 
 namespace gradmon {
 
-// Chooses the log lines for a rank's alerts: one line for each step and rule, and for each rule at most
+// Chooses the log lines for a rank's alerts: one line for each step and rule (a scalar that is reported after
+// the step's end comes in a call of its own, and has no second line), and for each rule at most
 // kBurst lines at once and then one in each kPause. The five rules together log less than 200 lines in an
 // hour. Counts alerts without a line in the rule's next line. Pure; one thread.
 class AlertLog {
@@ -30,6 +31,7 @@ class AlertLog {
     Time counted_to{};             // lines_left includes lines that became free until then
     std::uint64_t not_logged = 0;  // alerts
     std::int64_t since = 0;        // step of the first one
+    std::int64_t line_of = -1;     // step of the last line
   };
 
   OfRule& of(const std::string& rule);

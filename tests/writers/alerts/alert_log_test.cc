@@ -52,6 +52,15 @@ TEST_CASE("the alerts of a step and rule are one line") {
                                  "spike at step 120, rank 0" + kSpike + ", and 91 more series"});
 }
 
+TEST_CASE("an alert that comes after the line of its step and rule is counted in the rule's next line") {
+  AlertLog log;
+  CHECK(log.lines(spikes(120, 3), {}).size() == 1);
+  CHECK(log.lines(spikes(120), {}).empty());
+  CHECK(log.lines(spikes(121), {}) ==
+        std::vector<std::string>{"spike at step 121, rank 0" + kSpike +
+                                 "; 1 more alerts of AnomalySpike since step 120 are not in the log"});
+}
+
 TEST_CASE("a line says what the rule has found, and what is usual where that is known") {
   const std::string tag = "0:w/rank0/post_grad";
   CHECK(line_of(event_of("AnomalyNan", 5e9, 1, tag)) ==
