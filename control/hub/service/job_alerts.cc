@@ -187,7 +187,12 @@ const JobService::Alerting& JobService::alerting() {
 }
 
 void JobService::capture_after(const RankAlert& alert, const Config::OnAlert& wanted) {
-  if (!job_.lead.dynamic || !coordinator_.may_capture()) return;
+  if (!job_.lead.dynamic) return;
+  if (coordinator_.busy()) {  // A lasting fault begins once: it would start no capture after the change.
+    if (!capture_waiting_) capture_waiting_ = alert;
+    return;
+  }
+  if (!coordinator_.may_capture()) return;
   if (!capture_trigger_.try_fire(clock_, wanted.cooldown)) return;
   auto source =
       capture_config(coordinator_.committed_plan()->config_text).and_then([&](const std::string& text) {
@@ -199,6 +204,14 @@ void JobService::capture_after(const RankAlert& alert, const Config::OnAlert& wa
   source->plan->by = "an alert (" + alert.rule + " on rank " + std::to_string(alert.rank.value) +
                      " at step " + std::to_string(alert.step) + ")";
   perform(coordinator_.capture(source->plan, wall_now()));
+}
+
+// Starts the capture for an alert that began during a change, if the plan in force still wants one.
+void JobService::capture_waiting() {
+  if (!capture_waiting_ || coordinator_.busy()) return;
+  const RankAlert alert = *std::exchange(capture_waiting_, std::nullopt);
+  const auto wanted = alerting().on_alert;
+  if (wanted && wanted->collect) capture_after(alert, *wanted);
 }
 
 // Without an agreement, the ranks have no common step at which to change.

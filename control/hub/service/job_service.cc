@@ -193,6 +193,7 @@ void JobService::tick(Ticks elapsed) {
   }
   perform(std::move(waited));  // also raises the remaining alerts of ended ranks
   alerting();                  // describe_replicas() needs the newest
+  capture_waiting();
   for (DiskReport* place : {&config_place_, &output_place_}) {
     for (const auto& [level, line] : place->take_changes()) tell(level, line);
   }

@@ -195,6 +195,7 @@ class JobService {
   void count_alerts(Status& status) const;
   const Alerting& alerting();
   void capture_after(const RankAlert& alert, const Config::OnAlert& wanted);
+  void capture_waiting();
   void refuse_static_capture();
   void list_targets(const std::string& peer, const Command& command);
   void ask_ranks(const std::string& peer, const Command& command, CommandReply reply, PlanPtr plan);
@@ -226,6 +227,7 @@ class JobService {
   std::vector<AlertHistory::Kept> unsaved_alerts_;  // at most AlertHistory::kMostKept
   AlertCommand alert_command_;
   AlertTrigger capture_trigger_;
+  std::optional<RankAlert> capture_waiting_;  // the first alert to start a capture after the open change
   ReplicaComparison replicas_;
   Ticks replicas_looked_at_{};
   UnraisedAlerts unraised_;

@@ -170,6 +170,24 @@ TEST_CASE("an alert on one rank switches the richer config on for all ranks, and
   CHECK(job.until([&] { return job.history().size() == 5; }));
 }
 
+TEST_CASE("an alert that begins during a change starts its capture after the change") {
+  const bool wanted = GENERATE(true, false);
+  Json config = Json::parse(config_with({{"collect", {{"xy_distribution", true}}}, {"times", 5}}));
+  ServedJob job(config.dump(), 2, 2);
+  REQUIRE(job.until_state("on"));
+  config["step_interval"] = 2;
+  if (!wanted) config.erase("on_alert");
+  write_text(job.path, config.dump());
+  REQUIRE(job.until([&] { return job.status().pending.has_value(); }));
+  job.ranks[0]->raise(report_of(3));
+  job.ranks[1]->raise(report_of(4));
+  REQUIRE(job.until([&] { return job.history().size() == (wanted ? 4U : 2U); }));
+  job.turns(Ticks{2'000});
+  const auto history = job.history();
+  REQUIRE(history.size() == (wanted ? 4U : 2U));
+  if (wanted) CHECK(history[2].by == "an alert (AnomalyNan on rank 0 at step 3)");
+}
+
 TEST_CASE("the user's plan collects its own number of steps beside the captured ones") {
   Json config = Json::parse(config_with({{"collect", {{"xy_distribution", true}}}, {"times", 5}}));
   config["collect_times"] = 400;
