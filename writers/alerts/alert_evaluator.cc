@@ -125,7 +125,7 @@ void AlertEvaluator::add_series(std::uint64_t key) {
   index_.emplace(key, static_cast<std::uint32_t>(series()));
   keys_.push_back(key);
   means_.emplace_back().fill(kNoMean);
-  active_.push_back(0);
+  active_.emplace_back();
   for (Windows& windows : windows_) windows.of.emplace_back(windows.length);
   for (auto& counts : low_counts_) counts.push_back(0);
 }
@@ -149,13 +149,13 @@ const Findings& AlertEvaluator::evaluate(const Layout& layout, const std::vector
       const double mean = std::isnan(history) ? std::fabs(x) : history;
       if (const auto anomaly = check(value, x, mean, series)) {
         const auto place = static_cast<std::size_t>(&record - records.data());
-        add_finding({place, value.index, value.op, *anomaly, mean});
+        add_finding({place, value.index, value.op, *anomaly, has_window(*anomaly) ? median_ : mean});
       }
       if (std::isfinite(x)) history = next_mean(history, x);
     }
     begin_alerts(record.kind, series);
   }
-  if (others) others_active_ = others_fired_;
+  if (others) renew(others_active_, others_fired_);
   choose_begun();
   return findings_;
 }
@@ -168,7 +168,9 @@ std::optional<Anomaly> AlertEvaluator::check(const WatchedValue& value, double x
   for (const CheckedRule& checked : rules_) {
     const Anomaly anomaly = checked.rule.anomaly;
     if ((value.anomalies & bit_of(anomaly)) == 0) continue;
-    if (fires(checked, x, mean, series) && !first) first = anomaly;
+    if (!fires(checked, x, mean, series) || first) continue;
+    first = anomaly;
+    if (has_window(anomaly)) median_ = windows_[checked.windows].of[series].median();
   }
   const bool windowed = (value.anomalies & bit_of(Anomaly::spike)) != 0;
   if (windowed && series != kNone && std::isfinite(x) && !vanishing_) {
@@ -216,13 +218,16 @@ void AlertEvaluator::note_fired(const Finding& finding) {
 
 // Call it after the values of a row.
 void AlertEvaluator::begin_alerts(Kind kind, std::uint32_t series) {
-  std::uint8_t& active = series == kNone ? others_active_ : active_[series];
-  const auto begins = static_cast<std::uint8_t>(fired_bits_ & ~active);
-  if (series == kNone) {
-    active |= fired_bits_;
-    others_fired_ |= fired_bits_;
+  std::uint8_t begins = 0;
+  if (series != kNone) {
+    begins = renew(active_[series], fired_bits_);
   } else {
-    active = fired_bits_;
+    for (std::size_t i = 0; i < others_active_.size(); ++i) {
+      const auto bit = bit_of(static_cast<Anomaly>(i));
+      if (others_active_[i] == 0)
+        begins = static_cast<std::uint8_t>(begins | (fired_bits_ & ~others_fired_ & bit));
+    }
+    others_fired_ |= fired_bits_;
   }
   for (std::size_t anomaly = 0; begins >> anomaly != 0; ++anomaly) {
     if ((begins >> anomaly & 1U) == 0) continue;
@@ -231,6 +236,21 @@ void AlertEvaluator::begin_alerts(Kind kind, std::uint32_t series) {
     auto& findings = kind == Kind::scalar ? begun.of_scalars : begun.of_tensors;
     if (findings.size() < kMostFindings) findings.push_back(fired_[anomaly]);
   }
+}
+
+// Counts a step. Returns the bits of the anomalies that begin.
+std::uint8_t AlertEvaluator::renew(ActiveSteps& active, std::uint8_t fired) {
+  std::uint8_t begins = 0;
+  for (std::size_t i = 0; i < active.size(); ++i) {
+    const auto bit = bit_of(static_cast<Anomaly>(i));
+    if ((fired & bit) == 0) {
+      if (active[i] > 0) --active[i];
+      continue;
+    }
+    if (active[i] == 0) begins = static_cast<std::uint8_t>(begins | bit);
+    active[i] = static_cast<Anomaly>(i) == Anomaly::nan ? 1 : kStepsToEnd;
+  }
+  return begins;
 }
 
 void AlertEvaluator::choose_begun() {

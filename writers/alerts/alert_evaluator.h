@@ -25,13 +25,16 @@ struct Finding {
   std::uint8_t value = 0;  // index into Record::values
   const char* op = "";
   Anomaly anomaly = Anomaly::nan;
-  double mean = 0;  // of abs(x) before this value; abs(x) itself for the first value
+  // What the rule compares with: the median of the window (AnomalySpike, AnomalyVanish), else the mean of
+  // abs(x) before this value; abs(x) itself for the first value.
+  double mean = 0;
   // In an anomaly's first finding in `begun`: number of other series in which it began, not in `begun`.
   std::uint64_t left_out = 0;
 };
 
 // A lasting fault is found anew in each step, and begins once: in the first step in which it is found in a
-// series, and again after a step without it in that series.
+// series, and again after a step without it in that series (AnomalyNan), or after kStepsToEnd such steps (the
+// others: their values may move about a threshold).
 struct Findings {
   std::vector<Finding> first;  // in the order of the records
   std::uint64_t left_out = 0;  // findings after `first`
@@ -45,6 +48,7 @@ class AlertEvaluator {
  public:
   static constexpr std::size_t kMostFindings = 16;  // in `first`, and in `begun`
   static constexpr std::size_t kMostSeries = 65'536;
+  static constexpr std::uint8_t kStepsToEnd = 10;  // steps that evaluate() looks at
 
   // A series is the values of one row: of a kind, a target and a micro step. Above `most_series`, only
   // AnomalyNan looks at further rows; it begins once for all of them.
@@ -78,6 +82,9 @@ class AlertEvaluator {
     std::vector<SlidingWindow> of;
   };
 
+  // For each anomaly, the steps after which it ends; 0: not active.
+  using ActiveSteps = std::array<std::uint8_t, kAnomalyNames.size()>;
+
   std::uint32_t series_of(std::uint64_t key);
   void add_series(std::uint64_t key);
   std::size_t windows_of_length(std::int64_t length, const std::vector<Windows>& earlier);
@@ -87,6 +94,7 @@ class AlertEvaluator {
   void add_finding(const Finding& finding);
   void note_fired(const Finding& finding);
   void begin_alerts(Kind kind, std::uint32_t series);
+  static std::uint8_t renew(ActiveSteps& active, std::uint8_t fired);
   void choose_begun();
 
   const std::size_t most_series_;
@@ -94,6 +102,7 @@ class AlertEvaluator {
   std::unordered_map<std::uint64_t, std::uint32_t> index_;  // key to series
   std::uint32_t last_ = kNone;                              // the previous record's series
   std::uint64_t rows_without_series_ = 0;
+  double median_ = 0;       // of the window whose rule has fired for the value that is being checked
   bool vanishing_ = false;  // the value that is being checked is low, and its rule has not fired yet
   Findings findings_;
 
@@ -107,12 +116,12 @@ class AlertEvaluator {
   std::array<Finding, kAnomalyNames.size()> fired_;  // for the row being checked, if its bit is set
   std::uint8_t fired_bits_ = 0;                      // bit_of each anomaly
   std::uint8_t others_fired_ = 0;                    // for the rows without a series, in this step
-  std::uint8_t others_active_ = 0;                   // the same, before this step
+  ActiveSteps others_active_{};                      // the same, before this step
 
   // By series.
   std::vector<std::uint64_t> keys_;
   std::vector<std::array<double, kValues>> means_;  // NaN: no finite value so far
-  std::vector<std::uint8_t> active_;                // bit_of each anomaly that was found last time
+  std::vector<ActiveSteps> active_;
   std::vector<Windows> windows_;
   std::vector<std::vector<std::uint16_t>> low_counts_;  // by vanish rule: low values in a row
 };

@@ -209,6 +209,34 @@ TEST_CASE("a lasting fault begins once, and again after a step without it") {
   CHECK(evaluator.evaluate({}, {norm_record(kNan)}).first.size() == 1);
 }
 
+TEST_CASE("a value that moves about a threshold is one alert, until ten steps are below it") {
+  AlertEvaluator evaluator;
+  evaluator.set_rules({rule(Anomaly::turbulence, 5.0)});
+  std::string began;
+  std::vector<double> norms{1, 50, 1, 50, 1, 1, 50};
+  norms.insert(norms.end(), 9, 1);
+  norms.push_back(50);  // the tenth step
+  norms.insert(norms.end(), 10, 1);
+  norms.push_back(50);
+  for (const double norm : norms)
+    began += evaluator.evaluate({}, {norm_record(norm)}).begun.empty() ? "-" : "t";
+  CHECK(began ==
+        "-t-----"
+        "----------"
+        "----------t");
+}
+
+TEST_CASE("a spike's finding has the median that it exceeds, which no earlier spike has raised") {
+  AlertEvaluator evaluator;
+  evaluator.set_rules({AlertRule{Anomaly::spike, {}, 16}});
+  for (int i = 0; i < 16; ++i) found(evaluator, i % 4 < 2 ? 9 : 11);
+  CHECK(found(evaluator, 1e6) == "AnomalySpike");
+  const Findings& findings = evaluator.evaluate({}, {norm_record(100)});
+  REQUIRE(findings.first.size() == 1);
+  CHECK((findings.first[0].mean > 9 && findings.first[0].mean < 12));
+  CHECK(findings.begun.empty());
+}
+
 TEST_CASE("AnomalyNan begins once for each row of a recorded run, whatever it looks at later") {
   RecordedRun run("nan");
   AlertEvaluator evaluator;

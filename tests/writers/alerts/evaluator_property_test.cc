@@ -25,20 +25,24 @@ class Reference {
  public:
   explicit Reference(std::vector<AlertRule> rules) : rules_(std::move(rules)) {}
 
-  // The first anomaly in a value and the mean that it sees.
+  // The first anomaly in a value, and the mean or median that its rule compares with.
   std::pair<std::optional<Anomaly>, double> look(const Record& record, std::uint8_t value) {
     Values& seen = values_[{record.kind, record.target, value}];
     const double x = record.values[value];
     const double mean = seen.finite.empty() ? std::fabs(x) : plain_mean(seen.finite);
     std::optional<Anomaly> first;
+    double compared = mean;
     bool withheld = false;
     for (std::size_t i = 0; i < rules_.size(); ++i) {
-      const bool fires = holds(rules_[i], record.kind, value, x, mean, seen, seen.low[i], withheld);
-      if (fires && !first) first = rules_[i].anomaly;
+      double usual = mean;
+      const bool fires = holds(rules_[i], record.kind, value, x, mean, seen, seen.low[i], withheld, usual);
+      if (!fires || first) continue;
+      first = rules_[i].anomaly;
+      compared = usual;
     }
     if (std::isfinite(x)) seen.finite.push_back(x);
     if (std::isfinite(x) && !withheld) seen.windowed.push_back(x);
-    return {first, mean};
+    return {first, compared};
   }
 
  private:
@@ -55,7 +59,7 @@ class Reference {
   }
 
   bool holds(const AlertRule& rule, Kind kind, std::uint8_t value, double x, double mean, const Values& seen,
-             int& low, bool& withheld) const {
+             int& low, bool& withheld, double& usual) const {
     const bool scalar = kind == Kind::scalar;
     const bool norm = !scalar && value == static_cast<std::uint8_t>(Op::norm);
     const bool is_mean = !scalar && value == static_cast<std::uint8_t>(Op::mean);
@@ -69,6 +73,7 @@ class Reference {
     const std::vector<double> window(seen.windowed.end() - kept, seen.windowed.end());
     const bool enough = static_cast<std::int64_t>(window.size()) >= rule.window / 4;
     const double median = enough ? plain_median(window) : 0;
+    usual = median;
     if (rule.anomaly == Anomaly::vanish) {
       if (!std::isfinite(x)) return false;
       low = median > 0 && (x == 0 || x < rule.fraction * median) ? low + 1 : 0;
