@@ -39,6 +39,7 @@ ScalarBoard::ScalarBoard(Settings settings, Names names)
       had_value_(settings_.requested.size(), false),
       comes_late_(settings_.requested.size(), false),
       known_(settings_.requested.size(), true),
+      came_late_(settings_.requested.size(), false),
       awaited_(settings_.requested.size(), false),
       reported_(settings_.requested.size()) {
   for (const Config::Scalar& scalar : settings_.requested) {
@@ -103,6 +104,7 @@ void ScalarBoard::end_step(TimePoint now, std::int64_t samples) {
     const bool computed = rows_.size() > before;
     if (computed) had_value_[requested] = true;
     known_[requested] = reported_[requested].has_value();
+    came_late_[requested] = false;
     awaited_[requested] = !known_[requested] && (!computed || comes_late_[requested]);
   }
 }
@@ -114,7 +116,7 @@ bool ScalarBoard::report_late(std::string_view name, double value) {
   const auto place = index_by_name_.find(name);
   if (place == index_by_name_.end()) return true;
   const std::size_t requested = place->second;
-  if (known_[requested]) return false;
+  if (known_[requested]) return came_late_[requested];  // Said twice: it does not become the next step's.
   comes_late_[requested] = true;
   if (!awaited_[requested]) return true;
   const auto last = std::remove_if(rows_.begin(), rows_.end(),
@@ -123,7 +125,7 @@ bool ScalarBoard::report_late(std::string_view name, double value) {
   const auto after = std::find_if(rows_.begin(), rows_.end(),
                                   [=](const ScalarRow& row) { return row.requested > requested; });
   rows_.insert(after, {requested, ids_[requested], value});
-  had_value_[requested] = known_[requested] = true;
+  had_value_[requested] = known_[requested] = came_late_[requested] = true;
   awaited_[requested] = false;
   return true;
 }

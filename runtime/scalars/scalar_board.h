@@ -80,7 +80,7 @@ class ScalarBoard {
   // Returns true if report_late() may still add one of them: a scalar without a value, or one that replaced a
   // computed value late in an earlier step.
   bool awaits() const;
-  // A value of the last ended step. False: that step already has a value of that name from the program.
+  // A value of the last ended step; a second one is ignored. False: the program reported one in the step.
   bool report_late(std::string_view name, double value);
   // The rows() are final.
   void close() { awaited_.assign(awaited_.size(), false); }
@@ -110,8 +110,9 @@ class ScalarBoard {
   std::map<std::pair<std::size_t, std::uint32_t>, std::uint32_t> norm_names_;
   std::vector<bool> had_value_;
   std::vector<bool> comes_late_;  // replaced a computed value late
-  // These three hold the last ended step.
-  std::vector<bool> known_;  // reported by the program
+  // These four hold the last ended step.
+  std::vector<bool> known_;      // reported by the program
+  std::vector<bool> came_late_;  // by report_late()
   std::vector<bool> awaited_;
   std::vector<ScalarRow> rows_;
   // The current step.
