@@ -107,4 +107,4 @@ def test_the_list_of_an_earlier_release_is_read(tmp_path: Path) -> None:
     done = gradmonctl("alerts", str(tmp_path))
     assert done.returncode == 0, done
     row = done.stdout.splitlines()[1]
-    assert row.split() == "12 AnomalyNan 3 1 nan 0.5 gradient norm of fc1.weight".split()
+    assert row.split() == "12 AnomalyNan 3 1 nan 0.5 fc1.weight: gradient norm".split()

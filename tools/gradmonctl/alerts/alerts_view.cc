@@ -21,18 +21,15 @@ constexpr int kDigits = 6;
 constexpr int kDigitsOfAGroup = 3;
 constexpr auto kLeft = TextTable::Align::left;
 
-std::uint64_t not_listed(const CommandReply& reply) {
-  return reply.raised_alerts > reply.alerts.size() ? reply.raised_alerts - reply.alerts.size() : 0;
-}
-
-// The listing without its table.
-Listing frame_of(const CommandReply& reply, const std::string& noun) {
+// The listing without its table. `shown`: the alerts that the table shows or counts.
+Listing frame_of(const CommandReply& reply, const std::string& noun, std::uint64_t shown) {
   Listing listing;
   listing.noun = noun;
   listing.before = reply.alerts.empty() ? "no alert is listed\n" : "";
-  if (not_listed(reply) > 0)
-    listing.after = std::to_string(not_listed(reply)) +
-                    " more were raised and are not listed (anomaly.json of each rank may have them)\n";
+  if (reply.raised_alerts > shown)
+    listing.after =
+        std::to_string(reply.raised_alerts - shown) +
+        " more were raised and are not listed (with \"dump\": true, anomaly.json of each rank has them)\n";
   return listing;
 }
 
@@ -43,11 +40,25 @@ struct Group {
   std::uint64_t series = 0;
 };
 
+bool is_scalar(const RankAlert& alert) {
+  constexpr std::string_view kTask = "/scalar";
+  const std::string_view tag = alert.tag_name;
+  return tag.size() > kTask.size() && tag.substr(tag.size() - kTask.size()) == kTask;
+}
+
+// "head.output: gradient norm": the name comes first, because a narrow terminal cuts the end.
+std::string name_first(const RankAlert& alert) {
+  const std::string text = series_text(alert.tag_name, alert.op);
+  const std::size_t of = text.find(" of ");
+  return of == text.npos ? text : text.substr(of + 4) + ": " + text.substr(0, of);
+}
+
+// A training scalar stands for its group, although it may be reported after the step's tensors.
 std::vector<Group> groups_of(const CommandReply& reply) {
   std::map<std::pair<std::int64_t, std::string>, Group> by_step;
   for (const RankAlert& alert : reply.alerts) {
     Group& group = by_step[{alert.step, alert.rule}];
-    if (group.first == nullptr) group.first = &alert;
+    if (group.first == nullptr || (is_scalar(alert) && !is_scalar(*group.first))) group.first = &alert;
     group.ranks.push_back(alert.rank.value);
     group.series += 1 + alert.left_out;
   }
@@ -70,7 +81,9 @@ std::string numbers_of(std::vector<int> ranks) {
 }  // namespace
 
 Listing alert_groups_listing(const CommandReply& reply) {
-  Listing listing = frame_of(reply, "line");
+  std::uint64_t shown = 0;
+  for (const RankAlert& alert : reply.alerts) shown += 1 + alert.left_out;
+  Listing listing = frame_of(reply, "line", shown);
   if (reply.alerts.empty()) return listing;
   TextTable table(
       {{"step"}, {"rule", kLeft}, {"ranks", kLeft}, {"series"}, {"value"}, {"usually"}, {"first", kLeft}});
@@ -78,14 +91,14 @@ Listing alert_groups_listing(const CommandReply& reply) {
     const RankAlert& alert = *group.first;
     table.add({std::to_string(alert.step), alert.rule, numbers_of(group.ranks), std::to_string(group.series),
                number_text(alert.value, kDigitsOfAGroup), number_text(alert.history_mean, kDigitsOfAGroup),
-               series_text(alert.tag_name, alert.op)});
+               name_first(alert)});
   }
   table.fill(listing);
   return listing;
 }
 
 Listing alerts_listing(const CommandReply& reply) {
-  Listing listing = frame_of(reply, "alert");
+  Listing listing = frame_of(reply, "alert", reply.alerts.size());
   if (reply.alerts.empty()) return listing;
   TextTable table({{"received", kLeft},
                    {"rank"},

@@ -16,6 +16,7 @@ namespace {
 constexpr const char* kBetween = " · ";
 constexpr std::size_t kLongestNames = 60;
 constexpr std::int64_t kStalledMs = 30'000;
+constexpr std::int64_t kUntilOff = 100'000'000;  // the default of collect_times
 
 std::string revision_text(Revision revision) { return "revision " + std::to_string(revision.value); }
 
@@ -37,8 +38,11 @@ std::string state_text(const Status& status) {
   const std::string reason = status.reason.empty() ? "" : kBetween + printable_lines(status.reason, "; ");
   if (status.state == "on") {
     const std::int64_t left = std::max<std::int64_t>(status.collect_times - status.collected, 0);
-    return "ON since step " + std::to_string(status.effective_step) + kBetween + std::to_string(left) +
-           " of " + std::to_string(status.collect_times) + " collections left" + reason +
+    const std::string times =
+        status.collect_times >= kUntilOff
+            ? "until it is turned off"
+            : std::to_string(left) + " of " + std::to_string(status.collect_times) + " collections left";
+    return "ON since step " + std::to_string(status.effective_step) + kBetween + times + reason +
            (status.pending ? kBetween + pending_text(*status.pending) : "");
   }
   if (status.pending)

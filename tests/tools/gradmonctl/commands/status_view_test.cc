@@ -14,6 +14,13 @@ TEST_CASE("the first line of status has the state and the agreement and the drop
         "ON since step 1200 · 3 of 5 collections left · 4/4 ranks agree (revision 7) · 0 rows dropped");
 }
 
+TEST_CASE("a job that collects without a limit says so") {
+  Status status = sample_status();
+  status.collect_times = 100'000'000;
+  CHECK(status_line(status) ==
+        "ON since step 1200 · until it is turned off · 4/4 ranks agree (revision 7) · 0 rows dropped");
+}
+
 TEST_CASE("off is shown with its reason") {
   Status status = sample_status();
   status.state = "off";
