@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Draws the rows of a job as a heatmap."""
-from typing import TYPE_CHECKING, Any, Optional
+import os
+from typing import TYPE_CHECKING, Any, Optional, Union
 
 from gradmon.forms.rows import require
+from gradmon.reading import load
 
 if TYPE_CHECKING:
     import pandas
@@ -15,7 +17,7 @@ _LABELS = 300  # most names that are readable below each other
 
 
 def heatmap(
-    df: "pandas.DataFrame",
+    df: "Union[pandas.DataFrame, str, os.PathLike[str]]",
     kind: Optional[str] = None,
     op: str = "norm",
     *,
@@ -27,8 +29,8 @@ def heatmap(
 
     Parameters
     ----------
-    df : pandas.DataFrame
-        The result of load(), or some of its rows.
+    df : pandas.DataFrame, str or path-like
+        The result of load(), or some of its rows; or the path that load() takes.
     kind : str, optional
         Kind of row. Default: "grad_reduced" if `df` has it, else the only kind.
     op : str
@@ -62,7 +64,8 @@ def heatmap(
     require("matplotlib", "gradmon.heatmap()")
     from matplotlib import pyplot
 
-    rows = _chosen(df, kind, op, rank)
+    table = load(df) if isinstance(df, (str, os.PathLike)) else df
+    rows = _chosen(table, kind, op, rank)
     names, steps, values = _grid(rows)
     if ax is None:
         size = (8.0, 1.5 + 0.18 * min(len(names), _LABELS))

@@ -69,7 +69,7 @@ def load(
     Raises
     ------
     FileNotFoundError
-        If there is no run, or it has no file of the form.
+        If there is no such path or no run, or the run has no file of the form.
     ImportError
         If pandas is missing.
     ValueError
@@ -94,6 +94,8 @@ def load(
     """
     require("pandas", "gradmon.load()")
     choice = Choice(_known_kinds(kind), _integers(steps), _integers(ranks))
+    if not os.path.exists(path):
+        raise FileNotFoundError(f"{path}: no such file or directory; expected a job's output directory")
     place = Path(os.path.abspath(path))  # "." has no name that would say whether it is a rank's directory
     table = _chosen(_read(place, run, choice, form), choice, names)
     if whole:

@@ -56,6 +56,7 @@ def test_a_training_is_drawn_layer_over_step(tmp_path: Path, pyplot: Any) -> Non
     with gradmon.Monitor(config, output_dir=tmp_path / "out", dynamic=False).watch(model, optimizer):
         jobs.train(model, optimizer, 11)
     ax = gradmon.heatmap(gradmon.load(tmp_path / "out"))
+    assert gradmon.heatmap(tmp_path / "out").get_title() == ax.get_title()
     assert names_on(ax) == ["fc1.weight", "fc1.bias", "fc2.weight", "fc2.bias"]
     rows = jobs.rows(tmp_path / "out", "grad_reduced")
     assert cells(ax) == [[rows[name, step, 0]["norm"] for step in (0, 5, 10)] for name in names_on(ax)]
