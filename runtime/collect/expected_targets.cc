@@ -226,9 +226,13 @@ std::int64_t possible_matches(const Config& config, const std::vector<TargetName
     possible += std::count_if(matches.unmatched.begin(), matches.unmatched.end(),
                               [](const UnmatchedPattern& one) { return one.error.empty(); });
   }
+  // Scalars beside a kind of rows of targets do not hide a misspelt target: every config of `init` has some.
+  Config without_scalars = config;
+  without_scalars.scalars.clear();
+  const bool only_scalars = !config.scalars.empty() && !collects_anything(without_scalars);
   // Without a model, tap() passes every value, under names that are not known yet.
   const bool needs_none = names.empty() || config.cc_distribution.enable || config.recording_l2_features ||
-                          config.print_struct || !config.scalars.empty();
+                          config.print_struct || only_scalars;
   return needs_none ? std::max<std::int64_t>(possible, 1) : possible;
 }
 

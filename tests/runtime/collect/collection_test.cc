@@ -331,6 +331,7 @@ TEST_CASE("a config has a possible match if its names may be taps or it needs no
   CHECK(possible(R"({"xy_distribution": true, "targets": {"hidden": {}}})") == 1);
   CHECK(possible(R"({"cc_distribution": {"enable": true}, "targets": {"hidden": {}}})") == 1);
   CHECK(possible(R"({"scalars": {"loss": "log"}, "targets": {"hidden": {}}})") == 1);
+  CHECK(possible(R"({"scalars": {"loss": "log"}, "wg_distribution": true, "targets": {"hidden": {}}})") == 0);
 }
 
 TEST_CASE("a dry run lists L2 targets without a match and no target if no kind is enabled") {
