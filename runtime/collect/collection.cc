@@ -48,6 +48,9 @@ constexpr const char* kNoRules = "keep_last has no effect without alert rules (a
 constexpr const char* kNoReplicas =
     "AnomalyRankDivergence has no effect: the monitor knows no other rank with the same parameters (watch "
     "the DistributedDataParallel itself, or pass dp_group)";
+constexpr const char* kReplicasUnknown =
+    "\"replicas\": \"first\" has no effect: the monitor knows no other rank with the same parameters (watch "
+    "the DistributedDataParallel itself, or pass dp_group)";
 constexpr const char* kNothingEnabled =
     "on, but the config enables no kind of row (set wg_distribution, xy_distribution, ...)";
 
@@ -342,6 +345,12 @@ void Collection::attach() {
   if (const std::string absent = never_unreduced(settings, model, hooks_->matches()); !absent.empty())
     warn(absent);
   if (!collects_anything(*config_)) warn(kNothingEnabled);
+  const bool sharded =
+      std::any_of(model.parameters.begin(), model.parameters.end(),
+                  [](const WatchedParameter& one) { return one.sharding || !one.replicated; });
+  if (config_->replicas != Config::Replicas::all && settings_.world_size > 1 &&
+      settings_.replicas.size() < 2 && !sharded && !model.parameters.empty())
+    warn(kReplicasUnknown);
 }
 
 void Collection::warn(const std::string& sentence) {
