@@ -28,7 +28,7 @@ namespace {
 constexpr const char* kVariable = "GRADMON_LOG";
 
 // Returns none for an unknown word.
-std::optional<spdlog::level::level_enum> level_of(std::string word) {
+std::optional<spdlog::level::level_enum> parse_level(std::string word) {
   std::transform(word.begin(), word.end(), word.begin(),
                  [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
   const auto level = spdlog::level::from_str(word);
@@ -118,7 +118,7 @@ spdlog::logger& logger() {
     l->set_pattern("gradmon: %v");
     l->flush_on(spdlog::level::debug);
     const char* wanted = std::getenv(kVariable);
-    const auto level = level_of(wanted == nullptr ? "info" : wanted);
+    const auto level = parse_level(wanted == nullptr ? "info" : wanted);
     l->set_level(level.value_or(spdlog::level::info));
     if (!level)
       l->warn("{}: unknown level \"{}\" (expected debug, info, warn, error or off)", kVariable, wanted);

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// The types Step, Revision and Rank. Standard library only; every folder may include it.
+// The type Step, beside the public types Revision and Rank. Every folder may include it.
 #pragma once
 
 #include <cstdint>
 #include <limits>
+
+#include "gradmon/types.h"  // IWYU pragma: export
 
 namespace gradmon {
 
@@ -27,26 +29,5 @@ struct Step {
 };
 
 inline constexpr Step kNever{std::numeric_limits<std::int64_t>::max()};
-
-// Number of a plan within one epoch, strictly increasing from 1; 0 is "none".
-struct Revision {
-  std::uint64_t value = 0;
-
-  friend constexpr bool operator==(Revision a, Revision b) { return a.value == b.value; }
-  friend constexpr bool operator!=(Revision a, Revision b) { return a.value != b.value; }
-  friend constexpr bool operator<(Revision a, Revision b) { return a.value < b.value; }
-  friend constexpr bool operator<=(Revision a, Revision b) { return a.value <= b.value; }
-  friend constexpr bool operator>(Revision a, Revision b) { return a.value > b.value; }
-  friend constexpr bool operator>=(Revision a, Revision b) { return a.value >= b.value; }
-};
-
-// Index of a training process, 0 … world size − 1.
-struct Rank {
-  int value = 0;
-
-  friend constexpr bool operator==(Rank a, Rank b) { return a.value == b.value; }
-  friend constexpr bool operator!=(Rank a, Rank b) { return a.value != b.value; }
-  friend constexpr bool operator<(Rank a, Rank b) { return a.value < b.value; }
-};
 
 }  // namespace gradmon

@@ -8,6 +8,8 @@
 #include <cstdint>
 #include <string_view>
 
+#include "gradmon/types.h"  // IWYU pragma: export
+
 namespace gradmon {
 
 // The quantity measured. The enumerator's name is the prefix of the output file. A step's files and tables
@@ -27,7 +29,7 @@ enum class Kind : std::uint8_t {
   moe_router_weight_hook,
   moe_router_logit_hook,
   scalar,
-  // Histograms, which are no records: writers/queue/histogram.h.
+  // Histograms, which are no records: writers/queue/record.h.
   update,
   ratio,
 };
@@ -183,8 +185,6 @@ constexpr DType dtype_named(std::string_view name) {
 // The order of the axes of an attention's Q and K: s sequence, b batch, h head, d head size.
 enum class AxisOrder : std::uint8_t { sbhd, bshd };
 
-// yes: query i of an attention sees only the keys 0 … i.
-enum class Causal : bool { no, yes };
 // The config file's choice of `Causal`. automatic: taken from the attention's call, yes if unknown.
 enum class CausalMask : std::uint8_t { automatic, yes, no };
 

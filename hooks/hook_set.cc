@@ -6,20 +6,17 @@
 #include <unordered_map>
 #include <utility>
 
-#include "hooks/activations/activation_probe.h"
-#include "hooks/activations/l2_probe.h"
-#include "hooks/activations/module_structure.h"
-#include "hooks/collectives/collective_probe.h"
 #include "hooks/device/cuda_totals.h"
-#include "hooks/gradients/gradient_hooks.h"
-#include "hooks/gradients/parameter_probes.h"
-#include "hooks/gradients/sign_agreement_probe.h"
-#include "hooks/gradients/update_histogram_probe.h"
-#include "hooks/names/squash_name.h"
-#include "hooks/names/target_names.h"
 #include "hooks/observe/forward_tracker.h"
+#include "hooks/probes/activation_probe.h"
+#include "hooks/probes/collective_probe.h"
+#include "hooks/probes/gradient_hooks.h"
+#include "hooks/probes/l2_probe.h"
+#include "hooks/probes/module_structure.h"
+#include "hooks/probes/parameter_probes.h"
+#include "hooks/probes/tap_probe.h"
 #include "hooks/rows/row_writer.h"
-#include "hooks/taps/tap_probe.h"
+#include "hooks/rows/target_names.h"
 
 namespace gradmon {
 namespace {
@@ -124,7 +121,7 @@ class HookSet::Attached {
     if (settings.gradients || settings.reduced_gradients || settings.moments || settings.momentum_agreement ||
         settings.update_histograms)
       add_gradient_probes(settings, fuse);
-    if (settings.weights) add<WeightProbe>(watched_, settings.eps, fuse);
+    if (settings.weights) probes_.push_back(make_weight_probe(watched_, settings.eps, fuse));
     if (settings.collectives.enabled)
       add<CollectiveProbe>(settings.collectives, settings.eps, model_.modules, stack, stream, fuse);
     if (settings.l2) add<L2Probe>(settings, model_, stream, unmatched);
@@ -243,10 +240,10 @@ class HookSet::Attached {
     auto& hooks = add<GradientHooks>(watched_, reading, fuse);
     gradient_hooks_ = &hooks;
     if (settings.gradients || settings.reduced_gradients)
-      add<GradientProbe>(watched_, hooks, settings.eps, fuse);
-    if (settings.moments) add<MomentProbe>(watched_, hooks, settings.eps, fuse);
-    if (settings.momentum_agreement) add<SignAgreementProbe>(watched_, hooks);
-    if (settings.update_histograms) add<UpdateHistogramProbe>(watched_, hooks);
+      probes_.push_back(make_gradient_probe(watched_, hooks, settings.eps, fuse));
+    if (settings.moments) probes_.push_back(make_moment_probe(watched_, hooks, settings.eps, fuse));
+    if (settings.momentum_agreement) probes_.push_back(make_sign_agreement_probe(watched_, hooks));
+    if (settings.update_histograms) probes_.push_back(make_update_histogram_probe(watched_, hooks));
     gradient_probes_ = probes_.size();
   }
 
@@ -329,10 +326,6 @@ void HookSet::deliver_gradient(const at::Tensor& parameter, const at::Tensor& gr
   if (attached_ && attached_->collecting()) attached_->deliver_gradient(parameter, gradient);
 }
 
-const MatchReport& HookSet::matches() const noexcept { return matches_; }
-
 std::uint64_t HookSet::not_applicable() const noexcept { return attached_ ? attached_->not_applicable() : 0; }
-
-std::optional<HookFailure> HookSet::failure() const { return fuse_.failure(); }
 
 }  // namespace gradmon

@@ -12,13 +12,12 @@
 #include <vector>
 
 #include "control/step.h"
-#include "hooks/names/target_match.h"
-#include "hooks/names/watched_model.h"
 #include "hooks/observe/call_site.h"
 #include "hooks/rows/hook_fuse.h"
 #include "hooks/rows/hook_settings.h"
 #include "hooks/rows/record_stream.h"
-#include "hooks/taps/tapped_value.h"
+#include "hooks/rows/target_match.h"
+#include "hooks/rows/watched_model.h"
 
 namespace gradmon {
 
@@ -77,13 +76,13 @@ class HookSet {
   void deliver_gradient(const at::Tensor& parameter, const at::Tensor& gradient) noexcept;
 
   // Indices into target_names() of the model, and the patterns that matched nothing.
-  const MatchReport& matches() const noexcept;
+  const MatchReport& matches() const noexcept { return matches_; }
   // The number of rows skipped so far because their values cannot be had. The first one is logged.
   std::uint64_t not_applicable() const noexcept;
   // Time spent in hooks and in the calls above so far, on all threads together. Any thread.
   std::chrono::nanoseconds hook_time() const noexcept { return fuse_.hook_time(); }
   // The failure that tripped the fuse. Any thread.
-  std::optional<HookFailure> failure() const;
+  std::optional<HookFailure> failure() const { return fuse_.failure(); }
 
  private:
   class Attached;

@@ -12,16 +12,15 @@
 #include <utility>
 #include <vector>
 
-#include "control/host/process_identity.h"
-#include "control/link/agent_options.h"
-#include "control/link/shared_store.h"
+#include "control/host/child_process.h"
+#include "control/link/agent.h"
+#include "control/link/launch_id_search.h"
 #include "control/log.h"
 #include "control/text/output_names.h"
-#include "hooks/observe/forward_entry.h"
+#include "gradmon/forward_entry.h"
 #include "runtime/collect/parameter_share.h"
-#include "runtime/job/environment.h"
-#include "runtime/job/launch_id.h"
-#include "runtime/job/torch_store.h"
+#include "runtime/environment.h"
+#include "runtime/launch_id.h"
 #include "runtime/session.h"
 
 namespace gradmon {
@@ -58,25 +57,20 @@ tl::expected<Environment, std::string> settle_environment(const MonitorOptions& 
   return environment;
 }
 
-std::shared_ptr<SharedStore> open_store(const StoreAddress& address) {
-  constexpr std::chrono::milliseconds patience{1000};
-  return std::make_shared<TorchStore>(TorchStore::Address{address.host, address.port, patience});
-}
-
 // A program may train more than once: each Monitor of a process gets a separate launch id. All ranks make
 // their Monitors in the same order.
-LaunchIdSource launch_of(const Environment& environment, const MonitorOptions& options) {
+LaunchIdSource find_launch(const Environment& environment, const MonitorOptions& options) {
   static std::atomic<int> made{0};
   LaunchEnvironment world;
   world.parent = parent_process;
   world.nonce = options.launch_nonce;
-  world.open_store = open_store;
+  world.open_store = [](const StoreAddress& address) { return open_torch_store(address); };
   return find_launch_id(environment, ++made, world);
 }
 
 // named_modules() is called without the root: it would need a shared_ptr to the root, which may live
 // on the stack.
-WatchedModel watched_model_of(torch::nn::Module& model) {
+WatchedModel to_watched_model(torch::nn::Module& model) {
   WatchedModel watched;
   for (const auto& item : model.named_parameters())
     watched.parameters.push_back({item.key(), 0, item.value()});
@@ -164,10 +158,10 @@ Monitor::Monitor(std::filesystem::path config, MonitorOptions options) {
       log_error("off: " + environment.error());
       return;
     }
-    LaunchIdSource launch = launch_of(*environment, options);
+    LaunchIdSource launch = find_launch(*environment, options);
     RendezvousExchange notes;
     if (environment->store && environment->world_size > 1)
-      notes = rendezvous_in_store(open_store(*environment->store), Rank{environment->rank});
+      notes = rendezvous_in_store(open_torch_store(*environment->store), Rank{environment->rank});
     session_ =
         std::make_unique<Session>(std::move(config), Step{options.start_iteration}, std::move(*environment),
                                   std::move(launch), std::move(notes), std::move(options.groups));
@@ -187,7 +181,7 @@ Monitor::~Monitor() {
 
 void Monitor::watch(torch::nn::Module& model) noexcept {
   try {
-    if (session_) session_->watch(watched_model_of(model));
+    if (session_) session_->watch(to_watched_model(model));
   } catch (const std::exception& error) {
     log_error(std::string("cannot watch the model: ") + error.what());
   }

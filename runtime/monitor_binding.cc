@@ -60,30 +60,37 @@ bool MonitorBinding::collecting() const noexcept {
   return monitor_.session_ && monitor_.session_->collecting();
 }
 
+Collection* MonitorBinding::collection() const noexcept {
+  return monitor_.session_ ? monitor_.session_->collection() : nullptr;
+}
+
 void MonitorBinding::gathered(const void* unit) noexcept {
-  if (collecting()) monitor_.session_->gathered(unit);
+  if (Collection* const reads = collection()) reads->gathered(unit);
 }
 
 void MonitorBinding::before_update(const std::vector<at::Tensor>& parameters,
                                    const OptimizerState& state) noexcept {
-  if (collecting() && !parameters.empty()) monitor_.session_->before_update(parameters, state);
+  if (Collection* const reads = collection(); reads && !parameters.empty())
+    reads->before_update(parameters, &state);
 }
 
 void MonitorBinding::after_update(const std::vector<at::Tensor>& parameters) noexcept {
-  if (collecting() && !parameters.empty()) monitor_.session_->after_update(parameters);
+  if (Collection* const reads = collection(); reads && !parameters.empty())
+    reads->after_update(parameters, nullptr);
 }
 
 void MonitorBinding::after_update(const std::vector<at::Tensor>& parameters,
                                   const OptimizerState& state) noexcept {
-  if (collecting() && !parameters.empty()) monitor_.session_->after_update(parameters, &state);
+  if (Collection* const reads = collection(); reads && !parameters.empty())
+    reads->after_update(parameters, &state);
 }
 
 void MonitorBinding::deliver_gradient(const at::Tensor& parameter, const at::Tensor& gradient) noexcept {
-  if (collecting()) monitor_.session_->deliver_gradient(parameter, gradient);
+  if (Collection* const reads = collection()) reads->deliver_gradient(parameter, gradient);
 }
 
 void MonitorBinding::tap(const TappedValue& value, std::chrono::steady_clock::time_point begun) noexcept {
-  if (collecting()) monitor_.session_->tap(value, begun);
+  if (Collection* const reads = collection()) reads->tap(value, begun);
 }
 
 }  // namespace gradmon

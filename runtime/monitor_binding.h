@@ -11,12 +11,13 @@
 #include <vector>
 
 #include "gradmon/monitor.h"
-#include "hooks/names/watched_model.h"
 #include "hooks/observe/call_site.h"
 #include "hooks/rows/optimizer_state.h"
-#include "hooks/taps/tapped_value.h"
+#include "hooks/rows/watched_model.h"
 
 namespace gradmon {
+
+class Collection;
 
 // Training thread, like Monitor's members. No member throws.
 class MonitorBinding {
@@ -71,6 +72,8 @@ class MonitorBinding {
   void tap(const TappedValue& value, std::chrono::steady_clock::time_point begun) noexcept;
 
  private:
+  Collection* collection() const noexcept;  // null unless collecting()
+
   Monitor& monitor_;
 };
 

@@ -16,13 +16,12 @@
 #include "control/config/file_content.h"
 #include "control/config/json_edit.h"
 #include "control/host/boot_clock.h"
-#include "control/link/alert_outbox.h"
-#include "control/link/replica_outbox.h"
+#include "control/link/report_outbox.h"
 #include "control/log.h"
 #include "control/text/output_names.h"
 #include "control/wire/plan_source.h"
-#include "hooks/names/target_names.h"
-#include "hooks/rows/libtorch_optimizer_state.h"
+#include "hooks/rows/optimizer_state.h"
+#include "hooks/rows/target_names.h"
 #include "runtime/collect/expected_targets.h"
 #include "runtime/collect/parameter_share.h"
 #include "runtime/collect/plan_settings.h"
@@ -109,6 +108,32 @@ void in_child() {
 }
 
 }  // namespace
+
+std::string UnendedStep::sentence(const std::string& since) const {
+  return "rank " + std::to_string(rank_.value) + ": no step has ended " + since +
+         "; if training runs, its step is captured: call monitor.step()";
+}
+
+const std::string& UnendedStep::look(const Seen& seen, Time now) {
+  if (!looked_ || seen.current != current_) {
+    looked_ = true;
+    current_ = seen.current;
+    moved_ = now;
+    pending_ = false;
+    found_.clear();
+  }
+  if (seen.switch_pending && !pending_) pending_since_ = now;
+  pending_ = seen.switch_pending;
+  if (!found_.empty()) return found_;
+  if (seen.passes >= most_passes_) {
+    found_ = sentence("for " + std::to_string(seen.passes) + " passes");
+  } else if (pending_ && now - std::max(moved_, pending_since_) >= kPending) {
+    found_ = sentence("for " + std::to_string(kPending.count()) + " s");
+  } else if (seen.collecting && seen.evaluations == 0 && now - moved_ >= kCollecting) {
+    found_ = sentence("for " + std::to_string(kCollecting.count()) + " min");
+  }
+  return found_;
+}
 
 ForkGuard::ForkGuard(std::atomic<bool>& flag) : flag_(flag) {
   static const int registered = pthread_atfork(before_fork, in_parent, in_child);
@@ -293,7 +318,7 @@ void Monitor::Session::prepare_collection(std::int64_t capacity) {
   settings.stack = stack_;
   settings.pipeline = groups_.pipeline;
   settings.on_alerts = [outbox = agent_.alert_outbox()](const StepAlerts& alerts) {
-    outbox->put(report_of(alerts));
+    outbox->put(to_report(alerts));
   };
   settings.replicas = groups_.replicas.empty() ? groups_.data : groups_.replicas;
   settings.moments_differ = groups_.moments_differ;
@@ -317,18 +342,18 @@ void Monitor::Session::update(torch::optim::Optimizer& optimizer, const Closure&
   LibtorchOptimizerState state(optimizer);
   if (closure) {
     state.set_reads(UpdateReads::weights);
-    before_update(parameters, state);
+    collection_->before_update(parameters, &state);
     state.set_reads(UpdateReads::everything);
     optimizer.step([&] {
       at::Tensor loss = closure();
-      before_update(parameters, state);
+      collection_->before_update(parameters, &state);
       return loss;
     });
   } else {
-    before_update(parameters, state);
+    collection_->before_update(parameters, &state);
     optimizer.step();
   }
-  after_update(parameters);
+  collection_->after_update(parameters, nullptr);
 }
 
 void Monitor::Session::scalar(std::string_view name, double value) noexcept {
@@ -363,7 +388,7 @@ void Monitor::Session::send_command(Command command) noexcept {
     if (std::exchange(request_step_, current_) != current_) request_counts_.clear();
     if (const int before = request_counts_[text]++; before > 0) text += " #" + std::to_string(before + 1);
     constexpr std::size_t longest = 200;  // the lead hub keeps the id with its answer
-    command.request_id = text.size() > longest ? sha256_of(text) : std::move(text);
+    command.request_id = text.size() > longest ? sha256_hex(text) : std::move(text);
     agent_.submit(std::move(command));
   } catch (const std::exception& error) {
     log_error(std::string("a request from the program was not sent: ") + error.what());

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <cstdint>
 #include <functional>
 #include <map>
 #include <memory>
@@ -11,13 +13,13 @@
 
 #include "control/agree/step_gate.h"
 #include "control/link/agent.h"
+#include "control/step.h"
 #include "gradmon/monitor.h"
-#include "hooks/names/target_match.h"
+#include "hooks/rows/target_match.h"
 #include "runtime/collect/collection.h"
-#include "runtime/collect/plan_configs.h"
-#include "runtime/collect/unended_step.h"
-#include "runtime/job/environment.h"
-#include "runtime/job/launch_id.h"
+#include "runtime/collect/plan_settings.h"
+#include "runtime/environment.h"
+#include "runtime/launch_id.h"
 
 namespace gradmon {
 
@@ -32,6 +34,46 @@ class ForkGuard {
 
  private:
   std::atomic<bool>& flag_;
+};
+
+// Notices that training continues, or a switch waits, while no step ends: a captured or compiled optimizer
+// step does not call gradmon, so the step number does not change and a switch never comes. Pure. One thread;
+// the caller passes the time.
+class UnendedStep {
+ public:
+  using Time = std::chrono::steady_clock::time_point;
+
+  static constexpr std::chrono::seconds kPending{60};  // a switch waits for the step
+  static constexpr std::chrono::minutes kCollecting{10};
+  static constexpr std::int64_t kPasses = 64;  // or four times the known accumulation, if that is more
+  static constexpr std::int64_t kAccumulations = 4;
+
+  struct Seen {
+    Step current;
+    bool switch_pending = false;  // a committed plan waits for its step
+    bool collecting = false;      // a plan that is on is in force
+    std::int64_t passes = 0;      // TrainingPasses::training()
+    std::int64_t evaluations = 0;
+  };
+
+  // `accumulation`: micro batches of a step; 1: unknown.
+  UnendedStep(Rank rank, std::int64_t accumulation)
+      : rank_(rank), most_passes_(std::max(kPasses, kAccumulations * accumulation)) {}
+
+  // The sentence for users; "" as long as steps end. Call it often. The sentence holds until the next step.
+  const std::string& look(const Seen& seen, Time now);
+
+ private:
+  std::string sentence(const std::string& since) const;
+
+  const Rank rank_;
+  const std::int64_t most_passes_;
+  bool looked_ = false;
+  Step current_;
+  Time moved_;          // the step began
+  Time pending_since_;  // a switch waits
+  bool pending_ = false;
+  std::string found_;
 };
 
 // The implementation of a Monitor and the composition root. Training thread, except for members that
@@ -71,29 +113,15 @@ class Monitor::Session {
     return loop_;
   }
   void update(torch::optim::Optimizer& optimizer, const Closure& closure);
-  // True if this step is collected, or measured for the flight recorder. Only then: before_update() and
-  // after_update() around each optimizer step.
+  // True if this step is collected, or measured for the flight recorder.
   bool collecting() const noexcept {
     return !inactive() && collection_ && (collection_->collecting() || collection_->recording());
   }
+  // The collection that reads this step: pass it what happens in the step. Null unless collecting().
+  Collection* collection() noexcept { return collecting() ? collection_.get() : nullptr; }
   // Returns true if scalar() has a use for values.
   bool takes_scalars() const noexcept {
     return collecting() || (!inactive() && collection_ && collection_->awaits_scalars());
-  }
-  void gathered(const void* unit) noexcept { collection_->gathered(unit); }
-  void before_update(const std::vector<at::Tensor>& parameters, const OptimizerState& state) noexcept {
-    collection_->before_update(parameters, &state);
-  }
-  // `state`: as before_update(); null: unknown.
-  void after_update(const std::vector<at::Tensor>& parameters,
-                    const OptimizerState* state = nullptr) noexcept {
-    collection_->after_update(parameters, state);
-  }
-  void deliver_gradient(const at::Tensor& parameter, const at::Tensor& gradient) noexcept {
-    collection_->deliver_gradient(parameter, gradient);
-  }
-  void tap(const TappedValue& value, std::chrono::steady_clock::time_point begun) noexcept {
-    collection_->tap(value, begun);
   }
   void gradient_scale(double scale, std::optional<int> chunk) noexcept {
     if (collecting() && scale > 0) collection_->gradient_scale(scale, chunk);

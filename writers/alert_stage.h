@@ -13,11 +13,10 @@
 #include "writers/alerts/alert_evaluator.h"
 #include "writers/alerts/alert_event.h"
 #include "writers/alerts/alert_log.h"
-#include "writers/alerts/dump/anomaly_dump.h"
-#include "writers/alerts/recent_alerts.h"
-#include "writers/flight/flight_recorder.h"
+#include "writers/alerts/anomaly_dump.h"
+#include "writers/alerts/flight_recorder.h"
 #include "writers/queue/name_table.h"
-#include "writers/queue/step_observer.h"
+#include "writers/queue/sink.h"
 
 namespace gradmon {
 

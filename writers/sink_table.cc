@@ -6,11 +6,11 @@
 #include <system_error>
 
 #include "control/text/output_names.h"
-#include "writers/sinks/csv/csv_sink.h"
+#include "writers/sinks/csv_sink.h"
+#include "writers/sinks/event_files.h"
 #include "writers/sinks/memory_sink.h"
-#include "writers/sinks/sqlite/sqlite_sink.h"
-#include "writers/sinks/tensorboard/known_events.h"
-#include "writers/sinks/tensorboard/tensorboard_sink.h"
+#include "writers/sinks/sqlite_sink.h"
+#include "writers/sinks/tensorboard_sink.h"
 
 namespace gradmon {
 namespace {
@@ -62,7 +62,7 @@ tl::expected<SamplesByStep, std::string> find_own_samples(const std::filesystem:
 }
 
 // The other rank directories of the same run, lowest ranks first.
-std::vector<std::filesystem::path> other_ranks_of(const std::filesystem::path& directory) {
+std::vector<std::filesystem::path> list_other_ranks(const std::filesystem::path& directory) {
   const auto own = parse_rank_directory(directory.filename().string());
   std::vector<std::pair<int, std::filesystem::path>> found;
   std::error_code ignored;
@@ -84,7 +84,7 @@ std::vector<std::filesystem::path> other_ranks_of(const std::filesystem::path& d
 tl::expected<SamplesByStep, std::string> find_samples(const std::filesystem::path& directory, Step from) {
   auto samples = find_own_samples(directory, from);
   if (!samples || !samples->empty()) return samples;
-  for (const std::filesystem::path& other : other_ranks_of(directory)) {
+  for (const std::filesystem::path& other : list_other_ranks(directory)) {
     samples = find_own_samples(other, from);
     if (samples && !samples->empty()) return samples;
   }

@@ -10,11 +10,9 @@
 
 #include "control/step.h"
 #include "writers/queue/name_table.h"
-#include "writers/queue/scope_table.h"
 #include "writers/queue/sink.h"
-#include "writers/sinks/known_rows.h"
-#include "writers/sinks/last_step.h"
-#include "writers/sinks/resumed_samples.h"
+#include "writers/sinks/earlier_output.h"
+#include "writers/sinks/memory_sink.h"
 
 namespace gradmon {
 

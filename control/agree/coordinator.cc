@@ -111,7 +111,7 @@ Coordinator::Coordinator(Job job, DecisionLog& log)
 CoordinatorActions Coordinator::propose(PlanPtr plan, WallTime now) {
   CoordinatorActions actions;
   Proposal proposal;
-  proposal.entry = journal_.add(history_of(*plan, now));
+  proposal.entry = journal_.add(history_entry(*plan, now));
   proposal.plan = std::move(plan);
   proposal.since = now;
   const bool own = !is_of_user(*proposal.plan);

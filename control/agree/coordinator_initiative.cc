@@ -10,8 +10,8 @@ namespace {
 
 constexpr Ticks kAbsentTimeout{15'000};
 
-HistoryEntry history_of(const OfferedEntry& offered) {
-  HistoryEntry entry = history_of(*offered.plan, offered.at);
+HistoryEntry history_entry(const OfferedEntry& offered) {
+  HistoryEntry entry = history_entry(*offered.plan, offered.at);
   entry.revision = offered.revision;
   return entry;
 }
@@ -39,7 +39,7 @@ CoordinatorActions Coordinator::restore(const std::vector<LogEntry>& entries, Wa
       next_ = std::max(next_, {verdict->revision.value + 1});
       if (verdict->commit()) take_commit(*verdict);
       if (!open || open->revision != verdict->revision) continue;
-      HistoryEntry decided = history_of(*open);
+      HistoryEntry decided = history_entry(*open);
       enter_verdict(decided, *verdict);
       journal_.restore(std::move(decided));
       open.reset();
@@ -52,7 +52,7 @@ CoordinatorActions Coordinator::restore(const std::vector<LogEntry>& entries, Wa
   aborted.revision = open->revision;
   aborted.proposal.plan = open->plan;
   aborted.proposal.since = now;
-  aborted.proposal.entry = journal_.add(history_of(*open));
+  aborted.proposal.entry = journal_.add(history_entry(*open));
   open_ = std::move(aborted);
   conclude(abort(AbortReason::restarted, "the hub restarted"), actions, now);
   if (waiting_) {
@@ -74,8 +74,8 @@ CoordinatorActions Coordinator::begin(PlanPtr from_file, WallTime now) {
   CoordinatorActions actions;
   if (restored_) {
     const PlanPtr newest = newest_plan();
-    const bool known =
-        from_file && newest && from_file->file && save_of(*newest) && *save_of(*newest) == *from_file->file;
+    const bool known = from_file && newest && from_file->file && config_save(*newest) &&
+                       *config_save(*newest) == *from_file->file;
     const bool asks = from_file && !known && (from_file->on || !newest_is_off());
     if (asks) actions += propose(std::move(from_file), now);
   } else if (from_file && from_file->on) {
@@ -134,7 +134,7 @@ void Coordinator::propose_inherited(CoordinatorActions& actions, WallTime now) {
   const Plan& held = *inherited_->plan;
   const bool asked_since = waiting_ && waiting_->plan != from_file_ && waiting_->plan->cause != Cause::resync;
   if (asked_since) return;
-  if (from_file_ && from_file_->file && save_of(held) && *from_file_->file != *save_of(held)) {
+  if (from_file_ && from_file_->file && config_save(held) && *from_file_->file != *config_save(held)) {
     if (!waiting_) actions += propose(from_file_, now);
     return;
   }

@@ -66,7 +66,7 @@ void Coordinator::answer_non_member(const Envelope& envelope, CoordinatorActions
   const Outgoing::To to{{envelope.rank.value, envelope.incarnation}};
   if (std::holds_alternative<Left>(envelope.message)) {
     actions.send.push_back({to, LeftAck{}});
-  } else if (holder.takes_part() && !members_.is_process_of(envelope)) {
+  } else if (holder.takes_part() && !members_.is_from_present_process(envelope)) {
     actions.send.push_back({to, Replaced{}});
   } else {
     actions.send.push_back({to, RejoinRequest{}});

@@ -11,7 +11,7 @@ namespace {
 constexpr Ticks kStalled{5'000};
 constexpr Ticks kUnended{60'000};
 
-const char* state_of(const Membership::Member& member) {
+const char* state_name(const Membership::Member& member) {
   if (member.phase == Membership::Phase::absent) return "absent";
   if (member.left()) return "left";
   if (member.gone()) return "dropped";
@@ -102,7 +102,7 @@ std::vector<RankStatus> Coordinator::describe_ranks() const {
     const RankMember& member = members_.of(rank);
     RankStatus status;
     status.rank = Rank{rank};
-    status.state = state_of(member);
+    status.state = state_name(member);
     status.error = member.gone() ? member.departure_reason : member.admission_error;
     if (member.phase != Membership::Phase::absent) {
       status.host = member.hello.host;

@@ -17,7 +17,7 @@ std::size_t size_of(const PlanPtr& plan) {
 }
 
 // Returns none for an entry about a rank.
-std::optional<Revision> revision_of(const LogEntry& entry) {
+std::optional<Revision> entry_revision(const LogEntry& entry) {
   if (const auto* offered = std::get_if<OfferedEntry>(&entry)) return offered->revision;
   if (const auto* verdict = std::get_if<Verdict>(&entry)) return verdict->revision;
   if (const auto* ended = std::get_if<WrittenBackEntry>(&entry)) return ended->revision;
@@ -37,7 +37,7 @@ std::set<Revision> kept_revisions(const std::vector<LogEntry>& entries, std::siz
     const auto* offered = std::get_if<OfferedEntry>(&*entry);
     const auto* verdict = std::get_if<Verdict>(&*entry);
     if (offered == nullptr && verdict == nullptr) continue;
-    const Revision revision = *revision_of(*entry);
+    const Revision revision = *entry_revision(*entry);
     highest = std::max(highest, revision);
     const bool commits = verdict != nullptr && verdict->commit();
     const bool users = commits && is_of_user(*verdict->plan);
@@ -126,7 +126,7 @@ std::vector<LogEntry> compacted(const std::vector<LogEntry>& entries, std::size_
   const std::set<std::size_t> replaced = replaced_of_ranks(entries);
   std::vector<LogEntry> left;
   for (std::size_t i = 0; i < entries.size(); ++i) {
-    const auto revision = revision_of(entries[i]);
+    const auto revision = entry_revision(entries[i]);
     if (revision ? kept.count(*revision) != 0 : replaced.count(i) == 0) left.push_back(entries[i]);
   }
   return left;

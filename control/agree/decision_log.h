@@ -10,7 +10,7 @@
 
 #include "control/agree/message.h"
 #include "control/agree/plan.h"
-#include "control/wall_time.h"
+#include "gradmon/types.h"
 
 namespace gradmon {
 

@@ -109,7 +109,7 @@ void Membership::admit(Member& held, const Hello& hello, Ticks now, Answer& answ
   answer.welcome.incarnation = held.incarnation;
 }
 
-bool Membership::is_process_of(const Envelope& envelope) const {
+bool Membership::is_from_present_process(const Envelope& envelope) const {
   const Member& holder = of(envelope.rank.value);
   return holder.phase == Phase::member && envelope.incarnation >= holder.first_incarnation;
 }

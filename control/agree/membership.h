@@ -97,7 +97,7 @@ class Membership {
   // Returns the sender; null if it is no member, or an older incarnation.
   Member* find(const Envelope& envelope);
   // True if the sender is the process that holds the rank number, in any incarnation.
-  bool is_process_of(const Envelope& envelope) const;
+  bool is_from_present_process(const Envelope& envelope) const;
   Member& of(int rank) { return members_[static_cast<std::size_t>(rank)]; }
   const Member& of(int rank) const { return members_[static_cast<std::size_t>(rank)]; }
   int size() const { return static_cast<int>(members_.size()); }

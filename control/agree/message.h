@@ -14,7 +14,7 @@
 #include "control/agree/plan.h"
 #include "control/agree/target_status.h"
 #include "control/alerts/alert_report.h"
-#include "control/alerts/replica_message.h"
+#include "control/alerts/replicas.h"
 #include "control/step.h"
 
 namespace gradmon {

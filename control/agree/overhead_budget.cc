@@ -3,10 +3,32 @@
 
 #include <algorithm>
 #include <limits>
-
-#include "control/agree/overhead_meter.h"
+#include <utility>
 
 namespace gradmon {
+
+void OverheadMeter::begin_plan(Revision revision) {
+  *this = {};
+  measured_.revision = revision;
+}
+
+void OverheadMeter::begin_collected(Step step, Time now, Time spent) {
+  const auto begun = std::exchange(begun_, Begin{step, now});
+  if (!begun || !std::exchange(warm_, true)) return;
+  rounds_[static_cast<std::size_t>(measured_.collected % kWindow)] = {spent, now - begun->at,
+                                                                      step - begun->step};
+  measured_.collected += 1;
+  Round all;
+  for (const Round& round : rounds_) {
+    all.spent += round.spent;
+    all.wall += round.wall;
+    all.steps += round.steps;
+  }
+  measured_.steps = all.steps;
+  measured_.share =
+      all.wall > Time{} ? static_cast<double>(all.spent.count()) / static_cast<double>(all.wall.count()) : 0;
+}
+
 namespace {
 
 constexpr std::int64_t kMostTimes = 4096;
@@ -20,7 +42,7 @@ std::string steps_text(std::int64_t interval) {
 
 // The cost c of a collected step, as a multiple of the time of a step without monitoring. At interval k
 // the share is c / (k + c).
-double cost_of(const Overhead& measured, std::int64_t interval) {
+double step_cost(const Overhead& measured, std::int64_t interval) {
   const double share = std::clamp(measured.share, 0.0, 0.999'999);
   return static_cast<double>(interval) * share / (1 - share);
 }
@@ -70,7 +92,7 @@ std::optional<OverheadBudget::Change> OverheadBudget::raise_interval(const Plan&
                                                                      const RankCost& worst) {
   if (lowered_) steps_before_lowering_ = std::min(2 * steps_before_lowering_, kMostPatience);
   lowered_ = false;
-  const double cost = cost_of(worst.measured, plan.step_interval);
+  const double cost = step_cost(worst.measured, plan.step_interval);
   const std::int64_t interval = least_interval(users_interval_, cost, *plan.max_overhead);
   const std::string why = "rank " + std::to_string(worst.rank) + " spends " +
                           percent_text(worst.measured.share) + " of its time, allowed " +
@@ -86,7 +108,7 @@ std::optional<OverheadBudget::Change> OverheadBudget::raise_interval(const Plan&
 
 std::optional<OverheadBudget::Change> OverheadBudget::lower_interval(const Plan& plan,
                                                                      const RankCost& worst) {
-  const double cost = cost_of(worst.measured, plan.step_interval);
+  const double cost = step_cost(worst.measured, plan.step_interval);
   const std::int64_t interval = least_interval(users_interval_, cost, kComfortable * *plan.max_overhead);
   if (interval == 0 || interval >= plan.step_interval) return {};
   lowered_ = true;

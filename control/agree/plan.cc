@@ -37,7 +37,7 @@ Schedule schedule_of(const Plan& plan, Step effective) {
   return {first, plan.step_interval, times};
 }
 
-const std::optional<FileIdentity>& save_of(const Plan& plan) {
+const std::optional<FileIdentity>& config_save(const Plan& plan) {
   return plan.returns_to ? plan.returns_to->file : plan.file;
 }
 

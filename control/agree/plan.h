@@ -51,7 +51,7 @@ bool is_of_user(const Plan& plan);
 Schedule schedule_of(const Plan& plan, Step effective);
 
 // The save of the config file that the plan came from; for a capture, the save of the plan it returns to.
-const std::optional<FileIdentity>& save_of(const Plan& plan);
+const std::optional<FileIdentity>& config_save(const Plan& plan);
 
 // The steps of the schedule that remain at step `since`, to be collected later: for Plan::continues.
 Schedule left_at(const Schedule& schedule, Step since);

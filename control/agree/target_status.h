@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "control/wall_time.h"
+#include "gradmon/status.h"
 
 namespace gradmon {
 
@@ -36,19 +36,6 @@ struct TargetStatus {
   std::int64_t silent_steps = 0;  // collected steps since last_step, or in all
   std::string why;                // "no gradient", "frozen", "not in the graph"; "" if unknown
   bool silent() const { return silent_steps > 0; }
-};
-
-struct TargetCounts {
-  std::int64_t watched = 0;    // targets that the rank watches
-  std::int64_t silent = 0;     // targets with silent_steps > 0
-  std::int64_t unmatched = 0;  // names and patterns of the config that match nothing
-
-  template <typename Self, typename Visit>
-  static void each_field(Self& self, Visit visit) {
-    visit(1, self.watched);
-    visit(2, self.silent);
-    visit(3, self.unmatched);
-  }
 };
 
 struct TargetList {

@@ -49,8 +49,8 @@ std::vector<RankAlert> AlertHistory::add(Rank rank, const std::string& process_i
       first_.push_back(alert);
       continue;
     }
-    if (of_rank.kept == kMostKeptOfARank) forget_oldest_of(rank.value);
-    if (kept_.size() == kMostKept) forget_oldest_of(kept_.front().rank.value);
+    if (of_rank.kept == kMostKeptOfARank) forget_oldest(rank.value);
+    if (kept_.size() == kMostKept) forget_oldest(kept_.front().rank.value);
     kept_.push_back(alert);
     ++of_rank.kept;
   }
@@ -94,7 +94,7 @@ void AlertHistory::restore(std::vector<Kept> earlier) {
   }
 }
 
-void AlertHistory::forget_oldest_of(int rank) {
+void AlertHistory::forget_oldest(int rank) {
   const auto oldest = std::find_if(kept_.begin(), kept_.end(),
                                    [&](const RankAlert& alert) { return alert.rank.value == rank; });
   if (oldest == kept_.end()) return;
@@ -126,6 +126,59 @@ std::vector<RankAlert> AlertHistory::find(const Query& query) const {
 std::uint64_t AlertHistory::listed(Rank rank) const {
   const auto found = ranks_.find(rank.value);
   return found == ranks_.end() ? 0 : found->second.listed;
+}
+
+namespace {
+
+void add(std::deque<UnraisedAlerts::Told>& kept, UnraisedAlerts::Told one) {
+  kept.push_back(std::move(one));
+  if (kept.size() > UnraisedAlerts::kMostKept) kept.pop_front();
+}
+
+// Returns true if the alert was kept.
+bool remove(std::deque<UnraisedAlerts::Told>& kept, Rank rank, const std::string& process_id,
+            const RankAlert& alert) {
+  const auto found = std::find_if(kept.begin(), kept.end(), [&](const UnraisedAlerts::Told& one) {
+    return one.rank == rank && one.process_id == process_id && one.alert.step == alert.step &&
+           one.alert.rule == alert.rule && one.alert.tag_name == alert.tag_name && one.alert.op == alert.op;
+  });
+  if (found == kept.end()) return false;
+  kept.erase(found);
+  return true;
+}
+
+}  // namespace
+
+// The rank reports the alerts back cut by bounded().
+void UnraisedAlerts::tell(Rank rank, const std::string& process_id, AlertReport report) {
+  report = bounded(std::move(report));
+  for (RankAlert& alert : report.alerts) add(unraised_, {rank, process_id, std::move(alert)});
+}
+
+AlertReport UnraisedAlerts::raised(Rank rank, const std::string& process_id, AlertReport report) {
+  if (unraised_.empty() && orphans_.empty()) return report;
+  auto& alerts = report.alerts;
+  alerts.erase(std::remove_if(alerts.begin(), alerts.end(),
+                              [&](const RankAlert& alert) {
+                                remove(unraised_, rank, process_id, alert);
+                                return remove(orphans_, rank, process_id, alert);
+                              }),
+               alerts.end());
+  return report;
+}
+
+std::vector<UnraisedAlerts::Told> UnraisedAlerts::take_orphans(
+    const std::function<bool(Rank, const std::string&)>& has_ended) {
+  std::vector<Told> taken;
+  const auto orphaned = std::stable_partition(unraised_.begin(), unraised_.end(), [&](const Told& one) {
+    return !has_ended(one.rank, one.process_id);
+  });
+  for (auto one = orphaned; one != unraised_.end(); ++one) {
+    add(orphans_, *one);
+    taken.push_back(std::move(*one));
+  }
+  unraised_.erase(orphaned, unraised_.end());
+  return taken;
 }
 
 }  // namespace gradmon

@@ -2,9 +2,11 @@
 #pragma once
 
 #include <array>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <map>
 #include <optional>
 #include <set>
@@ -13,6 +15,7 @@
 
 #include "control/alert_rule.h"
 #include "control/alerts/alert_report.h"
+#include "control/step.h"
 
 namespace gradmon {
 
@@ -72,13 +75,54 @@ class AlertHistory {
   };
 
   bool take_first(const RankAlert& alert);
-  void forget_oldest_of(int rank);
+  void forget_oldest(int rank);
 
   std::uint64_t next_;
   std::deque<RankAlert> first_;                       // by rising number
   std::array<std::set<std::int64_t>, kRules> steps_;  // of first_
   std::deque<RankAlert> kept_;                        // the newest others, by rising number
   std::map<int, OfRank> ranks_;
+};
+
+// The alerts that the lead hub has sent to ranks to raise (AnomalyRankDivergence), until the rank has
+// reported them. If a rank's process ends before, the hub raises them itself. Keeps the newest kMostKept.
+// Pure; one thread.
+class UnraisedAlerts {
+ public:
+  static constexpr std::size_t kMostKept = 256;
+
+  struct Told {
+    Rank rank;
+    std::string process_id;  // of the process that must raise it
+    RankAlert alert;
+  };
+
+  // The alerts of this report were sent to the process, to raise them.
+  void tell(Rank rank, const std::string& process_id, AlertReport report);
+  // The process has raised the alerts of this report. Returns it without those of take_orphans().
+  AlertReport raised(Rank rank, const std::string& process_id, AlertReport report);
+  // Removes and returns the alerts of processes that have ended.
+  std::vector<Told> take_orphans(const std::function<bool(Rank, const std::string& process_id)>& has_ended);
+
+ private:
+  std::deque<Told> unraised_;  // the newest last
+  std::deque<Told> orphans_;   // taken by take_orphans(); a rank that was silent may report them late
+};
+
+// Limits how often alerts start an action: `pause` must have passed since the last start. Pure; one thread.
+class AlertTrigger {
+ public:
+  using Time = std::chrono::milliseconds;  // of a steady clock
+
+  // Returns true if an alert may start the action now; then the pause begins.
+  bool try_fire(Time now, Time pause) {
+    if (fired_ && now - *fired_ < pause) return false;
+    fired_ = now;
+    return true;
+  }
+
+ private:
+  std::optional<Time> fired_;  // last start
 };
 
 }  // namespace gradmon

@@ -9,7 +9,7 @@
 namespace gradmon {
 namespace {
 
-nlohmann::ordered_json json_of(double value) {
+nlohmann::ordered_json to_json(double value) {
   if (std::isnan(value)) return "nan";
   if (std::isinf(value)) return value > 0 ? "inf" : "-inf";
   return value;
@@ -31,7 +31,7 @@ std::int64_t integer_from(const nlohmann::json& json, const char* key) {
 
 }  // namespace
 
-nlohmann::ordered_json json_of(const RankAlert& alert) {
+nlohmann::ordered_json to_json(const RankAlert& alert) {
   nlohmann::ordered_json json{{"number", alert.number},
                               {"at", alert.at},
                               {"rank", alert.rank.value},
@@ -43,8 +43,8 @@ nlohmann::ordered_json json_of(const RankAlert& alert) {
                               {"rule", alert.rule},
                               {"tag_name", alert.tag_name},
                               {"op", alert.op},
-                              {"value", json_of(alert.value)},
-                              {"history_mean", json_of(alert.history_mean)},
+                              {"value", to_json(alert.value)},
+                              {"history_mean", to_json(alert.history_mean)},
                               {"message", alert.message}};
   if (alert.left_out > 0) json["left_out"] = alert.left_out;
   return json;

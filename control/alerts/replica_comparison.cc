@@ -40,7 +40,7 @@ std::string number(double value) {
   return {text.data(), end};
 }
 
-std::string task_of(Kind kind) { return kind == Kind::grad_reduced ? "post_grad" : name_of(kind); }
+std::string task_name(Kind kind) { return kind == Kind::grad_reduced ? "post_grad" : name_of(kind); }
 
 const double* value_of(const ReplicaRow& row, std::int64_t op) {
   const auto found = std::find_if(row.values.begin(), row.values.end(),
@@ -102,7 +102,7 @@ DifferingTarget describe(const std::string& target, const ReplicaRequest& reques
   alert.step = request.step;
   alert.vpp_stage = rows.front()->vpp_stage;
   alert.tag_name =
-      target + "/rank" + std::to_string(found.rank.value) + "/" + task_of(static_cast<Kind>(request.kind));
+      target + "/rank" + std::to_string(found.rank.value) + "/" + task_name(static_cast<Kind>(request.kind));
   alert.op = name_of(static_cast<Op>(widest.op));
   alert.value = *value_of(*rows[widest.of], widest.op);
   alert.history_mean = *value_of(*rows.front(), widest.op);
@@ -142,7 +142,7 @@ ReplicaDifferences replica_differences(const ReplicaRequest& request, double thr
   return differences;
 }
 
-std::string_view bucket_of(const std::string& buckets, std::size_t bucket) {
+std::string_view nth_bucket(const std::string& buckets, std::size_t bucket) {
   return std::string_view(buckets).substr(8 * bucket, 8);
 }
 
@@ -157,7 +157,7 @@ double replica_difference(double a, double b) {
 }
 
 // A rank is in one group at a time. Forgets a group without ranks.
-ReplicaComparison::Group* ReplicaComparison::group_of(Rank rank, const ReplicaDigests& message) {
+ReplicaComparison::Group* ReplicaComparison::find_group(Rank rank, const ReplicaDigests& message) {
   if (message.group_size < 2 || message.group_size > world_size_) return nullptr;
   const auto [known, first] = group_of_rank_.try_emplace(rank.value, message.group);
   if (!first && known->second != message.group) {
@@ -174,7 +174,7 @@ ReplicaComparison::Group* ReplicaComparison::group_of(Rank rank, const ReplicaDi
 
 ReplicaComparison::Actions ReplicaComparison::on_digests(Rank rank, const ReplicaDigests& message, Time now) {
   Actions actions;
-  Group* const group = group_of(rank, message);
+  Group* const group = find_group(rank, message);
   if (group == nullptr) return actions;
   for (const ReplicaDigest& digest : message.digests) add_digest(rank, digest, now, *group, actions);
   return actions;
@@ -224,7 +224,7 @@ void ReplicaComparison::decide(const Key& key, Entry& entry, Group& group, Time 
   for (const std::size_t bucket : differing_buckets(key, entry, group)) {
     std::map<std::string_view, std::vector<int>> classes;
     for (const Distinct& one : entry.distinct) {
-      auto& ranks = classes[bucket_of(one.buckets, bucket)];
+      auto& ranks = classes[nth_bucket(one.buckets, bucket)];
       ranks.insert(ranks.end(), one.ranks.begin(), one.ranks.end());
     }
     Question& question = entry.open.emplace_back(Question{bucket, {}});
@@ -247,9 +247,9 @@ std::vector<std::size_t> ReplicaComparison::differing_buckets(const Key& key, co
   std::vector<std::size_t> unknown;
   std::vector<std::size_t> known;
   for (std::size_t bucket = 0; bucket < kReplicaBuckets; ++bucket) {
-    const std::string_view first = bucket_of(entry.distinct.front().buckets, bucket);
+    const std::string_view first = nth_bucket(entry.distinct.front().buckets, bucket);
     const bool agrees = std::all_of(entry.distinct.begin(), entry.distinct.end(), [&](const Distinct& one) {
-      return bucket_of(one.buckets, bucket) == first;
+      return nth_bucket(one.buckets, bucket) == first;
     });
     const std::pair place{std::get<2>(key), bucket};
     if (agrees) {

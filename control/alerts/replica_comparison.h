@@ -13,9 +13,9 @@
 #include <vector>
 
 #include "control/alerts/alert_report.h"
-#include "control/alerts/replica_message.h"
-#include "control/alerts/replicas_compared.h"
+#include "control/alerts/replicas.h"
 #include "control/step.h"
+#include "gradmon/status.h"
 
 namespace gradmon {
 
@@ -105,7 +105,7 @@ class ReplicaComparison {
     std::map<std::pair<std::int64_t, std::size_t>, std::set<std::string>> diverging;
   };
 
-  Group* group_of(Rank rank, const ReplicaDigests& message);
+  Group* find_group(Rank rank, const ReplicaDigests& message);
   void add_digest(Rank rank, const ReplicaDigest& digest, Time now, Group& group, Actions& actions);
   void decide(const Key& key, Entry& entry, Group& group, Time now, Actions& actions);
   std::vector<std::size_t> differing_buckets(const Key& key, const Entry& entry, Group& group) const;

@@ -66,11 +66,11 @@ tl::expected<FileRead, std::string> read_open_file(int fd) {
     text.append(buffer.data(), static_cast<std::size_t>(got));
     if (text.size() > kMaxJsonBytes) return Problem("it is larger than 1 MiB");
   }
-  out.content.identity = {signature->mtime_ns, text.size(), sha256_of(text)};
+  out.content.identity = {signature->mtime_ns, text.size(), sha256_hex(text)};
   return out;
 }
 
-std::string sha256_of(std::string_view text) {
+std::string sha256_hex(std::string_view text) {
   std::array<unsigned char, crypto_hash_sha256_BYTES> hash{};
   crypto_hash_sha256(hash.data(), reinterpret_cast<const unsigned char*>(text.data()), text.size());
   std::array<char, crypto_hash_sha256_BYTES * 2 + 1> hex{};

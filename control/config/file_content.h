@@ -48,6 +48,6 @@ struct FileRead {
 [[nodiscard]] tl::expected<FileRead, std::string> read_open_file(int fd);
 
 // 64 lower-case hex digits.
-std::string sha256_of(std::string_view text);
+std::string sha256_hex(std::string_view text);
 
 }  // namespace gradmon

@@ -22,7 +22,7 @@ constexpr std::uint32_t kMask = IN_MOVED_TO | IN_MOVED_FROM | IN_CREATE | IN_DEL
                                 IN_CLOSE_WRITE | IN_ATTRIB | IN_DELETE_SELF | IN_MOVE_SELF | IN_ONLYDIR;
 constexpr std::uint32_t kLost = IN_Q_OVERFLOW | IN_IGNORED | IN_DELETE_SELF | IN_MOVE_SELF | IN_UNMOUNT;
 
-FileEvent event_of(std::uint32_t mask) {
+FileEvent to_event(std::uint32_t mask) {
   if ((mask & IN_MOVED_TO) != 0) return FileEvent::replaced;
   if ((mask & IN_MODIFY) != 0) return FileEvent::written;
   if ((mask & IN_CLOSE_WRITE) != 0) return FileEvent::closed;
@@ -98,7 +98,7 @@ std::vector<FileEvent> FileWatch::read_events() {
         if (watched != names_.end() || event.wd < 0) events.push_back(FileEvent::events_lost);
         if ((event.mask & IN_IGNORED) != 0) names_.erase(event.wd);
       } else if (watched != names_.end() && watched->second.count(name) != 0) {
-        events.push_back(event_of(event.mask));
+        events.push_back(to_event(event.mask));
       }
     }
   }

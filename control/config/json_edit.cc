@@ -3,6 +3,9 @@
 
 #include <algorithm>
 #include <charconv>
+#include <map>
+#include <optional>
+#include <utility>
 #include <vector>
 
 #include "control/config/json_locate.h"
@@ -90,7 +93,7 @@ tl::expected<std::string, std::string> set_value(std::string_view text, std::str
   const auto document = locate_json(text);
   if (document.fault) return tl::unexpected(describe(text, *document.fault));
   if (const auto duplicates = duplicate_keys(document, text); !duplicates.empty())
-    return tl::unexpected("duplicate key " + pointer_of(document, text, duplicates.front().second));
+    return tl::unexpected("duplicate key " + json_pointer_to(document, text, duplicates.front().second));
   const auto parts = split_pointer(json_pointer);
   if (!parts || parts->empty())
     return tl::unexpected("\"" + std::string(json_pointer) + "\" is not a JSON pointer");
@@ -100,7 +103,7 @@ tl::expected<std::string, std::string> set_value(std::string_view text, std::str
   for (auto part = parts->begin(); part != parts->end(); ++part) {
     const auto child = find_child(document, text, node, *part);
     if (!child && document.nodes[node].kind != JsonKind::object) {
-      return tl::unexpected("there is no \"" + *part + "\" in " + pointer_of(document, text, node));
+      return tl::unexpected("there is no \"" + *part + "\" in " + json_pointer_to(document, text, node));
     }
     if (!child) return checked(with_member(text, document, node, member_text(part, parts->end(), bytes)));
     node = *child;
@@ -134,6 +137,60 @@ tl::expected<std::string, std::string> set_values(
     if (!edited) return tl::unexpected(key + ": " + edited.error());
     text = std::move(*edited);
   }
+  return text;
+}
+
+namespace {
+
+// The members of an object, by their decoded keys.
+std::map<std::string, std::uint32_t> members_by_key(const JsonDocument& document, std::string_view text,
+                                                    std::uint32_t object) {
+  std::map<std::string, std::uint32_t> members;
+  if (document.nodes[object].children == 0) return members;
+  for (auto at = object + 1; at != kNoJsonNode; at = document.nodes[at].next)
+    members.emplace(decode_string(document.nodes[at].key.of(text)), at);
+  return members;
+}
+
+std::optional<std::uint32_t> find_collect(const JsonDocument& document, std::string_view text) {
+  if (document.fault) return std::nullopt;
+  const auto on_alert = find_member(document, text, 0, "on_alert");
+  return on_alert ? find_member(document, text, *on_alert, "collect") : std::nullopt;
+}
+
+}  // namespace
+
+// One pass over the text for any number of keys.
+tl::expected<std::string, std::string> capture_config(std::string_view config_text) {
+  const JsonDocument document = locate_json(config_text);
+  const auto collect = find_collect(document, config_text);
+  if (!collect || document.nodes[*collect].kind != JsonKind::object)
+    return tl::unexpected(std::string("no on_alert.collect"));
+  auto wanted = members_by_key(document, config_text, *collect);
+  std::string replaced;  // the config from its first member on
+  const std::size_t first = document.nodes[0].value.begin + 1;
+  std::size_t copied = first;
+  for (std::uint32_t at = 1; at != kNoJsonNode; at = document.nodes[at].next) {
+    const auto by = wanted.find(decode_string(document.nodes[at].key.of(config_text)));
+    if (by == wanted.end()) continue;
+    const JsonSpan value = document.nodes[at].value;
+    replaced += config_text.substr(copied, value.begin - copied);
+    replaced += document.nodes[by->second].value.of(config_text);
+    copied = value.end;
+    wanted.erase(by);
+  }
+  replaced += config_text.substr(copied);
+  std::string text(config_text.substr(0, first));
+  for (const auto& [key, at] : wanted) {  // keys missing in the config
+    text += document.nodes[at].key.of(config_text);
+    text += ": ";
+    text += document.nodes[at].value.of(config_text);
+    text += ", ";
+  }
+  text += replaced;
+  if (const auto made = locate_json(text); made.fault)
+    return tl::unexpected("with the keys of on_alert.collect: " +
+                          found_and_expected(made.fault->found, made.fault->expected));
   return text;
 }
 

@@ -31,4 +31,9 @@ std::optional<std::string_view> value_at(std::string_view text, std::string_view
 // The JSON pointer of a user's input: "/alert/dump" stays unchanged, "eps" becomes "/eps".
 std::string to_pointer(std::string_view key_or_pointer);
 
+// The config text for a capture: in `config_text`, each member of its object at /on_alert/collect replaces
+// the top-level key of the same name; all other keys stay. `config_text` must be a valid config with such an
+// object. The error, for people: the result would exceed the bounds of json_locate.h. Pure.
+[[nodiscard]] tl::expected<std::string, std::string> capture_config(std::string_view config_text);
+
 }  // namespace gradmon

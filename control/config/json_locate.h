@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Finds positions in a JSON text: the bytes of every key and value, duplicate keys, the first syntax
-// error. simdjson gives the values, but not their positions. Strict, not recursive, bounded. Pure
-// functions.
+// error. simdjson gives the values, but not their positions. Strict (RFC 8259): accepts
+// simdjson's language, and numbers of any size. Not recursive, bounded. Pure functions.
 #pragma once
 
 #include <cstddef>
@@ -9,11 +9,37 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <tl/expected.hpp>
 #include <vector>
 
-#include "control/config/json_token.h"
-
 namespace gradmon {
+
+// A syntax error.
+struct JsonFault {
+  std::size_t offset = 0;  // bytes from the start of the text
+  std::string found;       // for people
+  std::string expected;    // for people; may include a hint; "" if `found` is the whole message
+};
+
+// "found X, expected Y"; "expected Y" without `found`; `found` alone without `expected`.
+std::string found_and_expected(const std::string& found, const std::string& expected);
+
+// Offset just after the string whose opening quote is at `begin`.
+[[nodiscard]] tl::expected<std::size_t, JsonFault> end_of_string(std::string_view text, std::size_t begin);
+
+// Offset just after the number that begins at `begin` (with a digit or "-").
+[[nodiscard]] tl::expected<std::size_t, JsonFault> end_of_number(std::string_view text, std::size_t begin);
+// The value of a number that simdjson refuses: the nearest double of an integer of more than 64 bits, an
+// infinity for a number beyond all doubles. None if simdjson accepts the number.
+std::optional<double> oversized_number(std::string_view number);
+
+// Decodes a valid string literal, quotes included.
+std::string decode_string(std::string_view literal);
+// Encodes `text` as a string literal with quotes.
+std::string encode_string(std::string_view text);
+
+// About the first 40 bytes of `text`, on one line, for a message.
+std::string excerpt(std::string_view text);
 
 inline constexpr std::size_t kMaxJsonBytes = std::size_t{1} << 20U;  // of a config file, too
 inline constexpr std::size_t kMaxJsonDepth = 32;
@@ -59,7 +85,7 @@ std::vector<JsonDuplicate> duplicate_keys(const JsonDocument& document, std::str
 // Writes a key as a part of an RFC 6901 pointer: "~" as "~0", "/" as "~1".
 std::string escape_pointer_part(std::string_view key);
 // The RFC 6901 pointer to `node`.
-std::string pointer_of(const JsonDocument& document, std::string_view text, std::uint32_t node);
+std::string json_pointer_to(const JsonDocument& document, std::string_view text, std::uint32_t node);
 // The child of an object with this decoded key; the last of several.
 std::optional<std::uint32_t> find_member(const JsonDocument& document, std::string_view text,
                                          std::uint32_t object, std::string_view key);

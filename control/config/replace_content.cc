@@ -22,10 +22,8 @@
 #include <thread>
 
 #include "control/config/json_locate.h"
-#include "control/files/checked_file.h"
 #include "control/files/descriptor.h"
-#include "control/files/durable_file.h"
-#include "control/files/make_directories.h"
+#include "control/files/file_access.h"
 #include "control/log.h"
 
 namespace gradmon {
@@ -58,7 +56,7 @@ std::string side_prefix(const fs::path& target) {
 // Contains the target's path, because another target of this name may have the same spare directory.
 std::string write_prefix(const fs::path& target) {
   return "." + target.filename().string() + ".gradmon-write-" +
-         sha256_of(target.string()).substr(0, kHashDigits) + "-";
+         sha256_hex(target.string()).substr(0, kHashDigits) + "-";
 }
 
 std::string random_suffix() {
@@ -377,7 +375,7 @@ tl::expected<FileRead, ExchangeError> write_in_place(const fs::path& target, con
 tl::expected<FileRead, ExchangeError> put_new_file(const fs::path& target, const FileRead& base,
                                                    std::string_view text,
                                                    std::vector<DisplacedFile>& displaced, Replacement how) {
-  const auto hash = sha256_of(text);
+  const auto hash = sha256_hex(text);
   const auto fresh = target.parent_path() / (new_prefix(target) + random_suffix());
   const auto side = side_path(target, base.content.identity, hash);
   const int fd = ::open(fresh.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);

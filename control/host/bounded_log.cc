@@ -11,7 +11,7 @@
 #include <string>
 #include <utility>
 
-#include "control/files/durable_file.h"
+#include "control/files/file_access.h"
 
 namespace gradmon {
 namespace {

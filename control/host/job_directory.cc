@@ -2,6 +2,7 @@
 #include "control/host/job_directory.h"
 
 #include <fcntl.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -9,11 +10,14 @@
 #include <array>
 #include <cerrno>
 #include <cstdio>
+#include <filesystem>
 #include <system_error>
+#include <utility>
+#include <vector>
 
 #include "control/config/file_content.h"
 #include "control/files/descriptor.h"
-#include "control/files/path_error.h"
+#include "control/files/file_access.h"
 
 namespace gradmon {
 namespace {
@@ -159,7 +163,7 @@ std::string job_file_name(const std::string& launch_id) {
   std::string name = launch_id.substr(0, kLongestName - kHashDigits - 1);
   for (char& c : name) c = plain(c) ? c : '_';
   if (!leads_well(name)) name = ("job" + name).substr(0, kLongestName - kHashDigits - 1);
-  return name + "-" + sha256_of(launch_id).substr(0, kHashDigits);
+  return name + "-" + sha256_hex(launch_id).substr(0, kHashDigits);
 }
 
 tl::expected<JobDirectory, std::string> make_job_directory(const std::string& launch_id,
@@ -180,6 +184,134 @@ FoundJobs find_job_directories(const JobBases& bases) {
   FoundJobs found;
   for (const fs::path& base : bases.all()) find_in(base, found);
   return found;
+}
+
+namespace {
+
+namespace fs = std::filesystem;
+using Failure = HubLock::Failure;
+using Kind = HubLock::Failure::Kind;
+
+constexpr int kAttempts = 3;
+
+tl::unexpected<Failure> cannot(const fs::path& path, const std::string& why) {
+  return tl::unexpected(Failure{Kind::error, path.string() + ": " + why});
+}
+
+tl::unexpected<Failure> cannot(const fs::path& path, int code) {
+  return cannot(path, std::generic_category().message(code));
+}
+
+}  // namespace
+
+HubLock::HubLock(JobDirectory directory, Descriptor folder, Descriptor file)
+    : directory_(std::move(directory)), folder_(std::move(folder)), file_(std::move(file)) {}
+
+tl::expected<HubLock, Failure> HubLock::acquire(const JobDirectory& directory) {
+  const fs::path path = directory.lock();
+  for (int attempt = 0; attempt < kAttempts; ++attempt) {
+    if (const auto checked = directory.check(); !checked)
+      return tl::unexpected(Failure{Kind::error, checked.error()});
+    Descriptor folder(::open(directory.path.c_str(), O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
+    if (!folder.valid()) return cannot(directory.path, errno);
+    Descriptor file(::openat(folder.get(), path.filename().c_str(),
+                             O_RDWR | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0600));
+    if (!file.valid()) return cannot(path, errno);
+    struct stat found {};
+    if (::fstat(file.get(), &found) != 0) return cannot(path, errno);
+    if (!S_ISREG(found.st_mode)) return cannot(path, "is not a regular file; remove it");
+    if (found.st_uid != geteuid()) {
+      return cannot(path, "belongs to uid " + std::to_string(found.st_uid) + "; expected uid " +
+                              std::to_string(geteuid()) + " (the current user)");
+    }
+    if (::flock(file.get(), LOCK_EX | LOCK_NB) != 0) {
+      if (errno == EINTR) continue;
+      if (errno != EWOULDBLOCK) return cannot(path, errno);
+      return tl::unexpected(Failure{Kind::taken, path.string() + ": another hub of this job holds the lock"});
+    }
+    HubLock lock(directory, std::move(folder), std::move(file));
+    if (lock.is_at_its_path()) return lock;  // Otherwise the file was removed between open and flock.
+  }
+  return cannot(path, "removed by another process during each of " + std::to_string(kAttempts) +
+                          " attempts to lock it");
+}
+
+bool HubLock::is_at_its_path() const {
+  return is_at_path(directory_.path, folder_.get()) && is_at_path(directory_.lock(), file_.get());
+}
+
+namespace {
+
+namespace fs = std::filesystem;
+using WallClock = std::chrono::system_clock;
+
+struct Found {
+  fs::path path;
+  WallClock::time_point changed;
+};
+
+WallClock::time_point changed_at(const fs::path& path) {
+  struct stat status {};
+  return ::lstat(path.c_str(), &status) == 0 ? WallClock::from_time_t(status.st_mtime)
+                                             : WallClock::time_point{};
+}
+
+// A directory that holds other files is kept.
+void remove_job(const fs::path& path) {
+  const JobDirectory directory{path};
+  const auto lock = HubLock::acquire(directory);
+  if (!lock) return;
+  for (const fs::path& file : {directory.socket(), directory.alerts(), directory.decisions(),
+                               directory.keys(), directory.log(), directory.lock()}) {
+    // hub.log.1 is the previous log; a killed hub leaves decisions.new and keys.new.
+    for (const char* suffix : {".1", ".new", ""}) ::unlink((file.string() + suffix).c_str());
+  }
+  ::rmdir(path.c_str());
+}
+
+// A job in static mode has alerts only.
+constexpr const char* kFilesOfAnEpoch[] = {"history.jsonl", "history.jsonl.1", "alerts.jsonl",
+                                           "alerts.jsonl.1"};
+
+void remove_history(const fs::path& epoch) {
+  for (const char* file : kFilesOfAnEpoch) ::unlink((epoch / file).c_str());
+  ::rmdir(epoch.c_str());
+}
+
+template <class Remove>
+void remove_old(std::vector<Found> found, const RetentionPolicy& policy, Remove remove) {
+  const auto now = WallClock::now();
+  std::sort(found.begin(), found.end(), [](const Found& a, const Found& b) { return a.changed > b.changed; });
+  for (std::size_t i = 0; i < found.size(); ++i) {
+    const auto age = now - found[i].changed;
+    if (age >= policy.min_age && (age >= policy.max_age || i >= policy.max_count)) remove(found[i].path);
+  }
+}
+
+}  // namespace
+
+void remove_old_jobs(const JobDirectory& own, const JobBases& bases, const RetentionPolicy& policy) {
+  std::vector<Found> found;
+  for (const JobDirectory& other : find_job_directories(bases).directories) {
+    if (other.path == own.path) continue;
+    found.push_back(
+        {other.path, std::max({changed_at(other.path), changed_at(other.log()), changed_at(other.lock())})});
+  }
+  remove_old(std::move(found), policy, remove_job);
+}
+
+void remove_old_histories(const fs::path& output_dir, const std::set<std::string>& running,
+                          const RetentionPolicy& policy) {
+  std::vector<Found> found;
+  std::error_code error;
+  for (const fs::directory_entry& epoch : fs::directory_iterator(output_dir / ".gradmon", error)) {
+    WallClock::time_point changed{};
+    for (const char* file : kFilesOfAnEpoch) changed = std::max(changed, changed_at(epoch.path() / file));
+    const bool runs = running.count(epoch.path().filename().string()) != 0;
+    if (runs || changed == WallClock::time_point{}) continue;
+    found.push_back({epoch.path(), changed});
+  }
+  remove_old(std::move(found), policy, remove_history);
 }
 
 }  // namespace gradmon

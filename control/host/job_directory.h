@@ -5,12 +5,16 @@
 // the path, the mistake and the expected state. Any thread.
 #pragma once
 
+#include <chrono>
+#include <cstddef>
 #include <filesystem>
 #include <optional>
+#include <set>
 #include <string>
 #include <tl/expected.hpp>
 #include <vector>
 
+#include "control/files/descriptor.h"
 #include "control/host/environment.h"
 
 namespace gradmon {
@@ -65,5 +69,53 @@ struct FoundJobs {
 };
 // All job directories of this user on this host. A missing base is not an error.
 FoundJobs find_job_directories(const JobBases& bases = job_bases());
+
+// The lock that makes a hub the only one of its job on its host: flock(2) on {job}/lock. It is held
+// until this object and its copies in forked children are destroyed or their processes end. The
+// destructor keeps the file: removing a lock file would let two processes lock different files. One
+// thread.
+class HubLock {
+ public:
+  struct Failure {
+    // taken: another process holds the lock. error: any other error.
+    enum class Kind { taken, error };
+
+    Kind kind = Kind::error;
+    std::string reason;  // names the path
+  };
+
+  // Checks the directory first. Never waits for the lock.
+  [[nodiscard]] static tl::expected<HubLock, Failure> acquire(const JobDirectory& directory);
+
+  // True if the paths of the directory and of the lock file still name the files that this object holds open.
+  // If not, call acquire() again; another hub may have taken the new lock already.
+  bool is_at_its_path() const;
+
+ private:
+  HubLock(JobDirectory directory, Descriptor folder, Descriptor file);
+
+  JobDirectory directory_;
+  // Kept open so that no new file can reuse their inode numbers.
+  Descriptor folder_;
+  Descriptor file_;
+};
+
+// Removes everything older than `max_age` and all but the newest `max_count`, but nothing younger than
+// `min_age`.
+struct RetentionPolicy {
+  std::chrono::hours max_age{7 * 24};
+  std::size_t max_count = 100;
+  // A job that has just been created may not be locked by its hub yet.
+  std::chrono::seconds min_age{600};
+};
+
+// Removes the old job directories in all `bases`, except `own` and directories locked by a hub. Killed jobs
+// leave them behind. Removes only files that a hub writes: a directory with other files stays. Does file I/O.
+void remove_old_jobs(const JobDirectory& own, const JobBases& bases, const RetentionPolicy& policy = {});
+
+// Removes old histories (history_file.h) from an output directory, except those of the epochs `running`: a
+// job writes its history only when something changes. Does file I/O.
+void remove_old_histories(const std::filesystem::path& output_dir, const std::set<std::string>& running,
+                          const RetentionPolicy& policy = {});
 
 }  // namespace gradmon

@@ -12,7 +12,7 @@
 #include <system_error>
 
 #include "control/files/descriptor.h"
-#include "control/files/path_error.h"
+#include "control/files/file_access.h"
 
 namespace gradmon {
 namespace {
@@ -28,7 +28,7 @@ struct Address {
   Descriptor directory;  // open while `value` refers to it; not valid for a short path
 };
 
-tl::expected<Address, std::string> address_of(const fs::path& path) {
+tl::expected<Address, std::string> socket_address(const fs::path& path) {
   Address address;
   address.value.sun_family = AF_UNIX;
   std::string text = path.string();
@@ -57,7 +57,7 @@ const sockaddr* generic(const Address& address) { return reinterpret_cast<const 
 }  // namespace
 
 tl::expected<int, std::string> connect_unix(const fs::path& path) {
-  const auto address = address_of(path);
+  const auto address = socket_address(path);
   if (!address) return Problem(address.error());
   Descriptor socket = stream_socket();
   if (!socket.valid()) return path_error(path, errno);
@@ -71,7 +71,7 @@ tl::expected<int, std::string> connect_unix(const fs::path& path) {
 }
 
 tl::expected<int, std::string> bind_unix(const fs::path& path) {
-  const auto address = address_of(path);
+  const auto address = socket_address(path);
   if (!address) return Problem(address.error());
   Descriptor socket = stream_socket();
   // Linux creates the file with the socket's own mode less the umask, so the file is never accessible to

@@ -30,7 +30,7 @@ constexpr int kLargestWorld = 1 << 17;                     // bounded: the lead 
 constexpr std::size_t kMostBytesOfARank = kMaxFrameBytes;  // a `set` with a config, a Hello with a plan
 
 std::string name_of(Peer peer) { return "u" + std::to_string(peer.value); }
-Peer peer_of(const std::string& name) { return {std::stoull(name.substr(1))}; }
+Peer parse_peer(const std::string& name) { return {std::stoull(name.substr(1))}; }
 
 // Retries, because a killed hub holds its lock a moment longer than its connections.
 tl::expected<HubLock, HubLock::Failure> take_lock(const JobDirectory& directory) {
@@ -70,7 +70,7 @@ tl::expected<std::unique_ptr<Hub>, HubLock::Failure> Hub::open(JobDirectory dire
 }
 
 void Hub::run() {
-  while (!finished()) turn(lead_ && lead_->busy() ? kBusyTurn : kIdleTurn);
+  while (!finished()) turn(lead_ && lead_->service().busy() ? kBusyTurn : kIdleTurn);
   clean_up();
 }
 
@@ -97,7 +97,8 @@ void Hub::turn(milliseconds at_most) {
   const auto now = Clock::now();
   if (lead_) lead_->turn(now);
   if (relay_) relay_->turn(now);
-  if (now - last_state_ >= (lead_ && lead_->busy() ? kStateEvery : kStateEveryWhenIdle)) publish_state();
+  if (now - last_state_ >= (lead_ && lead_->service().busy() ? kStateEvery : kStateEveryWhenIdle))
+    publish_state();
 }
 
 void Hub::on_frame(Peer peer, std::string&& bytes) {
@@ -135,7 +136,7 @@ void Hub::on_introduction(Peer peer, Introduction introduction) {
     relay_ = std::make_unique<Relay>(
         introduction, Relay::Host{mailbox_, [this](const Bundle& bundle) { deliver(bundle); },
                                   [this](const std::string& to, std::string frame) {
-                                    static_cast<void>(server_->send(peer_of(to), frame));
+                                    static_cast<void>(server_->send(parse_peer(to), frame));
                                   },
                                   directory_.keys(), [this](const StoreNotes& notes) { ask_store(notes); },
                                   [this] { return ranks_.size(); }});
@@ -149,7 +150,7 @@ void Hub::become_lead(const Introduction& introduction) {
                   mailbox_,
                   [this](const Bundle& bundle) { deliver(bundle); },
                   [this](const std::string& to, std::string frame) {
-                    static_cast<void>(server_->send(peer_of(to), frame));
+                    static_cast<void>(server_->send(parse_peer(to), frame));
                   },
                   [this](LogLevel level, const std::string& text) {
                     if (rank0_)
@@ -163,7 +164,7 @@ void Hub::become_lead(const Introduction& introduction) {
   relay_->close();
   relay_.reset();
   for (Bundle& bundle : early) {
-    for (Envelope& envelope : envelopes_of(std::move(bundle))) lead_->on_envelope(std::move(envelope));
+    for (Envelope& envelope : to_envelopes(std::move(bundle))) lead_->on_envelope(std::move(envelope));
   }
 }
 
@@ -179,7 +180,7 @@ void Hub::on_bundle(Peer peer, Bundle bundle) {
   }
   if (std::holds_alternative<Left>(bundle.message)) rank->second.left = true;
   if (relay_) return relay_->pass_on(std::move(bundle));
-  for (Envelope& envelope : envelopes_of(std::move(bundle))) lead_->on_envelope(std::move(envelope));
+  for (Envelope& envelope : to_envelopes(std::move(bundle))) lead_->on_envelope(std::move(envelope));
 }
 
 void Hub::ask_store(const StoreNotes& notes) {
@@ -194,7 +195,7 @@ void Hub::on_store_notes(Peer peer, const StoreNotes& notes) {
   const auto rank = ranks_.find(peer);
   if (rank == ranks_.end() || !rank->second.introduction.has_store)
     return server_->cut(peer, "store notes from a rank without a store");
-  if (lead_ && peer == rank0_) lead_->on_store_notes(notes.other_notes);
+  if (lead_ && peer == rank0_) lead_->endpoint().on_store_notes(notes.other_notes);
   if (relay_) relay_->on_store_notes(notes.other_notes);
 }
 
@@ -289,7 +290,7 @@ void Hub::check_directory() {
                            tl::unexpect, HubLock::Failure{HubLock::Failure::Kind::error, made.error()});
     if (lock) {
       lock_ = std::move(*lock);
-      if (lead_) lead_->save_keys();
+      if (lead_) lead_->endpoint().save_keys();
       if (relay_) relay_->save_keys();
       log_warn("the job's directory was removed: making a new one");
     } else if (lock.error().kind == HubLock::Failure::Kind::taken) {
@@ -324,7 +325,7 @@ bool Hub::finished() const {
   const auto waited = Clock::now() - idle_since_;
   if (!lead_ && !relay_) return waited >= kFirstRankTimeout;
   if (!ranks_.empty() || waited < kLingerAfterLastRank) return false;
-  return lead_ ? lead_->may_exit() : true;
+  return lead_ ? lead_->service().may_exit() : true;
 }
 
 void Hub::clean_up() {

@@ -13,7 +13,6 @@
 #include <utility>
 #include <vector>
 
-#include "control/host/hub_lock.h"
 #include "control/host/job_directory.h"
 #include "control/host/mailbox.h"
 #include "control/hub/lead.h"

@@ -5,8 +5,8 @@
 #include <set>
 #include <utility>
 
-#include "control/host/process_identity.h"
-#include "control/hub/store_polling.h"
+#include "control/host/child_process.h"
+#include "control/hub/transport/rendezvous.h"
 #include "control/log.h"
 
 namespace gradmon {
@@ -252,7 +252,7 @@ void Relay::flush(Clock::time_point now) {
   for (const Bundle& bundle : gathered_) senders.insert(bundle.to.front().first);
   if (senders.size() < host_.ranks() && now - gathered_since_ < gather_for()) return;
   if (!unanswered_since_) unanswered_since_ = now;
-  for (const std::string& frame : frames_of(take_gathered())) bus_->send("", frame);
+  for (const std::string& frame : encode_bundles(take_gathered())) bus_->send("", frame);
 }
 
 }  // namespace gradmon

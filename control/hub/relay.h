@@ -12,14 +12,12 @@
 #include <utility>
 #include <vector>
 
-#include "control/host/log_limiter.h"
 #include "control/host/mailbox.h"
-#include "control/host/token_bucket.h"
-#include "control/hub/keys/hub_keys.h"
-#include "control/hub/rendezvous/hub_note.h"
-#include "control/hub/rendezvous/job_entry.h"
-#include "control/hub/service/disk_thread.h"
+#include "control/host/rate_limits.h"
+#include "control/hub/disk_thread.h"
 #include "control/hub/transport/bus.h"
+#include "control/hub/transport/curve_keys.h"
+#include "control/hub/transport/rendezvous.h"
 #include "control/wire/messages.h"
 
 namespace gradmon {

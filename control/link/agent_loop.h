@@ -3,24 +3,78 @@
 
 #include <atomic>
 #include <chrono>
+#include <cstdint>
 #include <memory>
 #include <mutex>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "control/agree/member.h"
-#include "control/host/log_limiter.h"
 #include "control/host/mailbox.h"
-#include "control/link/agent_options.h"
-#include "control/link/alert_outbox.h"
+#include "control/host/rate_limits.h"
+#include "control/link/agent.h"
 #include "control/link/background_call.h"
 #include "control/link/hub_connection.h"
 #include "control/link/launch_id_search.h"
-#include "control/link/pending_commands.h"
-#include "control/link/replica_outbox.h"
-#include "control/link/step_pace.h"
+#include "control/link/report_outbox.h"
+#include "control/step.h"
+#include "control/wire/command.h"
 
 namespace gradmon {
+
+// The mean duration of the last steps. One thread; the caller passes the time.
+class StepPace {
+ public:
+  using Time = std::chrono::steady_clock::time_point;
+
+  StepPace(Step current, Time now) : step_(current), since_(now), last_(current) {}
+
+  // Call it often. Measures whole steps, over at least half a second.
+  void look(Step current, Time now) {
+    const bool begins = current != last_;
+    last_ = current;
+    const std::int64_t steps = current - step_;
+    if (!begins || steps <= 0 || now - since_ < kMeasureOver) return;
+    step_ms_ = std::chrono::duration<double, std::milli>(now - since_).count() / static_cast<double>(steps);
+    step_ = current;
+    since_ = now;
+  }
+  // 0 until a step has ended.
+  double step_ms() const { return step_ms_; }
+
+ private:
+  static constexpr std::chrono::milliseconds kMeasureOver{500};
+
+  Step step_;   // at `since_`
+  Time since_;  // the last measurement
+  Step last_;   // at the last look
+  double step_ms_ = 0;
+};
+
+// The commands that this rank's program has given to the job. Each is sent again every second until the
+// lead hub answers. Agent thread only.
+class PendingCommands {
+ public:
+  using Clock = std::chrono::steady_clock;
+
+  // Keeps at most 100 commands: a further command drops the oldest and logs it.
+  void add(Command command, Clock::time_point now);
+  // Logs and drops the commands without an answer 60 s after add().
+  void drop_expired(Clock::time_point now);
+  // Returns the commands to send now.
+  std::vector<Command> due(Clock::time_point now);
+  // Removes the command. Logs a refusal, and any message of a reply to a command that was carried out.
+  void answered(const std::string& request_id, const CommandReply& reply);
+
+ private:
+  struct Waiting {
+    Command command;
+    Clock::time_point added;
+    Clock::time_point next;  // the time to send it again
+  };
+  std::vector<Waiting> waiting_;
+};
 
 // The state that the agent thread publishes to other threads. Own synchronisation.
 class AgentView {

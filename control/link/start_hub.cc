@@ -15,7 +15,7 @@
 #include <cerrno>
 #include <system_error>
 
-#include "control/host/exec_pointers.h"
+#include "control/host/child_process.h"
 
 namespace gradmon {
 namespace {

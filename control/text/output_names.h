@@ -2,7 +2,9 @@
 // The names of the directories and files below a job's output directory. Pure.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <ctime>
 #include <filesystem>
 #include <optional>
 #include <string>
@@ -11,6 +13,17 @@
 #include "control/vocabulary.h"
 
 namespace gradmon {
+
+// The length of a time stamp in the names of run directories: "Dec03_21-34-40".
+inline constexpr std::size_t kTimeStampLength = std::string_view("Dec03_21-34-40").size();
+
+inline constexpr std::int64_t kSecondsInLeapYear = std::int64_t{366} * 86'400;
+
+// Seconds from the begin of a leap year to a time stamp, which has no year. None for any other text. Pure.
+std::optional<std::int64_t> seconds_in_year(std::string_view time_stamp);
+
+// The time stamp of a time, in the process's time zone, in any locale.
+std::string format_time_stamp(std::time_t time);
 
 // "Nov24_12-04-37-rank3-1a2b3c4d": the directory of one rank and start.
 struct RankDirectoryName {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The commands of gradmonctl to a job, and the job's replies. Values; messages.h encodes them, and
-// control/client/command_client.h sends them.
+// control/hub/transport/command_client.h sends them.
 #pragma once
 
 #include <cstdint>

@@ -5,9 +5,10 @@
 //   template <typename Self, typename Visit>
 //   static void each_field(Self& self, Visit visit) { visit(1, self.epoch); visit(2, self.ranks); }
 //
-// where a field is a number, bool, text, Rank, Revision, another such value, or an optional or vector
-// of these. The bytes are those of a proto3 message with the fields int32, int64, uint64, bool, double,
-// bytes and message: https://protobuf.dev/programming-guides/encoding. Numbers are never reused.
+// or a specialisation of NumberedFields has it. A field is a number, bool, text, Rank, Revision, another such
+// value, or an optional or vector of these. The bytes are those of a proto3 message with the fields int32,
+// int64, uint64, bool, double, bytes and message: https://protobuf.dev/programming-guides/encoding. Numbers
+// are never reused.
 #pragma once
 
 #include <google/protobuf/io/coded_stream.h>
@@ -23,6 +24,16 @@
 #include "control/step.h"
 
 namespace gradmon {
+
+// The numbered fields of a Value: its own each_field(), or that of a specialisation.
+template <typename Value>
+struct NumberedFields {
+  template <typename Self, typename Visit>
+  static void each_field(Self& self, Visit visit) {
+    Value::each_field(self, visit);
+  }
+};
+
 namespace field_codec {
 
 enum class WireType : std::uint32_t { varint = 0, fixed64 = 1, bytes = 2, fixed32 = 5 };
@@ -91,7 +102,8 @@ void write(std::uint32_t number, const std::vector<Value>& values, std::string& 
 template <typename Value>
 std::string encode(const Value& value) {
   std::string bytes;
-  Value::each_field(value, [&](std::uint32_t number, const auto& field) { write(number, field, bytes); });
+  NumberedFields<Value>::each_field(
+      value, [&](std::uint32_t number, const auto& field) { write(number, field, bytes); });
   return bytes;
 }
 
@@ -144,10 +156,10 @@ std::optional<NextField> next_field(std::string_view& bytes);
 // A field missing in `bytes` becomes zero, empty or unset, regardless of its default.
 template <typename Value>
 bool decode(std::string_view bytes, Value& value) {
-  Value::each_field(value, [](std::uint32_t, auto& field) { field = {}; });
+  NumberedFields<Value>::each_field(value, [](std::uint32_t, auto& field) { field = {}; });
   while (const auto next = next_field(bytes)) {
     bool valid = true;
-    Value::each_field(value, [&](std::uint32_t number, auto& field) {
+    NumberedFields<Value>::each_field(value, [&](std::uint32_t number, auto& field) {
       if (number == next->number) valid = read(next->field, field);
     });
     if (!valid) return false;

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "control/wire/field_codec.h"
+#include "control/wire/status_fields.h"
 #include "control/wire/wire_values.h"
 
 namespace gradmon {
@@ -67,7 +68,7 @@ tl::expected<Message, std::string> read_alerts(std::string_view bytes) {
   return Message(bounded(std::move(*report)));
 }
 
-// Decodes a message of alerts/replica_message.h.
+// Decodes a message of alerts/replicas.h.
 template <class T>
 tl::expected<Message, std::string> read_replica(std::string_view bytes, const char* what) {
   auto message = decode_fields<T>(bytes);
@@ -75,7 +76,7 @@ tl::expected<Message, std::string> read_replica(std::string_view bytes, const ch
   return Message(std::move(*message));
 }
 
-tl::expected<Message, std::string> message_of(const wire::Bundle& in) {
+tl::expected<Message, std::string> read_message(const wire::Bundle& in) {
   switch (in.message_case()) {
     case wire::Bundle::kHello:
       return widened(read_hello(in.hello()));
@@ -134,10 +135,10 @@ tl::expected<Message, std::string> message_of(const wire::Bundle& in) {
   return tl::unexpected(std::string("unknown message type"));
 }
 
-tl::expected<Bundles, std::string> bundles_of(const wire::Bundles& in) {
+tl::expected<Bundles, std::string> read_bundles(const wire::Bundles& in) {
   Bundles bundles;
   for (const wire::Bundle& each : in.bundles()) {
-    auto message = message_of(each);
+    auto message = read_message(each);
     if (!message) return tl::unexpected(message.error());
     Bundle bundle{each.epoch(), {}, std::move(*message)};
     for (const wire::Address& address : each.to())
@@ -189,7 +190,7 @@ tl::expected<Frame, std::string> decode_frame(std::string_view bytes) {
   if (!parse(bytes, in)) return tl::unexpected(std::string("not a gradmon frame"));
   switch (in.content_case()) {
     case wire::Frame::kBundles:
-      return bundles_of(in.bundles()).map([](Bundles bundles) { return Frame(std::move(bundles)); });
+      return read_bundles(in.bundles()).map([](Bundles bundles) { return Frame(std::move(bundles)); });
     case wire::Frame::kIntroduction:
       return read_introduction(in.introduction());
     case wire::Frame::kCommand:
@@ -217,15 +218,15 @@ tl::expected<Frame, std::string> decode_frame(std::string_view bytes) {
   return tl::unexpected(std::string("empty or unknown frame"));
 }
 
-std::vector<std::string> frames_of(Bundles bundles) {
+std::vector<std::string> encode_bundles(Bundles bundles) {
   if (bundles.empty()) return {};
   std::string frame = encode(Frame(bundles));
   if (frame.size() <= kMaxFrameBytes || bundles.size() < 2) return {std::move(frame)};
   const auto middle = bundles.begin() + static_cast<std::ptrdiff_t>(bundles.size() / 2);
   std::vector<std::string> frames =
-      frames_of({std::make_move_iterator(bundles.begin()), std::make_move_iterator(middle)});
+      encode_bundles({std::make_move_iterator(bundles.begin()), std::make_move_iterator(middle)});
   for (std::string& rest :
-       frames_of({std::make_move_iterator(middle), std::make_move_iterator(bundles.end())}))
+       encode_bundles({std::make_move_iterator(middle), std::make_move_iterator(bundles.end())}))
     frames.push_back(std::move(rest));
   return frames;
 }
@@ -242,12 +243,12 @@ tl::expected<LogEntry, std::string> decode_log_entry(std::string_view bytes) {
   return read_log_entry(in);
 }
 
-Bundle bundle_of(Envelope envelope) {
+Bundle to_bundle(Envelope envelope) {
   return {
       std::move(envelope.epoch), {{envelope.rank.value, envelope.incarnation}}, std::move(envelope.message)};
 }
 
-std::vector<Envelope> envelopes_of(Bundle bundle) {
+std::vector<Envelope> to_envelopes(Bundle bundle) {
   std::vector<Envelope> all;
   for (const auto& [rank, incarnation] : bundle.to)
     all.push_back({bundle.epoch, Rank{rank}, incarnation, bundle.message});

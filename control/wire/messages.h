@@ -33,9 +33,9 @@ struct Bundle {
 };
 using Bundles = std::vector<Bundle>;
 
-Bundle bundle_of(Envelope envelope);
+Bundle to_bundle(Envelope envelope);
 // One envelope per address.
-std::vector<Envelope> envelopes_of(Bundle bundle);
+std::vector<Envelope> to_envelopes(Bundle bundle);
 
 // The lead hub's input from rank 0. Constant over the life of rank 0's process.
 struct LeadJob {
@@ -83,7 +83,7 @@ inline constexpr std::size_t kMaxFrameBytes = 2 * 1024 * 1024 + 64 * 1024;
 std::string encode(const Frame& frame);
 // Encodes the bundles as one frame, or as several if one would exceed kMaxFrameBytes (Hellos carry whole
 // plans). Empty without bundles.
-std::vector<std::string> frames_of(Bundles bundles);
+std::vector<std::string> encode_bundles(Bundles bundles);
 tl::expected<Frame, std::string> decode_frame(std::string_view bytes);
 
 // An entry of the decision log.

@@ -20,7 +20,7 @@ tl::expected<PlanSource, std::string> plan_from_config(const std::string& text,
   source.plan = std::make_shared<Plan>();
   source.plan->on = source.config.dynamic_on;
   source.plan->config_text = text;
-  source.plan->config_sha256 = sha256_of(text);
+  source.plan->config_sha256 = sha256_hex(text);
   source.plan->collect_times = source.config.collect_times;
   source.plan->step_interval = source.config.step_interval;
   source.plan->lookahead = source.config.lookahead_steps;

@@ -3,6 +3,7 @@
 #include <memory>
 #include <utility>
 
+#include "control/wire/status_fields.h"
 #include "control/wire/wire_values.h"
 
 namespace gradmon {
@@ -363,6 +364,238 @@ tl::expected<LogEntry, std::string> read_log_entry(const wire::LogEntry& from) {
       break;
   }
   return tl::unexpected(std::string("an unknown entry of the decision log"));
+}
+
+void write(const Introduction& from, wire::Introduction& to) {
+  to.set_launch_id(from.launch_id);
+  to.set_rank(from.rank.value);
+  to.set_world_size(from.world_size);
+  to.set_output_dir(from.output_dir);
+  to.set_endpoint(from.endpoint);
+  to.set_keys(from.keys);
+  to.set_insecure_loopback(from.insecure_loopback);
+  if (from.several_hosts) to.set_hosts(*from.several_hosts ? 2 : 1);
+  to.set_master(from.master_addr);
+  to.set_store(from.has_store);
+  if (!from.lead_job) return;
+  wire::LeadJob& lead = *to.mutable_lead();
+  lead.set_config_path(from.lead_job->config_path);
+  lead.set_dynamic(from.lead_job->dynamic);
+  lead.set_static_text(from.lead_job->static_text);
+  lead.set_torch(from.lead_job->torch);
+  for (const std::string& hook : from.lead_job->hooks) lead.add_hooks(hook);
+  lead.set_name(from.lead_job->name);
+}
+
+Introduction read_introduction(const wire::Introduction& from) {
+  Introduction to;
+  to.launch_id = from.launch_id();
+  to.rank = {from.rank()};
+  to.world_size = from.world_size();
+  to.output_dir = from.output_dir();
+  to.endpoint = from.endpoint();
+  to.keys = from.keys();
+  to.insecure_loopback = from.insecure_loopback();
+  if (from.hosts() != 0) to.several_hosts = from.hosts() > 1;
+  to.master_addr = from.master();
+  to.has_store = from.store();
+  if (!from.has_lead()) return to;
+  LeadJob lead;
+  lead.config_path = from.lead().config_path();
+  lead.dynamic = from.lead().dynamic();
+  lead.static_text = from.lead().static_text();
+  lead.torch = from.lead().torch();
+  lead.hooks.assign(from.lead().hooks().begin(), from.lead().hooks().end());
+  lead.name = from.lead().name();
+  to.lead_job = std::move(lead);
+  return to;
+}
+
+void write(const TargetCounts& from, wire::TargetCounts& to) {
+  to.set_watched(from.watched);
+  to.set_silent(from.silent);
+  to.set_unmatched(from.unmatched);
+}
+
+TargetCounts read_counts(const wire::TargetCounts& from) {
+  return {from.watched(), from.silent(), from.unmatched()};
+}
+
+void write(const TargetList& from, wire::TargetList& to) {
+  write(from.counts, *to.mutable_counts());
+  for (const UnmatchedTarget& entry : from.unmatched) {
+    wire::UnmatchedTarget& out = *to.add_unmatched();
+    out.set_pattern(entry.pattern);
+    out.set_error(entry.error);
+    for (const std::string& name : entry.nearest) out.add_nearest(name);
+  }
+  for (const TargetStatus& target : from.targets) {
+    wire::TargetStatus& out = *to.add_targets();
+    out.set_kind(target.kind);
+    out.set_name(target.name);
+    out.set_last_step(target.last_step);
+    out.set_last_at(target.last_at);
+    out.set_silent_steps(target.silent_steps);
+    out.set_why(target.why);
+  }
+  to.set_left_out(from.left_out);
+  for (const std::string& line : from.attached) to.add_attached(line);
+}
+
+TargetList read_targets(const wire::TargetList& from) {
+  TargetList to;
+  to.counts = read_counts(from.counts());
+  for (const wire::UnmatchedTarget& in : from.unmatched()) {
+    to.unmatched.push_back({in.pattern(), {in.nearest().begin(), in.nearest().end()}, in.error()});
+  }
+  for (const wire::TargetStatus& in : from.targets()) {
+    to.targets.push_back({in.kind(), in.name(), in.last_step(), in.last_at(), in.silent_steps(), in.why()});
+  }
+  to.left_out = from.left_out();
+  to.attached = {from.attached().begin(), from.attached().end()};
+  return to;
+}
+
+namespace {
+
+void write(const HistoryEntry& from, wire::HistoryEntry& to) {
+  to.set_revision(from.revision.value);
+  to.set_cause(from.cause);
+  to.set_by(from.by);
+  to.set_verdict(from.verdict);
+  to.set_reason(from.reason);
+  to.set_on(from.on);
+  to.set_proposed_at(from.proposed_at);
+  to.set_effective_step(from.effective_step);
+  for (const auto& [rank, step] : from.applied) (*to.mutable_applied())[rank] = step;
+  to.set_finished_step(from.finished_step);
+  to.set_request_id(from.request_id);
+  to.set_final(from.final);
+}
+
+HistoryEntry read_entry(const wire::HistoryEntry& from) {
+  HistoryEntry to;
+  to.revision = {from.revision()};
+  to.cause = from.cause();
+  to.by = from.by();
+  to.verdict = from.verdict();
+  to.reason = from.reason();
+  to.on = from.on();
+  to.proposed_at = from.proposed_at();
+  to.effective_step = from.effective_step();
+  to.applied.insert(from.applied().begin(), from.applied().end());
+  to.finished_step = from.finished_step();
+  to.request_id = from.request_id();
+  to.final = from.final();
+  return to;
+}
+
+// An unknown outcome is a failure.
+CommandOutcome read_outcome(std::uint32_t from) {
+  for (const CommandOutcome known :
+       {CommandOutcome::done, CommandOutcome::no_lead, CommandOutcome::not_allowed,
+        CommandOutcome::invalid_config, CommandOutcome::incomplete}) {
+    if (from == static_cast<std::uint32_t>(known)) return known;
+  }
+  return CommandOutcome::failed;
+}
+
+}  // namespace
+
+std::string own_release() { return GRADMON_VERSION; }
+
+void write(const Command& from, wire::Command& to) {
+  to.set_verb(static_cast<std::uint32_t>(from.verb));
+  to.set_request_id(from.request_id);
+  to.set_by(from.by);
+  if (from.at) to.set_at(*from.at);
+  if (from.collect_times) to.set_collect_times(*from.collect_times);
+  if (from.step_interval) to.set_step_interval(*from.step_interval);
+  for (const auto& [key, value] : from.edits) {
+    wire::Edit& edit = *to.add_edits();
+    edit.set_key(key);
+    edit.set_value(value);
+  }
+  to.set_config_text(from.config_text);
+  if (from.rank) to.set_rank(*from.rank);
+  to.set_after(from.after);
+  to.set_release(from.release);
+  to.set_force(from.force);
+}
+
+tl::expected<Command, std::string> read_command(const wire::Command& from) {
+  Command to;
+  const bool known = from.verb() <= static_cast<std::uint32_t>(CommandVerb::alerts);
+  to.verb = known ? static_cast<CommandVerb>(from.verb()) : CommandVerb::unknown;
+  to.request_id = from.request_id();
+  to.by = from.by();
+  if (from.has_at()) to.at = from.at();
+  if (from.has_collect_times()) to.collect_times = from.collect_times();
+  if (from.has_step_interval()) to.step_interval = from.step_interval();
+  for (const wire::Edit& edit : from.edits()) to.edits.emplace_back(edit.key(), edit.value());
+  to.config_text = from.config_text();
+  if (from.has_rank()) to.rank = from.rank();
+  to.after = from.after();
+  to.release = from.release();
+  to.force = from.force();
+  return to;
+}
+
+void write(const CommandReply& from, wire::CommandReply& to) {
+  to.set_outcome(static_cast<std::uint32_t>(from.outcome));
+  to.set_message(from.message);
+  to.set_revision(from.revision.value);
+  to.set_settled(from.settled);
+  to.set_applied_by_all(from.applied_by_all);
+  to.set_effective_step(from.effective_step);
+  if (from.status) to.set_status(encode_fields(*from.status));
+  for (const HistoryEntry& entry : from.history) write(entry, *to.add_history());
+  to.set_config_text(from.config_text);
+  to.set_config_before(from.config_before);
+  for (const DryRunResult::Answer& answer : from.rank_answers) {
+    wire::DryRunEntry& out = *to.add_rank_answers();
+    out.set_rank(answer.rank.value);
+    out.set_known(answer.known);
+    out.set_matches(answer.matches);
+    out.set_objection(answer.objection);
+    write(answer.targets, *out.mutable_targets());
+  }
+  for (const RankAlert& alert : from.alerts) to.add_alerts(encode_fields(alert));
+  to.set_raised_alerts(from.raised_alerts);
+  to.set_release(from.release);
+  to.set_collects_nothing(from.collects_nothing);
+}
+
+tl::expected<CommandReply, std::string> read_reply(const wire::CommandReply& from) {
+  CommandReply to;
+  to.outcome = read_outcome(from.outcome());
+  to.message = from.message();
+  to.revision = {from.revision()};
+  to.settled = from.settled();
+  to.applied_by_all = from.applied_by_all();
+  to.effective_step = from.effective_step();
+  if (from.has_status()) {
+    to.status = decode_fields<Status>(from.status());
+    if (!to.status) return tl::unexpected(std::string("invalid status"));
+  }
+  for (const wire::HistoryEntry& entry : from.history()) to.history.push_back(read_entry(entry));
+  to.config_text = from.config_text();
+  to.config_before = from.config_before();
+  for (const wire::DryRunEntry& answer : from.rank_answers())
+    to.rank_answers.push_back({{answer.rank()},
+                               answer.known(),
+                               answer.matches(),
+                               answer.objection(),
+                               read_targets(answer.targets())});
+  for (const std::string& alert : from.alerts()) {
+    auto read = decode_fields<RankAlert>(alert);
+    if (!read) return tl::unexpected(std::string("invalid alert"));
+    to.alerts.push_back(std::move(*read));
+  }
+  to.raised_alerts = from.raised_alerts();
+  to.release = from.release();
+  to.collects_nothing = from.collects_nothing();
+  return to;
 }
 
 }  // namespace gradmon

@@ -6,13 +6,35 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <vector>
 
-#include "hooks/device/device_scalars.h"
+#include "hooks/device/device_stats.h"
 
 namespace gradmon {
+
+// The texts of two files of this folder; CMake makes them.
+extern const char* const kTotalsKernelSource;
+extern const char* const kTotalsLayoutSource;
+
+// Compiles totals_kernel.cu for a CUDA device with NVRTC, which is found at run time.
+struct CompiledKernel {
+  std::string image;     // machine code of the device; "" if it could not be compiled
+  unsigned tensors = 0;  // per launch
+  std::string why;       // the reason, if `image` is empty
+};
+
+// The image that an earlier process has put into the cache.
+enum class KeptKernel : std::uint8_t { used, ignored };
+
+// The functions gradmon_one and gradmon_many for the element type `type`, a name of totals_kernel.cu
+// ("Float32"), for compute capability `major`.`minor` and a driver of `driver_version` (13000: CUDA 13.0).
+// Looks first in the cache, a folder of the user's (`$XDG_CACHE_HOME`, otherwise `~/.cache`). Takes half a
+// second if the cache has no image. Any thread.
+CompiledKernel compile_totals_kernel(const std::string& type, int major, int minor, int driver_version,
+                                     KeptKernel kept = KeptKernel::used);
 
 // The seven values by Op. Null: the kernel does not read this tensor (its type, holes in its memory, no
 // NVRTC: see cuda_totals_problem()); use device_stats(). `tensor`: strided, real, not empty, its storage

@@ -4,20 +4,40 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/stack.h>
 #include <c10/core/DeviceGuard.h>
+#include <c10/core/GradMode.h>
 #include <c10/core/StreamGuard.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 
 #include <algorithm>
 #include <chrono>
+#include <cstddef>
 #include <mutex>
 #include <thread>
 #include <utility>
 
 #include "hooks/device/cuda_driver.h"
-#include "hooks/device/own_stream.h"
+#include "hooks/device/cuda_totals.h"
 
 namespace gradmon {
 namespace {
+
+// Programs take 0 and -1, libraries 0 and the highest, which is -3 for torch, or lower if the device has
+// fewer.
+constexpr int kPriority = -2;
+
+template <typename Guard>
+c10::Stream stream_of_pool(const Guard& guard, const c10::Device& device, long) {
+  return guard.getStreamFromGlobalPool(device, /*isHighPriority=*/true);
+}
+template <typename Guard>
+auto stream_of_pool(const Guard& guard, const c10::Device& device, int)
+    -> decltype(guard.getNewStream(device, kPriority)) {
+  try {
+    return guard.getNewStream(device, kPriority);
+  } catch (const c10::Error&) {  // not every device has new streams
+    return stream_of_pool(guard, device, 0L);
+  }
+}
 
 constexpr std::chrono::microseconds kPause{50};
 
@@ -101,6 +121,15 @@ void start_copy(DeviceShare& share, const std::vector<QueuedNumbers>& queued) {
 
 }  // namespace
 
+std::optional<c10::Stream> own_stream(const c10::Device& device) {
+  if (!c10::impl::hasDeviceGuardImpl(device.type())) return std::nullopt;
+  try {
+    return stream_of_pool(c10::impl::VirtualGuardImpl(device.type()), device, 0);
+  } catch (const c10::Error&) {
+    return std::nullopt;
+  }
+}
+
 AwaitedEvents::~AwaitedEvents() {
   while (!events_.empty()) {
     const c10::OptionalDeviceGuard guard(events_.back().device());
@@ -150,6 +179,37 @@ HostNumbers fetch_numbers(const std::vector<QueuedNumbers>& queued) {
   }
   for (const c10::Stream& stream : streams) fetched.events_.record(stream);
   return fetched;
+}
+
+void DeviceBatch::add(PendingScalars numbers) { numbers_.push_back(std::move(numbers)); }
+
+void DeviceBatch::clear() { numbers_.clear(); }
+
+std::string DeviceBatch::why_not_now() const {
+  for (const PendingScalars& one : numbers_) {
+    if (!one->stream) continue;
+    if (std::string why = why_captured(one->stream->device()); !why.empty()) return why;
+  }
+  return "";
+}
+
+FetchedBatch DeviceBatch::fetch() {
+  const c10::NoGradGuard no_grad;
+  FetchedBatch batch;
+  batch.numbers_ = std::exchange(numbers_, {});
+  std::vector<QueuedNumbers> queued;
+  for (const PendingScalars& one : batch.numbers_)
+    queued.push_back({one->numbers, one->stream, one->on_host});
+  batch.fetched_ = fetch_numbers(queued);
+  return batch;
+}
+
+std::vector<std::optional<DeviceScalars::Values>> FetchedBatch::values() const {
+  fetched_.wait();
+  std::vector<std::optional<DeviceScalars::Values>> values(numbers_.size());
+  for (std::size_t i = 0; i < numbers_.size(); ++i)
+    values[i] = numbers_[i]->finish(fetched_.of(i), numbers_[i]->elements);
+  return values;
 }
 
 }  // namespace gradmon

@@ -3,15 +3,24 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
+#include <c10/core/Device.h>
 #include <c10/core/Event.h>
 #include <c10/core/Stream.h>
 
 #include <cstddef>
 #include <memory>
 #include <optional>
+#include <string>
 #include <vector>
 
+#include "hooks/device/device_stats.h"
+
 namespace gradmon {
+
+// One of the streams of a torch pool, in turns (CUDA: of 32). If torch (>= 2.6) and the device have one, the
+// pool is one that neither programs nor communication libraries use: on a shared stream, their work and ours
+// would wait for each other. nullopt: the device has no pools. Any thread.
+std::optional<c10::Stream> own_stream(const c10::Device& device);
 
 struct QueuedNumbers {
   at::Tensor numbers;                 // on any device
@@ -61,5 +70,37 @@ class HostNumbers {
 // call waits for the copy), on the current stream if it computes all of them, otherwise on a stream that
 // waits for their streams. Call it with gradient mode off. Throws what torch throws.
 HostNumbers fetch_numbers(const std::vector<QueuedNumbers>& queued);
+
+// Numbers of several tensors that a device is sending. One thread at a time, any thread.
+class FetchedBatch {
+ public:
+  bool ready() const { return fetched_.ready(); }
+  // Waits until they are ready. Returns the results of `finish`, in the order of add(). Throws what torch
+  // throws.
+  std::vector<std::optional<DeviceScalars::Values>> values() const;
+
+ private:
+  friend class DeviceBatch;
+
+  std::vector<PendingScalars> numbers_;
+  HostNumbers fetched_;
+};
+
+// One thread at a time. Any thread may have queued the numbers.
+class DeviceBatch {
+ public:
+  void add(PendingScalars numbers);
+  void clear();
+  // The reason why the numbers cannot be fetched now: why_captured() of a device. "": they can.
+  std::string why_not_now() const;
+
+  // Starts to fetch the numbers as fetch_numbers() does, and empties the batch. Throws what torch throws.
+  FetchedBatch fetch();
+  // fetch(), then values().
+  std::vector<std::optional<DeviceScalars::Values>> resolve() { return fetch().values(); }
+
+ private:
+  std::vector<PendingScalars> numbers_;
+};
 
 }  // namespace gradmon

@@ -5,6 +5,8 @@
 #include <ATen/ops/norm.h>
 #include <ATen/ops/stack.h>
 #include <ATen/ops/sum.h>
+#include <ATen/ops/zeros.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
 #include <c10/util/BFloat16.h>
 #include <c10/util/Half.h>
 
@@ -54,6 +56,21 @@ at::ScalarType readable_type(const at::Tensor& tensor) {
 }
 
 }  // namespace
+
+std::optional<c10::Stream> current_stream(const c10::Device& device) {
+  if (!c10::impl::hasDeviceGuardImpl(device.type())) return std::nullopt;
+  return c10::impl::VirtualGuardImpl(device.type()).getStream(device);
+}
+
+PendingScalars pack_scalars(const std::vector<at::Tensor>& scalars, double elements,
+                            DeviceScalars::Finish finish, const char* why_absent) {
+  const at::Tensor& first = scalars.front();
+  const at::Tensor numbers = at::zeros({static_cast<std::int64_t>(kOps)}, first.options().dtype(at::kDouble));
+  for (std::size_t i = 0; i < scalars.size(); ++i)
+    numbers.select(0, static_cast<std::int64_t>(i)).copy_(scalars[i]);
+  return std::make_shared<const DeviceScalars>(
+      DeviceScalars{numbers, current_stream(first.device()), elements, finish, why_absent});
+}
 
 std::optional<DeviceScalars::Values> values_of_numbers(const double* numbers, double elements) {
   DeviceScalars::Values values{};

@@ -12,6 +12,10 @@
 #include <type_traits>
 #include <utility>
 
+namespace torch::dynamo::autograd {
+class CompiledNodeArgs;
+}
+
 namespace gradmon {
 
 using NodePointer = std::decay_t<decltype(std::declval<const at::Tensor&>().grad_fn())>;
@@ -55,6 +59,16 @@ class WeakNodePointer {
 
  private:
   std::optional<detail::WeakPointerOf<NodePointer>::type> node_;
+};
+
+// An autograd hook that compiled autograd (torch 2.x) ignores. Without the override, torch's base class
+// throws in the program's backward. The function of the base class is const since 2.7, non-const in
+// earlier 2.x and missing in 1.13, so at most one of the two forms is an override.
+template <typename Hook>
+class IgnoredByCompiledAutograd : public Hook {
+ public:
+  virtual void compiled_args(torch::dynamo::autograd::CompiledNodeArgs&) {}
+  virtual void compiled_args(torch::dynamo::autograd::CompiledNodeArgs&) const {}
 };
 
 }  // namespace gradmon

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Admits hook bodies during a step, and waits at its end until all have returned.
 #pragma once
+
+#include <ATen/record_function.h>
 
 #include <condition_variable>
 #include <cstdint>
@@ -9,7 +10,8 @@
 
 namespace gradmon {
 
-// Any thread. The training thread calls open() and close() at step boundaries.
+// Admits hook bodies during a step, and waits at its end until all have returned. Any thread. The training
+// thread calls open() and close() at step boundaries.
 class HookGate {
  public:
   // Begins the next step. Returns its number.
@@ -49,6 +51,28 @@ class HookGate {
   std::uint64_t step_ = 0;
   bool open_ = false;
   int running_ = 0;  // number of running bodies
+};
+
+// A global callback of torch's RecordFunction, registered while it has users. Any thread.
+class SharedCallback {
+ public:
+  explicit SharedCallback(at::RecordFunctionCallback callback) : callback_(std::move(callback)) {}
+
+  void add_user() {
+    const std::lock_guard lock(mutex_);
+    if (users_++ == 0) handle_ = at::addGlobalCallback(callback_);
+  }
+  void remove_user() {
+    const std::lock_guard lock(mutex_);
+    if (--users_ == 0) at::removeCallback(handle_);
+  }
+
+ private:
+  const at::RecordFunctionCallback callback_;
+  std::mutex mutex_;
+  // Guarded by mutex_.
+  int users_ = 0;
+  at::CallbackHandle handle_ = 0;
 };
 
 }  // namespace gradmon

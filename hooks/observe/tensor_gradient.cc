@@ -20,12 +20,32 @@
 #include <utility>
 
 #include "hooks/device/cuda_totals.h"
-#include "hooks/device/device_scalars.h"
-#include "hooks/observe/compiled_autograd.h"
+#include "hooks/device/device_stats.h"
+#include "hooks/observe/graph_node.h"
 #include "hooks/rows/hook_fuse.h"
 #include "hooks/rows/wrapper_tensor.h"
 
 namespace gradmon {
+
+GradientSource GradientSource::of(const at::Tensor& tensor) {
+  if (!tensor.requires_grad()) return {};
+  if (NodePointer node = tensor.grad_fn())
+    return {Kind::node, node, static_cast<std::size_t>(tensor.output_nr()), {}};
+  return {Kind::leaf, {}, 0, c10::weak_intrusive_ptr<c10::TensorImpl>(tensor.getIntrusivePtr())};
+}
+
+bool GradientSource::is(const GradientSource& other) const {
+  if (kind == Kind::none || kind != other.kind || output != other.output) return false;
+  if (leaf) return *leaf == *other.leaf;
+  const auto own = node.lock();
+  return own != nullptr && own == other.node.lock();
+}
+
+NodePointer GradientSource::find() const {
+  if (!leaf) return node.lock();
+  const at::Tensor alive(leaf->lock());
+  return alive.defined() ? torch::autograd::impl::try_get_grad_accumulator(alive) : nullptr;
+}
 
 using torch::autograd::Node;
 using torch::autograd::variable_list;

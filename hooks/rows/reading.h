@@ -11,8 +11,8 @@
 #include <string>
 #include <vector>
 
-#include "hooks/names/watched_model.h"
 #include "hooks/rows/hook_fuse.h"
+#include "hooks/rows/watched_model.h"
 #include "hooks/stats/tensor_stats.h"
 
 namespace gradmon {
@@ -74,5 +74,12 @@ struct Reading {
 void forget(std::vector<Reading>& readings);
 // Waits for the pending values.
 void resolve_pending(const std::vector<Reading*>& readings);
+
+// Combines the readings of several tensors into one row. Combines each statistic as its Fold in kStatistics
+// says: least min, greatest max, root of the summed squared norms, means and zeros weighted by elements, sum
+// of the nans. A NaN gives NaN. Shape and type are the last reading's, the time is the first reading's.
+// Ignores absent and empty readings. If a reading is not applicable, the result is not applicable. The values
+// of a `pending` reading are NaN.
+Reading folded(const std::vector<Reading>& readings);
 
 }  // namespace gradmon

@@ -7,9 +7,7 @@
 #include <string>
 #include <string_view>
 
-#include "hooks/names/scope.h"
-#include "writers/queue/histogram.h"
-#include "writers/queue/late_values.h"
+#include "hooks/rows/watched_model.h"
 #include "writers/queue/record.h"
 
 namespace gradmon {

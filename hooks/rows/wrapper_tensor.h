@@ -9,7 +9,7 @@
 #include <optional>
 #include <string>
 
-#include "hooks/names/watched_model.h"
+#include "hooks/rows/watched_model.h"
 #include "hooks/stats/scaled_values.h"
 
 namespace gradmon {

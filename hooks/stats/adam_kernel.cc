@@ -13,7 +13,7 @@
 #include <cstdint>
 #include <cstring>
 
-#include "hooks/stats/adam_kernel.h"
+#include "hooks/stats/kernels.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace gradmon {

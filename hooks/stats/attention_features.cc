@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "hooks/stats/attention_features.h"
+#include "hooks/stats/l2_features.h"
 
 #include <ATen/Parallel.h>
 #include <ATen/TensorOperators.h>
@@ -15,8 +15,8 @@
 #include <limits>
 #include <vector>
 
-#include "hooks/device/plain_torch.h"
-#include "hooks/stats/attention_kernel.h"
+#include "hooks/device/device_stats.h"
+#include "hooks/stats/kernels.h"
 #include "hooks/stats/readable.h"
 
 namespace gradmon {

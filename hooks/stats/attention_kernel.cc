@@ -15,7 +15,7 @@
 #include <limits>
 #include <vector>
 
-#include "hooks/stats/attention_kernel.h"
+#include "hooks/stats/kernels.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace gradmon {

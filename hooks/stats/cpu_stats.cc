@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "hooks/stats/cpu_stats.h"
+#include "hooks/stats/tensor_stats.h"
 
 #include <c10/util/SmallVector.h>
 
@@ -9,7 +9,7 @@
 #include <cstdint>
 
 #include "hooks/stats/float_chunks.h"
-#include "hooks/stats/stats_reference.h"
+#include "hooks/stats/kernels.h"
 
 namespace gradmon {
 namespace {

@@ -11,7 +11,7 @@
 #include <cstdint>
 #include <optional>
 
-#include "hooks/stats/stats_kernel.h"
+#include "hooks/stats/kernels.h"
 
 namespace gradmon {
 

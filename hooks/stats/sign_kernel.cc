@@ -13,7 +13,7 @@
 #include <array>
 #include <cstring>
 
-#include "hooks/stats/sign_kernel.h"
+#include "hooks/stats/kernels.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace gradmon {

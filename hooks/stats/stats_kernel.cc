@@ -10,8 +10,7 @@
 #include <hwy/highway.h>
 
 #include "hooks/device/zero_threshold.h"
-#include "hooks/stats/stats_kernel.h"
-#include "hooks/stats/stats_reference.h"
+#include "hooks/stats/kernels.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace gradmon {

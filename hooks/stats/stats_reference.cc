@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "hooks/stats/stats_reference.h"
+#include "hooks/stats/kernels.h"
 
 #include <cmath>
 #include <cstdint>

@@ -14,10 +14,8 @@
 #include <vector>
 
 #include "hooks/device/cuda_totals.h"
-#include "hooks/device/device_batch.h"
+#include "hooks/device/device_fetch.h"
 #include "hooks/device/device_stats.h"
-#include "hooks/device/plain_torch.h"
-#include "hooks/stats/cpu_stats.h"
 #include "hooks/stats/readable.h"
 
 namespace gradmon {

@@ -11,9 +11,19 @@
 #include <tl/expected.hpp>
 
 #include "control/vocabulary.h"
+#include "hooks/stats/kernels.h"
 #include "hooks/stats/scaled_values.h"
 
 namespace gradmon {
+
+// Returns true if cpu_stats() reads elements of this type.
+bool reads_in_memory(c10::ScalarType type);
+
+// `tensor`: strided, its storage allocated in full, of a type that reads_in_memory() accepts, without the
+// negative bit. Contiguous memory is read in chunks whose size depends on the number of elements only, on
+// torch's threads if there are several chunks. A dimension of stride 0 is read once. Other strides are read
+// run by run. Does not allocate up to 8 dimensions.
+PartialStats cpu_stats(const at::Tensor& tensor, double eps);
 
 // The statistics of a tensor, or the reason why it has none.
 struct TensorStats {
@@ -29,7 +39,7 @@ struct TensorStats {
 
 DType dtype_of(const at::Tensor& tensor);
 
-struct DeviceScalars;  // device_scalars.h
+struct DeviceScalars;  // device_stats.h
 
 // Statistics that a device may still be computing. If `pending` is not null, `stats.values` are NaN;
 // DeviceBatch::resolve() returns them.

@@ -5,24 +5,33 @@
 #include <torch/version.h>
 
 #include <algorithm>
+#include <array>
 #include <chrono>
+#include <cstddef>
+#include <cstdint>
 #include <exception>
+#include <functional>
 #include <mutex>
+#include <new>
+#include <string>
+#include <string_view>
 #include <thread>
+#include <unordered_set>
 #include <utility>
+#include <vector>
 
 #include "control/agree/plan.h"
 #include "control/config/config_schema.h"
+#include "control/host/child_process.h"
 #include "control/host/history_file.h"
-#include "control/host/process_identity.h"
 #include "control/log.h"
 #include "hooks/device/cuda_totals.h"
-#include "hooks/names/target_names.h"
-#include "runtime/collect/collection_stream.h"
+#include "hooks/rows/target_names.h"
 #include "runtime/collect/expected_targets.h"
 #include "runtime/collect/parameter_share.h"
 #include "runtime/collect/plan_settings.h"
-#include "runtime/output/run_file.h"
+#include "runtime/collect/run_directory.h"
+#include "runtime/collect/run_notes.h"
 #include "writers/sink_table.h"
 #include "writers/sinks/columns.h"
 
@@ -55,6 +64,90 @@ constexpr const char* kNothingEnabled =
     "on, but the config enables no kind of row (set wg_distribution, xy_distribution, ...)";
 
 }  // namespace
+
+// The destination of the rows of a Collection's hooks.
+class Collection::Stream : public RecordStream {
+ public:
+  Stream(NameTable& names, RecordQueue& queue, TargetLedger& ledger, ScopeNotes& scopes, Settings settings,
+         WriterThread& writer, std::function<void(const std::string&)> on_absence)
+      : names_(names),
+        queue_(queue),
+        ledger_(ledger),
+        scopes_(scopes),
+        settings_(std::move(settings)),
+        writer_(writer),
+        on_absence_(std::move(on_absence)) {}
+  std::uint32_t target_id(int vpp_stage, std::string_view name) override {
+    const std::uint32_t id = names_.intern(name, vpp_stage);
+    if (id == 0) on_absence_("too many different names of rows: those with further ones are left out");
+    return id;
+  }
+  std::uint32_t scale_target_id(std::uint32_t target) override {
+    const std::uint32_t scale = names_.intern(names_.name(target) + ".scale", names_.vpp_stage(target));
+    scales_.insert(scale);
+    return scale;
+  }
+  std::uint32_t shape_id(std::string_view shape) override { return names_.intern_shape(shape); }
+  bool push(const Record& record) noexcept override {
+    if (record.target == 0) return true;  // dropped: NameTable::intern()
+    const bool of_scale = !scales_.empty() && scales_.count(record.target) != 0;
+    if (observer_ && !of_scale) observer_->on_record(record);
+    // The target has fired, even if the queue drops the record.
+    ledger_.count_row(record.kind, record.target);
+    scopes_.count_row(record.kind, record.target);
+    if (held_ == nullptr) return queue_.push(record);
+    try {
+      held_->push_back(record);
+    } catch (const std::bad_alloc&) {
+      return false;
+    }
+    return true;
+  }
+  bool push(const Histogram& histogram) noexcept override {
+    if (histogram.target == 0) return true;
+    ledger_.count_row(histogram.kind, histogram.target);
+    scopes_.count_row(histogram.kind, histogram.target);
+    return queue_.histograms().push(histogram);
+  }
+  bool take_late(const std::shared_ptr<LateValues>& late) noexcept override {
+    if (observer_ != nullptr && observer_->takes_norms()) return false;
+    queue_.set_late_values(late);
+    return true;
+  }
+  void note_missing_row(Kind kind) noexcept override {
+    if (observer_) observer_->on_missing_row(kind);
+  }
+  void note_reason(Kind kind, std::uint32_t target, std::string_view why) noexcept override {
+    ledger_.note_reason(kind, target, why);
+  }
+  void note_absence(const std::string& sentence) override { on_absence_(sentence); }
+  void note_scope(Kind kind, std::uint32_t target, const ScopeText& scope) noexcept override {
+    scopes_.note(kind, target, scope);
+  }
+  void publish(Document document, std::string text) noexcept override {
+    writer_.write_file(writes_[static_cast<std::size_t>(document)].next(
+        [directory = settings_.directory, rank = settings_.rank, document, text = std::move(text)] {
+          return write_document(*directory, rank, document, text);
+        }));
+  }
+  // `observer` sees every record before it is queued. Null: none. It must live until the next call.
+  void set_observer(TrainingScalars* observer) { observer_ = observer; }
+  // Records go to `held` instead of the queue. Null: into the queue.
+  void hold(std::vector<Record>* held) { held_ = held; }
+
+ private:
+  TrainingScalars* observer_ = nullptr;
+  std::vector<Record>* held_ = nullptr;
+  std::unordered_set<std::uint32_t> scales_;  // targets of scales: their norms are not the model's
+  NameTable& names_;
+  RecordQueue& queue_;
+  TargetLedger& ledger_;
+  ScopeNotes& scopes_;
+  const Settings settings_;
+  WriterThread& writer_;
+  const std::function<void(const std::string&)> on_absence_;
+  std::array<ReplacingWrites, 2> writes_;  // by Document
+};
 
 // Adds the time of its scope to own_time_, minus the time that the hooks measure themselves.
 class Collection::OwnTime {
@@ -163,7 +256,7 @@ Collection::Collection(Settings settings, WriterThread::OnFinished on_finished)
       queue_(std::make_shared<RecordQueue>(queue_options(settings_.queue_capacity))),
       ledger_(*names_),
       last_(std::make_shared<LastStep>()),
-      alerts_(settings_.directory, alert_origin_of(settings_.rank, settings_.pipeline), names_,
+      alerts_(settings_.directory, find_alert_origin(settings_.rank, settings_.pipeline), names_,
               settings_.on_alerts),
       scopes_(*names_, settings_.replicas.size()),
       writer_(queue_, std::move(on_finished)),
@@ -239,7 +332,7 @@ void Collection::swap(const Commitment& commitment, std::shared_ptr<const Config
 
 // Null: nothing to compare.
 AlertStages::OnRecords Collection::begin_replicas() {
-  const auto rule = divergence_rule_of(*config_);
+  const auto rule = find_divergence_rule(*config_);
   if (!rule || !includes_rank(*config_, settings_.rank)) return nullptr;
   if (settings_.replicas.size() < 2) {
     warn(kNoReplicas);
@@ -324,7 +417,7 @@ bool Collection::leaves_replicas() const {
 void Collection::attach() {
   hooks_.reset();
   if (!includes_rank(*config_, settings_.rank)) return;
-  HookSettings settings = hook_settings_of(*config_, in_force_.revision);
+  HookSettings settings = to_hook_settings(*config_, in_force_.revision);
   settings.grad_acc_steps = settings_.grad_acc_steps;
   settings.short_steps = settings_.short_steps;
   settings.gradient_scales = scales_;
@@ -690,7 +783,7 @@ CollectingReport Collection::report() const {
   const FlightRecorder::Counts flight = alerts_.flight()->counts();
   report.flight_written = flight.written;
   report.flight_lost = flight.lost;
-  const std::vector<std::string> of_flight = warnings_of(flight);
+  const std::vector<std::string> of_flight = flight_warnings(flight);
   report.warnings.insert(report.warnings.end(), of_flight.begin(), of_flight.end());
   if (settings_.samples && !settings_.samples->problem().empty())
     report.warnings.push_back(settings_.samples->problem());

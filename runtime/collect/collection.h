@@ -13,24 +13,22 @@
 #include <string_view>
 #include <vector>
 
-#include "control/agree/overhead_meter.h"
+#include "control/agree/overhead_budget.h"
 #include "control/agree/step_gate.h"
 #include "control/config/config.h"
 #include "control/host/history_file.h"
-#include "control/link/agent_options.h"
+#include "control/link/agent.h"
 #include "gradmon/monitor.h"
 #include "hooks/hook_set.h"
 #include "hooks/observe/call_site.h"
-#include "runtime/collect/alert_stages.h"
-#include "runtime/collect/flight_steps.h"
-#include "runtime/collect/replica_steps.h"
+#include "runtime/collect/alerts.h"
+#include "runtime/collect/run_directory.h"
+#include "runtime/collect/run_notes.h"
 #include "runtime/collect/target_ledger.h"
-#include "runtime/output/run_directory.h"
-#include "runtime/output/scope_notes.h"
-#include "runtime/scalars/training_scalars.h"
+#include "runtime/collect/training_scalars.h"
 #include "writers/queue/writer_thread.h"
-#include "writers/sinks/last_step.h"
-#include "writers/sinks/resumed_samples.h"
+#include "writers/sinks/earlier_output.h"
+#include "writers/sinks/memory_sink.h"
 
 namespace gradmon {
 

@@ -5,10 +5,8 @@
 #include <set>
 #include <utility>
 
-#include "hooks/activations/activation_choice.h"
-#include "hooks/names/matrix_index.h"
-#include "hooks/names/squash_name.h"
-#include "hooks/names/target_names.h"
+#include "hooks/probes/activation_choice.h"
+#include "hooks/rows/target_names.h"
 #include "runtime/collect/plan_settings.h"
 #include "writers/queue/name_table.h"
 

@@ -5,11 +5,11 @@
 #include <vector>
 
 #include "control/config/config.h"
-#include "hooks/names/target_match.h"
-#include "hooks/names/watched_model.h"
 #include "hooks/rows/hook_settings.h"
+#include "hooks/rows/target_match.h"
+#include "hooks/rows/watched_model.h"
+#include "runtime/collect/run_notes.h"
 #include "runtime/collect/target_ledger.h"
-#include "runtime/output/scope_notes.h"
 
 namespace gradmon {
 

@@ -6,7 +6,7 @@
 #include <tl/expected.hpp>
 
 #include "gradmon/parallel_groups.h"
-#include "hooks/names/watched_model.h"
+#include "hooks/rows/watched_model.h"
 
 namespace gradmon {
 

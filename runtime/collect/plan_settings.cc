@@ -2,10 +2,54 @@
 #include "runtime/collect/plan_settings.h"
 
 #include <algorithm>
+#include <utility>
 
+#include "control/config/config_parser.h"
 #include "control/config/config_schema.h"
 
 namespace gradmon {
+namespace {
+
+constexpr std::size_t kMostKept = 2;
+
+}  // namespace
+
+// Parses without the lock: the training thread must not wait for another plan's text.
+PlanConfigs::Result PlanConfigs::of(const Plan& plan) {
+  {
+    const std::lock_guard lock(mutex_);
+    const auto kept = std::find_if(entries_.begin(), entries_.end(), [&](const Entry& entry) {
+      return entry.config_sha256 == plan.config_sha256;
+    });
+    if (kept != entries_.end()) {
+      std::rotate(entries_.begin(), kept, kept + 1);
+      return entries_.front().config;
+    }
+  }
+  auto parsed = parse_config(plan.config_text, file_name_);
+  Result config = tl::unexpected(std::string());
+  if (parsed) {
+    config = std::make_shared<const Config>(std::move(parsed->config));
+  } else {
+    config = tl::unexpected(to_string(parsed.error()));
+  }
+  add({plan.config_sha256, config});
+  return config;
+}
+
+void PlanConfigs::keep(const Plan& plan, Config config) {
+  add({plan.config_sha256, std::make_shared<const Config>(std::move(config))});
+}
+
+void PlanConfigs::add(Entry entry) {
+  const std::lock_guard lock(mutex_);
+  entries_.erase(std::remove_if(entries_.begin(), entries_.end(),
+                                [&](const Entry& kept) { return kept.config_sha256 == entry.config_sha256; }),
+                 entries_.end());
+  entries_.insert(entries_.begin(), std::move(entry));
+  if (entries_.size() > kMostKept) entries_.pop_back();
+}
+
 namespace {
 
 std::optional<TensorSelection> selection_of(const std::optional<Config::Selection>& selection) {
@@ -13,7 +57,7 @@ std::optional<TensorSelection> selection_of(const std::optional<Config::Selectio
   return TensorSelection{selection->tuple_size, selection->index};
 }
 
-ActivationSettings activations_of(const Config& config) {
+ActivationSettings to_activation_settings(const Config& config) {
   ActivationSettings settings;
   const bool one_way_twice = config.forward_only && config.backward_only;
   if (!config.xy_distribution || one_way_twice) return settings;
@@ -27,12 +71,12 @@ ActivationSettings activations_of(const Config& config) {
   return settings;
 }
 
-CollectiveSettings collectives_of(const Config& config) {
+CollectiveSettings to_collective_settings(const Config& config) {
   const Config::CcDistribution& cc = config.cc_distribution;
   return {cc.enable, cc.cc_codeline, cc.cc_pre_hook, cc.cc_log_only};
 }
 
-std::optional<L2Settings> l2_of(const Config& config) {
+std::optional<L2Settings> to_l2_settings(const Config& config) {
   if (!config.recording_l2_features) return std::nullopt;
   L2Settings settings;
   settings.attention = config.l2_targets.attention_hook;
@@ -54,7 +98,7 @@ TargetSelection selection_of(const Config& config) {
   return selection;
 }
 
-HookSettings hook_settings_of(const Config& config, Revision revision) {
+HookSettings to_hook_settings(const Config& config, Revision revision) {
   HookSettings settings;
   settings.revision = revision;
   settings.gradients = config.wg_distribution;
@@ -63,9 +107,9 @@ HookSettings hook_settings_of(const Config& config, Revision revision) {
   settings.moments = config.mv_distribution;
   settings.momentum_agreement = config.mg_direction;
   settings.update_histograms = collects_histograms(config);
-  settings.activations = activations_of(config);
-  settings.collectives = collectives_of(config);
-  settings.l2 = l2_of(config);
+  settings.activations = to_activation_settings(config);
+  settings.collectives = to_collective_settings(config);
+  settings.l2 = to_l2_settings(config);
   settings.module_structure = config.print_struct;
   settings.call_stacks = config.stack_info;
   settings.selection = selection_of(config);

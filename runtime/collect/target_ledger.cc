@@ -8,7 +8,7 @@ namespace gradmon {
 namespace {
 
 // The module or tapped name at the start of a row's name; "" for other rows.
-std::string owner_of(const std::string& row) {
+std::string owner_name(const std::string& row) {
   std::size_t end = 0;
   for (const char* part : {".input", ".output", ".attention"}) {
     const std::size_t at = row.rfind(part);
@@ -46,7 +46,7 @@ void TargetLedger::mark_fired(Key key) {
   if (state_.not_fired.erase(key) > 0 || (modules_.empty() && state_.unmatched.empty())) return;
   const auto target = static_cast<std::uint32_t>(key);
   const std::string& name = names_.name(target);
-  const std::string owner = owner_of(name);
+  const std::string owner = owner_name(name);
   const auto module = modules_.find({names_.vpp_stage(target), owner});
   if (module != modules_.end()) state_.not_fired.erase(key_of(static_cast<Kind>(key >> 32U), module->second));
   auto& unmatched = state_.unmatched;
@@ -79,7 +79,7 @@ void TargetLedger::keep_reasons() {
     if (fired != state_.fired.end() && fired->second.collected == state_.collected) continue;
     const auto target = static_cast<std::uint32_t>(key);
     const std::string& name = names_.name(target);
-    const auto module = modules_.find({names_.vpp_stage(target), owner_of(name)});
+    const auto module = modules_.find({names_.vpp_stage(target), owner_name(name)});
     const Key of_module =
         module == modules_.end() ? key : key_of(static_cast<Kind>(key >> 32U), module->second);
     if (of_module != key && state_.not_fired.count(of_module) > 0) {
@@ -90,7 +90,7 @@ void TargetLedger::keep_reasons() {
   }
 }
 
-TargetLedger::Fired& TargetLedger::fired_of(Key key) {
+TargetLedger::Fired& TargetLedger::fired_entry(Key key) {
   const auto [fired, first] = state_.fired.try_emplace(key);
   if (first) mark_fired(key);
   return fired->second;
@@ -105,7 +105,7 @@ void TargetLedger::end_step(Step step, WallTime now) noexcept {
     for (std::size_t i = 0; i < fired_this_step_.size(); ++i) {
       const Key key = fired_this_step_[i];
       if (last_rows_[i].second == nullptr || last_rows_[i].first != key)
-        last_rows_[i] = {key, &fired_of(key)};
+        last_rows_[i] = {key, &fired_entry(key)};
       Fired& fired = *last_rows_[i].second;
       if (fired.collected != state_.collected) state_.fired_last += 1;
       fired = {step.value, now, state_.collected};
@@ -116,7 +116,7 @@ void TargetLedger::end_step(Step step, WallTime now) noexcept {
   drop_step();
 }
 
-TargetStatus TargetLedger::status_of(const PlanState& state, Key key, const std::string& why) const {
+TargetStatus TargetLedger::make_status(const PlanState& state, Key key, const std::string& why) const {
   const auto target = static_cast<std::uint32_t>(key);
   TargetStatus status;
   status.kind = name_of(static_cast<Kind>(key >> 32U));
@@ -131,7 +131,7 @@ TargetStatus TargetLedger::status_of(const PlanState& state, Key key, const std:
   return status;
 }
 
-TargetCounts TargetLedger::counts_of(const PlanState& state) {
+TargetCounts TargetLedger::count_targets(const PlanState& state) {
   TargetCounts counts;
   counts.watched = static_cast<std::int64_t>(state.fired.size() + state.not_fired.size());
   counts.silent = state.collected == 0 ? 0 : counts.watched - state.fired_last;
@@ -145,13 +145,13 @@ TargetList TargetLedger::list() const {
     return state_;
   }();
   TargetList list;
-  list.counts = counts_of(state);
+  list.counts = count_targets(state);
   list.unmatched = state.unmatched;
   std::unordered_set<Key> listed;
   for (const ExpectedTarget& one : state.expected) {
     const Key key = key_of(one.kind, one.target);
     if (state.not_fired.count(key) + state.fired.count(key) == 0) continue;  // Its rows are listed instead.
-    list.targets.push_back(status_of(state, key, one.why));
+    list.targets.push_back(make_status(state, key, one.why));
     listed.insert(key);
   }
   std::vector<Key> others;
@@ -159,7 +159,7 @@ TargetList TargetLedger::list() const {
     if (listed.count(fired.first) == 0) others.push_back(fired.first);
   }
   std::sort(others.begin(), others.end());
-  for (const Key key : others) list.targets.push_back(status_of(state, key, ""));
+  for (const Key key : others) list.targets.push_back(make_status(state, key, ""));
   return list;
 }
 
@@ -170,7 +170,7 @@ std::vector<UnmatchedTarget> TargetLedger::unmatched() const {
 
 TargetCounts TargetLedger::counts() const {
   const std::lock_guard lock(mutex_);
-  return counts_of(state_);
+  return count_targets(state_);
 }
 
 }  // namespace gradmon

@@ -77,9 +77,9 @@ class TargetLedger {
   };
   void mark_fired(Key key);
   void keep_reasons();
-  Fired& fired_of(Key key);
-  TargetStatus status_of(const PlanState& state, Key key, const std::string& why) const;
-  static TargetCounts counts_of(const PlanState& state);
+  Fired& fired_entry(Key key);
+  TargetStatus make_status(const PlanState& state, Key key, const std::string& why) const;
+  static TargetCounts count_targets(const PlanState& state);
 
   const NameTable& names_;  // own synchronisation
   // Training thread only.

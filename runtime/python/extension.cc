@@ -20,23 +20,17 @@
 
 #include "control/log.h"
 #include "control/vocabulary.h"
-#include "hooks/collectives/collective_observer.h"
-#include "hooks/gradients/gradient_hooks.h"
-#include "hooks/names/squash_name.h"
 #include "hooks/observe/call_site.h"
 #include "hooks/observe/tensor_gradient.h"
+#include "hooks/probes/collective_observer.h"
+#include "hooks/probes/gradient_hooks.h"
 #include "hooks/rows/hook_fuse.h"
-#include "runtime/job/environment.h"
-#include "runtime/job/launch_id.h"
+#include "hooks/rows/target_names.h"
+#include "runtime/environment.h"
+#include "runtime/launch_id.h"
 #include "runtime/monitor_binding.h"
-#include "runtime/python/described_model.h"
-#include "runtime/python/first_hook.h"
 #include "runtime/python/guarded.h"
-#include "runtime/python/python_array.h"
-#include "runtime/python/python_forward.h"
-#include "runtime/python/python_optimizer_state.h"
-#include "runtime/python/python_wrapper.h"
-#include "runtime/python/tap_operator.h"
+#include "runtime/python/python_objects.h"
 
 namespace gradmon {
 namespace {
@@ -67,9 +61,10 @@ Kind tapped_kind(const std::string& name) {
   throw std::invalid_argument("kind \"" + name + "\", expected one of " + known);
 }
 
-// The name of the rule that combines a statistic of several parts, or None. See gradmon/sharded/joining.py.
-py::object fold_of(const std::string& name) {
+// The name of the rule that combines a statistic of several parts, or None. See gradmon/forms/joining.py.
+py::object find_fold(const std::string& name) {
   constexpr const char* kNames[] = {"least", "greatest", "sum", "mean_by_elements", "root_of_squares"};
+  static_assert(std::size(kNames) == static_cast<std::size_t>(Fold::root_of_squares) + 1);  // the last one
   for (const Statistic& statistic : kStatistics) {
     if (statistic.name == name) return py::str(kNames[static_cast<std::size_t>(statistic.fold)]);
   }
@@ -99,7 +94,7 @@ std::string bytes_of(const py::object& text) {
 std::string file_of(const char* module) { return bytes_of(py::module_::import(module).attr("__file__")); }
 
 // The folder of an imported package, with a slash at the end.
-std::string folder_of(const char* package) {
+std::string package_folder(const char* package) {
   const std::string file = file_of(package);
   return file.substr(0, file.rfind('/') + 1);
 }
@@ -110,12 +105,12 @@ bool is_in(const std::vector<std::string>& places, const std::string& path) {
                      [&](const std::string& place) { return path.compare(0, place.size(), place) == 0; });
 }
 
-py::object caller_of(const py::object& frame) {
+py::object calling_frame(const py::object& frame) {
   return py::reinterpret_steal<py::object>(
       reinterpret_cast<PyObject*>(PyFrame_GetBack(reinterpret_cast<PyFrameObject*>(frame.ptr()))));
 }
 
-// True if the file makes communication calls and waits for them in Python (gradmon/communication/waits.py).
+// True if the file makes communication calls and waits for them in Python (gradmon/_communication.py).
 // Other files of torch call C++ that waits for its own calls, or functional operators, whose waits are
 // reported anyway.
 bool waits_in_python(const std::string& path, const std::vector<std::string>& libraries) {
@@ -128,7 +123,7 @@ CallStack stack_outside(const std::vector<std::string>& libraries) {
   std::optional<bool> wait_is_told;
   const py::gil_scoped_acquire ours;
   auto frame = py::reinterpret_borrow<py::object>(reinterpret_cast<PyObject*>(PyEval_GetFrame()));
-  for (; frame; frame = caller_of(frame)) {
+  for (; frame; frame = calling_frame(frame)) {
     auto* raw = reinterpret_cast<PyFrameObject*>(frame.ptr());
     const auto code = py::reinterpret_steal<py::object>(reinterpret_cast<PyObject*>(PyFrame_GetCode(raw)));
     std::string path = bytes_of(code.attr("co_filename"));
@@ -148,8 +143,10 @@ CallStack stack_outside(const std::vector<std::string>& libraries) {
 // call at the end of a `with`.
 StackSource python_stacks() {
   const py::gil_scoped_acquire ours;
-  return [libraries = std::vector{folder_of("torch"), folder_of("gradmon"), file_of("typing_extensions"),
-                                  file_of("contextlib")}] { return stack_outside(libraries); };
+  return [libraries = std::vector{package_folder("torch"), package_folder("gradmon"),
+                                  file_of("typing_extensions"), file_of("contextlib")}] {
+    return stack_outside(libraries);
+  };
 }
 
 // The launch nonce, set once Python has read it from the process group's store. Any thread.
@@ -265,11 +262,11 @@ class Core {
   }
 
   void before_update_of_pieces(const py::handle& optimizer, const PieceTuples& pieces) {
-    before_update_of(optimizer, pieces, UpdateReads::everything);
+    read_before_update(optimizer, pieces, UpdateReads::everything);
   }
   // For pieces whose gradients and moments before_replacement() has passed.
   void before_update_of_values(const py::handle& optimizer, const PieceTuples& pieces) {
-    before_update_of(optimizer, pieces, UpdateReads::values);
+    read_before_update(optimizer, pieces, UpdateReads::values);
   }
   void before_replacement(const EarlyTuples& passed, double gradient_scale) {
     guarded("the reduced gradients", [&] {
@@ -378,7 +375,7 @@ class Core {
     }
   }
 
-  void before_update_of(const py::handle& optimizer, const PieceTuples& pieces, UpdateReads reads) {
+  void read_before_update(const py::handle& optimizer, const PieceTuples& pieces, UpdateReads reads) {
     guarded("the optimizer", [&] {
       const PythonOptimizerState state(optimizer, carried(pieces), reads);
       const AloneWithoutGil alone(updating_);
@@ -460,7 +457,7 @@ bool names_launch(std::optional<int> rank, std::optional<int> world_size) {
 void entered(const py::handle& module, bool training, const py::handle& inputs, const py::dict& keywords) {
   if (!forward_entry::open()) return;
   guarded("a module's inputs", [&] {
-    const ForwardTensors tensors = tensors_of_call(inputs, keywords);
+    const ForwardTensors tensors = tensors_in_call(inputs, keywords);
     const py::gil_scoped_release others_run;
     forward_entry::entered(identity_of(module), training ? ModuleMode::training : ModuleMode::evaluation,
                            tensors);
@@ -470,7 +467,7 @@ void entered(const py::handle& module, bool training, const py::handle& inputs, 
 void left(const py::handle& module, const py::handle& output) {
   if (!forward_entry::open()) return;
   guarded("a module's output", [&] {
-    const ForwardTensors tensors = tensors_of(output);
+    const ForwardTensors tensors = tensors_in(output);
     const py::gil_scoped_release others_run;
     forward_entry::left(identity_of(module), tensors);
   });
@@ -502,14 +499,14 @@ void over(std::uint64_t number) noexcept {
 }
 
 template <void (*tell)(const c10::ivalue::Future&) noexcept>
-void tell_of(const py::handle& future) {
+void note_future(const py::handle& future) {
   // torch's own pybind11 has made it, and ours does not know those types.
   const c10::IValue value = torch::jit::toIValue(future, c10::FutureType::create(c10::AnyType::get()));
   const py::gil_scoped_release others_run;
   if (const auto known = value.toFuture()) tell(*known);
 }
 
-// Bindings for gradmon/communication/waits.py, which follows calls and waits of torch's Python classes.
+// Bindings for gradmon/_communication.py, which follows calls and waits of torch's Python classes.
 void define_communication(py::module_& m) {
   m.def("collectives_are_observed", &collectives_are_observed);
   m.def("begin_coalescing", &begin_coalescing);
@@ -518,8 +515,8 @@ void define_communication(py::module_& m) {
   const py::call_guard<py::gil_scoped_release> others_run;
   m.def("coalesced_calls_are_over", &over<CoalescedWork::none>, others_run);
   m.def("coalesced_calls_are_waited_for", &over<CoalescedWork::waited_for>, others_run);
-  m.def("call_is_waited_for", &tell_of<call_is_waited_for>);
-  m.def("future_is_taken", &tell_of<future_is_taken>);
+  m.def("call_is_waited_for", &note_future<call_is_waited_for>);
+  m.def("future_is_taken", &note_future<future_is_taken>);
   m.def("coalesced_calls_are_dropped", &over<CoalescedWork::dropped>, others_run);
   m.def("communication_is_unread", &communication_is_unread, others_run);
 }
@@ -627,7 +624,7 @@ PYBIND11_MODULE(_gradmon, m) {
   m.def("versions_of", &versions_of);
   m.def("parameters_of", &parameters_of);
   py::class_<FirstHook>(m, "FirstHook").def(py::init(&put_first)).def("remove", &FirstHook::take_off);
-  m.def("fold_of", &fold_of);
+  m.def("find_fold", &find_fold);
   m.def("warn_once", [](const std::string& text) { warn_once(first_line(text), text); });
   m.def("environment_names_launch", &names_launch);
   m.def("entered", &entered);

@@ -1,23 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "runtime/python/python_array.h"
+#include "runtime/python/python_objects.h"
 
 #include <torch/csrc/autograd/python_variable.h>
 
 #include <optional>
 #include <utility>
 
-#include "hooks/arrays/buffer_format.h"
-#include "hooks/arrays/dl_array.h"
-#include "hooks/arrays/readable_memory.h"
+#include "hooks/probes/foreign_array.h"
+#include "hooks/probes/tap_probe.h"
 #include "hooks/rows/hook_fuse.h"
-#include "hooks/taps/foreign_tensor.h"
 
 namespace gradmon {
 namespace {
 
 namespace py = pybind11;
 
-std::string type_name_of(const py::handle& object) { return Py_TYPE(object.ptr())->tp_name; }
+std::string python_type_name(const py::handle& object) { return Py_TYPE(object.ptr())->tp_name; }
 
 // Runs `body`; an Exception of Python becomes its result.
 template <typename Body>
@@ -40,7 +38,7 @@ tl::expected<at::Tensor, std::string> checked_tensor(const ForeignArray& array) 
 }
 
 // `dtype.name` ("bfloat16"); "" if the array has none.
-std::string dtype_name_of(const py::handle& array) {
+std::string read_dtype_name(const py::handle& array) {
   const py::object dtype = py::getattr(array, "dtype", py::none());
   const py::object name = py::getattr(dtype, "name", py::none());
   return py::isinstance<py::str>(name) ? name.cast<std::string>() : "";
@@ -48,7 +46,7 @@ std::string dtype_name_of(const py::handle& array) {
 
 // True for a NumPy array with a type of ml_dtypes, because these types have no buffer of their own.
 bool has_type_without_buffer(const py::handle& array) {
-  const std::string name = dtype_name_of(array);
+  const std::string name = read_dtype_name(array);
   const bool of_ml_dtypes = name == "bfloat16" || name.rfind("float8_", 0) == 0;
   return of_ml_dtypes && element_type_of(name) && py::hasattr(array, "view") &&
          py::object(py::getattr(array.attr("dtype"), "isnative", py::none())).is(py::bool_(true));
@@ -61,7 +59,7 @@ bool has_host_memory(const py::handle& array) {
 }
 
 // The capsule of version 1, which read-only arrays need, or of the version before it.
-py::object capsule_of(const py::handle& array) {
+py::object dlpack_capsule(const py::handle& array) {
   try {
     return array.attr("__dlpack__")(py::arg("max_version") = py::make_tuple(1, 0));
   } catch (py::error_already_set& error) {
@@ -97,7 +95,7 @@ PythonArray::Read PythonArray::read(const py::handle& array) {
   attempt(has_type_without_buffer(array), [&] { return read_view(array); });
   attempt(py::hasattr(array, "asnumpy") || py::hasattr(array, "__array__"), [&] { return read_copy(array); });
   if (found) return std::move(*found);
-  return tl::unexpected(type_name_of(array) +
+  return tl::unexpected(python_type_name(array) +
                         " is no array: it has no buffer, __dlpack__(), asnumpy() or __array__()");
 }
 
@@ -128,14 +126,14 @@ PythonArray::Read PythonArray::read_buffer(const py::handle& array, const char* 
 
 PythonArray::Read PythonArray::read_dlpack(const py::handle& array) {
   if (!has_host_memory(array)) return tl::unexpected<std::string>("its memory is on a device");
-  return read_capsule(capsule_of(array));
+  return read_capsule(dlpack_capsule(array));
 }
 
 // Does not take over the capsule: its own destructor calls the deleter. So no function that a capsule names
 // is called.
 PythonArray::Read PythonArray::read_capsule(const py::object& capsule) {
   if (PyCapsule_CheckExact(capsule.ptr()) == 0)
-    return tl::unexpected("__dlpack__() gave " + type_name_of(capsule) + ", no capsule");
+    return tl::unexpected("__dlpack__() gave " + python_type_name(capsule) + ", no capsule");
   const char* name = PyCapsule_GetName(capsule.ptr());
   const std::string shown = name != nullptr ? name : "";
   const bool versioned = shown == "dltensor_versioned";
@@ -149,7 +147,7 @@ PythonArray::Read PythonArray::read_capsule(const py::object& capsule) {
 }
 
 PythonArray::Read PythonArray::read_view(const py::handle& array) {
-  const std::string name = dtype_name_of(array);
+  const std::string name = read_dtype_name(array);
   const std::size_t bytes = size_of(element_type_of(name).value());
   owner_ = array.attr("view")(bytes == 2 ? "uint16" : "uint8");
   return read_buffer(owner_, name.c_str());
@@ -159,7 +157,7 @@ PythonArray::Read PythonArray::read_copy(const py::handle& array) {
   const char* method = py::hasattr(array, "asnumpy") ? "asnumpy" : "__array__";
   owner_ = array.attr(method)();
   if (PyObject_CheckBuffer(owner_.ptr()) == 0)
-    return tl::unexpected(std::string(method) + "() gave " + type_name_of(owner_) + ", no buffer");
+    return tl::unexpected(std::string(method) + "() gave " + python_type_name(owner_) + ", no buffer");
   const Read plain = reasoned([&] { return read_buffer(owner_); });
   if (plain || !has_type_without_buffer(owner_)) return plain;
   const py::object copy = owner_;

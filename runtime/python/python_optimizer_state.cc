@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "runtime/python/python_optimizer_state.h"
+#include "runtime/python/python_objects.h"
 
 #include <torch/csrc/autograd/python_variable.h>
 #include <torch/csrc/utils/pybind.h>
@@ -9,7 +9,6 @@
 #include <utility>
 
 #include "hooks/device/cuda_totals.h"
-#include "runtime/python/main_gradient.h"
 
 namespace gradmon {
 namespace {
@@ -133,7 +132,7 @@ class StateByParameter {
 
 // The scale that a scaler passes to a fused optimizer around its step. Waits for the device, so it is not
 // read during the capture of a graph: then no row is read either.
-std::optional<double> grad_scale_of(const py::handle& optimizer) {
+std::optional<double> read_grad_scale(const py::handle& optimizer) {
   const py::object scale = py::getattr(optimizer, "grad_scale", py::none());
   if (!THPVariable_Check(scale.ptr())) return std::nullopt;
   const auto tensor = scale.cast<at::Tensor>();
@@ -184,7 +183,7 @@ std::vector<at::Tensor> parameters_of(const py::handle& optimizer) {
 
 PythonOptimizerState::PythonOptimizerState(const py::handle& optimizer, double gradient_scale)
     : gradient_scale_(gradient_scale) {
-  if (const auto scale = grad_scale_of(optimizer)) gradient_scale_ = *scale;
+  if (const auto scale = read_grad_scale(optimizer)) gradient_scale_ = *scale;
   const StateByParameter kept(optimizer);
   for (const py::handle& group : optimizer.attr("param_groups")) {
     const DictView options(group);
@@ -257,7 +256,7 @@ at::Tensor PythonOptimizerState::value_of(const at::Tensor& parameter) const {
 void PythonOptimizerState::add(const py::handle& parameter, const at::Tensor& tensor, ParameterState state) {
   parameters_.push_back(tensor);
   states_.emplace(tensor.unsafeGetTensorImpl(), std::move(state));
-  if (auto main_grad = main_grad_of(parameter); main_grad.defined())
+  if (auto main_grad = find_main_grad(parameter); main_grad.defined())
     main_grads_.emplace(tensor.unsafeGetTensorImpl(), std::move(main_grad));
 }
 

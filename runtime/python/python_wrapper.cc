@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "runtime/python/python_wrapper.h"
+#include "runtime/python/python_objects.h"
 
 #include <pybind11/pybind11.h>
 #include <torch/csrc/autograd/python_variable.h>
@@ -16,7 +16,7 @@
 #include <vector>
 
 #include "hooks/device/cuda_totals.h"
-#include "hooks/device/plain_torch.h"
+#include "hooks/device/device_stats.h"
 #include "hooks/rows/hook_fuse.h"
 #include "hooks/rows/wrapper_tensor.h"
 #include "hooks/stats/readable.h"
@@ -47,11 +47,11 @@ std::string class_name(const py::handle& tensor) {
 // step sees the same. With the GIL.
 class KnownSpecs {
  public:
-  ScopeText scope_of(const py::object& spec) {
+  ScopeText read_scope(const py::object& spec) {
     const auto known = known_.find(spec.ptr());
     if (known != known_.end()) return known->second.scope;
     if (known_.size() >= kMost) known_.clear();
-    if (!describe_) describe_ = py::module_::import("gradmon.sharded.scopes").attr("text_of");
+    if (!describe_) describe_ = py::module_::import("gradmon._scopes").attr("text_of");
     ScopeText scope = make_scope(describe_(spec).cast<std::string>());
     known_.emplace(spec.ptr(), Known{spec, scope});
     return scope;
@@ -74,12 +74,12 @@ KnownSpecs& known_specs() {
   return *specs;
 }
 
-Unwrapped inner_of(const py::object& wrapper);
+Unwrapped take_inner(const py::object& wrapper);
 
 Unwrapped inside(const py::object& value) {
   if (!THPVariable_Check(value.ptr())) return {{}, "its " + class_name(value) + " is no tensor", {}};
   const auto tensor = value.cast<at::Tensor>();
-  return is_wrapper(tensor) ? inner_of(value) : Unwrapped{tensor, "", {}};
+  return is_wrapper(tensor) ? take_inner(value) : Unwrapped{tensor, "", {}};
 }
 
 // The reason why a row is missing.
@@ -103,13 +103,13 @@ at::Tensor needed(const py::object& wrapper, const char* attribute) {
   return part;
 }
 
-bool flag_of(const py::object& wrapper, const char* attribute) {
+bool read_flag(const py::object& wrapper, const char* attribute) {
   return py::getattr(wrapper, attribute, py::none()).is(py::bool_(true));
 }
 
 Unwrapped distributed(const py::object& wrapper, const WrapperClass& of) {
   Unwrapped inner = inside(wrapper.attr(of.attribute));
-  inner.scope = known_specs().scope_of(wrapper.attr("_spec"));
+  inner.scope = known_specs().read_scope(wrapper.attr("_spec"));
   return inner;
 }
 
@@ -136,7 +136,7 @@ Unwrapped held(const py::object& wrapper, const WrapperClass& of) {
 // A tensor's representation by rows, or else its representation by columns.
 Unwrapped one_of_two(const py::object& wrapper, const WrapperClass& of) {
   const py::object by_rows = wrapper.attr(of.attribute);
-  return inner_of(by_rows.is_none() ? wrapper.attr("_columnwise_storage") : by_rows);
+  return take_inner(by_rows.is_none() ? wrapper.attr("_columnwise_storage") : by_rows);
 }
 
 // --- numbers of low precision ---
@@ -252,7 +252,7 @@ struct Microscaled {
                                  ? codes
                                  : codes.view(at::kByte));
     values.block_columns = block;
-    if (!flag_of(wrapper, "is_swizzled_scales")) return;
+    if (!read_flag(wrapper, "is_swizzled_scales")) return;
     std::vector<std::int64_t> sizes(codes.sizes().begin(), codes.sizes().end() - 1);
     sizes.push_back(values.columns() / block);
     scale = from_tiles(scale, values.rows(), sizes.back()).reshape(sizes);
@@ -286,7 +286,7 @@ Unwrapped nvfp4(const py::object& wrapper, const WrapperClass& of) {
 // --- Transformer Engine's ---
 
 // The fp8 type of `_fp8_dtype`, an enumerator kFloat8E4M3 or kFloat8E5M2, by torch's name.
-std::string float8_of(const py::object& wrapper) {
+std::string float8_name(const py::object& wrapper) {
   const auto name = wrapper.attr("_fp8_dtype").attr("name").cast<std::string>();
   if (name == "kFloat8E4M3") return "Float8_e4m3fn";
   if (name == "kFloat8E5M2") return "Float8_e5m2";
@@ -296,10 +296,10 @@ std::string float8_of(const py::object& wrapper) {
 Unwrapped engine_float8(const py::object& wrapper, const WrapperClass& of) {
   ScaledValues values;
   at::Tensor codes = part_of(wrapper, "_data");
-  if (!codes.defined() && !flag_of(wrapper, "_transpose_invalid")) codes = part_of(wrapper, "_transpose");
+  if (!codes.defined() && !read_flag(wrapper, "_transpose_invalid")) codes = part_of(wrapper, "_transpose");
   if (!codes.defined()) throw Unreadable("a Float8Tensor without data");
   const at::Tensor scale = needed(wrapper, of.scale);
-  values.codes = as_matrix(as_float8(codes, float8_of(wrapper)));
+  values.codes = as_matrix(as_float8(codes, float8_name(wrapper)));
   values.scale = scale.reshape({});
   const std::string dtype = element_of(values.codes) + "/tensor";
   return numbers(std::move(values), scale, dtype);
@@ -317,7 +317,7 @@ struct Direction {
   }
   // The scales of that number of rows and columns of blocks, from the padded bytes in `scale`.
   at::Tensor unpadded(const py::object& wrapper, std::int64_t rows, std::int64_t columns) const {
-    if (!flag_of(wrapper, "_with_gemm_swizzled_scales"))
+    if (!read_flag(wrapper, "_with_gemm_swizzled_scales"))
       return scale.narrow(0, 0, rows).narrow(1, 0, columns);
     if (!by_rows) throw Unreadable("scales by columns in the order of a matrix product");
     return from_tiles(scale, rows, columns);
@@ -328,7 +328,7 @@ Unwrapped engine_mxfp8(const py::object& wrapper, const WrapperClass&) {
   constexpr std::int64_t kBlock = 32;
   const Direction found(wrapper);
   ScaledValues values;
-  values.codes = as_matrix(as_float8(found.codes, float8_of(wrapper)));
+  values.codes = as_matrix(as_float8(found.codes, float8_name(wrapper)));
   (found.by_rows ? values.block_columns : values.block_rows) = kBlock;
   values.scale = powers_of_two(found.unpadded(wrapper, blocks(values.rows(), values.block_rows),
                                               blocks(values.columns(), values.block_columns)));
@@ -360,10 +360,10 @@ Unwrapped engine_blocks(const py::object& wrapper, const WrapperClass&) {
   constexpr std::int64_t kBlock = 128;
   const Direction found(wrapper);
   ScaledValues values;
-  const at::Tensor codes = as_float8(found.codes, float8_of(wrapper));
+  const at::Tensor codes = as_float8(found.codes, float8_name(wrapper));
   values.codes = found.by_rows ? as_matrix(codes) : codes.reshape({codes.size(0), -1});
   values.block_columns = kBlock;
-  if (flag_of(wrapper, "_is_2D_scaled")) values.block_rows = kBlock;
+  if (read_flag(wrapper, "_is_2D_scaled")) values.block_rows = kBlock;
   const at::Tensor padded = values.block_rows == 1 ? found.scale.t() : found.scale;
   values.scale = padded.narrow(0, 0, blocks(values.rows(), values.block_rows))
                      .narrow(1, 0, blocks(values.columns(), kBlock));
@@ -412,7 +412,7 @@ const WrapperClass* class_of(const py::handle& tensor) {
   return nullptr;
 }
 
-Unwrapped inner_of(const py::object& wrapper) {
+Unwrapped take_inner(const py::object& wrapper) {
   const WrapperClass* const known = class_of(wrapper);
   if (known == nullptr) return {{}, "tensors of class " + class_name(wrapper) + " wrap others", {}};
   std::optional<PlainTorch> plain;
@@ -433,7 +433,7 @@ std::optional<Unwrapped> unwrap(const at::Tensor& tensor) {
     const py::object wrapper = py::cast(tensor);
     const bool own_memory = tensor.has_storage() && has_allocated_storage(tensor);
     if (own_memory && class_of(wrapper) == nullptr) return std::nullopt;
-    return inner_of(wrapper);
+    return take_inner(wrapper);
   } catch (py::error_already_set& error) {
     if (!error.matches(PyExc_Exception)) PyErr_SetInterrupt();  // A signal's: the program gets it.
     return Unwrapped{{}, first_line(error.what()), {}};

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "runtime/python/tap_operator.h"
+#include "runtime/python/python_objects.h"
 
 #include <c10/core/GradMode.h>
 #include <torch/csrc/utils/pybind.h>
@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "control/log.h"
-#include "hooks/observe/forward_entry.h"
+#include "gradmon/forward_entry.h"
 
 namespace gradmon {
 namespace {

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Checks that every figure is measured. Its value is meaningful only in
-// tools/bench on a quiet machine.
+// Checks that every figure is measured. Its value is meaningful only in tools/bench on a quiet machine.
 #include <sys/wait.h>
 
 #include <cmath>
@@ -8,8 +7,10 @@
 #include <nlohmann/json.hpp>
 #include <set>
 #include <string>
+#include <vector>
 
 #include "control/debian_version.h"
+#include "tests/benchmarks/measure.h"
 #include "tests/support/temporary_directory.h"
 #include GRADMON_CATCH_HEADER
 
@@ -83,6 +84,17 @@ TEST_CASE("a quick run gives every promised figure as a finite number") {
                                        "divergence_ns",
                                        "divergence_digest_ns"};
   REQUIRE(names == promised);
+}
+
+TEST_CASE("the interval of a median drops the tails of many values and spans all of few") {
+  std::vector<double> values;
+  for (int i = 1; i <= 100; ++i) values.push_back(i);
+  REQUIRE(median_interval(values).low == 40);
+  REQUIRE(median_interval(values).high == 61);
+  REQUIRE(median_interval({3, 1, 2}).low == 1);
+  REQUIRE(median_interval({3, 1, 2}).high == 3);
+  REQUIRE(range_of({3, 1, 2}).median == 2);
+  REQUIRE(range_of({4, 1, 2, 3}).median == 2.5);
 }
 
 TEST_CASE("an unknown figure is a usage error") { REQUIRE(bench("no_such_figure 2>/dev/null") == 2); }

@@ -2,20 +2,21 @@
 #include "tests/benchmarks/collecting_rig.h"
 
 #include <ATen/Parallel.h>
-#include <benchmark/benchmark.h>
+#include <ATen/core/Tensor.h>
 #include <malloc.h>
+#include <torch/optim/optimizer.h>
 
 #include <algorithm>
 #include <chrono>
+#include <fstream>
 #include <stdexcept>
 #include <thread>
 #include <utility>
 
-#include "tests/benchmarks/measure/plain_read.h"
-#include "tests/benchmarks/measure/range.h"
-
 namespace gradmon {
 namespace {
+
+using Clock = std::chrono::steady_clock;
 
 constexpr int kInterval = 5;
 
@@ -29,10 +30,54 @@ void keep_freed_memory() {
 
 }  // namespace
 
-double seconds_of(const std::function<void()>& task) {
-  const auto begin = std::chrono::steady_clock::now();
-  task();
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+MonitorOptions ScratchJob::options() const {
+  MonitorOptions options;
+  options.rank = 0;
+  options.world_size = 1;
+  options.output_dir = output();
+  options.dynamic = true;
+  return options;
+}
+
+std::int64_t step_until(Monitor& monitor, const std::string& state, const std::string& reason) {
+  const auto deadline = Clock::now() + std::chrono::seconds(20);
+  for (std::int64_t steps = 0;; ++steps) {
+    const Status status = monitor.status();
+    if (status.state == state && (reason.empty() || status.reason == reason)) return steps;
+    if (Clock::now() > deadline) {
+      throw std::runtime_error("the monitor did not reach state " + state + "; it is " + status.state + ", " +
+                               status.reason);
+    }
+    monitor.step();
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+}
+
+std::size_t records_on_disk(const std::filesystem::path& output) {
+  std::size_t rows = 0;
+  for (const auto& entry : std::filesystem::recursive_directory_iterator(output)) {
+    if (entry.path().extension() != ".csv") continue;
+    std::ifstream file(entry.path());
+    std::string line;
+    std::getline(file, line);
+    while (std::getline(file, line)) ++rows;
+  }
+  return rows;
+}
+
+TorchThreads::TorchThreads(int threads, Processors processors) : before_(at::get_num_threads()) {
+  at::set_num_threads(threads);
+  sched_getaffinity(0, sizeof allowed_, &allowed_);
+  if (processors == Processors::all) return;
+  cpu_set_t one;
+  CPU_ZERO(&one);
+  CPU_SET(static_cast<unsigned>(sched_getcpu()), &one);
+  sched_setaffinity(0, sizeof one, &one);
+}
+
+TorchThreads::~TorchThreads() {
+  sched_setaffinity(0, sizeof allowed_, &allowed_);
+  at::set_num_threads(before_);
 }
 
 void read_all(const std::vector<at::Tensor>& tensors) {
@@ -46,16 +91,14 @@ void read_all(const std::vector<at::Tensor>& tensors) {
   }
   at::parallel_for(0, static_cast<std::int64_t>(chunks.size()), 1, [&](std::int64_t begin, std::int64_t end) {
     for (auto i = static_cast<std::size_t>(begin); i < static_cast<std::size_t>(end); ++i) {
-      benchmark::DoNotOptimize(plain_read(chunks[i].first, static_cast<std::size_t>(chunks[i].second)));
+      plain_read(chunks[i].first, static_cast<std::size_t>(chunks[i].second));
     }
   });
 }
 
 CollectingRig::CollectingRig(const std::string& kinds, Step step, TimeBase spent)
     : job_(R"({"dynamic_on": true, "collect_times": 1000000, "step_interval": )" + std::to_string(kInterval) +
-           R"(, )"
-           R"("ops": ["norm", "min", "max", "mean", "nans", "zeros"], )" +
-           kinds + "}"),
+           R"(, "ops": ["norm", "min", "max", "mean", "nans", "zeros"], )" + kinds + "}"),
       step_(std::move(step)),
       spent_(spent),
       monitor_(job_.config(), job_.options()) {
@@ -90,8 +133,7 @@ CollectingRig::Added CollectingRig::measure(int rounds, const std::function<void
     const double attaching = time_step();  // Ends with the boundary that begins the collected step.
     const double collected = time_step();
     const double after = time_step();
-    added.idle.push_back(before);
-    added.idle.push_back(after);
+    added.idle.insert(added.idle.end(), {before, after});
     added.seconds.push_back(attaching + collected - before - after);
   }
   return added;
@@ -99,8 +141,8 @@ CollectingRig::Added CollectingRig::measure(int rounds, const std::function<void
 
 double CollectingRig::own_share() const {
   // The hub sends the status at least once a second.
-  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(10);
-  while (std::chrono::steady_clock::now() < deadline) {
+  const auto deadline = Clock::now() + std::chrono::seconds(10);
+  while (Clock::now() < deadline) {
     const Status status = monitor_.status();
     if (!status.ranks.empty() && status.ranks.front().overhead.collected != 0)
       return status.ranks.front().overhead.share * kInterval;
@@ -114,24 +156,6 @@ void CollectingRig::check(std::size_t rows) {
   const Status status = monitor_.status();
   if (status.ranks.empty() || status.ranks.front().dropped > 0) throw std::runtime_error("rows were dropped");
   if (records_on_disk(job_.output()) < rows) throw std::runtime_error("too little was collected");
-}
-
-Figure share_of_read(std::string name, const CollectingRig::Added& added, const std::string& adding,
-                     const std::string& of) {
-  const Range read = range_of(added.reads);
-  std::vector<double> shares;
-  for (const double seconds : added.seconds) shares.push_back(seconds / read.median);
-  Figure figure;
-  figure.name = std::move(name);
-  figure.value = range_of(shares).median;
-  figure.unit = "times the read";
-  figure.goal = Goal{Goal::Sense::at_most, 1.5};
-  figure.how = "what collecting " + adding + ", six ops, adds (" +
-               text_of(range_of(added.seconds).median * 1000) + " ms), over a plain read of " + of + " (" +
-               text_of(read.median * 1000) +
-               " ms) on two threads, in turns; minimum, median and maximum of " +
-               std::to_string(shares.size()) + ": " + text_of(range_of(shares));
-  return figure;
 }
 
 }  // namespace gradmon

@@ -1,29 +1,62 @@
 // SPDX-License-Identifier: Apache-2.0
-// The time that collecting adds to a training step: every fifth step is collected. It and the one before it,
-// at whose end the hooks attach, are compared with the steps before and after these two.
+// The rig of all benchmarks that train: a job in a scratch directory, torch's threads, and the time that
+// collecting adds to a step.
 #pragma once
 
 #include <gradmon/monitor.h>
-#include <torch/nn/module.h>
-#include <torch/optim/optimizer.h>
+#include <sched.h>
 
 #include <cstddef>
+#include <filesystem>
 #include <functional>
 #include <string>
 #include <vector>
 
-#include "tests/benchmarks/measure/figure.h"
-#include "tests/benchmarks/measure/interleave.h"
-#include "tests/benchmarks/measure/scratch_job.h"
+#include "tests/benchmarks/measure.h"
+#include "tests/support/temporary_directory.h"
 
 namespace gradmon {
 
-double seconds_of(const std::function<void()>& task);
+// A temporary directory with a config file.
+class ScratchJob {
+ public:
+  explicit ScratchJob(const std::string& config) { write_text(this->config(), config); }
+
+  const std::filesystem::path& path() const { return directory_.path(); }
+  std::filesystem::path config() const { return directory_ / "monitor_config.json"; }
+  std::filesystem::path output() const { return directory_ / "monitor_output"; }
+  MonitorOptions options() const;  // of a job with one rank in dynamic mode
+
+ private:
+  const TemporaryDirectory directory_;
+};
+
+// Steps the monitor until its status has this state and reason ("": any reason). Returns the
+// number of steps. Throws std::runtime_error after 20 s.
+std::int64_t step_until(Monitor& monitor, const std::string& state, const std::string& reason);
+
+// The number of rows in all CSV files below the directory.
+std::size_t records_on_disk(const std::filesystem::path& output);
+
+// For its lifetime, torch uses this number of threads, and Processors::one pins this thread to a processor.
+enum class Processors { all, one };
+class TorchThreads {
+ public:
+  explicit TorchThreads(int threads, Processors processors = Processors::all);
+  ~TorchThreads();
+  TorchThreads(const TorchThreads&) = delete;
+  TorchThreads& operator=(const TorchThreads&) = delete;
+
+ private:
+  cpu_set_t allowed_{};
+  const int before_;
+};
 
 // Reads all tensors once, on torch's threads.
 void read_all(const std::vector<at::Tensor>& tensors);
 
-// Training thread. Model and optimizer must outlive it.
+// Every fifth step is collected. It and the one before it, at whose end the hooks attach, are compared with
+// the steps before and after these two. Training thread. Model and optimizer must outlive it.
 class CollectingRig {
  public:
   struct Step {
@@ -64,10 +97,5 @@ class CollectingRig {
   std::int64_t next_ = 0;
   std::int64_t effective_ = 0;
 };
-
-// The added time divided by the time of the read; goal 1.5. `adding` and `of` describe what
-// was collected, and what was read.
-Figure share_of_read(std::string name, const CollectingRig::Added& added, const std::string& adding,
-                     const std::string& of);
 
 }  // namespace gradmon

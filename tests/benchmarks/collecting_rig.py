@@ -1,12 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The time that collecting adds to a training step: collecting_rig.cc, in Python."""
+"""The rig of tools/bench --python: the time that collecting adds to a training step; and models and
+optimizers that take hardly any time themselves."""
 import json
 import tempfile
 import time
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Callable
+from typing import Any, Callable, Iterator
 
 import torch
+import torch.distributed as dist
 
 import gradmon
 
@@ -20,6 +23,17 @@ def seconds_of(task: "Callable[[], object]") -> float:
     return time.perf_counter() - begin
 
 
+@contextmanager
+def scratch_job(**keys: Any) -> "Iterator[tuple[Path, dict[str, Any]]]":
+    """A config with these keys in a temporary directory, and the options of a monitor of one rank."""
+    # The hub may write there until it ends, after the job.
+    with tempfile.TemporaryDirectory(prefix="gradmon-bench-", ignore_cleanup_errors=True) as scratch:
+        config = Path(scratch) / "monitor_config.json"
+        config.write_text(json.dumps(keys))
+        output = Path(scratch) / "monitor_output"
+        yield config, {"rank": 0, "world_size": 1, "output_dir": output, "dynamic": True}
+
+
 class CollectingRig:
     """The time that collecting adds to a training step: every fifth step is collected. It and the one
     before it, at whose end the hooks attach, are compared with the steps before and after these two."""
@@ -27,23 +41,21 @@ class CollectingRig:
     def __init__(
         self, keys: "dict[str, Any]", model: torch.nn.Module, optimizer: Any, backward: "Callable[[], None]"
     ) -> None:
-        # The hub may write there until it ends, after the job.
-        self._scratch = tempfile.TemporaryDirectory(prefix="gradmon-bench-", ignore_cleanup_errors=True)
-        self.output = Path(self._scratch.name) / "monitor_output"
-        config = Path(self._scratch.name) / "monitor_config.json"
-        config.write_text(json.dumps({"dynamic_on": True, "step_interval": INTERVAL, "ops": OPS, **keys}))
+        self._scratch = scratch_job(dynamic_on=True, step_interval=INTERVAL, ops=OPS, **keys)
+        config, options = self._scratch.__enter__()
+        self._output = options["output_dir"]
         self._optimizer, self._backward = optimizer, backward
         backward()  # creates the gradients
-        self.monitor = gradmon.Monitor(config, rank=0, world_size=1, output_dir=self.output, dynamic=True)
+        self.monitor = gradmon.Monitor(config, **options)
         self.monitor.watch(model, optimizer)
-        self._next = steps_until(self.monitor, "on")
+        self._next = self._steps_until_on()
         self._effective = self.monitor.status().effective_step
         steps = 0
         while steps < 4 or not self._last_but_one_was_collected():
             self._timed_step()
             steps += 1
 
-    def measure(self, rounds: int, read: "Callable[[], object]") -> "tuple[list[float], ...]":
+    def measure(self, rounds: int, read: "Callable[[], object]" = lambda: None) -> "tuple[list[float], ...]":
         """Three lists of seconds: each collected step and the one before it, minus the two steps beside
         these; each step beside these; and each `read`, which runs once per round."""
         added, idle, reads = [], [], []
@@ -70,9 +82,20 @@ class CollectingRig:
         self.monitor.stop()
         if self.monitor.status().ranks[0].dropped > 0:
             raise RuntimeError("rows were dropped")
-        if sum(len(path.read_text().splitlines()) - 1 for path in self.output.rglob("*.csv")) < rows:
+        if sum(len(path.read_text().splitlines()) - 1 for path in self._output.rglob("*.csv")) < rows:
             raise RuntimeError("too little was collected")
-        self._scratch.cleanup()
+        self._scratch.__exit__(None, None, None)
+
+    def _steps_until_on(self) -> int:
+        deadline = time.monotonic() + 20
+        steps = 0
+        while (state := self.monitor.status().state) != "on":
+            if time.monotonic() > deadline:
+                raise RuntimeError(f"the monitor did not reach state on; it is {state}")
+            self.monitor.step()
+            steps += 1
+            time.sleep(0.001)
+        return steps
 
     def _last_but_one_was_collected(self) -> bool:
         since = self._next - 2 - self._effective
@@ -88,14 +111,55 @@ class CollectingRig:
         self.monitor.step()
 
 
-def steps_until(monitor: gradmon.Monitor, state: str) -> int:
-    """Steps the monitor until it has this state; returns the number of steps. Raises after 20 s."""
-    deadline = time.monotonic() + 20
-    steps = 0
-    while monitor.status().state != state:
-        if time.monotonic() > deadline:
-            raise RuntimeError(f"the monitor did not reach state {state}; it is {monitor.status().state}")
-        monitor.step()
-        steps += 1
-        time.sleep(0.001)
-    return steps
+class EmptyStep:
+    """An optimizer that does nothing. It does not derive from torch's class, which calls the
+    profiler in each step: those microseconds vary by more than the measured time."""
+
+    def __init__(self, model: torch.nn.Module) -> None:
+        self.param_groups = [{"params": list(model.parameters())}]
+        self.state: "dict[Any, Any]" = {}
+
+    def step(self) -> None:
+        pass
+
+
+class _Touch(torch.autograd.Function):
+    """Uses parameters; their gradients are given."""
+
+    @staticmethod
+    def forward(ctx: Any, gradients: "list[torch.Tensor]", *parameters: torch.Tensor) -> torch.Tensor:
+        ctx.gradients = gradients
+        return torch.zeros(())
+
+    @staticmethod
+    def backward(ctx: Any, *_: Any) -> Any:
+        return (None, *ctx.gradients)
+
+
+class Touched(torch.nn.Module):
+    """Parameters of these shapes. Its forward and backward cost hardly more than writing the gradients."""
+
+    def __init__(self, shapes: "list[torch.Size]") -> None:
+        super().__init__()
+        for number, shape in enumerate(shapes):
+            self.register_parameter(f"p{number}", torch.nn.Parameter(torch.full(shape, 0.5)))
+        self.gradients = [torch.full(shape, 1e-3) for shape in shapes]
+
+    def forward(self) -> torch.Tensor:
+        found: torch.Tensor = _Touch.apply(self.gradients, *self.parameters())
+        return found
+
+    def backward(self) -> None:
+        for parameter in self.parameters():
+            parameter.grad = None
+        self().backward()
+
+
+def sharded(model: Any) -> Any:
+    """The model under FSDP2, in one rank."""
+    from torch.distributed.fsdp import fully_shard
+
+    if not dist.is_initialized():
+        dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    fully_shard(model)
+    return model

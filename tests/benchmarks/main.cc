@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "tests/benchmarks/benches.h"
+#include "tests/benchmarks/measure.h"
 
 namespace gradmon {
 namespace {
@@ -43,6 +43,7 @@ int run(const Request& request, const std::vector<Bench>& benches) {
     if (!wanted(bench, request.names)) continue;
     try {
       for (Figure& figure : bench.run(request.effort)) {
+        if (request.effort == Effort::quick) figure.how += "; quick: the value is not meaningful";
         std::cout << line_of(figure) << std::endl;
         figures.push_back(std::move(figure));
       }
@@ -64,11 +65,10 @@ int wrong(const std::string& why) {
 }
 
 int main(const std::vector<std::string>& words) {
-  const std::vector<Bench> benches = {
-      idle_step(),          tensor_reads(),    parameter_cost(),    reading_cost(),   activation_cost(),
-      communication_cost(), attention_cost(),  idle_overhead(),     commit_time(),    edit_latency(),
-      hub_idle(),           rows_per_second(), values_per_second(), hubs_simulated(), alert_evaluation(),
-      replica_cost(),       conversion_rate()};
+  std::vector<Bench> benches;
+  for (const auto& part :
+       {training_cost(), reading_cost(), agreement_time(), writing_rate(), simulated_hubs()})
+    benches.insert(benches.end(), part.begin(), part.end());
   std::vector<std::string> known;
   for (const Bench& bench : benches) known.insert(known.end(), bench.yields.begin(), bench.yields.end());
   Request request;

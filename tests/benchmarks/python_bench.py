@@ -1,7 +1,6 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
-"""What gradmon costs in Python, in figures; tools/bench --python runs it."""
-import argparse
+"""The costs of gradmon in Python, in figures; tools/bench --python runs it."""
 import functools
 import itertools
 import json
@@ -12,7 +11,7 @@ import sys
 import tempfile
 import time
 from pathlib import Path
-from typing import Any, Callable, Optional
+from typing import Any, Callable, Iterator
 
 import numpy
 import torch
@@ -20,15 +19,13 @@ import torch
 import gradmon
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "demo"))
-sys.path.insert(0, str(Path(__file__).resolve().parent / "python_rigs"))
-import sharded_model  # noqa: E402
 import train_ddp  # noqa: E402
-import watched_steps  # noqa: E402
-from collecting_rig import CollectingRig  # noqa: E402
-from figures import Figure, spread, text_of  # noqa: E402
-from watched_steps import EmptyStep  # noqa: E402
+from collecting_rig import CollectingRig, EmptyStep, Touched, scratch_job, sharded  # noqa: E402
+from figures import Figure, parse, parser_of, report, spread, text_of  # noqa: E402
 
 TOKENS = 2048
+HAS_FSDP2 = tuple(map(int, torch.__version__.split(".")[:2])) >= (2, 13)  # on a CPU
+GRADIENTS = {"wg_distribution": True}
 
 
 def transformer(quick: bool) -> "tuple[train_ddp.CharTransformer, train_ddp.Text]":
@@ -37,31 +34,75 @@ def transformer(quick: bool) -> "tuple[train_ddp.CharTransformer, train_ddp.Text
     return train_ddp.CharTransformer(*((1, 64) if quick else (6, 512)), text.characters), text
 
 
-def idle_step(quick: bool, name: str = "python_idle_step") -> Figure:
-    rounds, steps = (3, 2000) if quick else (40, 50000)
-    make, where = IDLE[name]
+class MegatronOptimizer(EmptyStep):
+    """Like a chained optimizer of Megatron core: its own step ends a step of training."""
 
-    def microseconds(step: "Callable[[], Any]") -> float:
+    chained_optimizers: "list[Any]" = []
+
+
+class MegatronModel(torch.nn.Module):
+    """Like Megatron core's DistributedDataParallel: a model with groups of buckets."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.module = torch.nn.Linear(4, 3)
+        self.bucket_groups: "list[Any]" = []
+        self.expert_parallel_bucket_groups: "list[Any]" = []
+
+
+def under_monitor(
+    model: torch.nn.Module, optimizer: EmptyStep, config: Path, options: "dict[str, Any]"
+) -> Any:
+    return gradmon.Monitor(config, **options).watch(model, optimizer)
+
+
+def under_megatron(
+    model: torch.nn.Module, optimizer: EmptyStep, config: Path, options: "dict[str, Any]"
+) -> Any:
+    return gradmon.megatron.watch(model, optimizer, config, **options)
+
+
+# The model and the optimizer that a monitor watches, and how.
+IDLE: "dict[str, tuple[Callable[[], torch.nn.Module], type[EmptyStep], Callable[..., Any], str]]" = {
+    "python_idle_step": (lambda: torch.nn.Linear(4, 3), EmptyStep, under_monitor, ""),
+    "python_idle_step_fsdp2": (
+        lambda: sharded(torch.nn.Linear(4, 3)),
+        EmptyStep,
+        under_monitor,
+        " a model under FSDP2 (one rank)",
+    ),
+    "python_idle_step_megatron": (
+        MegatronModel,
+        MegatronOptimizer,
+        under_megatron,
+        " classes of the form of Megatron's DistributedDataParallel and chained optimizer",
+    ),
+}
+
+
+def idle_step(quick: bool, name: str) -> Figure:
+    """Of two equal optimizer steps a monitor watches one."""
+    rounds, steps = (3, 2000) if quick else (40, 50000)
+    make_model, make_optimizer, watch, where = IDLE[name]
+    model = make_model()
+    bare, watched = make_optimizer(model), make_optimizer(model)
+
+    def microseconds(optimizer: EmptyStep) -> float:
         begin = time.thread_time()
         for _ in range(steps):
-            step()
+            optimizer.step()
         return (time.thread_time() - begin) / steps * 1e6
 
-    with tempfile.TemporaryDirectory(prefix="gradmon-bench-", ignore_cleanup_errors=True) as scratch:
-        config = Path(scratch) / "monitor_config.json"
-        config.write_text('{"dynamic_on": false}')
-        options = {"rank": 0, "world_size": 1, "output_dir": scratch, "dynamic": True}
-        monitor, bare, watched = make(config, options)
-        with monitor:
-            added = []
-            for turn in range(rounds + 1):
-                pair = [microseconds(one) for one in ((bare, watched) if turn % 2 else (watched, bare))]
-                added.append(pair[1] - pair[0] if turn % 2 else pair[0] - pair[1])
-            until = time.monotonic() + 10  # an idle rank reports its step once a second
-            while monitor.status().ranks[0].step < rounds * steps:
-                if time.monotonic() > until:
-                    raise RuntimeError("the monitor did not take part")
-                time.sleep(0.05)
+    with scratch_job(dynamic_on=False) as job, watch(model, watched, *job) as monitor:
+        added = []
+        for turn in range(rounds + 1):
+            pair = [microseconds(one) for one in ((bare, watched) if turn % 2 else (watched, bare))]
+            added.append(pair[1] - pair[0] if turn % 2 else pair[0] - pair[1])
+        until = time.monotonic() + 10  # an idle rank reports its step once a second
+        while monitor.status().ranks[0].step < rounds * steps:
+            if time.monotonic() > until:
+                raise RuntimeError("the monitor did not take part")
+            time.sleep(0.05)
     how = (
         f"processor time that an idle monitor, watching{where} in dynamic mode, adds to an optimizer's empty "
         f"step, in blocks of {steps} with and without, in turns; {spread(added[1:])} (msprobe: 6.7 to 12.4)"
@@ -69,80 +110,54 @@ def idle_step(quick: bool, name: str = "python_idle_step") -> Figure:
     return Figure(name, statistics.median(added[1:]), "µs", 1, how)
 
 
-IDLE = {
-    "python_idle_step": (watched_steps.plain, ""),
-    "python_idle_step_fsdp2": (watched_steps.under_fsdp2, " a model under FSDP2 (one rank)"),
-    "python_idle_step_megatron": (
-        watched_steps.under_megatron,
-        " what has the form of Megatron's DistributedDataParallel and chained optimizer",
-    ),
-}
-
-
-def grads_vs_read(quick: bool) -> Figure:
+def grads_vs_read(quick: bool, under_fsdp2: bool) -> Figure:
     rounds = 2 if quick else 40
-    model = transformer(quick)[0]
+    model: Any = transformer(quick)[0]
     parameters = list(model.parameters())
-    factors = [torch.full_like(parameter, 1e-3) for parameter in parameters]
-    count = sum(parameter.numel() for parameter in parameters)
+    sizes = [parameter.numel() for parameter in parameters]
+    count = sum(sizes)
     gradients = torch.zeros(count + count % 2)  # contiguous, so that one call can read them
-    for parameter, part in zip(parameters, gradients.split([p.numel() for p in parameters] + [count % 2])):
-        parameter.grad = part.view_as(parameter)
     words = gradients.view(torch.int64)  # torch's sum of these is a plain read
-
-    def backward() -> None:  # costs hardly more than writing the gradients
-        torch.autograd.backward(parameters, factors)
-
-    rig = CollectingRig({"wg_distribution": True}, model, EmptyStep(parameters), backward)
+    if under_fsdp2:
+        name, where = "python_fsdp2_grads_vs_read", "under FSDP2 in one rank, "
+        model = sharded(Touched([parameter.shape for parameter in parameters]))
+        backward = model.backward
+    else:
+        name, where = "python_grads_vs_read", ""
+        for parameter, part in zip(parameters, gradients.split([*sizes, count % 2])):
+            parameter.grad = part.view_as(parameter)
+        factors = [torch.full_like(parameter, 1e-3) for parameter in parameters]
+        # It costs hardly more than writing the gradients.
+        backward = functools.partial(torch.autograd.backward, parameters, factors)
+    rig = CollectingRig(GRADIENTS, model, EmptyStep(model), backward)
     added, _, reads = rig.measure(rounds, lambda: (words.sum(), words.sum()))
     rig.check(2 * len(parameters) * rounds)
-    read = statistics.median(reads)
+    read, adds = statistics.median(reads), statistics.median(added)
     how = (
-        "what collecting all gradients before and after reduction, six ops, adds to a step of a model of "
-        f"{count / 1e6:.1f} million parameters ({text_of(statistics.median(added) * 1000)} ms; its backward "
-        f"and optimizer made cheap), over two plain reads of those bytes ({text_of(read * 1000)} ms), on "
-        f"two threads, in turns; {spread([seconds / read for seconds in added])}"
+        f"what collecting all gradients before and after reduction, six ops, adds to a step {where}of a "
+        f"model of {count / 1e6:.1f} million parameters ({text_of(adds * 1000)} ms; its backward and "
+        f"optimizer made cheap), over two plain reads of those bytes ({text_of(read * 1000)} ms), on two "
+        f"threads, in turns; {spread([seconds / read for seconds in added])}"
     )
-    return Figure("python_grads_vs_read", statistics.median(added) / read, "times the read", 1.5, how)
-
-
-def fsdp2_grads_vs_read(quick: bool) -> Figure:
-    rounds = 2 if quick else 40
-    shapes = [parameter.shape for parameter in transformer(quick)[0].parameters()]
-    model = sharded_model.sharded(shapes)
-    count = sum(shape.numel() for shape in shapes)
-    words = torch.zeros(count + count % 2).view(torch.int64)  # torch's sum of these is a plain read
-    rig = CollectingRig({"wg_distribution": True}, model, EmptyStep(list(model.parameters())), model.backward)
-    added, _, reads = rig.measure(rounds, lambda: (words.sum(), words.sum()))
-    rig.check(2 * len(shapes) * rounds)
-    read = statistics.median(reads)
-    how = (
-        "what collecting all gradients before and after reduction, six ops, adds to a step under FSDP2 in "
-        f"one rank, of {count / 1e6:.1f} million parameters ({text_of(statistics.median(added) * 1000)} ms; "
-        "forward, backward and optimizer made cheap), over two plain reads of those bytes "
-        f"({text_of(read * 1000)} ms), on two threads, in turns; "
-        f"{spread([seconds / read for seconds in added])}"
-    )
-    return Figure("python_fsdp2_grads_vs_read", statistics.median(added) / read, "times the read", 1.5, how)
+    return Figure(name, adds / read, "times the read", 1.5, how)
 
 
 def fsdp2_hook(quick: bool) -> Figure:
     rounds, count = (2, 20) if quick else (100, 200)
     shapes = [torch.Size([8])] * count
     costs = []
-    for model in (sharded_model.Touched(shapes), sharded_model.sharded(shapes)):
-        optimizer = EmptyStep(list(model.parameters()))
-        rig = CollectingRig({"wg_distribution": True}, model, optimizer, model.backward)
-        added, _, _ = rig.measure(rounds, lambda: None)
+    for model in (Touched(shapes), sharded(Touched(shapes))):
+        rig = CollectingRig(GRADIENTS, model, EmptyStep(model), model.backward)
+        added, _, _ = rig.measure(rounds)
         rig.check(2 * count * rounds)
         costs.append([seconds / count * 1e6 for seconds in added])
-    plain, sharded = (statistics.median(values) for values in costs)
+    plain, under_fsdp2 = (statistics.median(values) for values in costs)
     how = (
         "what collecting the gradients of a parameter of 8 elements, before and after reduction, adds to a "
-        f"step under FSDP2 ({text_of(sharded)} µs; {spread(costs[1])}), beyond what it adds without "
+        f"step under FSDP2 ({text_of(under_fsdp2)} µs; {spread(costs[1])}), beyond what it adds without "
         f"({text_of(plain)} µs), of {count} parameters: hooks by Python beside those by C++"
     )
-    return Figure("python_fsdp2_hook", sharded - plain, "µs", 5, how)
+    return Figure("python_fsdp2_hook", under_fsdp2 - plain, "µs", 5, how)
 
 
 def activations(quick: bool) -> Figure:
@@ -157,7 +172,7 @@ def activations(quick: bool) -> Figure:
         torch.nn.functional.cross_entropy(model(given).flatten(0, 1), wanted.flatten()).backward()
 
     rig = CollectingRig({"xy_distribution": True, "all_xy": True}, model, optimizer, backward)
-    added, idle, _ = rig.measure(rounds, lambda: None)
+    added, idle, _ = rig.measure(rounds)
     share = rig.own_share()
     rig.check(rounds * len(list(model.modules())))
     step = statistics.median(idle)
@@ -177,19 +192,9 @@ def observe(quick: bool, on: bool) -> Figure:
     names = [f"tensor_{i}" for i in range(calls)]
     x = torch.ones(1024)
     spent = []
-    with tempfile.TemporaryDirectory(prefix="gradmon-bench-", ignore_cleanup_errors=True) as scratch:
-        config = Path(scratch) / "monitor_config.json"
-        config.write_text(
-            json.dumps(
-                {
-                    "xy_distribution": True,
-                    "all_xy": True,
-                    "format": ["api"],
-                    "start_step": 0 if on else 10**6,
-                }
-            )
-        )
-        monitor = gradmon.Monitor(config, rank=0, world_size=1, output_dir=scratch, dynamic=False)
+    keys = {"xy_distribution": True, "all_xy": True, "format": ["api"], "start_step": 0 if on else 10**6}
+    with scratch_job(**keys) as (config, options):
+        monitor = gradmon.Monitor(config, **{**options, "dynamic": False})
         with monitor.watch(torch.nn.Linear(4, 3), None):
             for _ in range(steps):
                 begin = time.thread_time()
@@ -212,7 +217,7 @@ def rows_of_load(quick: bool) -> Figure:
     files, tensors, rounds = (30, 10, 2) if quick else (3000, 50, 5)
     numbers = numpy.random.default_rng(1).normal(size=(6, files * tensors)).round(6)
     head = "vpp_stage,name,step,norm,min,max,mean,nans,zeros,shape,dtype\n"
-    with tempfile.TemporaryDirectory(prefix="gradmon-bench-", ignore_cleanup_errors=True) as scratch:
+    with tempfile.TemporaryDirectory(prefix="gradmon-bench-") as scratch:
         directory = Path(scratch) / "Nov21_10-00-00-rank0-0123abcd"
         directory.mkdir()
         rows = (
@@ -253,54 +258,31 @@ print(json.dumps([len(table), time.process_time() - begin, memory("VmHWM") - bef
 
 BENCHES: "dict[str, Callable[[bool], Figure]]" = {
     **{name: functools.partial(idle_step, name=name) for name in IDLE},
-    "python_grads_vs_read": grads_vs_read,
+    "python_grads_vs_read": functools.partial(grads_vs_read, under_fsdp2=False),
     "python_activations": activations,
-    "python_observe_off": lambda quick: observe(quick, on=False),
-    "python_observe_on": lambda quick: observe(quick, on=True),
+    "python_observe_off": functools.partial(observe, on=False),
+    "python_observe_on": functools.partial(observe, on=True),
     "load_rows_per_s": rows_of_load,
+    "python_fsdp2_grads_vs_read": functools.partial(grads_vs_read, under_fsdp2=True),
+    "python_fsdp2_hook": fsdp2_hook,
 }
+if not HAS_FSDP2:
+    BENCHES = {name: bench for name, bench in BENCHES.items() if "fsdp2" not in name}
 
-if tuple(map(int, torch.__version__.split(".")[:2])) >= (2, 13):  # FSDP2 on a CPU
-    BENCHES["python_fsdp2_grads_vs_read"] = fsdp2_grads_vs_read
-    BENCHES["python_fsdp2_hook"] = fsdp2_hook
-else:
-    del BENCHES["python_idle_step_fsdp2"]
+
+def measured(names: "list[str]", quick: bool) -> "Iterator[Figure]":
+    for name in names:
+        try:
+            yield BENCHES[name](quick)
+        except (RuntimeError, OSError, subprocess.CalledProcessError) as error:
+            print(f"gradmon-bench: {name}: {error}", file=sys.stderr)
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(prog="tools/bench --python", description=__doc__)
-    quick = "checks that every benchmark runs; the values are not meaningful"
-    parser.add_argument("--quick", action="store_true", help=quick)
-    parser.add_argument("--json", type=Path, metavar="FILE", help="the figures, as gradmon-bench has them")
-    parser.add_argument("--list", action="store_true", help="the names of all figures")
-    parser.add_argument("names", nargs="*", metavar="NAME", help="of figures; all without one")
-    options = parser.parse_args()
-    for name in options.names:
-        if name not in BENCHES:
-            parser.error(f"no figure is named {name}")
-    if options.list:
-        print(*BENCHES, sep="\n")
-        return 0
-    return run(options.names or list(BENCHES), options.quick, options.json)
-
-
-def run(names: "list[str]", quick: bool, file: "Optional[Path]") -> int:
+    options = parse(parser_of("--python", __doc__), list(BENCHES))
     os.environ.setdefault("GRADMON_LOG", "error")
     torch.set_num_threads(2)
-    figures = []
-    for name in names:
-        try:
-            figure = BENCHES[name](quick)
-        except (RuntimeError, OSError, subprocess.CalledProcessError) as error:
-            print(f"gradmon-bench: {name}: {error}", file=sys.stderr)
-            continue
-        figure.how += "; quick: the value is not meaningful" if quick else ""
-        print(figure.line(), flush=True)
-        figures.append(figure)
-    if file is not None:
-        text = json.dumps({"figures": [figure.as_json() for figure in figures]}, indent=2, ensure_ascii=False)
-        file.write_text(text + "\n")
-    return 0 if len(figures) == len(names) else 1
+    return 0 if report(measured(options.names, options.quick), options) == len(options.names) else 1
 
 
 if __name__ == "__main__":

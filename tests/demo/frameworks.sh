@@ -9,7 +9,7 @@ source "$gradmon_root/tests/demo/job.sh"
 export GRADMON_LOG=warn GRADMON_BIN=$bin
 unset DYNAMIC_MONITOR MONITOR_OUTPUT_DIR
 # tests/python/frameworks: what lets Megatron's classes run on a CPU.
-export PYTHONPATH=$gradmon_root/build/$(build_tree release)/python:$gradmon_root/tests/python/frameworks
+export PYTHONPATH=$gradmon_root/build/$(build_tree release)/python:$gradmon_root/tests/python/frameworks:$gradmon_root/tests/python/support
 "$gradmon_python" -B "$gradmon_root/tests/demo/frameworks/demo.py" "$gradmon_root/build" "$place/jobs" "$@" &
 job=$!
 wait "$job"

@@ -50,7 +50,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   const bool valid = parser.parse(simdjson::padded_string(text)).get(root) == simdjson::SUCCESS;
   const auto located = gradmon::locate_json(text);
   const bool oversized = std::any_of(located.nodes.begin(), located.nodes.end(), [&](const auto& node) {
-    return node.kind == gradmon::JsonKind::number && gradmon::oversized_number(node.value.of(text)).has_value();
+    return node.kind == gradmon::JsonKind::number &&
+           gradmon::oversized_number(node.value.of(text)).has_value();
   });
   promise(valid == (!located.fault && !oversized), "simdjson and the locator accept the same documents");
   promise(!located.fault || !parsed, "a text that is not JSON is refused as a config");

@@ -12,9 +12,7 @@
 #include <cstring>
 #include <vector>
 
-#include "hooks/arrays/buffer_format.h"
-#include "hooks/arrays/dl_array.h"
-#include "hooks/arrays/readable_memory.h"
+#include "hooks/probes/foreign_array.h"
 #include "tests/fuzz/promise.h"
 
 namespace {

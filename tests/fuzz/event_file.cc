@@ -10,9 +10,8 @@
 #include <string>
 
 #include "tests/fuzz/promise.h"
-#include "tools/analyse/rows/event_file.h"
-#include "tools/analyse/rows/histogram_row.h"
-#include "writers/sinks/tensorboard/histogram_event.h"
+#include "tools/analyse/rows/histogram_rows.h"
+#include "writers/sinks/event_records.h"
 
 namespace {
 

@@ -8,7 +8,7 @@
 
 #include "tests/fuzz/promise.h"
 #include "tools/gradmonctl/cli/command_line.h"
-#include "tools/gradmonctl/commands/all_subcommands.h"
+#include "tools/gradmonctl/commands/commands.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   std::istringstream lines(std::string(reinterpret_cast<const char*>(data), size));

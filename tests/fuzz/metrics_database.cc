@@ -10,8 +10,8 @@
 
 #include "tests/fuzz/promise.h"
 #include "tests/support/temporary_directory.h"
-#include "tools/gradmonctl/commands/query_command.h"
-#include "writers/sinks/sqlite/sqlite_sink.h"
+#include "tools/gradmonctl/commands/commands.h"
+#include "writers/sinks/sqlite_sink.h"
 
 namespace {
 

@@ -17,9 +17,9 @@
 #include <vector>
 
 #include "hooks/device/cuda_totals.h"
-#include "hooks/device/device_batch.h"
+#include "hooks/device/device_fetch.h"
 #include "hooks/device/device_stats.h"
-#include "hooks/stats/stats_reference.h"
+#include "hooks/stats/kernels.h"
 
 namespace gradmon {
 namespace {

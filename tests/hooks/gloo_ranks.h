@@ -9,7 +9,7 @@
 #include <thread>
 #include <vector>
 
-#include "tests/training/gloo_group.h"
+#include "tests/support/gloo_group.h"
 
 namespace gradmon {
 

@@ -51,10 +51,8 @@ at::Tensor unreadable(at::IntArrayRef sizes) {
       c10::Device(c10::DeviceType::PrivateUse1, 0), 0, sizes);
 }
 
-TEST_CASE("weights are read just before and just after the update") {
-  TinyModel model;
-  FakeStream stream;
-  HookSet hooks(gradients_and_weights(), {model.parameters, {}}, stream);
+TEST_CASE_METHOD(HookedModel<gradients_and_weights>,
+                 "weights are read just before and just after the update") {
   const double before = norm_of(model[2]);
   train_step(model, &hooks, 1, HookSet::Collect::yes);
   CHECK(near(stream.norm(Kind::param_origin, "0:fc2.weight"), before));
@@ -67,9 +65,7 @@ TEST_CASE("weights are read just before and just after the update") {
   CHECK(stream.records.size() == 16);
 }
 
-TEST_CASE("a record carries its step and revision and shape and ops") {
-  TinyModel model;
-  FakeStream stream;
+TEST_CASE_METHOD(TinyRun, "a record carries its step and revision and shape and ops") {
   HookSettings settings = gradients_and_weights();
   settings.revision = {7};
   settings.ops = static_cast<ValueMask>(bit_of(Op::max) | bit_of(Op::nans));
@@ -87,9 +83,7 @@ TEST_CASE("a record carries its step and revision and shape and ops") {
   CHECK(stream.text(stream.records.front().shape) == "[4]");
 }
 
-TEST_CASE("grad_reduced can be read alone, and its rows have the values of all statistics") {
-  TinyModel model;
-  FakeStream stream;
+TEST_CASE_METHOD(TinyRun, "grad_reduced can be read alone, and its rows have the values of all statistics") {
   HookSettings settings;
   settings.reduced_gradients = true;
   settings.ops = bit_of(Op::norm);
@@ -134,10 +128,8 @@ TEST_CASE("training gives the same bits with and without hooks and hooks draw no
   CHECK(!hooks.failure());
 }
 
-TEST_CASE("each of several optimizers gives rows of its own parameters only") {
-  TinyModel model;
-  FakeStream stream;
-  HookSet hooks(gradients_and_weights(), {model.parameters, {}}, stream);
+TEST_CASE_METHOD(HookedModel<gradients_and_weights>,
+                 "each of several optimizers gives rows of its own parameters only") {
   hooks.begin_step({1}, HookSet::Collect::yes);
   model.backward();
   hooks.before_update({model[3], model[2], at::zeros({2})});
@@ -151,10 +143,8 @@ TEST_CASE("each of several optimizers gives rows of its own parameters only") {
   CHECK(stream.targets(Kind::grad_unreduced).size() == 4);
 }
 
-TEST_CASE("records tell the order in which they were read, across kinds") {
-  TinyModel model;
-  FakeStream stream;
-  HookSet hooks(gradients_and_weights(), {model.parameters, {}}, stream);
+TEST_CASE_METHOD(HookedModel<gradients_and_weights>,
+                 "records tell the order in which they were read, across kinds") {
   hooks.begin_step({1}, HookSet::Collect::yes);
   model.zero_grad();
   model.backward();
@@ -177,10 +167,8 @@ TEST_CASE("records tell the order in which they were read, across kinds") {
                        "param_updated 0:fc1.weight"});
 }
 
-TEST_CASE("with two updates in a step the rows are from before the first and after the last") {
-  TinyModel model;
-  FakeStream stream;
-  HookSet hooks(gradients_and_weights(), {model.parameters, {}}, stream);
+TEST_CASE_METHOD(HookedModel<gradients_and_weights>,
+                 "with two updates in a step the rows are from before the first and after the last") {
   const double origin = norm_of(model[0]);
   hooks.begin_step({1}, HookSet::Collect::yes);
   for (int i = 0; i < 2; ++i) {
@@ -195,10 +183,8 @@ TEST_CASE("with two updates in a step the rows are from before the first and aft
   CHECK(near(stream.norm(Kind::grad_reduced, "0:fc1.weight"), norm_of(model[0].grad())));
 }
 
-TEST_CASE("a step without an update has rows of unreduced gradients only") {
-  TinyModel model;
-  FakeStream stream;
-  HookSet hooks(gradients_and_weights(), {model.parameters, {}}, stream);
+TEST_CASE_METHOD(HookedModel<gradients_and_weights>,
+                 "a step without an update has rows of unreduced gradients only") {
   hooks.begin_step({1}, HookSet::Collect::yes);
   model.backward();
   hooks.end_step();
@@ -206,9 +192,7 @@ TEST_CASE("a step without an update has rows of unreduced gradients only") {
   CHECK(stream.targets(Kind::grad_unreduced).size() == 4);
 }
 
-TEST_CASE("a tied parameter is watched once under its first selected name") {
-  TinyModel model;
-  FakeStream stream;
+TEST_CASE_METHOD(TinyRun, "a tied parameter is watched once under its first selected name") {
   model.parameters.push_back({"head.weight", 0, model[2]});
   HookSet all(gradients_and_weights(), {model.parameters, {}}, stream);
   CHECK(all.matches().matched.size() == 5);
@@ -227,9 +211,7 @@ TEST_CASE("a tied parameter is watched once under its first selected name") {
   CHECK(stream.targets(Kind::grad_unreduced) == Names{"0:head.weight"});
 }
 
-TEST_CASE("a frozen parameter has rows of its weights and none of gradients") {
-  TinyModel model;
-  FakeStream stream;
+TEST_CASE_METHOD(TinyRun, "a frozen parameter has rows of its weights and none of gradients") {
   model[1].requires_grad_(false);
   HookSet hooks(gradients_and_weights(), {model.parameters, {}}, stream);
   train_step(model, &hooks, 1, HookSet::Collect::yes);
@@ -238,9 +220,8 @@ TEST_CASE("a frozen parameter has rows of its weights and none of gradients") {
   CHECK(stream.targets(Kind::param_origin).size() == 4);
 }
 
-TEST_CASE("only enabled kinds of matching targets are read and unmatched targets are reported") {
-  TinyModel model;
-  FakeStream stream;
+TEST_CASE_METHOD(TinyRun,
+                 "only enabled kinds of matching targets are read and unmatched targets are reported") {
   HookSettings settings;
   settings.weights = true;
   settings.selection.targets = {"fc1", "fc3"};
@@ -302,9 +283,7 @@ TEST_CASE("a meta tensor is counted as not applicable and a full stream trips no
   CHECK(!hooks.failure());
 }
 
-TEST_CASE("a tensor that torch cannot read is counted and the others are read") {
-  TinyModel model;
-  FakeStream stream;
+TEST_CASE_METHOD(TinyRun, "a tensor that torch cannot read is counted and the others are read") {
   model.parameters.push_back({"opaque", 0, unreadable({2})});
   HookSet hooks(gradients_and_weights(), {model.parameters, {}}, stream);
   hooks.begin_step({1}, HookSet::Collect::yes);
@@ -325,9 +304,7 @@ struct ThrowingState : OptimizerState {
   ParameterState of(const at::Tensor&) const override { throw std::runtime_error("no state"); }
 };
 
-TEST_CASE("a failure in a hook body trips the fuse and training goes on") {
-  TinyModel model;
-  FakeStream stream;
+TEST_CASE_METHOD(TinyRun, "a failure in a hook body trips the fuse and training goes on") {
   HookSettings settings = gradients_and_weights();
   settings.moments = true;
   HookSet hooks(settings, {model.parameters, {}}, stream);
@@ -348,9 +325,7 @@ TEST_CASE("a failure in a hook body trips the fuse and training goes on") {
   CHECK(gradient_hooks_on(model[0]) == 0);
 }
 
-TEST_CASE("a stream that fails when hooks attach leaves no hook attached") {
-  TinyModel model;
-  FakeStream stream;
+TEST_CASE_METHOD(TinyRun, "a stream that fails when hooks attach leaves no hook attached") {
   const at::Tensor pending = model.loss();  // holds the accumulators
   stream.targets_fail = true;
   HookSet hooks(gradients_and_weights(), {model.parameters, {}}, stream);
@@ -362,9 +337,7 @@ TEST_CASE("a stream that fails when hooks attach leaves no hook attached") {
   CHECK(stream.records.empty());
 }
 
-TEST_CASE("a stream that fails when rows are written trips the fuse") {
-  TinyModel model;
-  FakeStream stream;
+TEST_CASE_METHOD(TinyRun, "a stream that fails when rows are written trips the fuse") {
   stream.shapes_fail = true;
   HookSet hooks(gradients_and_weights(), {model.parameters, {}}, stream);
   train_step(model, &hooks, 1, HookSet::Collect::yes);
@@ -372,10 +345,8 @@ TEST_CASE("a stream that fails when rows are written trips the fuse") {
   CHECK(hooks.failure()->cause == "no more shapes");
 }
 
-TEST_CASE("calls out of order and a step that did not end give no rows") {
-  TinyModel model;
-  FakeStream stream;
-  HookSet hooks(gradients_and_weights(), {model.parameters, {}}, stream);
+TEST_CASE_METHOD(HookedModel<gradients_and_weights>,
+                 "calls out of order and a step that did not end give no rows") {
   hooks.end_step();
   hooks.before_update({});
   hooks.after_update({});

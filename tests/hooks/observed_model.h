@@ -18,6 +18,7 @@
 
 #include "gradmon/observe.h"
 #include "hooks/hook_set.h"
+#include "tests/hooks/fake_stream.h"
 
 namespace gradmon {
 
@@ -87,5 +88,11 @@ inline WatchedModel watched(torch::nn::Module& model) {
 inline at::Tensor observed_input(std::int64_t rows = 5) {
   return at::linspace(-1, 1.3, rows * 4).reshape({rows, 4});
 }
+
+// A fixture of TEST_CASE_METHOD.
+struct ObservedRun {
+  ObservedModel model;
+  FakeStream stream;
+};
 
 }  // namespace gradmon

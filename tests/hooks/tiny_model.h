@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "hooks/hook_set.h"
+#include "tests/hooks/fake_stream.h"
 
 namespace gradmon {
 
@@ -63,6 +64,16 @@ struct TinyModel {
   void add(const char* name, const at::Tensor& tensor) {
     parameters.push_back({name, 0, tensor.detach().clone().requires_grad_()});
   }
+};
+
+// Fixtures of TEST_CASE_METHOD. `settings`: a function that returns those of the hooks.
+struct TinyRun {
+  TinyModel model;
+  FakeStream stream;
+};
+template <HookSettings (*settings)()>
+struct HookedModel : TinyRun {
+  HookSet hooks{settings(), {model.parameters, {}}, stream};
 };
 
 }  // namespace gradmon

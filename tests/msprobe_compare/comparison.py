@@ -5,8 +5,7 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import Any, Optional
 
-from other_files import STRUCTURE, stack_parts, structure_parts
-from readings import KEY_COLUMNS, Side, Table, prefix_of
+from readings import KEY_COLUMNS, STRUCTURE, Side, Table, prefix_of, stack_parts, structure_parts
 from releases import Release
 
 _EXACT = ("min", "max", "nans", "zeros")
@@ -71,17 +70,18 @@ class Comparison:
         for theirs, mine in zip(original.get("metrics", []), ours.get("metrics", [])):
             mine = {self._known_tag(tag, theirs): values for tag, values in mine.items()}
             for tag in sorted(theirs.keys() | mine.keys()):
-                if tag not in mine or tag not in theirs:
-                    values = {
-                        key: str(side.get(tag, "")) for key, side in (("original", theirs), ("ours", mine))
-                    }
-                    self._add("row_missing" if tag in theirs else "row_extra", file="api", name=tag, **values)
+                if tag in mine and tag in theirs:
+                    one, other = theirs[tag], mine[tag]
+                    cells = {op: (str(one.get(op)), str(other.get(op))) for op in {*one, *other}}
+                    self._cells("api", tag, "", cells)
                     continue
-                cells = {
-                    op: (str(theirs[tag].get(op)), str(mine[tag].get(op)))
-                    for op in {*theirs[tag], *mine[tag]}
-                }
-                self._cells("api", tag, "", cells)
+                texts = (str(side[tag]) if tag in side else None for side in (theirs, mine))
+                self._lone("api", *texts, name=tag)
+
+    def _lone(self, file: str, original: Optional[str], ours: Optional[str], **more: str) -> None:
+        """A row or a part that one side has."""
+        what = "row_missing" if ours is None else "row_extra"
+        self._add(what, file=file, original=original or "", ours=ours or "", **more)
 
     def _file(self, file: str, original: Optional[Table], ours: Optional[Table]) -> None:
         kind = prefix_of(file)
@@ -110,12 +110,11 @@ class Comparison:
                 self._lone_row(kind, ours, row, False)
                 continue
             self.same["rows"] += 1
-            cells = _by_column(original.header, theirs[key]), _direction_as_ops(
-                _by_column(ours.header, row), original
-            )
-            step = cells[0].get("step", "")
-            columns = [c for c in {**cells[0], **cells[1]} if c not in KEY_COLUMNS]
-            self._cells(kind, key[1], step, {c: (cells[0].get(c, ""), cells[1].get(c, "")) for c in columns})
+            one = _by_column(original.header, theirs[key])
+            other = _direction_as_ops(_by_column(ours.header, row), original)
+            columns = [c for c in {**one, **other} if c not in KEY_COLUMNS]
+            cells = {c: (one.get(c, ""), other.get(c, "")) for c in columns}
+            self._cells(kind, key[1], one.get("step", ""), cells)
 
     def _order(self, file: str, original: "list[tuple[str, ...]]", ours: "list[tuple[str, ...]]") -> None:
         """Whether the rows that both have come in one order, within each model."""
@@ -133,9 +132,8 @@ class Comparison:
             theirs = self._known(own_key[1], names)
             key = (own_key[0], theirs, *own_key[2:])
             if theirs != own_key[1]:
-                self._add(
-                    "name", file=kind, name=own_key[1], step=own_key[2], original=theirs, ours=own_key[1]
-                )
+                own = own_key[1]
+                self._add("name", file=kind, name=own, step=own_key[2], original=theirs, ours=own)
             if key in renamed and (*key, "2") in known:  # a second module that msprobe gives the same name
                 key = (*key, "2")
             elif key in renamed:  # msprobe has the row of the last module with this name
@@ -159,31 +157,23 @@ class Comparison:
     def _lone_row(self, kind: str, table: Optional[Table], row: "list[str]", missing: bool) -> None:
         cells = _by_column(table.header if table else [], row)
         text = ",".join(row)
-        self._add(
-            "row_missing" if missing else "row_extra",
-            file=kind,
-            name=cells.get("name", ""),
-            step=cells.get("step", ""),
-            original=text if missing else "",
-            ours="" if missing else text,
-        )
+        texts = (text, None) if missing else (None, text)
+        self._lone(kind, *texts, name=cells.get("name", ""), step=cells.get("step", ""))
 
     def _cells(self, kind: str, name: str, step: str, cells: "dict[str, tuple[str, str]]") -> None:
         numbers = [_number(text) for pair in cells.values() for text in pair]
         scale = max((abs(x) for x in numbers if x is not None and math.isfinite(x)), default=0.0)
         for column, (original, ours) in cells.items():
+            a, b = _number(original), _number(ours)
+            where = {"file": kind, "name": name, "column": column, "step": step}
             if original == ours:
                 self.same["cells"] += 1
-            elif self._wiped_out(_number(original), _number(ours)):
-                self._add(
-                    "rounded", file=kind, name=name, column=column, step=step, original=original, ours=ours
-                )
-            elif self._equal_numbers(column, _number(original), _number(ours), scale):
+            elif self._wiped_out(a, b):
+                self._add("rounded", original=original, ours=ours, **where)
+            elif self._equal_numbers(column, a, b, scale):
                 self.same["cells within rounding"] += 1
             else:
-                self._add(
-                    "value", file=kind, name=name, column=column, step=step, original=original, ours=ours
-                )
+                self._add("value", original=original, ours=ours, **where)
 
     def _wiped_out(self, a: Optional[float], b: Optional[float]) -> bool:
         """Whether msprobe's rounding has left nothing of a value that is here."""
@@ -210,10 +200,7 @@ class Comparison:
             if name in original and name in ours:
                 self._one("content", original[name], ours[name], file=file, name=name)
             else:
-                what = "row_missing" if name in original else "row_extra"
-                self._add(
-                    what, file=file, name=name, original=original.get(name, ""), ours=ours.get(name, "")
-                )
+                self._lone(file, original.get(name), ours.get(name), name=name)
 
     def _structure(self, original: Side, ours: Side) -> None:
         """module_struct.json, whose place differs too."""

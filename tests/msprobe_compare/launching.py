@@ -59,9 +59,9 @@ def environment(side: str, output: Path, gradmon_python: Path) -> "dict[str, str
     return {**os.environ, "MONITOR_OUTPUT_DIR": str(output), "PYTHONPATH": added, "OMP_NUM_THREADS": "1"}
 
 
-def command(side: str, script: str) -> "list[str]":
+def command(side: str, script: str, *arguments: str) -> "list[str]":
     through = ["-m", "gradmon.as_msprobe"] if side == "gradmon" else []
-    return [sys.executable, "-B", *through, str(FOLDER / "scripts" / f"{script}.py")]
+    return [sys.executable, "-B", *through, str(FOLDER / "scripts" / "train.py"), script, *arguments]
 
 
 def _free_port() -> int:
@@ -91,7 +91,8 @@ def _run(case: Case, side: str, folder: Path, gradmon_python: Path) -> Side:
     variables = environment(side, output, gradmon_python)
     if case.dynamic:
         variables["DYNAMIC_MONITOR"] = "True"
-    arguments = [str(config), "--record", str(record), "--steps", str(case.steps), "--option", case.option]
+    arguments = ["--record", str(record), "--steps", str(case.steps), "--option", case.option]
+    started = command(side, case.script, str(config), *arguments)
     port = str(_free_port()) if case.ranks > 1 else ""
     processes, logs = [], []
     for rank in range(case.ranks):
@@ -100,15 +101,8 @@ def _run(case: Case, side: str, folder: Path, gradmon_python: Path) -> Side:
             variables.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=port)
         logs.append(folder / f"log-rank{rank}")
         with open(logs[-1], "w") as log:
-            processes.append(
-                subprocess.Popen(
-                    command(side, case.script) + arguments,
-                    env=dict(variables),
-                    stdout=log,
-                    stderr=log,
-                    cwd=folder,
-                )
-            )
+            own = dict(variables)
+            processes.append(subprocess.Popen(started, env=own, stdout=log, stderr=log, cwd=folder))
     codes = [_exit_code(process) for process in processes]
     _wait_for_hub(output)
     log_text = "".join(log.read_text(errors="replace") for log in logs)

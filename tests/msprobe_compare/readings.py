@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reads the output of one side: CSV files of each rank, other files, and the scripts' records."""
+"""Reads the output of one side: CSV files of each rank, other files, and the scripts' records; and splits
+module_struct.json and stack_info.csv into parts that can be compared one by one."""
 import csv
 import json
 import re
@@ -9,7 +10,10 @@ from typing import Any, Optional
 
 _RANK_DIRECTORY = re.compile(r"^[A-Z][a-z]{2}\d\d_\d\d-\d\d-\d\d-rank(\d+)-[0-9a-f]{8}$")
 _PERIOD = re.compile(r"_(\d+)-(\d+)(\.r\d+)?\.csv$")
+_FRAME = re.compile(r"File (.*?), line (\d+), in (.*?), \n (.*?) \n", re.DOTALL)
 
+# Where gradmon writes the structure of the modules.
+STRUCTURE = "module_struct/rank0/module_struct.json"
 # Cells that say whose row it is.
 KEY_COLUMNS = ("vpp_stage", "name", "step", "micro_step")
 
@@ -122,3 +126,29 @@ def rebased(side: Side) -> Side:
 def prefix_of(file: str) -> str:
     """`grad_reduced` of `grad_reduced_0-0.csv`."""
     return _PERIOD.sub("", file)
+
+
+def structure_parts(modules: "dict[str, Any]") -> "dict[str, str]":
+    """Each line of each module's structure, as `{module} {place} {key}`; one part if there is none."""
+    parts: "dict[str, str]" = {}
+    for module, places in modules.items():
+        if not places:
+            parts[module] = "{}"
+        for place, lines in places.items():
+            parts.update({f"{module} {place} {key}": str(line) for key, line in lines.items()})
+    return parts
+
+
+def stack_parts(stacks: "dict[str, str]") -> "dict[str, str]":
+    """Of each module's stack, the frames of the script, and the number of others before and after these."""
+    parts: "dict[str, str]" = {}
+    for module, text in stacks.items():
+        frames = [match.groups() for match in _FRAME.finditer(text)]
+        own = [i for i, frame in enumerate(frames) if "/msprobe_compare/scripts/" in frame[0]]
+        first, last = (own[0], own[-1]) if own else (0, -1)
+        between = [" ".join(frame) for frame in frames[first : last + 1]]
+        parts[f"{module} frames"] = "\n".join(between)
+        before = [frame[0].rsplit("/", 1)[-1] for frame in frames[:first]]
+        parts[f"{module} callees"] = " ".join(before)
+        parts[f"{module} launcher"] = " ".join(frame[0].rsplit("/", 1)[-1] for frame in frames[last + 1 :])
+    return parts

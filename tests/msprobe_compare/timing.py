@@ -13,13 +13,10 @@ from typing import Any, Callable
 from launching import command, environment
 
 _OPS = ["norm", "min", "max", "mean", "nans", "zeros"]
+_GRADIENTS = {"wg_distribution": True}
 _CONFIGS: "dict[str, dict[str, Any]]" = {
-    "gradients": {"wg_distribution": True},
-    "gradients, weights, moments": {
-        "wg_distribution": True,
-        "param_distribution": True,
-        "mv_distribution": True,
-    },
+    "gradients": _GRADIENTS,
+    "gradients, weights, moments": {**_GRADIENTS, "param_distribution": True, "mv_distribution": True},
     "activations": {"xy_distribution": True, "all_xy": True},
     "off": {"dynamic_on": False},
 }
@@ -44,7 +41,7 @@ class TimedRun:
             variables["DYNAMIC_MONITOR"] = "True"
         with open(folder / "log", "w") as log:
             self._process = subprocess.Popen(
-                command(side, "timed") + [str(path)],
+                command(side, "timed", str(path), "--steps", "1"),
                 env=variables,
                 cwd=folder,
                 stdin=subprocess.PIPE,
@@ -142,7 +139,7 @@ def figure(one: TimedRun, plain: "list[TimedRun]") -> "dict[str, Any]":
 
 
 def median_interval(values: "list[float]") -> "tuple[float, float]":
-    """The 95 % confidence interval of the median, for any distribution (tests/benchmarks/measure/range.h)."""
+    """The 95 % confidence interval of the median, for any distribution (tests/benchmarks/measure.h)."""
     count = len(values)
     cut = max(0, math.floor((count - 1) / 2 - 0.98 * math.sqrt(count)))
     return sorted(values)[cut], sorted(values)[count - 1 - cut]

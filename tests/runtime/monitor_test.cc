@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <gradmon/monitor.h>
 #include <malloc.h>
 #include <signal.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
+#include <unistd.h>
+
+#include <gradmon/monitor.h>
 #include <torch/nn/modules/linear.h>
 #include <torch/optim/sgd.h>
-#include <unistd.h>
+#include <torch/types.h>
 
 #include <algorithm>
 #include <chrono>
@@ -15,9 +18,14 @@
 #include <stdexcept>
 #include <string>
 
-#include "control/client/command_client.h"
+#include "control/config/config_parser.h"
 #include "control/debian_version.h"
-#include "control/hub/rendezvous/job_entry.h"
+#include "control/hub/transport/command_client.h"
+#include "control/hub/transport/rendezvous.h"
+#include "hooks/rows/target_names.h"
+#include "runtime/collect/expected_targets.h"
+#include "runtime/monitor_binding.h"
+#include "runtime/session.h"
 #include "tests/support/temporary_directory.h"
 #include GRADMON_CATCH_HEADER
 
@@ -347,6 +355,123 @@ TEST_CASE("after the only step that a plan collects the loop may end") {
   for (int i = 0; i < 3; ++i) CHECK(training.step(monitor) == Loop::may_end);  // more steps are allowed
   monitor.stop();
   CHECK(monitor.status().ranks.front().error.empty());
+}
+
+using Clock = std::chrono::steady_clock;
+
+// A config that takes long to match: a target that does not exist is compared with every name.
+constexpr const char* kMisspeltTargets =
+    R"({"dynamic_on": true, "wg_distribution": true, "targets": {"block.7.weight": {}, "blokc.11.weihgt": {},
+        "lbock.222.weighs": {}, "block.3333.wait": {}, "blocks.55555.heights": {}, "black.66.weight": {}}})";
+
+WatchedModel large_model() {
+  WatchedModel model;
+  const at::Tensor weight = torch::zeros({1}, torch::requires_grad());
+  for (int i = 0; i < 25'000; ++i)
+    model.parameters.push_back({"block." + std::to_string(i) + ".weight", 0, weight});
+  return model;
+}
+
+Clock::duration time_of_matching(const WatchedModel& model) {
+  const auto parsed = parse_config(kMisspeltTargets, "config");
+  REQUIRE(parsed.has_value());
+  const std::vector<TargetName> names = target_names(model);
+  const auto begun = Clock::now();
+  CHECK(possible_matches(parsed->config, names) == 1);
+  return Clock::now() - begun;
+}
+
+// How often this thread has given up the processor by itself, as it does to wait.
+long waits_of_this_thread() {
+  rusage usage{};
+  ::getrusage(RUSAGE_THREAD, &usage);
+  return usage.ru_nvcsw;
+}
+
+TEST_CASE("noting a skipped update does not wait while the targets of a plan are matched") {
+  const TemporaryDirectory directory;
+  write_text(directory / "config.json", kMisspeltTargets);
+  MonitorOptions options;
+  options.output_dir = directory / "out";
+  options.dynamic = true;
+  Monitor monitor(directory / "config.json", options);
+  MonitorBinding binding(monitor);
+  const WatchedModel model = large_model();
+  const Clock::duration matching = time_of_matching(model);
+  binding.watch(model);
+  Clock::duration longest{};
+  const auto deadline = Clock::now() + std::chrono::seconds(60);
+  while (!binding.collecting() && Clock::now() < deadline) {
+    const long waits = waits_of_this_thread();
+    const auto begun = Clock::now();
+    binding.note_skipped_update();
+    const Clock::duration took = Clock::now() - begun;
+    // Otherwise a long call was only interrupted by the system, as happens on a busy machine.
+    if (waits_of_this_thread() != waits) longest = std::max(longest, took);
+    monitor.step();
+  }
+  CHECK(binding.collecting());
+  CHECK(longest < matching * 3 / 4);
+}
+
+using std::chrono::minutes;
+using std::chrono::seconds;
+
+const UnendedStep::Time kBegin{};
+
+UnendedStep::Seen at_step(std::int64_t step) {
+  UnendedStep::Seen seen;
+  seen.current = Step{step};
+  return seen;
+}
+
+TEST_CASE("a switch that waits for 60 s while no step ends is said, until a step ends") {
+  UnendedStep unended(Rank{2}, 1);
+  UnendedStep::Seen seen = at_step(7);
+  CHECK(unended.look(seen, kBegin).empty());
+  CHECK(unended.look(seen, kBegin + minutes(30)).empty());  // nothing waits
+  seen.switch_pending = true;
+  CHECK(unended.look(seen, kBegin + minutes(30)).empty());
+  CHECK(unended.look(seen, kBegin + minutes(30) + seconds(59)).empty());
+  CHECK(unended.look(seen, kBegin + minutes(31)) ==
+        "rank 2: no step has ended for 60 s; if training runs, its step is captured: call monitor.step()");
+  CHECK_FALSE(unended.look(seen, kBegin + minutes(40)).empty());
+  seen.current = Step{8};
+  CHECK(unended.look(seen, kBegin + minutes(41)).empty());
+}
+
+TEST_CASE("a switch that waits while steps end is not said") {
+  UnendedStep unended(Rank{0}, 1);
+  for (int i = 0; i < 100; ++i) {
+    UnendedStep::Seen seen = at_step(i / 2);
+    seen.switch_pending = true;
+    CHECK(unended.look(seen, kBegin + seconds(20 * i)).empty());
+  }
+}
+
+TEST_CASE("64 passes without the end of a step are said, or four accumulations if that is more") {
+  const auto [accumulation, most] = GENERATE(std::pair(1, 64), std::pair(8, 64), std::pair(32, 128));
+  UnendedStep unended(Rank{0}, accumulation);
+  UnendedStep::Seen seen = at_step(0);
+  seen.collecting = true;
+  seen.passes = most - 1;
+  CHECK(unended.look(seen, kBegin).empty());
+  seen.passes = most;
+  CHECK(unended.look(seen, kBegin).find("no step has ended for " + std::to_string(most) + " passes;") !=
+        std::string::npos);
+}
+
+TEST_CASE("ten minutes in a collected step are said, but not in an evaluation") {
+  UnendedStep unended(Rank{0}, 1);
+  UnendedStep::Seen seen = at_step(3);
+  CHECK(unended.look(seen, kBegin).empty());
+  CHECK(unended.look(seen, kBegin + minutes(11)).empty());  // off
+  seen.collecting = true;
+  seen.evaluations = 1;
+  CHECK(unended.look(seen, kBegin + minutes(11)).empty());
+  seen.evaluations = 0;
+  CHECK(unended.look(seen, kBegin + minutes(11)) ==
+        "rank 0: no step has ended for 10 min; if training runs, its step is captured: call monitor.step()");
 }
 
 }  // namespace

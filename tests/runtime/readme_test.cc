@@ -9,7 +9,7 @@
 
 #include "control/debian_version.h"
 #include "tests/support/temporary_directory.h"
-#include "tests/demo/outcome.h"
+#include "tests/support/outcome.h"
 #include GRADMON_CATCH_HEADER
 
 namespace {

@@ -42,6 +42,20 @@ pid_t listener_of(const fs::path& socket) {
   return getsockopt(connection.get(), SOL_SOCKET, SO_PEERCRED, &who, &size) == 0 ? who.pid : -1;
 }
 
+std::vector<pid_t> hubs_below(const fs::path& place) {
+  std::vector<pid_t> found;
+  for (const fs::directory_entry& process : fs::directory_iterator("/proc")) {
+    const std::string name = process.path().filename().string();
+    if (name.find_first_not_of("0123456789") != std::string::npos) continue;
+    const std::string line = read_text(process.path() / "cmdline");
+    const std::string program = line.substr(0, line.find('\0'));
+    if (fs::path(program).filename() != "gradmon-hub" || line.size() <= program.size()) continue;
+    if (line.compare(program.size() + 1, place.string().size(), place.string()) == 0)
+      found.push_back(static_cast<pid_t>(std::stol(name)));
+  }
+  return found;
+}
+
 double resident_mib(pid_t process) {
   return static_cast<double>(number_after(directory_of(process) / "status", "VmRSS:")) / 1024;
 }

@@ -6,11 +6,15 @@
 
 #include <cstddef>
 #include <filesystem>
+#include <vector>
 
 namespace gradmon {
 
 // The process that listens on a Unix socket, as a hub does; -1: none.
 pid_t listener_of(const std::filesystem::path& socket);
+
+// The hubs whose directory begins with `place`.
+std::vector<pid_t> hubs_below(const std::filesystem::path& place);
 
 double resident_mib(pid_t process);
 std::size_t descriptors_of(pid_t process);

@@ -13,9 +13,9 @@
 #include <stdexcept>
 #include <string_view>
 
-#include "control/client/command_client.h"
-#include "control/host/process_identity.h"
-#include "control/hub/rendezvous/job_entry.h"
+#include "control/host/child_process.h"
+#include "control/hub/transport/command_client.h"
+#include "control/hub/transport/rendezvous.h"
 
 namespace gradmon {
 
@@ -24,6 +24,22 @@ namespace fs = std::filesystem;
 int exit_code_of(int status) { return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status); }
 
 std::string program(const std::string& name) { return std::string(GRADMON_BIN) + "/" + name; }
+
+std::vector<std::string> small_training(const fs::path& config) {
+  return {program("gradmon-train"),
+          "--config",
+          config.string(),
+          "--threads",
+          "1",
+          "--layers",
+          "1",
+          "--width",
+          "8",
+          "--context",
+          "8",
+          "--batch",
+          "1"};
+}
 
 pid_t start_program(const std::vector<std::string>& command, const fs::path& log,
                     const std::map<std::string, std::string>& environment) {
@@ -52,8 +68,8 @@ int run_program(const std::vector<std::string>& command, const fs::path& log,
 
 RealJob::RealJob(const Options& options) {
   write_text(config_path, options.config);
-  std::string train = options.before + " exec " + program("gradmon-train") + " --config " +
-                      config_path.string() + " --threads 1 --layers 1 --width 8 --context 8 --batch 1";
+  std::string train = options.before + " exec";
+  for (const std::string& argument : small_training(config_path)) train += " " + argument;
   for (const std::string& argument : options.train) train += " " + argument;
   launcher_ = start_program(
       {program("gradmonctl"), "run", "-n", std::to_string(options.world), "--", "sh", "-c", train},

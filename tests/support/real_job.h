@@ -77,6 +77,8 @@ int run_program(const std::vector<std::string>& command, const std::filesystem::
                 const std::map<std::string, std::string>& environment = {});
 // The exit code in a status of waitpid(), or 128 + signal.
 int exit_code_of(int status);
+// The command of a gradmon-train whose steps take little time.
+std::vector<std::string> small_training(const std::filesystem::path& config);
 // build/PRESET/bin/NAME
 std::string program(const std::string& name);
 

@@ -6,7 +6,7 @@
 #include <string>
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
-#include "tests/training/refuse_libuv.h"
+#include "tests/support/refuse_libuv.h"
 
 int main(int argc, char** argv) {
   c10d::TCPStoreOptions options;

@@ -15,13 +15,14 @@
 namespace gradmon {
 
 // Forks a process that calls `write(step)` for the steps 0, 1, 2, … and kills it `later` than so many steps
-// are written. False: the process could not be started, or `write` returned false.
-inline bool kill_after(int steps, std::chrono::microseconds later,
-                       const std::function<bool(std::int64_t step)>& write) {
+// are written. Returns the number of steps written, at least `steps`; -1: the process could not be started,
+// or `write` returned false.
+inline int kill_after(int steps, std::chrono::microseconds later,
+                      const std::function<bool(std::int64_t step)>& write) {
   int pipe[2];
-  if (::pipe(pipe) != 0) return false;
+  if (::pipe(pipe) != 0) return -1;
   const pid_t child = ::fork();
-  if (child < 0) return false;
+  if (child < 0) return -1;
   if (child == 0) {
     ::close(pipe[0]);  // If the parent dies, the next write() to the pipe fails and ends the child.
     for (std::int64_t step = 0; write(step) && ::write(pipe[1], "x", 1) == 1; ++step) {
@@ -36,8 +37,10 @@ inline bool kill_after(int steps, std::chrono::microseconds later,
   ::kill(child, SIGKILL);
   int status = 0;
   ::waitpid(child, &status, 0);
+  const bool enough = written == steps && WIFSIGNALED(status);
+  while (::read(pipe[0], &byte, 1) == 1) ++written;
   ::close(pipe[0]);
-  return written == steps && WIFSIGNALED(status);
+  return enough ? written : -1;
 }
 
 // How many processes to kill: `full` with GRADMON_TEST_SCALE=full, otherwise `quick`.

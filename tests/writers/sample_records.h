@@ -7,7 +7,6 @@
 #include <string_view>
 #include <vector>
 
-#include "writers/queue/histogram.h"
 #include "writers/queue/name_table.h"
 #include "writers/queue/record.h"
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <memory>
 
-#include "tools/gradmonctl/cli/subcommand.h"
+#include "tools/gradmonctl/cli/command_line.h"
 
 namespace gradmon {
 

@@ -4,11 +4,11 @@
 #include <memory>
 #include <system_error>
 
-#include "control/files/durable_file.h"
+#include "control/files/file_access.h"
 #include "tools/analyse/anomaly_dumps.h"
 #include "tools/analyse/run_choice.h"
+#include "tools/gradmonctl/cli/command_line.h"
 #include "tools/gradmonctl/cli/printable.h"
-#include "tools/gradmonctl/cli/subcommand.h"
 
 namespace gradmon {
 namespace {

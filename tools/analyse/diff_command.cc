@@ -10,10 +10,10 @@
 #include "tools/analyse/divergence.h"
 #include "tools/analyse/run_choice.h"
 #include "tools/analyse/value_text.h"
+#include "tools/gradmonctl/cli/command_line.h"
 #include "tools/gradmonctl/cli/json_rule.h"
+#include "tools/gradmonctl/cli/listing.h"
 #include "tools/gradmonctl/cli/printable.h"
-#include "tools/gradmonctl/cli/subcommand.h"
-#include "tools/gradmonctl/cli/text_table.h"
 
 namespace gradmon {
 namespace {
@@ -146,8 +146,8 @@ OrderedJson diff_json(const DiffReport& report, const Problems& problems) {
                      {"worst", count.worst ? parting_json(*count.worst) : OrderedJson(nullptr)}});
   }
   return {{"schema_version", kJsonSchemaVersion},
-          {"a", json_of(report.a)},
-          {"b", json_of(report.b)},
+          {"a", to_json(report.a)},
+          {"b", to_json(report.b)},
           {"tolerance", {{"relative", report.tolerance.relative}, {"absolute", report.tolerance.absolute}}},
           {"compared_rows", found.compared},
           {"rows_without_common_statistic", found.without_common},
@@ -156,7 +156,7 @@ OrderedJson diff_json(const DiffReport& report, const Problems& problems) {
           {"first", found.first ? parting_json(*found.first) : OrderedJson(nullptr)},
           {"by_rank", std::move(by_rank)},
           {"steps", std::move(steps)},
-          {"left_out", json_of(problems)}};
+          {"left_out", to_json(problems)}};
 }
 
 struct DiffRequest {

@@ -11,7 +11,7 @@
 #include <tuple>
 #include <utility>
 
-#include "tools/analyse/rows/kind_rows.h"
+#include "tools/analyse/rows/row.h"
 
 namespace gradmon {
 
@@ -29,7 +29,7 @@ bool parts(double a, double b, const Tolerance& tolerance) {
 
 namespace {
 
-// A row of StepRows, without its texts.
+// A row of StepReader, without its texts.
 struct StepRow {
   std::uint32_t name = 0;  // in the NameIndex
   std::int32_t micro_step = -1;
@@ -43,12 +43,12 @@ struct StepRow {
 bool operator<(const StepRow& a, const StepRow& b);
 
 // The rows of one kind and rank, step by step. One thread.
-class StepRows {
+class StepReader {
  public:
   // All must outlive this object.
-  StepRows(int rank, Kind kind, const std::vector<KindFile>& files, NameIndex& names, Problems& problems);
-  StepRows(const StepRows&) = delete;
-  StepRows& operator=(const StepRows&) = delete;
+  StepReader(int rank, Kind kind, const std::vector<KindFile>& files, NameIndex& names, Problems& problems);
+  StepReader(const StepReader&) = delete;
+  StepReader& operator=(const StepReader&) = delete;
 
   // Returns false at the end.
   bool next();
@@ -77,13 +77,13 @@ auto key_of(const StepRow& row) { return std::tie(row.name, row.micro_step, row.
 
 bool operator<(const StepRow& a, const StepRow& b) { return key_of(a) < key_of(b); }
 
-StepRows::StepRows(int rank, Kind kind, const std::vector<KindFile>& files, NameIndex& names,
-                   Problems& problems)
+StepReader::StepReader(int rank, Kind kind, const std::vector<KindFile>& files, NameIndex& names,
+                       Problems& problems)
     : rank_(rank), kind_(kind), names_(names), problems_(problems), source_(files, problems) {
   ahead_ = source_.next();
 }
 
-void StepRows::keep(const Row& row) {
+void StepReader::keep(const Row& row) {
   const auto name = names_.id_of(row.vpp_stage, row.name);
   if (!name || rows_.size() == kMaxRowsOfAStep) {
     problems_.add(source_.path(), row.line,
@@ -103,7 +103,7 @@ void StepRows::keep(const Row& row) {
   rows_.push_back(kept);
 }
 
-void StepRows::count_repetitions() {
+void StepReader::count_repetitions() {
   std::stable_sort(rows_.begin(), rows_.end());
   for (std::size_t i = 1; i < rows_.size(); ++i) {
     const bool same = rows_[i].name == rows_[i - 1].name && rows_[i].micro_step == rows_[i - 1].micro_step;
@@ -111,7 +111,7 @@ void StepRows::count_repetitions() {
   }
 }
 
-bool StepRows::next() {
+bool StepReader::next() {
   rows_.clear();
   files_.clear();
   if (ahead_ == nullptr) return false;
@@ -144,8 +144,8 @@ class Comparison {
   Comparison(const Tolerance& tolerance, Problems& problems) : tolerance_(tolerance), problems_(problems) {}
 
   void compare(int rank, Kind kind, const std::vector<KindFile>& a, const std::vector<KindFile>& b) {
-    StepRows from_a(rank, kind, a, names_, problems_);
-    StepRows from_b(rank, kind, b, names_, problems_);
+    StepReader from_a(rank, kind, a, names_, problems_);
+    StepReader from_b(rank, kind, b, names_, problems_);
     bool has_a = from_a.next();
     bool has_b = from_b.next();
     while (has_a || has_b) {

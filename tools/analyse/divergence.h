@@ -9,9 +9,9 @@
 #include <string>
 #include <vector>
 
-#include "tools/analyse/rows/name_index.h"
-#include "tools/analyse/run_rows.h"
-#include "tools/analyse/step_order.h"
+#include "tools/analyse/first_not_finite.h"
+#include "tools/analyse/rows/row.h"
+#include "tools/analyse/run_choice.h"
 
 namespace gradmon {
 

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <memory>
 
-#include "tools/analyse/first_view.h"
 #include "tools/analyse/run_choice.h"
-#include "tools/gradmonctl/cli/subcommand.h"
+#include "tools/analyse/value_text.h"
+#include "tools/gradmonctl/cli/command_line.h"
 
 namespace gradmon {
 namespace {

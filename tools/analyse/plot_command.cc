@@ -3,14 +3,13 @@
 #include <memory>
 #include <optional>
 
-#include "control/files/durable_file.h"
-#include "tools/analyse/draw/png.h"
-#include "tools/analyse/draw/svg.h"
-#include "tools/analyse/histogram_heat_map.h"
+#include "control/files/file_access.h"
+#include "tools/analyse/raster.h"
 #include "tools/analyse/run_choice.h"
 #include "tools/analyse/run_heat_map.h"
+#include "tools/analyse/svg.h"
+#include "tools/gradmonctl/cli/command_line.h"
 #include "tools/gradmonctl/cli/printable.h"
-#include "tools/gradmonctl/cli/subcommand.h"
 
 namespace gradmon {
 namespace {
@@ -98,7 +97,7 @@ class PlotSubcommand : public SubcommandFor<PlotRequest> {
                                 {"columns", map->columns()},
                                 {"first_step", map->first_steps.front()},
                                 {"last_step", map->last_step},
-                                {"left_out", json_of(problems)}},
+                                {"left_out", to_json(problems)}},
                                JsonLayout::indented);
     } else if (console.screen) {
       console.out << printable(request().output) << ": " << map->title << ", " << map->rows.size()

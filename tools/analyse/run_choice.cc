@@ -7,12 +7,16 @@
 #include <utility>
 #include <vector>
 
-#include "tools/gradmonctl/cli/display_width.h"
 #include "tools/gradmonctl/cli/listing.h"
 #include "tools/gradmonctl/cli/printable.h"
-#include "tools/gradmonctl/cli/rank_ranges.h"
 
 namespace gradmon {
+
+void each_kind(const Run& run, Problems& problems, const EachKind& each) {
+  for (const RankDirectory& rank : run.ranks) {
+    for (const auto& [kind, files] : kind_files_in(rank.path, problems)) each(rank.rank, kind, files);
+  }
+}
 
 Arguments run_arguments(RunChoice& choice) {
   return {
@@ -60,7 +64,7 @@ std::string text_of(const Run& run) {
   return text + ", " + rank_ranges(ranks);
 }
 
-OrderedJson json_of(const Run& run) {
+OrderedJson to_json(const Run& run) {
   OrderedJson ranks = OrderedJson::array();
   for (const RankDirectory& rank : run.ranks)
     ranks.push_back({{"rank", rank.rank}, {"directory", rank.path.string()}});
@@ -73,7 +77,7 @@ std::string text_of(const Extent& extent) {
          std::to_string(extent.rows) + " rows";
 }
 
-OrderedJson json_of(const Extent& extent) {
+OrderedJson to_json(const Extent& extent) {
   return {{"rows", extent.rows},
           {"first_step", step_or_null(extent.first_step)},
           {"last_step", step_or_null(extent.last_step)}};
@@ -83,7 +87,7 @@ void report(const Problems& problems, const Console& console) {
   for (const std::string& message : problems.messages()) report_error(message, console);
 }
 
-OrderedJson json_of(const Problems& problems) {
+OrderedJson to_json(const Problems& problems) {
   return {{"count", problems.count()}, {"messages", problems.messages()}};
 }
 

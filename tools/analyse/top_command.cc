@@ -6,15 +6,14 @@
 #include <utility>
 
 #include "control/text/alert_words.h"
-#include "tools/analyse/first_view.h"
 #include "tools/analyse/layer_changes.h"
-#include "tools/analyse/rows/problems.h"
+#include "tools/analyse/rows/row.h"
 #include "tools/analyse/rows/runs.h"
 #include "tools/analyse/run_choice.h"
 #include "tools/analyse/value_text.h"
+#include "tools/gradmonctl/cli/command_line.h"
 #include "tools/gradmonctl/cli/json_rule.h"
-#include "tools/gradmonctl/cli/subcommand.h"
-#include "tools/gradmonctl/cli/text_table.h"
+#include "tools/gradmonctl/cli/listing.h"
 
 namespace gradmon {
 namespace {
@@ -119,9 +118,9 @@ OrderedJson top_json(const Run& run, const LayerChanges& changes, std::size_t co
                      const Problems& problems) {
   const auto& first = changes.not_finite.first;
   return {{"schema_version", kJsonSchemaVersion},
-          {"run", json_of(run)},
-          {"read", json_of(changes.not_finite.extent)},
-          {"first_not_finite", first ? json_of(*first) : OrderedJson(nullptr)},
+          {"run", to_json(run)},
+          {"read", to_json(changes.not_finite.extent)},
+          {"first_not_finite", first ? to_json(*first) : OrderedJson(nullptr)},
           {"always_infinite", left_out_json(changes.not_finite)},
           {"layers", changes.layers},
           {"changed_layers", changes.largest.size()},
@@ -130,7 +129,7 @@ OrderedJson top_json(const Run& run, const LayerChanges& changes, std::size_t co
           {"dead", list_json(changes.dead, count, dead_json)},
           {"exploding_layers", changes.exploding.size()},
           {"exploding", list_json(changes.exploding, count, exploding_json)},
-          {"left_out", json_of(problems)}};
+          {"left_out", to_json(problems)}};
 }
 
 constexpr std::size_t kLinesBesideLists = 18;  // three of them may wrap

@@ -4,7 +4,8 @@
 #include <string>
 #include <vector>
 
-#include "tools/analyse/not_finite_context.h"
+#include "tools/analyse/first_not_finite.h"
+#include "tools/analyse/rows/row.h"
 #include "tools/gradmonctl/cli/json_rule.h"
 
 namespace gradmon {
@@ -22,6 +23,22 @@ std::string micro_step_text(std::int32_t micro_step);
 
 // The statistics present in any of the samples, in the order of Field.
 std::vector<Field> fields_of(const std::vector<Sample>& samples);
-OrderedJson json_of(const Sample& sample);
+OrderedJson to_json(const Sample& sample);
+
+struct FirstReport {
+  FirstNotFinite first;
+  NotFiniteContext around;  // of first.first
+};
+
+std::string first_text(const Run& run, const FirstReport& report);
+OrderedJson first_json(const Run& run, const FirstReport& report, const Problems& problems);
+
+// "NaN in \"fc1.weight\" (grad_reduced), step 37, in the backward pass, rank 2"
+std::string text_of(const NotFinitePlace& place);
+OrderedJson to_json(const NotFinitePlace& place);
+
+// Names in one line what FirstNotFinite skips; "" if it skips nothing.
+std::string left_out_text(const FirstNotFinite& found);
+OrderedJson left_out_json(const FirstNotFinite& found);
 
 }  // namespace gradmon

@@ -12,13 +12,13 @@
 #include <utility>
 #include <vector>
 
-#include "tools/convert/on_threads.h"
+#include "tools/convert/conversion_run.h"
 #include "tools/convert/row_records.h"
 #include "tools/convert/stored_scopes.h"
-#include "writers/queue/layout.h"
 #include "writers/queue/name_table.h"
 #include "writers/queue/record.h"
-#include "writers/sinks/sqlite/step_writer.h"
+#include "writers/queue/sink.h"
+#include "writers/sinks/step_writer.h"
 
 namespace gradmon {
 namespace {

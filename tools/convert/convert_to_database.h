@@ -4,8 +4,8 @@
 #include <string>
 #include <tl/expected.hpp>
 
-#include "tools/convert/conversion_meter.h"
-#include "tools/convert/conversion_tasks.h"
+#include "tools/convert/conversion_run.h"
+#include "tools/convert/input_choice.h"
 #include "tools/convert/new_database.h"
 
 namespace gradmon {

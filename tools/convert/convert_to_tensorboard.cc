@@ -9,11 +9,10 @@
 #include <utility>
 #include <vector>
 
-#include "tools/convert/on_threads.h"
+#include "tools/convert/conversion_run.h"
 #include "tools/convert/rank_rows.h"
-#include "writers/sinks/tensorboard/event_files.h"
-#include "writers/sinks/tensorboard/scalar_event.h"
-#include "writers/sinks/tensorboard/text_event.h"
+#include "writers/sinks/event_files.h"
+#include "writers/sinks/event_records.h"
 
 namespace gradmon {
 namespace {

@@ -5,9 +5,9 @@
 #include <string>
 #include <tl/expected.hpp>
 
-#include "tools/convert/conversion_meter.h"
-#include "tools/convert/conversion_tasks.h"
-#include "writers/sinks/tensorboard/tags.h"
+#include "tools/convert/conversion_run.h"
+#include "tools/convert/input_choice.h"
+#include "writers/sinks/row_encoder.h"
 
 namespace gradmon {
 

@@ -3,11 +3,11 @@
 #include <system_error>
 #include <utility>
 
-#include "control/files/make_directories.h"
+#include "control/files/file_access.h"
 #include "tools/analyse/rows/runs.h"
 #include "tools/convert/convert_to_database.h"
 #include "tools/convert/csv_conversion.h"
-#include "writers/sinks/sqlite/metrics_schema.h"
+#include "writers/sinks/metrics_schema.h"
 
 namespace gradmon {
 namespace {

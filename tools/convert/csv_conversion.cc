@@ -7,7 +7,6 @@
 #include <utility>
 
 #include "control/text/output_names.h"
-#include "control/text/time_stamp.h"
 #include "tools/analyse/rows/row.h"
 
 namespace gradmon {
@@ -111,7 +110,7 @@ fs::path output_directory_of(const ConversionRequest& request, const std::string
     directory = directory.parent_path();
     if (directory == fs::current_path(ignored)) directory.clear();
   }
-  return directory / (time_stamp_of(std::time(nullptr)) + "_" + name);
+  return directory / (format_time_stamp(std::time(nullptr)) + "_" + name);
 }
 
 Arguments CsvConversion::arguments() {

@@ -8,10 +8,8 @@
 #include <vector>
 
 #include "tools/convert/conversion_run.h"
-#include "tools/convert/conversion_tasks.h"
 #include "tools/convert/input_choice.h"
-#include "tools/gradmonctl/cli/argument.h"
-#include "tools/gradmonctl/cli/subcommand.h"
+#include "tools/gradmonctl/cli/command_line.h"
 
 namespace gradmon {
 

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tools/convert/input_choice.h"
 
+#include <sys/stat.h>
+
 #include <algorithm>
 #include <map>
 #include <system_error>
@@ -68,6 +70,26 @@ std::map<Kind, std::vector<InputFile>> chosen_files(const RankInput& rank, const
     };
     std::sort(files.begin(), files.end(),
               [&](const InputFile& a, const InputFile& b) { return key(a) < key(b); });
+  }
+  return all;
+}
+
+std::vector<InputFile> ConversionTask::files(Problems& problems) const {
+  return std::move(chosen_files(*rank, {kind}, problems)[kind]);
+}
+
+ConversionTasks conversion_tasks(const std::vector<RankInput>& ranks, const std::vector<Kind>& kinds,
+                                 Problems& problems) {
+  ConversionTasks all;
+  for (const RankInput& rank : ranks) {
+    for (const auto& [kind, files] : chosen_files(rank, kinds, problems)) {
+      all.tasks.push_back({&rank, kind});
+      for (const InputFile& file : files) {
+        struct stat status {};
+        if (::stat(file.file.path.c_str(), &status) == 0 && S_ISREG(status.st_mode))
+          all.bytes += static_cast<std::uint64_t>(status.st_size);
+      }
+    }
   }
   return all;
 }

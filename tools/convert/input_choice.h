@@ -9,7 +9,7 @@
 #include <tl/expected.hpp>
 #include <vector>
 
-#include "tools/analyse/rows/problems.h"
+#include "tools/analyse/rows/row.h"
 #include "tools/analyse/rows/runs.h"
 
 namespace gradmon {
@@ -42,5 +42,23 @@ struct InputFile {
 // The files of each chosen kind. Sorted like kind_files_in(), then by start.
 std::map<Kind, std::vector<InputFile>> chosen_files(const RankInput& rank, const std::vector<Kind>& kinds,
                                                     Problems& problems);
+
+// The rows that one thread converts: the rows of one rank and kind. The task lists the files again when it
+// begins, so that the lists of a large job are not in memory at the same time.
+struct ConversionTask {
+  const RankInput* rank = nullptr;
+  Kind kind = Kind::other;
+
+  std::vector<InputFile> files(Problems& problems) const;
+};
+
+struct ConversionTasks {
+  std::vector<ConversionTask> tasks;  // rank by rank, kinds in their order
+  std::uint64_t bytes = 0;            // of all files
+};
+
+// `ranks` must outlive the tasks. Directories that cannot be read are problems.
+ConversionTasks conversion_tasks(const std::vector<RankInput>& ranks, const std::vector<Kind>& kinds,
+                                 Problems& problems);
 
 }  // namespace gradmon

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "tools/convert/job_tables.h"
-#include "writers/sinks/sqlite/metric_catalog.h"
+#include "writers/sinks/metrics_schema.h"
 
 namespace gradmon {
 namespace {

@@ -10,7 +10,7 @@
 #include <system_error>
 #include <unordered_map>
 
-#include "control/files/checked_file.h"
+#include "control/files/file_access.h"
 #include "control/text/json_depth.h"
 
 namespace gradmon {

@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "tools/analyse/rows/problems.h"
+#include "tools/analyse/rows/row.h"
 #include "tools/analyse/rows/runs.h"
 
 namespace gradmon {

@@ -9,14 +9,13 @@
 #include <utility>
 #include <vector>
 
-#include "tools/convert/conversion_meter.h"
 #include "tools/convert/conversion_run.h"
 #include "tools/convert/job_runs.h"
 #include "tools/convert/job_tables.h"
 #include "tools/convert/start_writer.h"
 #include "tools/convert/stored_scopes.h"
-#include "tools/gradmonctl/cli/subcommand.h"
-#include "writers/sinks/sqlite/metrics_schema.h"
+#include "tools/gradmonctl/cli/command_line.h"
+#include "writers/sinks/metrics_schema.h"
 
 namespace gradmon {
 namespace {

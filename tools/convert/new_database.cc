@@ -9,7 +9,7 @@
 #include <utility>
 
 #include "control/files/descriptor.h"
-#include "writers/sinks/sqlite/metrics_schema.h"
+#include "writers/sinks/metrics_schema.h"
 
 namespace gradmon {
 namespace {

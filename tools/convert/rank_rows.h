@@ -9,9 +9,9 @@
 #include <unordered_map>
 #include <vector>
 
-#include "tools/analyse/rows/name_index.h"
+#include "tools/analyse/rows/row.h"
 #include "tools/analyse/rows/row_file.h"
-#include "tools/convert/conversion_meter.h"
+#include "tools/convert/conversion_run.h"
 #include "tools/convert/input_choice.h"
 
 namespace gradmon {

@@ -8,9 +8,9 @@
 #include <vector>
 
 #include "tools/convert/rank_rows.h"
-#include "writers/queue/layout.h"
 #include "writers/queue/name_table.h"
 #include "writers/queue/record.h"
+#include "writers/queue/sink.h"
 
 namespace gradmon {
 

@@ -11,9 +11,9 @@
 #include "tools/convert/input_choice.h"
 #include "tools/convert/rank_rows.h"
 #include "tools/convert/row_records.h"
-#include "writers/queue/layout.h"
 #include "writers/queue/name_table.h"
 #include "writers/queue/record.h"
+#include "writers/queue/sink.h"
 
 namespace gradmon {
 namespace {

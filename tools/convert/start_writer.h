@@ -11,11 +11,11 @@
 #include <unordered_set>
 #include <vector>
 
-#include "tools/analyse/rows/problems.h"
-#include "tools/convert/conversion_meter.h"
+#include "tools/analyse/rows/row.h"
+#include "tools/convert/conversion_run.h"
 #include "tools/convert/new_database.h"
-#include "tools/gradmonctl/query/rank_database.h"
-#include "writers/sinks/sqlite/step_writer.h"
+#include "tools/convert/rank_database.h"
+#include "writers/sinks/step_writer.h"
 
 namespace gradmon {
 

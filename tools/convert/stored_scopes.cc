@@ -7,7 +7,7 @@
 #include <system_error>
 #include <utility>
 
-#include "control/files/checked_file.h"
+#include "control/files/file_access.h"
 #include "control/text/json_depth.h"
 #include "tools/analyse/rows/row.h"
 

@@ -9,9 +9,8 @@
 #include <vector>
 
 #include "control/vocabulary.h"
-#include "tools/analyse/rows/problems.h"
+#include "tools/analyse/rows/row.h"
 #include "writers/queue/name_table.h"
-#include "writers/queue/scope_table.h"
 
 namespace gradmon {
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // gradmon-hub /DIRECTORY LAUNCH_ID: the process beside training that serves one job
 // on one host. The job's ranks start it; users do not.
-// gradmon-hub --publish-alerts /SOCKET: the hub's publisher (control/hub/service/alert_publisher.h).
+// gradmon-hub --publish-alerts /SOCKET: the hub's publisher (control/hub/alert_publisher.h).
 #include <fcntl.h>
 #include <signal.h>
 #include <sys/prctl.h>
@@ -15,8 +15,8 @@
 
 #include "control/host/bounded_log.h"
 #include "control/host/job_directory.h"
+#include "control/hub/alert_publisher.h"
 #include "control/hub/hub.h"
-#include "control/hub/service/alert_publisher.h"
 #include "control/log.h"
 
 namespace {

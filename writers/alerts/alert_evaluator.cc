@@ -4,13 +4,114 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <cstring>
 #include <limits>
 #include <utility>
 
-#include "writers/alerts/anomaly_rules.h"
+#include "control/alert_rule.h"
 #include "writers/sinks/columns.h"
 
 namespace gradmon {
+namespace {
+
+static_assert(kLongestWindow - 1 <= std::numeric_limits<std::uint8_t>::max(),
+              "the number of a slot is a byte");
+
+constexpr double kDecay = 0.99;               // msprobe's
+constexpr double kSigmaOfDeviation = 1.4826;  // a normal distribution's σ / median absolute deviation
+constexpr double kLeastScale = 0.01;          // of abs(median)
+
+}  // namespace
+
+void SlidingWindow::add(double value) {
+  if (!block_) {
+    const std::size_t slots = length_ + (length_ + sizeof(double) - 1) / sizeof(double);
+    block_ = std::make_unique<double[]>(slots);
+    ring_ = block_.get();
+    order_ = reinterpret_cast<std::uint8_t*>(ring_ + length_);
+  }
+  const auto slot = static_cast<std::uint8_t>(next_);
+  std::uint8_t* end = order_ + size_;
+  if (size_ == length_) {
+    auto* const oldest = static_cast<std::uint8_t*>(std::memchr(order_, slot, size_));
+    std::copy(oldest + 1, end, oldest);
+    --end;
+  } else {
+    ++size_;
+  }
+  const auto less = [this](std::uint8_t a, double b) { return ring_[a] < b; };
+  std::uint8_t* const place = std::lower_bound(order_, end, value, less);
+  std::copy_backward(place, end, end + 1);
+  *place = slot;
+  ring_[slot] = value;
+  next_ = static_cast<std::uint16_t>(slot + 1 == length_ ? 0 : slot + 1);
+}
+
+double SlidingWindow::operator[](std::int64_t index) const {
+  const std::int64_t oldest = size_ == length_ ? next_ : 0;
+  return ring_[(oldest + index) % length_];
+}
+
+double SlidingWindow::median() const {
+  const std::size_t half = size_ / 2U;
+  return size_ % 2U == 1 ? sorted(half) : (sorted(half - 1) + sorted(half)) / 2;
+}
+
+// The deviations below the median and those above it are each sorted: merges them up to the middle.
+double SlidingWindow::median_deviation() const {
+  const double center = median();
+  const std::size_t half = size_ / 2U;
+  std::size_t below = half;  // the next one below the median is at below − 1
+  std::size_t above = half;
+  double last = 0;
+  double before_last = 0;
+  for (std::size_t taken = 0; taken <= half; ++taken) {
+    before_last = last;
+    const bool take_above =
+        above < size_ && (below == 0 || sorted(above) - center <= center - sorted(below - 1));
+    last = take_above ? sorted(above++) - center : center - sorted(--below);
+  }
+  return size_ % 2U == 1 ? last : (before_last + last) / 2;
+}
+
+// At most size / 2 − 1 values lie between these two. Only those values can have a smaller deviation than the
+// nearer of the two.
+double SlidingWindow::least_median_deviation() const {
+  const double center = median();
+  const std::size_t low = size_ / 4U;
+  const std::size_t high = low + size_ / 2U;
+  return std::min(center - sorted(low), sorted(high) - center);
+}
+
+bool is_turbulent(double x, double mean, double threshold) { return std::fabs(x) > mean * (1 + threshold); }
+
+bool is_nan_or_large(double x, std::optional<double> threshold) {
+  return std::isnan(x) || (threshold && std::fabs(x) > *threshold);
+}
+
+bool is_spike(double x, const SlidingWindow& before, double threshold) {
+  if (std::isnan(x) || before.size() < least_values(before.length())) return false;
+  const double median = before.median();
+  const double least_scale = kLeastScale * std::fabs(median);
+  const auto scale_of = [=](double deviation) {
+    return std::max(kSigmaOfDeviation * deviation, least_scale);
+  };
+  // True for nearly all values, and avoids computing the deviation.
+  if (x - median <= threshold * scale_of(before.least_median_deviation())) return false;
+  const double scale = scale_of(before.median_deviation());
+  return scale > 0 && x - median > threshold * scale;
+}
+
+bool is_low(double x, const SlidingWindow& before, double fraction) {
+  if (before.size() < least_values(before.length())) return false;
+  const double median = before.median();
+  return median > 0 && (x == 0 || x < fraction * median);
+}
+
+double next_mean(double mean, double x) {
+  const double size = std::fabs(x);
+  return std::isnan(mean) ? size : kDecay * mean + (1 - kDecay) * size;
+}
 
 // A value of a record, and the rules that check it.
 struct WatchedValue {
@@ -25,7 +126,7 @@ constexpr std::uint8_t bit_of(Anomaly anomaly) {
   return static_cast<std::uint8_t>(1U << static_cast<unsigned>(anomaly));
 }
 
-std::uint8_t anomalies_of(const RowColumn& column, bool of_scalar, bool has_statistics) {
+std::uint8_t checked_anomalies(const RowColumn& column, bool of_scalar, bool has_statistics) {
   std::uint8_t bits = bit_of(Anomaly::nan);
   const auto add = [&bits](Anomaly anomaly) { bits = static_cast<std::uint8_t>(bits | bit_of(anomaly)); };
   const bool norm = has_statistics && column.value == static_cast<std::size_t>(Op::norm);
@@ -45,7 +146,7 @@ std::vector<WatchedValue> make_watched_values(Kind kind) {
     const bool samples = kind == Kind::scalar && column.source == RowColumn::Source::count;
     if ((!number && column.source != RowColumn::Source::count) || samples) continue;
     values.push_back(
-        {column.value, column.title, anomalies_of(column, kind == Kind::scalar, has_statistics)});
+        {column.value, column.title, checked_anomalies(column, kind == Kind::scalar, has_statistics)});
   }
   return values;
 }
@@ -67,7 +168,7 @@ constexpr auto kMostLow = std::numeric_limits<std::uint16_t>::max();
 
 bool has_window(Anomaly anomaly) { return anomaly == Anomaly::spike || anomaly == Anomaly::vanish; }
 
-std::uint64_t key_of(Kind kind, std::uint32_t target, std::int32_t micro_step) {
+std::uint64_t series_key(Kind kind, std::uint32_t target, std::int32_t micro_step) {
   constexpr std::int32_t largest = (1 << 24) - 1;  // beyond it micro steps share a series
   return std::uint64_t{static_cast<std::uint8_t>(kind)} << 56U |
          static_cast<std::uint64_t>(std::clamp(micro_step, 0, largest)) << 32U | target;
@@ -109,7 +210,7 @@ std::size_t AlertEvaluator::windows_of_length(std::int64_t length, const std::ve
 }
 
 // Steps mostly have the same rows in the same order, so the next series is tried first.
-std::uint32_t AlertEvaluator::series_of(std::uint64_t key) {
+std::uint32_t AlertEvaluator::find_or_add_series(std::uint64_t key) {
   const std::size_t next = last_ == kNone ? 0 : last_ + std::size_t{1};
   if (next < keys_.size() && keys_[next] == key) return last_ = static_cast<std::uint32_t>(next);
   if (const auto found = index_.find(key); found != index_.end()) return last_ = found->second;
@@ -138,7 +239,7 @@ const Findings& AlertEvaluator::evaluate(const Layout& layout, const std::vector
   others_fired_ = 0;
   for (const Record& record : records) {
     const std::int32_t micro_step = has_micro_step(record.kind, layout) ? record.micro_step : 0;
-    const std::uint32_t series = series_of(key_of(record.kind, record.target, micro_step));
+    const std::uint32_t series = find_or_add_series(series_key(record.kind, record.target, micro_step));
     others = others || series == kNone;
     fired_bits_ = 0;
     for (const WatchedValue& value : watched_values(record.kind)) {
@@ -274,7 +375,7 @@ void AlertEvaluator::choose_begun() {
 
 double AlertEvaluator::mean_of(Kind kind, std::uint32_t target, std::int32_t micro_step,
                                std::uint8_t value) const {
-  const auto found = index_.find(key_of(kind, target, micro_step));
+  const auto found = index_.find(series_key(kind, target, micro_step));
   return found == index_.end() ? kNoMean : means_[found->second][value];
 }
 

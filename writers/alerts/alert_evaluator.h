@@ -5,17 +5,69 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <unordered_map>
 #include <vector>
 
 #include "control/alert_rule.h"
 #include "control/vocabulary.h"
-#include "writers/alerts/sliding_window.h"
-#include "writers/queue/layout.h"
 #include "writers/queue/record.h"
+#include "writers/queue/sink.h"
 
 namespace gradmon {
+
+// The last `length` values of a series, with their median. Allocates once, at the first add(). One thread.
+class SlidingWindow {
+ public:
+  // `length`: kShortestWindow to kLongestWindow (control/alert_rule.h).
+  explicit SlidingWindow(std::int64_t length) : length_(static_cast<std::uint16_t>(length)) {}
+
+  // Adds a finite value; if the window is full, the oldest value leaves.
+  void add(double value);
+
+  std::int64_t length() const { return length_; }
+  std::int64_t size() const { return size_; }
+  // The values in the order in which they were added: 0 is the oldest.
+  double operator[](std::int64_t index) const;
+
+  // The mean of the two middle values if their number is even. size() > 0.
+  double median() const;
+  // The median of abs(value − median()). size() > 0.
+  double median_deviation() const;
+  // Not above median_deviation(), and mostly near it; reads two values, median_deviation() reads half of
+  // them. size() > 0.
+  double least_median_deviation() const;
+
+ private:
+  double sorted(std::size_t place) const { return ring_[order_[place]]; }
+
+  std::uint16_t length_;
+  std::uint16_t size_ = 0;
+  std::uint16_t next_ = 0;           // the slot of the next value; in a full window, of the oldest one
+  std::unique_ptr<double[]> block_;  // owns both of the following
+  double* ring_ = nullptr;           // `length_` slots
+  std::uint8_t* order_ = nullptr;    // slots by their values, ascending
+};
+
+// The conditions of the alert rules (ALERTS.md).
+// abs(x) > mean · (1 + threshold). `mean`: of abs(x) before this value.
+bool is_turbulent(double x, double mean, double threshold);
+
+// NaN, or abs(x) above the threshold if set.
+bool is_nan_or_large(double x, std::optional<double> threshold);
+
+// x is more than `threshold` robust standard deviations above the median of the values before it.
+bool is_spike(double x, const SlidingWindow& before, double threshold);
+
+// x is 0 or below `fraction` of the median of the values before it, and that median is above 0.
+bool is_low(double x, const SlidingWindow& before, double fraction);
+
+// The exponential mean of abs(x) after a finite x. `mean`: NaN before the first value.
+double next_mean(double mean, double x);
+
+// Number of values that a window needs before is_spike and is_low can be true.
+constexpr std::int64_t least_values(std::int64_t window) { return window / 4; }
 
 struct WatchedValue;
 
@@ -25,8 +77,8 @@ struct Finding {
   std::uint8_t value = 0;  // index into Record::values
   const char* op = "";
   Anomaly anomaly = Anomaly::nan;
-  // What the rule compares with: the median of the window (AnomalySpike, AnomalyVanish), else the mean of
-  // abs(x) before this value; abs(x) itself for the first value.
+  // The value that the rule compares with: the median of the window (AnomalySpike, AnomalyVanish), else the
+  // mean of abs(x) before this value; abs(x) itself for the first value.
   double mean = 0;
   // In an anomaly's first finding in `begun`: number of other series in which it began, not in `begun`.
   std::uint64_t left_out = 0;
@@ -85,7 +137,7 @@ class AlertEvaluator {
   // For each anomaly, the steps after which it ends; 0: not active.
   using ActiveSteps = std::array<std::uint8_t, kAnomalyNames.size()>;
 
-  std::uint32_t series_of(std::uint64_t key);
+  std::uint32_t find_or_add_series(std::uint64_t key);
   void add_series(std::uint64_t key);
   std::size_t windows_of_length(std::int64_t length, const std::vector<Windows>& earlier);
   std::optional<Anomaly> check(const WatchedValue& value, double x, double mean, std::uint32_t series);

@@ -4,13 +4,13 @@
 #include <cstddef>
 
 #include "writers/sinks/columns.h"
-#include "writers/sinks/number_format.h"
+#include "writers/sinks/csv_text.h"
 
 namespace gradmon {
 namespace {
 
 // If rows were read at the same time, the earlier one in `records` counts first.
-std::uint64_t call_id_of(std::size_t row, const std::vector<Record>& records) {
+std::uint64_t find_call_id(std::size_t row, const std::vector<Record>& records) {
   const std::int64_t read_at = records[row].read_at;
   std::uint64_t earlier = 0;
   for (std::size_t i = 0; i < records.size(); ++i) {
@@ -19,8 +19,8 @@ std::uint64_t call_id_of(std::size_t row, const std::vector<Record>& records) {
   return earlier;
 }
 
-AlertEvent event_of(const Finding& finding, const std::vector<Record>& records, const Layout& layout,
-                    const NameTable& names, const AlertOrigin& origin) {
+AlertEvent make_event(const Finding& finding, const std::vector<Record>& records, const Layout& layout,
+                      const NameTable& names, const AlertOrigin& origin) {
   const Record& record = records[finding.record];
   AlertEvent event;
   event.rule = name_of(finding.anomaly);
@@ -29,8 +29,8 @@ AlertEvent event_of(const Finding& finding, const std::vector<Record>& records, 
   event.micro_step = has_micro_step(record.kind, layout) ? record.micro_step : 0;
   event.pp_stage = origin.pp_stage;
   event.vpp_stage = names.vpp_stage(record.target);
-  event.call_id = call_id_of(finding.record, records);
-  event.tag_name = tag_name_of(record, layout, names, origin.rank);
+  event.call_id = find_call_id(finding.record, records);
+  event.tag_name = make_tag_name(record, layout, names, origin.rank);
   event.op = finding.op;
   event.value = record.values[finding.value];
   event.history_mean = finding.mean;
@@ -42,7 +42,7 @@ AlertEvent event_of(const Finding& finding, const std::vector<Record>& records, 
 
 }  // namespace
 
-std::string tag_name_of(const Record& record, const Layout& layout, const NameTable& names, Rank rank) {
+std::string make_tag_name(const Record& record, const Layout& layout, const NameTable& names, Rank rank) {
   std::string tag = std::to_string(names.vpp_stage(record.target)) + ":" + names.name(record.target);
   if (has_micro_step(record.kind, layout)) tag += ":" + std::to_string(record.micro_step);
   return tag + "/rank" + std::to_string(rank.value) + "/" + task_of(record.kind, layout);
@@ -62,10 +62,24 @@ StepAlerts describe(const std::vector<Finding>& findings, Step step, const std::
   StepAlerts alerts;
   alerts.step = step;
   for (const Finding& finding : findings) {
-    alerts.events.push_back(event_of(finding, records, layout, names, origin));
+    alerts.events.push_back(make_event(finding, records, layout, names, origin));
     alerts.left_out += finding.left_out;
   }
   return alerts;
+}
+
+RecentAlerts::Content RecentAlerts::content() const {
+  const std::lock_guard lock(mutex_);
+  return {{events_.begin(), events_.end()}, total_};
+}
+
+void RecentAlerts::add(const StepAlerts& alerts) {
+  const std::lock_guard lock(mutex_);
+  total_ += alerts.events.size() + alerts.left_out;
+  for (const AlertEvent& event : alerts.events) {
+    if (events_.size() == kMostKept) events_.pop_front();
+    events_.push_back(event);
+  }
 }
 
 }  // namespace gradmon

@@ -6,6 +6,13 @@
 #include "control/log.h"
 
 namespace gradmon {
+namespace {
+
+std::uint64_t scope_key(Kind kind, std::uint32_t target) {
+  return (static_cast<std::uint64_t>(kind) << 32U) | target;
+}
+
+}  // namespace
 
 NameTable::NameTable(const Bound& names) : names_{names} { intern({}); }
 
@@ -52,6 +59,20 @@ std::size_t NameTable::size() const {
 
 std::string with_stage(int vpp_stage, const std::string& name) {
   return vpp_stage == 0 ? name : std::to_string(vpp_stage) + ":" + name;
+}
+
+void ScopeTable::set(Kind kind, std::uint32_t target, std::uint32_t scope) {
+  const std::lock_guard lock(mutex_);
+  std::uint32_t& known = scopes_[scope_key(kind, target)];
+  if (known == scope) return;
+  known = scope;
+  version_.fetch_add(1, std::memory_order_release);
+}
+
+std::uint32_t ScopeTable::of(Kind kind, std::uint32_t target) const {
+  const std::lock_guard lock(mutex_);
+  const auto found = scopes_.find(scope_key(kind, target));
+  return found == scopes_.end() ? 0 : found->second;
 }
 
 }  // namespace gradmon

@@ -4,6 +4,7 @@
 // shape is first seen, not per record.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
@@ -11,7 +12,10 @@
 #include <mutex>
 #include <string>
 #include <string_view>
+#include <unordered_map>
 #include <utility>
+
+#include "control/vocabulary.h"
 
 namespace gradmon {
 
@@ -72,5 +76,22 @@ class NameTable {
 
 // "1:fc1.weight"; for stage 0 the name alone.
 std::string with_stage(int vpp_stage, const std::string& name);
+
+// The scopes of the rows of each target and kind (writers/FORMAT.md, "scopes.json"). All members may be
+// called on any thread. version() takes no lock.
+class ScopeTable {
+ public:
+  // `scope`: id of a JSON object with the key "scope", in the NameTable that has the target.
+  void set(Kind kind, std::uint32_t target, std::uint32_t scope);
+  // 0: unknown.
+  std::uint32_t of(Kind kind, std::uint32_t target) const;
+  // Grows with each change, from 1 on.
+  std::uint32_t version() const noexcept { return version_.load(std::memory_order_acquire); }
+
+ private:
+  mutable std::mutex mutex_;
+  std::unordered_map<std::uint64_t, std::uint32_t> scopes_;  // guarded by mutex_; by kind and target
+  std::atomic<std::uint32_t> version_{1};
+};
 
 }  // namespace gradmon

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "writers/queue/producer_lanes.h"
+#include "writers/queue/record_queue.h"
 
 #include <concurrentqueue.h>
 

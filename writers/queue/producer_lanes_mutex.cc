@@ -5,7 +5,7 @@
 #include <mutex>
 #include <new>
 
-#include "writers/queue/producer_lanes.h"
+#include "writers/queue/record_queue.h"
 
 namespace gradmon {
 

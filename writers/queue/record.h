@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <algorithm>
 #include <array>
+#include <cstddef>
 #include <cstdint>
 #include <type_traits>
+#include <vector>
 
 #include "control/vocabulary.h"
 
@@ -25,5 +28,47 @@ struct Record {
   ValueMask mask = 0;  // bit_of every valid value
 };
 static_assert(std::is_trivially_copyable_v<Record>);
+
+// The numbers of values in the bins of equal width that divide [-1, 1], as torch.histc counts them. Bin i has
+// the values from 2i/30 - 1 up to, but not including, 2(i + 1)/30 - 1; the last bin includes 1. NaN and
+// values outside [-1, 1] are in no bin.
+inline constexpr std::size_t kBins = 30;
+using BinCounts = std::array<std::uint64_t, kBins>;
+
+// One measurement that is too large for a Record. Hooks make it, the writer thread writes it.
+struct Histogram {
+  std::int64_t step = 0;
+  std::uint64_t revision = 0;
+  BinCounts counts{};
+  std::uint32_t target = 0;  // NameTable id of the parameter
+  Kind kind = Kind::update;  // is_histogram()
+};
+static_assert(std::is_trivially_copyable_v<Histogram>);
+
+// In Record::mask: the record's values come from its step's LateValues; values[0] has its index there.
+inline constexpr ValueMask kLate = ValueMask{1} << 15U;
+static_assert(kValues < 15);
+
+// Values that were still being computed, on a GPU, when their records were pushed. One thread at a time, any
+// thread.
+class LateValues {
+ public:
+  virtual ~LateValues() = default;
+
+  // True if complete() need not wait. Does not wait.
+  virtual bool ready() noexcept = 0;
+  // Fills in the values of a record that has kLate, and clears that bit. Waits until they are ready. False:
+  // it is no row; if the bit remains, its values cannot be had.
+  virtual bool complete(Record& record) noexcept = 0;
+};
+
+// Completes all records, and removes those without values. Does nothing if `late` is null.
+inline void complete_records(std::vector<Record>& records, LateValues* late) {
+  if (late == nullptr) return;
+  const auto without_values = [&](Record& record) {
+    return (record.mask & kLate) != 0 && !late->complete(record);
+  };
+  records.erase(std::remove_if(records.begin(), records.end(), without_values), records.end());
+}
 
 }  // namespace gradmon

@@ -5,14 +5,17 @@
 #include <array>
 #include <iterator>
 #include <new>
+#include <tuple>
 #include <utility>
 
 #include "control/log.h"
-#include "writers/queue/marker.h"
-#include "writers/queue/producer_lanes.h"
 
 namespace gradmon {
 namespace {
+
+bool comes_first(const Record& a, const Record& b) {
+  return std::tie(a.kind, a.sequence) < std::tie(b.kind, b.sequence);
+}
 
 using Clock = std::chrono::steady_clock;
 
@@ -21,15 +24,95 @@ constexpr std::size_t kBatch = 256;
 
 }  // namespace
 
+HistogramLane::HistogramLane(std::size_t capacity) : capacity_(std::max<std::size_t>(capacity, 1)) {}
+
+bool HistogramLane::push(const Histogram& histogram) noexcept {
+  // Only this thread adds, so that the lane cannot become full in between.
+  if (abandoned_.load(std::memory_order_relaxed) || waiting_.load() >= capacity_) return drop();
+  try {
+    open_.push_back(histogram);
+  } catch (const std::bad_alloc&) {
+    return drop();
+  }
+  waiting_.fetch_add(1);
+  return true;
+}
+
+bool HistogramLane::drop() noexcept {
+  dropped_.fetch_add(1, std::memory_order_relaxed);
+  return false;
+}
+
+std::vector<Histogram> HistogramLane::take_step() noexcept {
+  if (open_.empty()) return {};
+  const std::lock_guard lock(mutex_);
+  return std::exchange(open_, std::exchange(spare_, {}));
+}
+
+void HistogramLane::recycle(std::vector<Histogram> histograms) noexcept {
+  histograms.clear();
+  const std::lock_guard lock(mutex_);
+  if (spare_.capacity() < histograms.capacity()) spare_.swap(histograms);
+}
+
+void StepBuffer::add(const std::vector<Record>& records) {
+  auto home = steps_.end();
+  for (const Record& record : records) {
+    const Key key{record.revision, record.step};
+    if (key <= last_) {
+      ++lost_;
+      continue;
+    }
+    if (home == steps_.end() || home->first != key) {
+      home = steps_.try_emplace(key).first;
+      if (home->second.capacity() == 0) home->second.swap(spare_);
+    }
+    home->second.push_back(record);
+    ++held_;
+    ++held_by_kind_[static_cast<std::size_t>(record.kind)];
+  }
+}
+
+std::size_t StepBuffer::count(Revision revision, Step step) const {
+  const auto home = steps_.find({revision.value, step.value});
+  return home == steps_.end() ? 0 : home->second.size();
+}
+
+std::vector<Record>& StepBuffer::close(Revision revision, Step step) {
+  last_ = {revision.value, step.value};
+  closed_.clear();
+  while (!steps_.empty() && steps_.begin()->first <= last_) {
+    const auto oldest = steps_.begin();
+    held_ -= oldest->second.size();
+    for (const Record& record : oldest->second) --held_by_kind_[static_cast<std::size_t>(record.kind)];
+    if (oldest->first == last_) {
+      closed_.swap(oldest->second);
+    } else {
+      lost_ += oldest->second.size();
+    }
+    oldest->second.clear();
+    if (spare_.capacity() < oldest->second.capacity()) spare_.swap(oldest->second);
+    steps_.erase(oldest);
+  }
+  if (!std::is_sorted(closed_.begin(), closed_.end(), comes_first)) {
+    std::stable_sort(closed_.begin(), closed_.end(), comes_first);
+  }
+  return closed_;
+}
+
+void StepBuffer::clear() {
+  lost_ += held_;
+  held_ = 0;
+  held_by_kind_ = {};
+  steps_.clear();
+}
+
 RecordQueue::RecordQueue(const QueueOptions& options)
     : capacity_(static_cast<std::int64_t>(std::max<std::size_t>(options.capacity, 1))),
       max_wait_(options.max_wait),
-      lanes_(std::make_unique<ProducerLanes>()),
       histograms_(options.capacity),
       overflow_(options.overflow),
       free_(capacity_) {}
-
-RecordQueue::~RecordQueue() = default;
 
 bool RecordQueue::push(const Record& record) noexcept {
   std::int64_t left = take_place();
@@ -38,7 +121,7 @@ bool RecordQueue::push(const Record& record) noexcept {
     dropped_.fetch_add(1, std::memory_order_relaxed);
     return false;
   }
-  if (!lanes_->put(record)) {
+  if (!lanes_.put(record)) {
     free_.fetch_add(1);
     dropped_.fetch_add(1, std::memory_order_relaxed);
     return false;
@@ -165,7 +248,7 @@ std::size_t RecordQueue::take(std::vector<Record>& records, std::size_t at_most)
   std::array<Record, kBatch> batch;
   std::size_t taken = 0;
   while (taken < at_most) {
-    const std::size_t n = lanes_->take(batch.data(), std::min(kBatch, at_most - taken));
+    const std::size_t n = lanes_.take(batch.data(), std::min(kBatch, at_most - taken));
     if (n == 0) break;
     records.insert(records.end(), batch.begin(), batch.begin() + static_cast<std::ptrdiff_t>(n));
     taken += n;

@@ -11,26 +11,165 @@
 //   queue.end_collection(revision, step);     // once, after the last step collected
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <utility>
+#include <variant>
 #include <vector>
 
 #include "control/step.h"
-#include "writers/queue/histogram_lane.h"
 #include "writers/queue/record.h"
+#include "writers/queue/sink.h"
 
 namespace gradmon {
 
-class LateValues;
-class ProducerLanes;
-struct Marker;
-struct StepEnded;
+// One lane of records per producing thread, read by one thread. FIFO within a lane, no order between
+// lanes, unbounded (RecordQueue adds the bound). Implemented with moodycamel's queue and one token
+// per thread. Under ThreadSanitizer it is a deque with a mutex, because the sanitizer reports races
+// inside moodycamel's code.
+class ProducerLanes {
+ public:
+  ProducerLanes();
+  // No thread may be inside put or take.
+  ~ProducerLanes();
+
+  ProducerLanes(const ProducerLanes&) = delete;
+  ProducerLanes& operator=(const ProducerLanes&) = delete;
+
+  // Any thread. Allocates at the first call of a thread, and when a lane grows beyond its largest
+  // size so far. The lane of an ended thread is given to the next new thread. False: out of memory.
+  bool put(const Record& record) noexcept;
+
+  // One thread at a time. Takes up to n records; returns how many.
+  std::size_t take(Record* into, std::size_t n) noexcept;
+
+  // Any thread. Number of lanes: the largest number of producing threads at one time.
+  std::size_t count() const;
+
+ private:
+  struct State;
+  const std::unique_ptr<State> state_;
+};
+
+// Control messages to the writer thread. It gets them in the order in which they were posted.
+// Markers are never dropped and take no place in the queue.
+struct RevisionBegun {
+  Layout layout;
+  std::vector<std::unique_ptr<Sink>> sinks;
+  std::unique_ptr<StepObserver> observer;           // may be null
+  std::function<void(std::vector<Record>&)> amend;  // may be null
+};
+
+struct StepEnded {
+  Revision revision;
+  Step step;
+  std::uint64_t records;                  // accepted since the previous step ended
+  std::vector<Histogram> histograms;      // with their places in the HistogramLane
+  bool valid = true;                      // false: neither must be written
+  std::shared_ptr<LateValues> late = {};  // of the records; null: all are complete
+  std::vector<Record> more = {};          // further records, without places in the queue
+};
+
+struct CollectionEnded {
+  Revision revision;
+  Step last;
+};
+
+// The last marker.
+struct WriterStopped {};
+
+struct Marker {
+  std::variant<RevisionBegun, StepEnded, CollectionEnded, FileToWrite, WriterStopped> message;
+};
+
+// The bounded lane of histograms from the hooks to the writer thread, beside the records: a Record has no
+// room for 30 bins. The histograms of a step travel together, with the marker of the step's end, in the order
+// in which they were pushed. A full lane drops at once: its places become free only after the step has ended.
+class HistogramLane {
+ public:
+  // `capacity`: histograms; 0 counts as 1. Memory is taken when it is first needed.
+  explicit HistogramLane(std::size_t capacity);
+
+  HistogramLane(const HistogramLane&) = delete;
+  HistogramLane& operator=(const HistogramLane&) = delete;
+
+  // Training thread. Returns false if the histogram was dropped (and counted). Takes no lock; allocates only
+  // while a step grows beyond the largest step so far.
+  bool push(const Histogram& histogram) noexcept;
+  // Training thread. The histograms pushed since the previous call, in order. They keep their places until
+  // release().
+  std::vector<Histogram> take_step() noexcept;
+
+  // Any thread. From now on every push drops and counts its histogram. Cannot be undone.
+  void abandon() noexcept { abandoned_.store(true, std::memory_order_relaxed); }
+  // Any thread. waiting() + dropped() + the released ones is the number of push calls that have returned.
+  std::uint64_t waiting() const noexcept { return waiting_.load(); }
+  std::uint64_t dropped() const noexcept { return dropped_.load(std::memory_order_relaxed); }
+
+  // Any thread. Frees the places of `count` histograms that take_step() has returned.
+  void release(std::size_t count) noexcept { waiting_.fetch_sub(count); }
+  // Any thread. Returns the memory of a step, for a later step.
+  void recycle(std::vector<Histogram> histograms) noexcept;
+
+ private:
+  bool drop() noexcept;
+
+  // Constant after construction.
+  const std::uint64_t capacity_;
+
+  // Own synchronisation.
+  std::atomic<std::uint64_t> waiting_{0};
+  std::atomic<std::uint64_t> dropped_{0};
+  std::atomic<bool> abandoned_{false};
+
+  std::vector<Histogram> open_;  // training thread: the step that has not ended
+
+  std::mutex mutex_;
+  std::vector<Histogram> spare_;  // guarded by mutex_; empty, with the capacity of an earlier step
+};
+
+using RowsByKind = std::array<std::uint64_t, kKinds>;
+
+// Groups records by step; they arrive in any order. Pure; one thread.
+class StepBuffer {
+ public:
+  // A record of a step that is already closed is counted as lost.
+  void add(const std::vector<Record>& records);
+
+  // Number of records held for that step.
+  std::size_t count(Revision revision, Step step) const;
+
+  // Returns the step's records, sorted by kind and then sequence; valid until the next call of any
+  // member. Earlier steps that were never closed are lost.
+  std::vector<Record>& close(Revision revision, Step step);
+
+  // Drops all held records and counts them as lost.
+  void clear();
+
+  std::size_t held() const { return held_; }
+  const RowsByKind& held_by_kind() const { return held_by_kind_; }
+  std::uint64_t lost() const { return lost_; }
+
+ private:
+  using Key = std::pair<std::uint64_t, std::int64_t>;  // revision, step
+
+  // Usually one entry.
+  std::map<Key, std::vector<Record>> steps_;
+  std::vector<Record> closed_;
+  std::vector<Record> spare_;  // an empty vector with capacity, for the next step
+  Key last_{0, -1};            // the step closed last
+  std::size_t held_ = 0;
+  RowsByKind held_by_kind_{};
+  std::uint64_t lost_ = 0;
+};
 
 enum class Overflow {
   block,  // wait for a place, at most `max_wait` per step, then drop until the queue is half empty
@@ -45,9 +184,8 @@ struct QueueOptions {
 
 class RecordQueue {
  public:
+  // No other thread may be inside a member during the destructor.
   explicit RecordQueue(const QueueOptions& options);
-  // No other thread may be inside a member.
-  ~RecordQueue();
 
   RecordQueue(const RecordQueue&) = delete;
   RecordQueue& operator=(const RecordQueue&) = delete;
@@ -113,8 +251,8 @@ class RecordQueue {
   // Constant after construction.
   const std::int64_t capacity_;
   const std::chrono::nanoseconds max_wait_;
-  const std::unique_ptr<ProducerLanes> lanes_;  // own synchronisation
 
+  ProducerLanes lanes_;       // own synchronisation
   HistogramLane histograms_;  // own synchronisation
 
   // Own synchronisation.

@@ -9,6 +9,7 @@
 #include <condition_variable>
 #include <exception>
 #include <mutex>
+#include <numeric>
 #include <optional>
 #include <thread>
 #include <utility>
@@ -16,18 +17,152 @@
 
 #include "control/log.h"
 #include "control/signals_blocked.h"
-#include "writers/queue/marker.h"
-#include "writers/queue/retrying_files.h"
-#include "writers/queue/step_buffer.h"
+#include "writers/queue/record_queue.h"
 
 namespace gradmon {
 namespace {
+
+std::string counted(std::uint64_t count, const std::string& thing) {
+  return std::to_string(count) + " " + thing + (count == 1 ? "" : "s");
+}
 
 constexpr std::size_t kTakeAtOnce = 4096;
 constexpr std::size_t kMostFilesPending = 1000;
 constexpr std::chrono::seconds kStuckAfter{2};
 
 }  // namespace
+
+std::uint64_t AbandonedOutput::all_rows() const { return std::accumulate(rows.begin(), rows.end(), queued); }
+
+std::string to_string(const AbandonedOutput& abandoned_output) {
+  std::string kinds;
+  const auto add = [&](std::uint64_t count, const std::string& kind) {
+    if (count > 0) kinds += (kinds.empty() ? "" : ", ") + std::to_string(count) + " of " + kind;
+  };
+  for (std::size_t kind = 0; kind < kKinds; ++kind) add(abandoned_output.rows[kind], kKindNames[kind]);
+  add(abandoned_output.queued, "unknown kind");
+  std::string text = counted(abandoned_output.all_rows(), "row");
+  if (!kinds.empty()) text += " (" + kinds + ")";
+  if (abandoned_output.files > 0) text += " and " + counted(abandoned_output.files, "other file");
+  return text;
+}
+
+RetryingSink::RetryingSink(std::unique_ptr<Sink> sink, Layout layout, Pauses pauses)
+    : sink_(std::move(sink)), layout_(std::move(layout)), pauses_(pauses) {}
+
+RetryingSink::Outcome RetryingSink::write(Step step, const std::vector<Record>& records,
+                                          const std::vector<Histogram>& histograms, Time now) {
+  static const std::vector<Histogram> none;
+  const std::vector<Histogram>& kept = sink_->keeps_histograms() ? histograms : none;
+  const std::uint64_t count = records.size() + kept.size();
+  if (count == 0 && !histograms.empty()) return {};
+  if (failing_ && now < retry_at_) {
+    lost_ += count;
+    return {0, count};
+  }
+  SinkError error = try_write(step, records, kept);
+  if (error.text.empty()) {
+    recover();
+    return {count, 0};
+  }
+  const std::uint64_t lost = std::min(error.rows_lost, count);
+  mark_failed(std::move(error.text));
+  lost_ += lost;
+  const bool kept_nothing = lost == count;
+  pause_ = kept_nothing ? std::clamp(pause_ * 2, pauses_.first, pauses_.longest) : pause_.zero();
+  retry_at_ = now + pause_;
+  return {count - lost, lost};
+}
+
+void RetryingSink::flush() {
+  try {
+    if (auto done = sink_->flush(); !done) mark_failed(std::move(done.error().text));
+  } catch (const std::exception& e) {
+    mark_failed(e.what());
+  }
+}
+
+// An empty text means success. After an error with the records, the histograms are lost, too.
+SinkError RetryingSink::try_write(Step step, const std::vector<Record>& records,
+                                  const std::vector<Histogram>& histograms) {
+  const std::uint64_t all = records.size() + histograms.size();
+  try {
+    if (!revision_begun_) {
+      if (auto begun = sink_->begin_revision(layout_); !begun) return {begun.error().text, all};
+      revision_begun_ = true;
+    }
+    if (!records.empty() || histograms.empty()) {
+      if (auto written = sink_->write_step(step, records); !written)
+        return {std::move(written.error().text), written.error().rows_lost + histograms.size()};
+    }
+    if (!histograms.empty()) {
+      if (auto written = sink_->write_histograms(step, histograms); !written)
+        return std::move(written.error());
+    }
+    return {};
+  } catch (const std::exception& e) {
+    return {e.what(), all};
+  }
+}
+
+void RetryingSink::mark_failed(std::string error) {
+  error_ = std::string(sink_->name()) + ": " + std::move(error);
+  if (!std::exchange(failing_, true)) log_error(error_);
+}
+
+void RetryingSink::recover() {
+  pause_ = pause_.zero();
+  error_.clear();
+  if (!std::exchange(failing_, false)) return;
+  log_info(std::string(sink_->name()) + ": writing works again; " + std::to_string(std::exchange(lost_, 0)) +
+           " rows were lost");
+}
+
+void RetryingFiles::write(FileToWrite file, Time now) {
+  if (try_write(file)) return;
+  if (failed_.empty()) {
+    log_error(error_ + "; will retry");
+    pause_ = pauses_.first;
+    retry_at_ = now + pause_;
+  }
+  if (failed_.size() == kMostKept) {
+    log_error("more than " + std::to_string(kMostKept) + " unwritable files: dropped the oldest");
+    failed_.erase(failed_.begin());
+  }
+  failed_.push_back(std::move(file));
+}
+
+void RetryingFiles::retry(Time now) {
+  if (failed_.empty() || now < retry_at_) return;
+  pause_ = std::min(pause_ * 2, pauses_.longest);
+  retry_at_ = now + pause_;
+  try_all();
+}
+
+void RetryingFiles::try_all() {
+  if (failed_.empty()) return;
+  failed_.erase(
+      std::remove_if(failed_.begin(), failed_.end(), [this](const auto& f) { return try_again(f); }),
+      failed_.end());
+  if (!failed_.empty()) return;
+  log_warn("all pending files are written");
+  error_.clear();
+}
+
+bool RetryingFiles::try_again(const FileToWrite& file) {
+  return (!should_continue_ || should_continue_()) && try_write(file);
+}
+
+bool RetryingFiles::try_write(const FileToWrite& file) {
+  try {
+    const auto written = file.write();
+    if (written) return true;
+    error_ = written.error();
+  } catch (const std::exception& error) {
+    error_ = std::string("a file is not written: ") + error.what();
+  }
+  return false;
+}
 
 struct WriterThread::State {
   using Clock = std::chrono::steady_clock;
@@ -211,13 +346,13 @@ RetryingSink::Outcome WriterThread::State::write_to_sinks(Step step, const std::
                                                           const std::vector<Histogram>& histograms) {
   RetryingSink::Outcome sum;
   const bool kept = std::any_of(sinks.begin(), sinks.end(),
-                                [](const RetryingSink& sink) { return sink.keeps_histograms(); });
+                                [](const RetryingSink& sink) { return sink.sink().keeps_histograms(); });
   if (sinks.empty()) sum.lost += records.size();
   if (!kept) sum.lost += histograms.size();
   for (RetryingSink& sink : sinks) {
     if (is_abandoned()) break;
     const auto outcome = sink.write(step, records, histograms, std::chrono::steady_clock::now());
-    if (!sink.counts()) continue;
+    if (!sink.sink().counts()) continue;
     sum.written += outcome.written;
     sum.lost += outcome.lost;
   }

@@ -4,21 +4,119 @@
 // sink is logged once and counted, and the sink is tried again later.
 #pragma once
 
+#include <array>
 #include <chrono>
+#include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <string>
 #include <tl/expected.hpp>
+#include <utility>
 #include <vector>
 
 #include "control/step.h"
-#include "writers/queue/abandoned_output.h"
+#include "writers/queue/record.h"
 #include "writers/queue/record_queue.h"
-#include "writers/queue/retrying_sink.h"
 #include "writers/queue/sink.h"
-#include "writers/queue/step_observer.h"
 
 namespace gradmon {
+
+// The output that an abandoned writer thread has not written. A file whose write still hangs counts, although
+// the write may yet succeed.
+struct AbandonedOutput {
+  RowsByKind rows{};
+  std::uint64_t queued = 0;  // rows still in the queue, of unknown kind
+  std::size_t files = 0;     // other output files, and lines of the log
+
+  std::uint64_t all_rows() const;
+};
+
+// "12 rows (10 of grad_reduced, 2 of unknown kind) and 1 other file"
+std::string to_string(const AbandonedOutput& abandoned_output);
+
+// Shields the writer thread from a failing sink. After an error that kept no row, the sink is not
+// called for a while, and its rows are lost at once. One thread; the caller passes the time.
+struct Pauses {
+  std::chrono::milliseconds first{100};      // twice as long after each further failure,
+  std::chrono::milliseconds longest{10000};  // up to this
+};
+
+class RetryingSink {
+ public:
+  using Time = std::chrono::steady_clock::time_point;
+
+  struct Outcome {
+    std::uint64_t written = 0;
+    std::uint64_t lost = 0;
+  };
+
+  RetryingSink(std::unique_ptr<Sink> sink, Layout layout, Pauses pauses);
+
+  // Writes the records and histograms of a step; the outcome counts both as rows. Begins the revision first
+  // if that has not succeeded yet. Logs the first error of a series and the success that ends it. Histograms
+  // that the sink does not keep do not count, and are not passed to it.
+  Outcome write(Step step, const std::vector<Record>& records, const std::vector<Histogram>& histograms,
+                Time now);
+  Outcome write(Step step, const std::vector<Record>& records, Time now) {
+    return write(step, records, {}, now);
+  }
+  const Sink& sink() const { return *sink_; }
+  void flush();
+
+  // The last error; empty if there was none.
+  const std::string& error() const { return error_; }
+
+ private:
+  SinkError try_write(Step step, const std::vector<Record>& records,
+                      const std::vector<Histogram>& histograms);
+  void mark_failed(std::string error);
+  void recover();
+
+  std::unique_ptr<Sink> sink_;
+  const Layout layout_;
+  const Pauses pauses_;
+  bool revision_begun_ = false;
+  bool failing_ = false;
+  std::string error_;
+  std::uint64_t lost_ = 0;  // while failing
+  std::chrono::milliseconds pause_{0};
+  Time retry_at_{};
+};
+
+// Writes output files other than sinks' files. A file that cannot be written is kept and retried after a
+// pause. One thread; the caller passes the time.
+class RetryingFiles {
+ public:
+  using Time = std::chrono::steady_clock::time_point;
+  static constexpr std::size_t kMostKept = 16;  // above it the oldest is dropped, with a log line
+
+  // `should_continue` is called before each retry; false: no retry. Null: always retry.
+  explicit RetryingFiles(Pauses pauses, std::function<bool()> should_continue = nullptr)
+      : pauses_(pauses), should_continue_(std::move(should_continue)) {}
+
+  // An exception counts as an error. Logs the first error of a series and the success that ends it.
+  void write(FileToWrite file, Time now);
+  // Tries the failed files again, if the pause is over.
+  void retry(Time now);
+  // Tries all failed files now.
+  void try_all();
+
+  // The last error; empty if every file is written.
+  const std::string& error() const { return error_; }
+  std::size_t failed() const { return failed_.size(); }
+
+ private:
+  bool try_again(const FileToWrite& file);
+  bool try_write(const FileToWrite& file);
+
+  const Pauses pauses_;
+  const std::function<bool()> should_continue_;
+  std::vector<FileToWrite> failed_;
+  std::string error_;
+  std::chrono::milliseconds pause_{0};
+  Time retry_at_{};
+};
 
 // Counted per sink: with two sinks each record counts twice.
 struct WriterStatus {

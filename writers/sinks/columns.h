@@ -6,8 +6,8 @@
 #include <utility>
 #include <vector>
 
-#include "writers/queue/layout.h"
 #include "writers/queue/record.h"
+#include "writers/queue/sink.h"
 
 namespace gradmon {
 

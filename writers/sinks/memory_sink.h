@@ -3,12 +3,33 @@
 #pragma once
 
 #include <memory>
+#include <mutex>
 #include <vector>
 
+#include "control/step.h"
+#include "writers/queue/record.h"
 #include "writers/queue/sink.h"
-#include "writers/sinks/last_step.h"
 
 namespace gradmon {
+
+// The records of the last collected step. The memory sink sets them, the program reads them. Any
+// thread.
+class LastStep {
+ public:
+  struct Content {
+    Layout layout;                // of the revision
+    Step step{-1};                // -1: no step so far
+    std::vector<Record> records;  // by kind, then sequence
+  };
+
+  Content content() const;
+  // A further call for the same step adds its records.
+  void set(const Layout& layout, Step step, const std::vector<Record>& records);
+
+ private:
+  mutable std::mutex mutex_;
+  Content content_;  // guarded by mutex_
+};
 
 class MemorySink : public Sink {
  public:

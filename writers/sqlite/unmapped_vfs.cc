@@ -71,7 +71,7 @@ class PrivateIndex {
       lost_ = true;
       return;
     }
-    const bool same_log = std::memcmp(fresh.data(), first.common.data(), bytes_of(kFirstOfReaders)) == 0;
+    const bool same_log = std::memcmp(fresh.data(), first.common.data(), word_bytes(kFirstOfReaders)) == 0;
     if (!same_log && writing_) {  // No other process may write it.
       lost_ = true;
     } else if (same_log) {  // Then the rest of the index is the same, too.
@@ -104,13 +104,13 @@ class PrivateIndex {
   // Region 0 comes first, with the headers.
   bool is_mapped() const { return !regions_.empty() && !regions_[0].own.empty(); }
 
-  static std::size_t bytes_of(std::size_t words) { return words * sizeof(std::uint32_t); }
+  static std::size_t word_bytes(std::size_t words) { return words * sizeof(std::uint32_t); }
 
   // The first word from `at` on that SQLite has changed; `end` if none has changed.
   static std::size_t next_change(const Region& region, std::size_t at, std::size_t end) {
     while (at < end) {
       const std::size_t block = std::min(kWordsOfBlock - at % kWordsOfBlock, end - at);
-      if (std::memcmp(region.own.data() + at, region.common.data() + at, bytes_of(block)) != 0) {
+      if (std::memcmp(region.own.data() + at, region.common.data() + at, word_bytes(block)) != 0) {
         while (region.own[at] == region.common[at]) ++at;
         return at;
       }
@@ -125,7 +125,7 @@ class PrivateIndex {
       std::size_t after = begin;
       while (after < end && region.own[after] != region.common[after]) ++after;
       auto* const shared = static_cast<volatile std::uint32_t*>(region.shared) + begin;
-      const std::size_t bytes = bytes_of(after - begin);
+      const std::size_t bytes = word_bytes(after - begin);
       if (!copy(region.own.data() + begin, shared, bytes, Direction::to_shared)) lost_ = true;
       std::memcpy(region.common.data() + begin, region.own.data() + begin, bytes);
       begin = after;
@@ -133,7 +133,7 @@ class PrivateIndex {
   }
 
   void pull(Region& region) {
-    const std::size_t bytes = bytes_of(region.own.size());
+    const std::size_t bytes = word_bytes(region.own.size());
     if (bytes == 0 || lost_) return;
     if (!copy(region.common.data(), region.shared, bytes, Direction::from_shared)) {
       lost_ = true;
@@ -158,7 +158,7 @@ struct FileMethods {
   int unlock_error = 0;
 };
 
-FileMethods& methods_of(sqlite3_file* file) {
+FileMethods& own_methods(sqlite3_file* file) {
   return *reinterpret_cast<FileMethods*>(const_cast<sqlite3_io_methods*>(file->pMethods));
 }
 
@@ -171,7 +171,7 @@ bool may_pass(int error) {
 // Runs the call for a lock of that file. If it fails again and again, the result is `error`, and errno has
 // the reason.
 template <class Call>
-int lock_of(FileMethods& file, int error, const Call& call) {
+int take_lock(FileMethods& file, int error, const Call& call) {
   constexpr int kMostFailures = 3;  // in a row; SQLite tries again after each, without a wait or after 1 ms
   errno = 0;
   const int code = call();
@@ -181,9 +181,9 @@ int lock_of(FileMethods& file, int error, const Call& call) {
 }
 
 int map_shared(sqlite3_file* file, int region, int bytes, int extend, void volatile** mapped) {
-  FileMethods& own = methods_of(file);
-  const int code = lock_of(own, SQLITE_IOERR_SHMLOCK,
-                           [&] { return own.original->xShmMap(file, region, bytes, extend, mapped); });
+  FileMethods& own = own_methods(file);
+  const int code = take_lock(own, SQLITE_IOERR_SHMLOCK,
+                             [&] { return own.original->xShmMap(file, region, bytes, extend, mapped); });
   if (*mapped == nullptr) return code;
   try {
     if (own.index == nullptr) own.index = std::make_unique<PrivateIndex>();
@@ -196,16 +196,16 @@ int map_shared(sqlite3_file* file, int region, int bytes, int extend, void volat
 }
 
 int lock_file(sqlite3_file* file, int level) {
-  FileMethods& own = methods_of(file);
-  return lock_of(own, SQLITE_IOERR_LOCK, [&] { return own.original->xLock(file, level); });
+  FileMethods& own = own_methods(file);
+  return take_lock(own, SQLITE_IOERR_LOCK, [&] { return own.original->xLock(file, level); });
 }
 
 int lock_shared(sqlite3_file* file, int first, int count, int flags) {
   constexpr int kWriter = 0;  // the number of the writer's lock
-  FileMethods& own = methods_of(file);
+  FileMethods& own = own_methods(file);
   const auto lock = [&] {
-    return lock_of(own, SQLITE_IOERR_SHMLOCK,
-                   [&] { return own.original->xShmLock(file, first, count, flags); });
+    return take_lock(own, SQLITE_IOERR_SHMLOCK,
+                     [&] { return own.original->xShmLock(file, first, count, flags); });
   };
   if (own.index == nullptr) return lock();
   PrivateIndex& index = *own.index;
@@ -232,29 +232,29 @@ int lock_shared(sqlite3_file* file, int first, int count, int flags) {
 }
 
 void order_shared(sqlite3_file* file) {
-  const FileMethods& own = methods_of(file);
+  const FileMethods& own = own_methods(file);
   if (own.index != nullptr) own.index->push();
   own.original->xShmBarrier(file);
   if (own.index != nullptr) own.index->pull();
 }
 
 int unmap_shared(sqlite3_file* file, int remove) {
-  FileMethods& own = methods_of(file);
+  FileMethods& own = own_methods(file);
   if (own.index != nullptr) own.index->push();
   own.index.reset();
   return own.original->xShmUnmap(file, remove);
 }
 
 int close_file(sqlite3_file* file) {
-  const std::unique_ptr<FileMethods> own(&methods_of(file));
+  const std::unique_ptr<FileMethods> own(&own_methods(file));
   file->pMethods = own->original;
   return file->pMethods->xClose(file);
 }
 
-sqlite3_vfs* original_of(const sqlite3_vfs* vfs) { return static_cast<sqlite3_vfs*>(vfs->pAppData); }
+sqlite3_vfs* original_vfs(const sqlite3_vfs* vfs) { return static_cast<sqlite3_vfs*>(vfs->pAppData); }
 
 int open_file(sqlite3_vfs* vfs, const char* name, sqlite3_file* file, int flags, int* flags_used) {
-  sqlite3_vfs* const original = original_of(vfs);
+  sqlite3_vfs* const original = original_vfs(vfs);
   const int code = original->xOpen(original, name, file, flags, flags_used);
   const bool shares_index = code == SQLITE_OK && file->pMethods->iVersion >= 2 &&
                             file->pMethods->xShmMap != nullptr && (flags & SQLITE_OPEN_MAIN_DB) != 0;

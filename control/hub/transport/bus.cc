@@ -1,7 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "control/hub/transport/bus.h"
 
+#include <fcntl.h>
+#include <sys/types.h>
+#include <unistd.h>
+
 #include <algorithm>
+#include <cstdint>
 #include <cstring>
 #include <functional>
 #include <string_view>
@@ -9,11 +14,10 @@
 #include <vector>
 #include <zmq.hpp>
 
-#include "control/hub/keys/allow_list.h"
-#include "control/hub/transport/connection_limiter.h"
-#include "control/hub/transport/connection_meter.h"
-#include "control/hub/transport/descriptor_limit.h"
-#include "control/hub/transport/socket_times.h"
+#include "control/host/unix_socket.h"
+#include "control/hub/transport/connection_limits.h"
+#include "control/hub/transport/curve_keys.h"
+#include "control/hub/transport/stream_server.h"
 #include "control/log.h"
 
 namespace gradmon {
@@ -198,7 +202,7 @@ void ZapHandler::answer() {
   }
 }
 
-std::string_view host_of(const std::string& endpoint) {
+std::string_view host_part(const std::string& endpoint) {
   const std::size_t colon = endpoint.rfind(':');
   if (!is_tcp(endpoint) || colon < kTcp.size()) return {};
   return std::string_view(endpoint).substr(kTcp.size(), colon - kTcp.size());
@@ -246,7 +250,7 @@ void guard(zmq::socket_t& socket, const SecretKey& secret) {
   socket.set(zmq::sockopt::curve_secretkey, buffer(secret.bytes()));
 }
 
-std::string refusal_of(int event, std::uint32_t value) {
+std::string refusal_text(int event, std::uint32_t value) {
   if (event == ZMQ_EVENT_HANDSHAKE_FAILED_AUTH) return "the job's clients.allow does not list this key";
   const bool mismatch =
       event == ZMQ_EVENT_HANDSHAKE_FAILED_PROTOCOL && value == ZMQ_PROTOCOL_ERROR_ZMTP_MECHANISM_MISMATCH;
@@ -259,13 +263,13 @@ std::string refusal_of(int event, std::uint32_t value) {
 bool is_tcp(const std::string& endpoint) { return endpoint.rfind(kTcp, 0) == 0; }
 
 bool is_loopback(const std::string& endpoint) {
-  const std::string_view host = host_of(endpoint);
+  const std::string_view host = host_part(endpoint);
   return host == "127.0.0.1" || host == "localhost" || host == "[::1]";
 }
 
 std::string bind_objection(const std::string& endpoint, InsecureLoopback loopback) {
   const std::string refusing = "refusing to listen on \"" + endpoint + "\"";
-  if (host_of(endpoint).empty()) return refusing + ": expected tcp://HOST:PORT";
+  if (host_part(endpoint).empty()) return refusing + ": expected tcp://HOST:PORT";
   if (!is_loopback(endpoint)) {
     return refusing +
            " without keys: anybody in the network could command the job; \"gradmonctl keygen DIR\" makes "
@@ -298,7 +302,7 @@ tl::expected<std::unique_ptr<Bus>, std::string> Bus::make_server(const std::stri
                                                                  InsecureLoopback loopback, Limits limits,
                                                                  std::optional<ServerKeys> keys) {
   std::string objection = bind_objection(endpoint, loopback);
-  if (!objection.empty() && !(keys && !host_of(endpoint).empty())) return tl::unexpected(objection);
+  if (!objection.empty() && !(keys && !host_part(endpoint).empty())) return tl::unexpected(objection);
   raise_descriptor_limit();
   if (std::string why = descriptor_shortage(kMinFreeDescriptorsToListen); !why.empty())
     return tl::unexpected(why);
@@ -433,7 +437,7 @@ void Bus::note_handshake(int event, std::uint32_t value) {
                 ? "connection closed: the job has another key than server.public, or uses no keys"
                 : "connection closed: the job requires keys; give them with GRADMON_KEYS=DIR or --keys DIR";
   } else if (refusal_.empty()) {
-    refusal_ = refusal_of(event, value);
+    refusal_ = refusal_text(event, value);
   }
 }
 
@@ -495,6 +499,75 @@ std::optional<Bus::Incoming> Bus::next() {
 milliseconds Bus::longest_wait(milliseconds at_most) const {
   const milliseconds interval = sockets_->meter ? sockets_->meter->interval() : milliseconds{0};
   return interval.count() > 0 ? std::min(at_most, interval) : at_most;
+}
+
+namespace {
+
+constexpr std::size_t kDescriptors = 64;
+
+void accept_only(zmq::socket_t& socket, uid_t user) {
+  if (zmq_setsockopt(socket.handle(), ZMQ_IPC_FILTER_UID, &user, sizeof user) != 0) throw zmq::error_t();
+}
+
+}  // namespace
+
+struct PublishSocket::Sockets {
+  explicit Sockets(UnixListener at) : listener(std::move(at)) {}
+
+  UnixListener listener;
+  zmq::context_t context{1};
+  zmq::socket_t publisher{context, zmq::socket_type::pub};
+};
+
+PublishSocket::PublishSocket(std::unique_ptr<Sockets> sockets) : sockets_(std::move(sockets)) {}
+
+PublishSocket::~PublishSocket() = default;
+
+// Binds the path itself, because libzmq unlinks any file at the path when it binds and when it closes, even
+// the socket of a later process.
+tl::expected<std::unique_ptr<PublishSocket>, std::string> PublishSocket::listen(
+    const std::filesystem::path& path) {
+  if (std::string why = descriptor_shortage(kDescriptors); !why.empty()) return tl::unexpected(why);
+  auto listener = UnixListener::listen(path);
+  if (!listener) return tl::unexpected(listener.error());
+  try {
+    auto sockets = std::make_unique<Sockets>(std::move(*listener));
+    zmq::socket_t& publisher = sockets->publisher;
+    publisher.set(zmq::sockopt::linger, kLingerMs);
+    publisher.set(zmq::sockopt::sndhwm, kMostWaiting);
+    publisher.set(zmq::sockopt::maxmsgsize, std::int64_t{kMostBytesIn});
+    publisher.set(zmq::sockopt::handshake_ivl, kHandshakeMs);
+    accept_only(publisher, ::geteuid());
+    accept_only(publisher, 0);
+    // libzmq closes this descriptor.
+    publisher.set(zmq::sockopt::use_fd, ::fcntl(sockets->listener.fd(), F_DUPFD_CLOEXEC, 0));
+    publisher.bind(ipc_endpoint(path));
+    return std::unique_ptr<PublishSocket>(new PublishSocket(std::move(sockets)));
+  } catch (const zmq::error_t& error) {
+    return tl::unexpected("cannot publish at " + path.string() + ": " + error.what());
+  }
+}
+
+void PublishSocket::send(const std::string& topic, const std::string& text) {
+  try {
+    const auto flags = zmq::send_flags::dontwait;
+    if (sockets_->publisher.send(zmq::buffer(topic), flags | zmq::send_flags::sndmore))
+      static_cast<void>(sockets_->publisher.send(zmq::buffer(text), flags));
+  } catch (const zmq::error_t&) {  // EINTR before the first frame: acts as without subscribers.
+  }
+}
+
+int PublishSocket::fd() const {
+  int fd = -1;
+  std::size_t size = sizeof fd;
+  return zmq_getsockopt(sockets_->publisher.handle(), ZMQ_FD, &fd, &size) == 0 ? fd : -1;
+}
+
+// Reading the events makes libzmq process the subscriptions.
+void PublishSocket::handle_subscribers() {
+  int events = 0;
+  std::size_t size = sizeof events;
+  static_cast<void>(zmq_getsockopt(sockets_->publisher.handle(), ZMQ_EVENTS, &events, &size));
 }
 
 }  // namespace gradmon

@@ -6,15 +6,20 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <filesystem>
 #include <memory>
 #include <optional>
 #include <string>
 #include <tl/expected.hpp>
 #include <vector>
 
-#include "control/hub/keys/curve_keys.h"
+#include "control/hub/transport/curve_keys.h"
 
 namespace gradmon {
+
+// For every ZeroMQ socket of the hub, in milliseconds.
+inline constexpr int kLingerMs = 100;      // longest delay of the end by unsent messages
+inline constexpr int kHandshakeMs = 2000;  // a peer that needs longer for its handshake is dropped
 
 // allowed: the user allows TCP on loopback without keys.
 enum class InsecureLoopback { refused, allowed };
@@ -47,7 +52,7 @@ class Bus {
 
   // The listening end, for many peers. The error is the reason why it cannot listen: too few free
   // descriptors, endpoint refused or in use. With an empty allow-list in `keys`, all peers are refused until
-  // allow(). Raises the process's soft limit of descriptors (descriptor_limit.h).
+  // allow(). Raises the process's soft limit of descriptors (connection_limits.h).
   static tl::expected<std::unique_ptr<Bus>, std::string> make_server(const std::string& endpoint,
                                                                      InsecureLoopback loopback, Limits limits,
                                                                      std::optional<ServerKeys> keys = {});
@@ -102,6 +107,36 @@ class Bus {
   bool uses_curve_ = false;
   std::string refusal_;
   std::string hint_;
+};
+
+// A ZeroMQ PUB socket at ipc://PATH for subscribers of this user and root. It never waits for a subscriber: a
+// subscriber with kMostWaiting unread messages misses the next ones. A message from a subscriber has at most
+// kMostBytesIn bytes; a subscriber that sends more is cut off. Nothing else bounds its requests, so the
+// socket belongs into a process that may fail (service/alert_publisher.h). One thread.
+class PublishSocket {
+ public:
+  static constexpr int kMostWaiting = 1'000;
+  static constexpr int kMostBytesIn = 512;  // a topic, or the metadata of the handshake
+
+  // Removes a socket of this user that an earlier process left at the path. Takes at most 64 descriptors.
+  static tl::expected<std::unique_ptr<PublishSocket>, std::string> listen(const std::filesystem::path& path);
+  // Removes the path if it still names this socket. Waits at most 100 ms for subscribers to take sent
+  // messages.
+  ~PublishSocket();
+  PublishSocket(const PublishSocket&) = delete;
+  PublishSocket& operator=(const PublishSocket&) = delete;
+
+  // Two frames: the topic, which subscribers choose by its first bytes, and the text.
+  void send(const std::string& topic, const std::string& text);
+  // Readable when subscribers connect, leave or subscribe. Call handle_subscribers() then, and after send().
+  int fd() const;
+  void handle_subscribers();
+
+ private:
+  struct Sockets;
+  explicit PublishSocket(std::unique_ptr<Sockets> sockets);
+
+  const std::unique_ptr<Sockets> sockets_;
 };
 
 }  // namespace gradmon

@@ -2,10 +2,12 @@
 #pragma once
 
 #include <poll.h>
+#include <sys/types.h>
 
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <filesystem>
 #include <functional>
 #include <map>
 #include <memory>
@@ -17,11 +19,55 @@
 #include <unordered_map>
 #include <vector>
 
+#include "control/files/descriptor.h"
 #include "control/host/frame_stream.h"
-#include "control/host/token_bucket.h"
-#include "control/hub/transport/unix_listener.h"
+#include "control/host/rate_limits.h"
 
 namespace gradmon {
+
+// A Unix socket that listens at a path and accepts only this user and root. Never blocks. The caller holds
+// the job's lock, so a socket of this user at the path was left by an earlier hub and is removed. One
+// thread.
+class UnixListener {
+ public:
+  // peer: `socket` is connected, non-blocking and close-on-exec. refused: a connection was refused. nobody:
+  // no connection waits. stuck: a connection waits, but the system lacks the resources to accept it. poll(2)
+  // would return at once, so try again later.
+  struct Accepted {
+    enum class Kind { peer, refused, nobody, stuck };
+
+    Kind kind = Kind::nobody;
+    Descriptor socket;   // peer only
+    std::string reason;  // refused and stuck only
+  };
+
+  [[nodiscard]] static tl::expected<UnixListener, std::string> listen(std::filesystem::path path);
+  UnixListener(UnixListener&&) noexcept = default;
+  UnixListener& operator=(UnixListener&&) = delete;
+  // Removes the path if it still names this socket.
+  ~UnixListener();
+
+  int fd() const { return socket_.get(); }
+  // If the process is out of descriptors, accepts a connection with a spare one and closes it at once. So the
+  // client notices, and poll(2) does not report the connection forever.
+  Accepted accept();
+  // True if the path names this socket.
+  bool at_path() const;
+  // Binds a new socket to the path. An error if a file already exists there: it belongs to another hub.
+  // Connections that are not accepted yet are lost.
+  [[nodiscard]] tl::expected<void, std::string> bind_again();
+
+ private:
+  explicit UnixListener(std::filesystem::path path) : path_(std::move(path)) {}
+  void open_spare();
+  Accepted turn_away();
+
+  std::filesystem::path path_;
+  Descriptor socket_;
+  dev_t device_ = 0;  // of the bound path
+  ino_t inode_ = 0;
+  Descriptor spare_;
+};
 
 // One connection to a StreamServer: a number from 1, never reused.
 struct Peer {

@@ -20,9 +20,9 @@
 #include <utility>
 #include <vector>
 
-#include "control/agree/journal.h"
-#include "control/vocabulary.h"
 #include "gradmon/parallel_groups.h"
+#include "gradmon/status.h"
+#include "gradmon/types.h"
 
 namespace at {
 class Tensor;

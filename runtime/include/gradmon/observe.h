@@ -22,8 +22,8 @@
 #include <type_traits>
 #include <utility>
 
+#include "gradmon/forward_entry.h"
 #include "gradmon/tensors_within.h"
-#include "hooks/observe/forward_entry.h"
 
 namespace torch::nn {
 class Module;
@@ -88,7 +88,7 @@ class ObservedModule {
   static constexpr bool kSequential = std::is_base_of_v<torch::nn::SequentialImpl, M>;
   static constexpr bool kGivesAny = kSequential || std::is_same_v<M, torch::nn::AnyModule>;
 
-  static ModuleMode mode_of(const torch::nn::Module& module) { return mode<torch::nn::Module>(module); }
+  static ModuleMode module_mode(const torch::nn::Module& module) { return mode<torch::nn::Module>(module); }
   template <typename Base>  // a template, because Module is incomplete here
   static ModuleMode mode(const Base& module) {
     return module.is_training() ? ModuleMode::training : ModuleMode::evaluation;
@@ -98,7 +98,7 @@ class ObservedModule {
   decltype(auto) pass(Arguments&&... arguments) {
     const torch::nn::Module& module = module_;
     using Result = decltype(module_.forward(std::forward<Arguments>(arguments)...));
-    ForwardPassage passage(&module, mode_of(module), tensors_in_arguments(arguments...));
+    ForwardPassage passage(&module, module_mode(module), tensors_in_arguments(arguments...));
     if constexpr (std::is_void_v<Result>) {
       module_.forward(std::forward<Arguments>(arguments)...);
       passage.leave({});
@@ -112,7 +112,7 @@ class ObservedModule {
   template <typename Any, typename... Arguments>
   static auto pass_any(Any& any, Arguments&&... arguments) {
     const auto module = any.ptr();
-    ForwardPassage passage(module.get(), mode_of(*module), tensors_in_arguments(arguments...));
+    ForwardPassage passage(module.get(), module_mode(*module), tensors_in_arguments(arguments...));
     auto result = any.any_forward(std::forward<Arguments>(arguments)...);
     passage.leave(tensors_in_result(result));
     return result;
@@ -121,7 +121,7 @@ class ObservedModule {
   template <typename Result, typename... Arguments>
   Result pass_children(Arguments&&... arguments) {
     const torch::nn::Module& module = module_;
-    ForwardPassage passage(&module, mode_of(module), tensors_in_arguments(arguments...));
+    ForwardPassage passage(&module, module_mode(module), tensors_in_arguments(arguments...));
     auto child = module_.begin();
     auto value = pass_any(*child, std::forward<Arguments>(arguments)...);
     for (++child; child != module_.end(); ++child) value = pass_any(*child, std::move(value));

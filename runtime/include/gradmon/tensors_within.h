@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "hooks/observe/forward_entry.h"
+#include "gradmon/forward_entry.h"
 
 namespace torch::nn {
 class AnyValue;

@@ -33,7 +33,7 @@ from gradmon.converting import CSV2DBConfig, csv2db, csv2tensorboard_by_step
 from gradmon.heatmapping import heatmap
 from gradmon.monitor import Monitor
 from gradmon.reading import load
-from gradmon.taps.observing import observe
+from gradmon.observing import observe
 from gradmon.trainer_mon import TrainerMon
 
 __version__: str = _gradmon.version

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reads attributes of a program's objects, and replaces attributes and methods of them temporarily."""
+"""Reads attributes and classes of a program's objects, and replaces their attributes temporarily."""
 import types
 from typing import Any, Callable
 
@@ -35,6 +35,16 @@ def is_training(module: Any) -> bool:
         return bool(module.training)
     except OBJECT_ERRORS:
         return True
+
+
+def class_names(some: Any) -> "set[str]":
+    """The names of the object's class and of all that it is derived from."""
+    return {kind.__name__ for kind in type(some).__mro__}
+
+
+def is_kind(some: Any, name: str) -> bool:
+    """Returns True if the object is of a class of that name, or of a derived class."""
+    return name in class_names(some)
 
 
 def nothing(*_: Any) -> None:

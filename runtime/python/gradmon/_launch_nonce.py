@@ -21,7 +21,7 @@ class LaunchNonce:
     """Rank 0 puts the number into the process group's store; the other ranks read it.
 
     Training thread only. Uses only the store's add(): every store has it, it does not wait for a
-    key, and add(key, 0) reads. (After a wait that times out, torch 1.13's TCPStore is unusable.)
+    key, and add(key, 0) reads.
     """
 
     def __init__(self, store: Any, rank: int, clock: Callable[[], float] = time.monotonic) -> None:

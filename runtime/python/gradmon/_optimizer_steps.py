@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Callbacks around an optimizer's step, for any torch version and any optimizer class."""
+"""Callbacks around an optimizer's step, for any optimizer class."""
 import functools
 import inspect
 import sys
@@ -10,7 +10,7 @@ import torch
 
 from gradmon._attributes import ReplacedMethod, attribute_of, nothing
 
-Before = Callable[[Any], None]  # argument: the scaler that step() was given (torch 1.13), or None
+Before = Callable[[Any], None]  # argument: the scaler that step() was given, or None
 After = Callable[..., None]  # argument: True if the step has skipped the update; False by default
 _FUNCTIONS = (types.FunctionType, types.MethodType, types.BuiltinFunctionType, functools.partial)
 # Functions of torch.distributed, and their distance from the step that they call (wrappers lie between).
@@ -107,10 +107,9 @@ class OptimizerSteps:
 
         # GradScaler reads the signature to decide which arguments to pass.
         step.__signature__ = _with_self(original)  # type: ignore[attr-defined]
-        # Schedulers look for these attributes at the method, and wrap bound methods only.
-        for mark in ("_with_counter", "_wrapped_by_lr_sched"):
-            if hasattr(original, mark):
-                setattr(step, mark, getattr(original, mark))
+        # Schedulers look for this attribute at the method, and wrap bound methods only.
+        if hasattr(original, "_wrapped_by_lr_sched"):
+            step._wrapped_by_lr_sched = original._wrapped_by_lr_sched  # type: ignore[attr-defined]
         return ReplacedMethod(self.optimizer, "step", step)
 
     def _step(
@@ -156,7 +155,7 @@ class _Told:
 
 
 def has_step_hooks(optimizer: Any) -> bool:
-    """Returns True for a torch.optim.Optimizer of torch 2.x, whose step calls hooks."""
+    """Returns True for a torch.optim.Optimizer, whose step calls hooks."""
     names = ("_optimizer_step_pre_hooks", "register_step_pre_hook", "register_step_post_hook")
     return all(attribute_of(optimizer, name) is not None for name in names)
 
@@ -207,3 +206,49 @@ def _with_self(bound: Callable[..., Any]) -> Optional[inspect.Signature]:
         return signature.replace(parameters=[own, *signature.parameters.values()])
     except ValueError:  # it already has a `_self`
         return None
+
+
+def hooked_or_replaced(
+    optimizer: Any, before: Before, after: After, before_closure: Callable[[], None] = nothing
+) -> OptimizerSteps:
+    """Uses hooks alone if the optimizer has them, else its replaced step."""
+    around = OptimizerStepHooks if has_step_hooks(optimizer) else OptimizerSteps
+    return around(optimizer, before, after, before_closure)
+
+
+class OptimizerStepHooks(OptimizerSteps):
+    """OptimizerSteps for an optimizer within a framework's. The hooks stay if other code replaces the
+    instance's `step`, as Accelerate does around each step with a GradScaler."""
+
+    def _attach(self) -> "list[Any]":
+        return self._hook()
+
+
+class CommittedSteps(OptimizerSteps):
+    """OptimizerSteps for torchft's OptimizerWrapper. `before` is called as the inner optimizer steps: until
+    then torchft may load the weights of another replica group. A step that is not committed has no update:
+    `before` is called at its end, and `after` with True."""
+
+    def __init__(self, optimizer: Any, before: Before, after: After, _: Any = nothing) -> None:
+        self._read, self._end = before, after
+        self._calls_before: "Optional[int]" = None  # of the inner optimizer; None: no step is running
+        self._inner = OptimizerSteps(optimizer.optim, self._update, nothing)
+        super().__init__(optimizer, self._begin, self._finish)
+
+    def remove(self) -> None:
+        super().remove()
+        self._inner.remove()
+
+    def _begin(self, _scaler: Any) -> None:
+        self._calls_before = self._inner.calls
+
+    def _update(self, scaler: Any) -> None:
+        if self._calls_before is not None:
+            self._read(scaler)
+
+    def _finish(self) -> None:
+        left_out = self._inner.calls == self._calls_before
+        self._calls_before = None
+        if left_out:
+            self._read(None)
+        self._end(left_out)

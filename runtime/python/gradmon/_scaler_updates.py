@@ -61,7 +61,7 @@ class ScalerUpdates:
 
 def remaining_scale(optimizer: Any, scaler: Any) -> float:
     """The factor that an optimizer must divide its gradients by itself, because step() was given the
-    scaler (fused optimizers in torch 1.13). 1 without a scaler, or after unscale_()."""
+    scaler (an optimizer's step(grad_scaler)). 1 without a scaler, or after unscale_()."""
     if scaler is None:
         return 1.0
     try:

@@ -14,20 +14,20 @@ import torch
 
 from gradmon import _gradmon
 from gradmon._attributes import OBJECT_ERRORS, attribute_of
-from gradmon._idle_optimizers import IdleOptimizers
+from gradmon._optimizer_rounds import IdleOptimizers
 from gradmon._launch_nonce import LaunchNonce
-from gradmon._model_parts import ModelParts
+from gradmon._module_hooks import ModelParts
 from gradmon._module_hooks import ModuleHooks
 from gradmon._optimizer_rounds import OptimizerRounds, has, parameters_of, with_parameter_groups
 from gradmon._optimizer_steps import OptimizerSteps
 from gradmon._scaler_updates import ScalerUpdates, left_out_by_scaler, remaining_scale
-from gradmon.communication.process_groups import commits_steps
-from gradmon.communication.waits import Waits
-from gradmon.compiled.regions import sentences_of_unseen
-from gradmon.loops.optimizer_step_hooks import CommittedSteps, hooked_or_replaced
-from gradmon.sharded.listing import Listing, listing_of
-from gradmon.sharded.listing import parameters_of as parameters_in
-from gradmon.sharded.unit_hooks import UnitHooks
+from gradmon._communication import commits_steps
+from gradmon._communication import Waits
+from gradmon._compiled import sentences_of_unseen
+from gradmon._optimizer_steps import CommittedSteps, hooked_or_replaced
+from gradmon._sharded import Listing, listing_of
+from gradmon._sharded import parameters_of as parameters_in
+from gradmon._module_hooks import UnitHooks
 
 _COLLECTS = _gradmon.COLLECTS
 _LOOK_EVERY_S = 5.0

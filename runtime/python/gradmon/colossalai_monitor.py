@@ -15,7 +15,7 @@ from typing import Any, Callable, Optional, Union
 import torch
 
 from gradmon import _gradmon
-from gradmon.communication.process_groups import with_process_group
+from gradmon._communication import with_process_group
 
 _COLUMNS = ["norm", "mean", "max", "min"]
 

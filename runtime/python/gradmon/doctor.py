@@ -23,9 +23,8 @@ from typing import Any, Callable, Iterator
 import torch
 
 import gradmon
+from gradmon import _relied_on
 from gradmon._built_against import TORCH
-from gradmon._module_hooks import HAS_KEYWORD_INPUTS
-from gradmon.engines import relied_on
 
 _KINDS: "dict[str, tuple[dict[str, Any], list[str]]]" = {
     "gradients": ({"wg_distribution": True}, ["grad_unreduced", "grad_reduced"]),
@@ -40,15 +39,6 @@ _KINDS: "dict[str, tuple[dict[str, Any], list[str]]]" = {
     ),
     "communication": ({"cc_distribution": {"enable": True}}, ["other"]),
 }
-
-
-def _hooks() -> "list[str]":
-    """Lines about features of torch that differ between versions."""
-    keywords = "visible" if HAS_KEYWORD_INPUTS else "not visible before torch 2"
-    return [
-        f"optimizer step: hooked on the instance; modules: forward hooks, keyword inputs are {keywords}",
-        f"torch.distributed: {'there' if torch.distributed.is_available() else 'not in this torch'}",
-    ]
 
 
 @contextlib.contextmanager
@@ -123,8 +113,8 @@ def examine(say: "Callable[[str], None]" = print) -> bool:
     say(f"python {sys.version.split()[0]} ({sys.executable})")
     say(f"torch {torch.__version__} ({torch.__file__})")
     say(f"gradmon {gradmon.__version__}, built against torch {TORCH}: they match")
-    for line in _hooks():
-        say(line)
+    say("optimizer step: hooked on the instance; modules: forward hooks, keyword inputs are visible")
+    say(f"torch.distributed: {'there' if torch.distributed.is_available() else 'not in this torch'}")
     well = True
     for kind, (keys, files) in _KINDS.items():
         try:
@@ -142,10 +132,10 @@ def main() -> int:
     parser = argparse.ArgumentParser(
         prog="python3 -m gradmon.doctor", description=(__doc__ or "").split("\n")[0]
     )
-    parser.add_argument("--framework", choices=sorted(relied_on.FRAMEWORKS), help="examine this one instead")
+    parser.add_argument("--framework", choices=sorted(_relied_on.FRAMEWORKS), help="examine this one instead")
     framework = parser.parse_args().framework
     os.environ.setdefault("GRADMON_LOG", "error")  # The lines of the small trainings are no findings.
-    return 0 if (examine() if framework is None else relied_on.examine(framework)) else 1
+    return 0 if (examine() if framework is None else _relied_on.examine(framework)) else 1
 
 
 if __name__ == "__main__":

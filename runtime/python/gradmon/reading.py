@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Collection, Optional, Union
 from gradmon import _gradmon
 from gradmon.forms import csv_files, databases, event_files
 from gradmon.forms.rows import COLUMNS, PLACE, Choice, RankDirectory, require
-from gradmon.sharded.joining import Scopes, joined, scopes_of
+from gradmon.forms.joining import Scopes, joined, scopes_of
 
 if TYPE_CHECKING:
     import pandas

@@ -8,7 +8,7 @@ from numbers import Real
 from typing import Any, Callable, Optional, Sequence, Union
 
 from gradmon import _gradmon
-from gradmon.engines.watched_engine import engine_watch
+from gradmon._attributes import is_kind
 from gradmon.monitor import Monitor
 
 Metrics = dict[str, dict[str, float]]
@@ -171,7 +171,7 @@ class TrainerMon:
     ) -> None:
         first = not self._watches
         chunks = list(model) if isinstance(model, (list, tuple)) else [model]
-        watch = engine_watch(chunks, optimizer) if first else None
+        watch = _engine_watch(chunks, optimizer) if first else None
         if watch is not None:  # its adapter knows what each rank updates; groups have nothing to add
             self.monitor = watch(self._config_file, grad_acc_steps, start_iteration)
             self.summary_writer = SummaryWriter(self.monitor.stop)
@@ -310,3 +310,26 @@ def _by_optimizer(  # used for its signature only
     start_iteration: int = 0,
 ) -> None:
     pass
+
+
+# Watches an engine; its arguments: the config, micro batches of a step, number of the first step.
+_Watch = Callable[[Union[str, "os.PathLike[str]"], int, int], Monitor]
+
+
+def _engine_watch(chunks: "list[Any]", optimizer: Any) -> Optional[_Watch]:
+    """Returns a function that watches them by their engine's adapter; None if no such engine updates them.
+
+    chunks: one model, or the chunks of a pipeline. Imports an adapter, but no engine."""
+    if len(chunks) == 1 and is_kind(chunks[0], "DeepSpeedEngine"):
+        from gradmon import deepspeed
+
+        return lambda config, _, first: deepspeed.watch(chunks[0], config, start_iteration=first or None)
+    if not is_kind(optimizer, "MegatronOptimizer"):
+        return None
+    from gradmon import megatron
+
+    if any(megatron.wrapper_with_buckets(chunk) is None for chunk in chunks):
+        return None
+    return lambda config, steps, first: megatron.watch(
+        chunks, optimizer, config, grad_acc_steps=steps, start_iteration=first
+    )

@@ -245,14 +245,5 @@ TEST_CASE("a commit takes effect after the last step that a dropped rank reporte
   REQUIRE(job.last_entry().effective_step > last_reported.value);
 }
 
-TEST_CASE("a rank that repeats Hello before the answer arrives is not replaced") {
-  SmallJob job(2, {0, 0, 90, 3});
-  job.begin(job.plan(true, 1'000'000));
-  REQUIRE(job.tick_until(
-      [&] { return job.in_force_on_all(job.last_entry().revision.value) && job.process(0).revision != 0; },
-      30'000));
-  for (int rank : {0, 1}) REQUIRE_FALSE(job.process(rank).member->replaced());
-}
-
 }  // namespace
 }  // namespace gradmon

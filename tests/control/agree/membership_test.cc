@@ -61,7 +61,7 @@ TEST_CASE("a process that has lapsed gets a new incarnation and its earlier mess
   REQUIRE(second.joined);
   REQUIRE(second.welcome.incarnation > first.incarnation);
   REQUIRE(f.members.find(f.from(first.incarnation)) == nullptr);
-  REQUIRE(f.members.is_process_of(f.from(first.incarnation)));
+  REQUIRE(f.members.is_from_present_process(f.from(first.incarnation)));
 }
 
 TEST_CASE("a rank number is refused while its process is a member and the errors name both processes") {
@@ -84,7 +84,7 @@ TEST_CASE("a new process takes a dead process's rank number with a new incarnati
   REQUIRE(second.joined);
   REQUIRE(second.welcome.incarnation > first.incarnation);
   REQUIRE(f.members.find(f.from(first.incarnation)) == nullptr);
-  REQUIRE_FALSE(f.members.is_process_of(f.from(first.incarnation)));
+  REQUIRE_FALSE(f.members.is_from_present_process(f.from(first.incarnation)));
 }
 
 TEST_CASE("the last step of a rank that is gone or has lapsed is remembered") {
@@ -158,7 +158,7 @@ TEST_CASE("a restored member gets an incarnation above all earlier ones") {
   f.members.restore(JoinedEntry{Rank{1}, 7, hello("a")}, Ticks{0});
   f.members.begin_incarnation();
   REQUIRE(f.members.find(f.from(7)) == nullptr);
-  REQUIRE(f.members.is_process_of(f.from(7)));
+  REQUIRE(f.members.is_from_present_process(f.from(7)));
   const Welcome again = f.members.on_hello(Rank{1}, hello("a", 2, false), Ticks{1}).welcome;
   REQUIRE(again.incarnation > 7);
 }

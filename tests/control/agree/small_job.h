@@ -17,7 +17,7 @@
 
 #include "control/agree/coordinator.h"
 #include "control/agree/member.h"
-#include "control/agree/overhead_meter.h"
+#include "control/agree/overhead_budget.h"
 
 namespace gradmon {
 

@@ -5,7 +5,7 @@
 #include <cmath>
 #include <limits>
 
-#include "control/alerts/replica_rows.h"
+#include "control/alerts/replicas.h"
 #include "control/debian_version.h"
 #include "control/vocabulary.h"
 #include GRADMON_CATCH_HEADER
@@ -47,7 +47,7 @@ struct Job {
   }
   void tell(int rank, const ReplicaRows& rows) {
     held[rank].push_back(rows);
-    take(comparison.on_digests(Rank{rank}, {77, group_size, {digest_of(rows)}}, now));
+    take(comparison.on_digests(Rank{rank}, {77, group_size, {fold_into_digest(rows)}}, now));
   }
   ReplicaValues answer_of(int rank, const ReplicaRequest& request) {
     ReplicaValues answer{request, 77, threshold, {}};
@@ -249,7 +249,7 @@ TEST_CASE("groups are compared apart from each other") {
   ReplicaComparison comparison(4);
   for (int rank = 0; rank < 4; ++rank) {
     const ReplicaDigests digests{
-        static_cast<std::uint64_t>(rank % 2), 2, {digest_of(rows_of({{"a", 1.0 + rank % 2}}, 1))}};
+        static_cast<std::uint64_t>(rank % 2), 2, {fold_into_digest(rows_of({{"a", 1.0 + rank % 2}}, 1))}};
     CHECK(comparison.on_digests(Rank{rank}, digests, Time{0}).requests.empty());
   }
   CHECK(comparison.counts().compared == 2);
@@ -259,7 +259,7 @@ TEST_CASE("a rank that changes its group leaves the other one, whose steps go wi
   ReplicaComparison comparison(4);
   for (std::uint64_t group = 0; group < 1'000; ++group) {
     const ReplicaDigests digests{
-        group, 2, {digest_of(rows_of({{"a", 1}}, static_cast<std::int64_t>(group)))}};
+        group, 2, {fold_into_digest(rows_of({{"a", 1}}, static_cast<std::int64_t>(group)))}};
     CHECK(comparison.on_digests(Rank{0}, digests, Time{0}).requests.empty());
   }
   CHECK(comparison.steps_kept() == 1);
@@ -269,7 +269,7 @@ TEST_CASE("the summary counts what was compared and names the ranks that were no
   using Lines = std::vector<std::string>;
   ReplicaComparison comparison(5);
   const auto tell = [&](int rank, std::uint64_t group, std::int64_t step, Time now) {
-    comparison.on_digests(Rank{rank}, {group, 2, {digest_of(rows_of({{"a", 1}}, step))}}, now);
+    comparison.on_digests(Rank{rank}, {group, 2, {fold_into_digest(rows_of({{"a", 1}}, step))}}, now);
   };
   CHECK(comparison.summary().not_compared == Lines{"ranks 0, 1, 2, 3, 4: no values of replicas so far"});
   for (const int rank : {0, 1, 2, 3}) tell(rank, rank < 2 ? 7 : 8, 1, Time{0});
@@ -338,8 +338,8 @@ TEST_CASE("values that nobody asked for and groups that are too large have no ef
   job.take(job.comparison.on_values(Rank{0}, {request, 77, 1e-6, {}}));
   job.take(job.comparison.on_values(Rank{0}, {request, 78, 1e-6, {}}));
   job.take(job.comparison.on_values(Rank{9}, {request, 77, 1e-6, {}}));
-  job.take(job.comparison.on_digests(Rank{1}, {79, 5, {digest_of(rows_of({{"a", 2}}, 1))}}, job.now));
-  job.take(job.comparison.on_digests(Rank{1}, {77, 3, {digest_of(rows_of({{"a", 2}}, 1))}}, job.now));
+  job.take(job.comparison.on_digests(Rank{1}, {79, 5, {fold_into_digest(rows_of({{"a", 2}}, 1))}}, job.now));
+  job.take(job.comparison.on_digests(Rank{1}, {77, 3, {fold_into_digest(rows_of({{"a", 2}}, 1))}}, job.now));
   job.wait(Time{10'000});
   CHECK(job.requests.empty());
   CHECK(job.reports.empty());

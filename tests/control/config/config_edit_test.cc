@@ -36,6 +36,20 @@ FileContent first_content(ConfigFile& file) {
   return report->value();
 }
 
+// A config file that was saved an hour ago.
+struct OldConfig : ScratchDirectory {
+  const fs::path config = *this / "c.json";
+  OldConfig() {
+    save_in_place(config, text_of(1));
+    make_old(config);
+  }
+};
+
+void write_and_close(int fd, const std::string& text) {
+  REQUIRE(::write(fd, text.data(), text.size()) == static_cast<ssize_t>(text.size()));
+  ::close(fd);
+}
+
 }  // namespace
 
 TEST_CASE("an edit changes only its value and is not reported", "[configfile]") {
@@ -57,13 +71,10 @@ TEST_CASE("an edit changes only its value and is not reported", "[configfile]") 
 }
 
 TEST_CASE("the side file is removed two seconds after an edit or with the ConfigFile", "[configfile]") {
-  ScratchDirectory directory;
-  const auto path = directory / "c.json";
-  save_in_place(path, text_of(1));
-  make_old(path);
+  const OldConfig directory;
   auto now = std::chrono::steady_clock::time_point{std::chrono::hours(1)};
   {
-    ConfigFile file(path, [&] { return now; });
+    ConfigFile file(directory.config, [&] { return now; });
     REQUIRE(file.poll().has_value());
     REQUIRE(file.edit(kOff, std::nullopt).has_value());
     now += milliseconds(1900);
@@ -78,63 +89,50 @@ TEST_CASE("the side file is removed two seconds after an edit or with the Config
 }
 
 TEST_CASE("an edit based on an older save is refused", "[configfile]") {
-  ScratchDirectory directory;
-  const auto path = directory / "c.json";
-  save_in_place(path, text_of(1));
-  make_old(path);
-  ConfigFile file(path);
+  const OldConfig directory;
+  ConfigFile file(directory.config);
   const auto seen = first_content(file);
-  SECTION("another content") { save_by_rename(path, text_of(2)); }
-  SECTION("the same content saved again") { save_in_place(path, text_of(1)); }
-  const auto saved_text = read_text(path);
+  SECTION("another content") { save_by_rename(directory.config, text_of(2)); }
+  SECTION("the same content saved again") { save_in_place(directory.config, text_of(1)); }
+  const auto saved_text = read_text(directory.config);
   const auto done = file.edit(kOff, seen.identity);
   REQUIRE_FALSE(done.has_value());
   CHECK(done.error().kind == Kind::changed);
-  CHECK(read_text(path) == saved_text);
+  CHECK(read_text(directory.config) == saved_text);
   CHECK(next_text(file) == saved_text);
 }
 
 TEST_CASE("a save right after an edit stays and is reported", "[configfile]") {
-  ScratchDirectory directory;
-  const auto path = directory / "c.json";
-  save_in_place(path, text_of(1));
-  make_old(path);
-  ConfigFile file(path);
+  const OldConfig directory;
+  ConfigFile file(directory.config);
   const auto seen = first_content(file);
   REQUIRE(file.edit(kOff, seen.identity).has_value());
-  SECTION("by rename") { save_by_rename(path, text_of(2)); }
-  SECTION("in place") { save_in_place(path, text_of(2)); }
-  SECTION("the same bytes as the edit") { save_in_place(path, with_off(text_of(1))); }
-  const auto saved_text = read_text(path);
+  SECTION("by rename") { save_by_rename(directory.config, text_of(2)); }
+  SECTION("in place") { save_in_place(directory.config, text_of(2)); }
+  SECTION("the same bytes as the edit") { save_in_place(directory.config, with_off(text_of(1))); }
+  const auto saved_text = read_text(directory.config);
   CHECK(next_text(file) == saved_text);
-  CHECK(read_text(path) == saved_text);
+  CHECK(read_text(directory.config) == saved_text);
 }
 
 TEST_CASE("a write after an edit through a descriptor opened before it is not lost", "[configfile]") {
-  ScratchDirectory directory;
-  const auto path = directory / "c.json";
-  save_in_place(path, text_of(1));
-  make_old(path);
-  ConfigFile file(path);
+  const OldConfig directory;
+  ConfigFile file(directory.config);
   const auto seen = first_content(file);
-  const int fd = ::open(path.c_str(), O_WRONLY | O_CLOEXEC);
+  const int fd = ::open(directory.config.c_str(), O_WRONLY | O_CLOEXEC);
   REQUIRE(file.edit(kOff, seen.identity).has_value());
   const auto text = text_of(2);
-  REQUIRE(::write(fd, text.data(), text.size()) == static_cast<ssize_t>(text.size()));
-  ::close(fd);
+  write_and_close(fd, text);
   CHECK(next_text(file) == text);
-  CHECK(read_text(path) == text);
+  CHECK(read_text(directory.config) == text);
 }
 
 TEST_CASE("a displaced file is watched while somebody has it open", "[configfile]") {
-  ScratchDirectory directory;
-  const auto path = directory / "c.json";
-  save_in_place(path, text_of(1));
-  make_old(path);
+  const OldConfig directory;
   auto now = std::chrono::steady_clock::time_point{std::chrono::hours(1)};
-  ConfigFile file(path, [&] { return now; });
+  ConfigFile file(directory.config, [&] { return now; });
   REQUIRE(file.poll().has_value());
-  const int fd = ::open(path.c_str(), O_WRONLY | O_CLOEXEC);
+  const int fd = ::open(directory.config.c_str(), O_WRONLY | O_CLOEXEC);
   REQUIRE(file.edit(kOff, std::nullopt).has_value());
   for (int second = 0; second < 30; ++second) {
     now += std::chrono::seconds(1);
@@ -142,10 +140,9 @@ TEST_CASE("a displaced file is watched while somebody has it open", "[configfile
   }
   SECTION("until it is written to") {
     const auto text = text_of(2);
-    REQUIRE(::write(fd, text.data(), text.size()) == static_cast<ssize_t>(text.size()));
-    ::close(fd);
+    write_and_close(fd, text);
     file.poll();
-    CHECK(read_text(path) == text);
+    CHECK(read_text(directory.config) == text);
   }
   SECTION("until it is closed unchanged") {
     ::close(fd);
@@ -156,33 +153,28 @@ TEST_CASE("a displaced file is watched while somebody has it open", "[configfile
     now += std::chrono::hours(5);
     CHECK_FALSE(file.poll().has_value());
     const auto text = text_of(2);
-    REQUIRE(::write(fd, text.data(), text.size()) == static_cast<ssize_t>(text.size()));
-    ::close(fd);
+    write_and_close(fd, text);
     file.poll();
-    CHECK(read_text(path) == text);
+    CHECK(read_text(directory.config) == text);
   }
 }
 
 TEST_CASE("a save into a displaced file after the job's end is restored by the next job", "[configfile]") {
-  ScratchDirectory directory;
-  const auto path = directory / "c.json";
-  save_in_place(path, text_of(1));
-  make_old(path);
+  const OldConfig directory;
   int fd = -1;
   {
-    ConfigFile file(path);
+    ConfigFile file(directory.config);
     const auto seen = first_content(file);
-    fd = ::open(path.c_str(), O_WRONLY | O_CLOEXEC);
+    fd = ::open(directory.config.c_str(), O_WRONLY | O_CLOEXEC);
     REQUIRE(file.edit(kOff, seen.identity).has_value());
   }
   REQUIRE(directory.names().size() == 2);
   const auto text = text_of(2);
-  REQUIRE(::write(fd, text.data(), text.size()) == static_cast<ssize_t>(text.size()));
-  ::close(fd);
-  ConfigFile next(path);
+  write_and_close(fd, text);
+  ConfigFile next(directory.config);
   CHECK(eventually([&] {
     next.poll();
-    return read_text(path) == text;
+    return read_text(directory.config) == text;
   }));
   CHECK(directory.names() == std::set<std::string>{"c.json"});
 }
@@ -224,8 +216,7 @@ TEST_CASE("a save that an earlier job left and that the user has replaced since 
   const auto path = directory / "c.json";
   const int fd = held_over_an_edit(path);
   const auto text = text_of(2);
-  REQUIRE(::write(fd, text.data(), text.size()) == static_cast<ssize_t>(text.size()));
-  ::close(fd);
+  write_and_close(fd, text);
   save_by_rename(path, text_of(3));
   ConfigFile next(path);
   CHECK(first_content(next).text == text_of(3));
@@ -244,40 +235,33 @@ TEST_CASE("a save that an earlier job left and that the user has replaced since 
 }
 
 TEST_CASE("a displaced file that is still open is left alone by another job", "[configfile]") {
-  ScratchDirectory directory;
-  const auto path = directory / "c.json";
-  save_in_place(path, text_of(1));
-  make_old(path);
-  ConfigFile file(path);
+  const OldConfig directory;
+  ConfigFile file(directory.config);
   const auto seen = first_content(file);
-  const int fd = ::open(path.c_str(), O_WRONLY | O_CLOEXEC);
+  const int fd = ::open(directory.config.c_str(), O_WRONLY | O_CLOEXEC);
   REQUIRE(file.edit(kOff, seen.identity).has_value());
   Recovery other;
   other.age = other.save_age = std::chrono::seconds(-1);
-  CHECK(recover_side_files(path, other) == LeftOvers::some);
+  CHECK(recover_side_files(directory.config, other) == LeftOvers::some);
   CHECK(directory.names().size() == 2);
   const auto text = text_of(2);
-  REQUIRE(::write(fd, text.data(), text.size()) == static_cast<ssize_t>(text.size()));
-  ::close(fd);
+  write_and_close(fd, text);
   auto report = wait_for_report(file);
   REQUIRE(report.has_value());
   REQUIRE(report->has_value());
   CHECK((*report)->text == text);
-  CHECK(read_text(path) == text);
+  CHECK(read_text(directory.config) == text);
 }
 
 TEST_CASE("an edit without a base includes a save that was not reported yet", "[configfile]") {
-  ScratchDirectory directory;
-  const auto path = directory / "c.json";
-  save_in_place(path, text_of(1));
-  make_old(path);
-  ConfigFile file(path);
+  const OldConfig directory;
+  ConfigFile file(directory.config);
   first_content(file);
-  save_by_rename(path, text_of(2));
+  save_by_rename(directory.config, text_of(2));
   const auto done = file.edit(kOff, std::nullopt);
   REQUIRE(done.has_value());
   CHECK(done->text == with_off(text_of(2)));
-  CHECK(read_text(path) == done->text);
+  CHECK(read_text(directory.config) == done->text);
 }
 
 TEST_CASE("an edit that is refused writes nothing", "[configfile]") {
@@ -506,19 +490,16 @@ TEST_CASE("a save in place is not lost to a write in place", "[configfile]") {
 }
 
 TEST_CASE("a file that cannot be written is unchanged and the error says why", "[configfile]") {
-  ScratchDirectory directory;
-  const auto path = directory / "c.json";
-  save_in_place(path, text_of(1));
-  make_old(path);
-  REQUIRE(::chmod(path.c_str(), 0444) == 0);
-  ConfigFile file(path);
+  const OldConfig directory;
+  REQUIRE(::chmod(directory.config.c_str(), 0444) == 0);
+  ConfigFile file(directory.config);
   first_content(file);
   const auto before = directory.names();
   const auto done = file.edit(kOff, std::nullopt);
   REQUIRE_FALSE(done.has_value());
   CHECK(done.error().kind == Kind::unwritable);
   CHECK(done.error().text == "it is read-only");
-  CHECK(read_text(path) == text_of(1));
+  CHECK(read_text(directory.config) == text_of(1));
   CHECK(directory.names() == before);
 }
 

@@ -45,6 +45,21 @@ Reports reports_within(ConfigFile& file, FakeClock& clock, milliseconds duration
   return all;
 }
 
+// A file "{}" whose first report has come.
+struct WatchedFile {
+  ScratchDirectory directory;
+  const fs::path path = directory / "c";
+  FakeClock clock;
+  std::unique_ptr<ConfigFile> file;
+
+  WatchedFile() {
+    save_in_place(path, "{}");
+    file = std::make_unique<ConfigFile>(path, clock.clock());
+    REQUIRE(reports_within(milliseconds(3000)) == Reports{"{}"});
+  }
+  Reports reports_within(milliseconds duration) { return gradmon::reports_within(*file, clock, duration); }
+};
+
 }  // namespace
 
 TEST_CASE("a file that was saved long ago is reported by the first poll", "[configfile]") {
@@ -72,80 +87,60 @@ TEST_CASE("a file missing at the start is reported at once and read when it appe
 }
 
 TEST_CASE("a file deleted later is reported as missing once and the next save is read", "[configfile]") {
-  ScratchDirectory directory;
-  save_in_place(directory / "c", "{}");
-  FakeClock clock;
-  ConfigFile file(directory / "c", clock.clock());
-  REQUIRE(reports_within(file, clock, milliseconds(3000)) == Reports{"{}"});
-  fs::rename(directory / "c", directory / "d");
-  CHECK(reports_within(file, clock, milliseconds(900)).empty());
-  CHECK(reports_within(file, clock, milliseconds(60'000)) == Reports{"(problem) there is no such file"});
-  fs::rename(directory / "d", directory / "c");
-  CHECK(reports_within(file, clock, milliseconds(5000)) == Reports{"{}"});
+  WatchedFile c;
+  fs::rename(c.path, c.directory / "d");
+  CHECK(c.reports_within(milliseconds(900)).empty());
+  CHECK(c.reports_within(milliseconds(60'000)) == Reports{"(problem) there is no such file"});
+  fs::rename(c.directory / "d", c.path);
+  CHECK(c.reports_within(milliseconds(5000)) == Reports{"{}"});
 }
 
 TEST_CASE("an empty or broken file is reported once after a second", "[configfile]") {
   for (const std::string& broken :
        {std::string(), std::string("  \n"), std::string("\0\0\0", 3), std::string("{\"a\""),
         std::string("[]"), std::string("\xFF\xFE{\0}\0", 6)}) {
-    ScratchDirectory directory;
-    save_in_place(directory / "c", "{}");
-    FakeClock clock;
-    ConfigFile file(directory / "c", clock.clock());
-    REQUIRE(reports_within(file, clock, milliseconds(3000)) == Reports{"{}"});
-    save_in_place(directory / "c", broken);
-    CHECK(reports_within(file, clock, milliseconds(900)).empty());
-    CHECK(reports_within(file, clock, milliseconds(20'000)) == Reports{broken});
-    save_by_rename(directory / "c", broken + " ");
-    CHECK(reports_within(file, clock, milliseconds(900)).empty());
-    save_by_rename(directory / "c", "{ }");
-    CHECK(reports_within(file, clock, milliseconds(1)) == Reports{"{ }"});
+    WatchedFile c;
+    save_in_place(c.path, broken);
+    CHECK(c.reports_within(milliseconds(900)).empty());
+    CHECK(c.reports_within(milliseconds(20'000)) == Reports{broken});
+    save_by_rename(c.path, broken + " ");
+    CHECK(c.reports_within(milliseconds(900)).empty());
+    save_by_rename(c.path, "{ }");
+    CHECK(c.reports_within(milliseconds(1)) == Reports{"{ }"});
   }
 }
 
 TEST_CASE("a rename is reported at once and writing in place after a pause", "[configfile]") {
-  ScratchDirectory directory;
-  save_in_place(directory / "c", "{}");
-  FakeClock clock;
-  ConfigFile file(directory / "c", clock.clock());
-  REQUIRE(reports_within(file, clock, milliseconds(3000)) == Reports{"{}"});
-  save_by_rename(directory / "c", "{ }");
-  const auto report = file.poll();
+  WatchedFile c;
+  save_by_rename(c.path, "{ }");
+  const auto report = c.file->poll();
   REQUIRE(report.has_value());
-  clock.now += milliseconds(1000);
-  save_in_place(directory / "c", "{  }");
-  CHECK_FALSE(file.poll().has_value());
-  CHECK(reports_within(file, clock, milliseconds(99)).empty());
-  CHECK(reports_within(file, clock, milliseconds(10)) == Reports{"{  }"});
+  c.clock.now += milliseconds(1000);
+  save_in_place(c.path, "{  }");
+  CHECK_FALSE(c.file->poll().has_value());
+  CHECK(c.reports_within(milliseconds(99)).empty());
+  CHECK(c.reports_within(milliseconds(10)) == Reports{"{  }"});
 }
 
 TEST_CASE("a file that its writer has not closed is not reported yet", "[configfile]") {
-  ScratchDirectory directory;
-  save_in_place(directory / "c", "{}");
-  FakeClock clock;
-  ConfigFile file(directory / "c", clock.clock());
-  REQUIRE(reports_within(file, clock, milliseconds(3000)) == Reports{"{}"});
-  std::ofstream writer(directory / "c", std::ios::trunc);
+  WatchedFile c;
+  std::ofstream writer(c.path, std::ios::trunc);
   writer << "{\"a\": 1}" << std::flush;
-  CHECK(reports_within(file, clock, milliseconds(1000)).empty());
+  CHECK(c.reports_within(milliseconds(1000)).empty());
   writer << "   " << std::flush;
-  CHECK(reports_within(file, clock, milliseconds(1900)).empty());
+  CHECK(c.reports_within(milliseconds(1900)).empty());
   writer.close();
-  CHECK(reports_within(file, clock, milliseconds(200)) == Reports{"{\"a\": 1}   "});
+  CHECK(c.reports_within(milliseconds(200)) == Reports{"{\"a\": 1}   "});
 }
 
 TEST_CASE("the same content with another time stamp is a save", "[configfile]") {
-  ScratchDirectory directory;
-  save_in_place(directory / "c", "{}");
-  FakeClock clock;
-  ConfigFile file(directory / "c", clock.clock());
-  REQUIRE(reports_within(file, clock, milliseconds(3000)) == Reports{"{}"});
-  make_old(directory / "c");
-  CHECK(reports_within(file, clock, milliseconds(3000)) == Reports{"{}"});
-  fs::last_write_time(directory / "c", fs::file_time_type::clock::now() + std::chrono::hours(1000));
-  CHECK(reports_within(file, clock, milliseconds(3000)) == Reports{"{}"});
-  fs::permissions(directory / "c", fs::perms(0600));
-  CHECK(reports_within(file, clock, milliseconds(30'000)).empty());
+  WatchedFile c;
+  make_old(c.path);
+  CHECK(c.reports_within(milliseconds(3000)) == Reports{"{}"});
+  fs::last_write_time(c.path, fs::file_time_type::clock::now() + std::chrono::hours(1000));
+  CHECK(c.reports_within(milliseconds(3000)) == Reports{"{}"});
+  fs::permissions(c.path, fs::perms(0600));
+  CHECK(c.reports_within(milliseconds(30'000)).empty());
 }
 
 TEST_CASE("a file that is not regular or too large is refused without blocking", "[configfile]") {

@@ -139,14 +139,14 @@ TEST_CASE("spans are the bytes of keys and values", "[config]") {
   CHECK(nodes[2].value.of(text) == "1");
   CHECK(nodes[4].value.of(text) == "null");
   CHECK(nodes[5].value.of(text) == "\"d\"");
-  CHECK(pointer_of(document, text, 4) == "/a/1/b");
+  CHECK(json_pointer_to(document, text, 4) == "/a/1/b");
   CHECK(line_column(text, nodes[5].key.begin).line == 2);
   CHECK(line_column(text, nodes[1].key.begin).column == 3);
 }
 
 TEST_CASE("pointers are escaped as RFC 6901 says", "[config]") {
   const std::string text = R"({"a/b~c": 1})";
-  CHECK(pointer_of(locate_json(text), text, 1) == "/a~1b~0c");
+  CHECK(json_pointer_to(locate_json(text), text, 1) == "/a~1b~0c");
   CHECK(split_pointer("/a~1b~0c") == std::vector<std::string>{"a/b~c"});
   CHECK(split_pointer("") == std::vector<std::string>{});
   CHECK_FALSE(split_pointer("a").has_value());

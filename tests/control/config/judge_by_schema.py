@@ -26,7 +26,9 @@ def main(schema_file: str, documents_file: str) -> int:
                 continue
             differ += 1
             if differ <= 10:
-                errors = [f"{list(error.path)}: {error.message[:200]}" for error in validator.iter_errors(document)]
+                errors = [
+                    f"{list(error.path)}: {error.message[:200]}" for error in validator.iter_errors(document)
+                ]
                 print(f"our validation: {verdict}: {text[:400]}\n  schema: {errors[:3]}")
     print(f"{judged} judged alike" if differ == 0 else f"{differ} of {judged} judged otherwise")
     return 1 if differ else 0

@@ -23,8 +23,8 @@ const std::string kBaseTime = "1234567890abcdef";
 
 // The side file of an edit that set `dynamic_on` of text_of(1) to false.
 fs::path side_of(const ScratchDirectory& directory) {
-  return directory / (".c.json.gradmon-prev-" + sha256_of(text_of(1)).substr(0, 12) + "-" +
-                      sha256_of(with_off(text_of(1))).substr(0, 12) + "-" + kBaseTime + "-00000000");
+  return directory / (".c.json.gradmon-prev-" + sha256_hex(text_of(1)).substr(0, 12) + "-" +
+                      sha256_hex(with_off(text_of(1))).substr(0, 12) + "-" + kBaseTime + "-00000000");
 }
 
 Recovery of_age(std::chrono::seconds age) {
@@ -187,7 +187,7 @@ namespace {
 void record_write(const fs::path& path, const fs::path& directory, const std::string& before,
                   const std::string& after) {
   const auto name = "." + path.filename().string() + ".gradmon-write-" +
-                    sha256_of(path.string()).substr(0, 12) + "-00000000";
+                    sha256_hex(path.string()).substr(0, 12) + "-00000000";
   save_in_place(directory / name, std::to_string(before.size()) + "\n" + before + after);
   fs::permissions(directory / name, fs::perms(0600));
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // A whole hub with its publisher, and subscribers of its alerts, honest, stuck and hostile.
-#include "control/hub/service/alert_publisher.h"
+#include "control/hub/alert_publisher.h"
 
 #include <signal.h>
 #include <sys/stat.h>
@@ -13,7 +13,7 @@
 
 #include "control/alerts/alert_json.h"
 #include "control/debian_version.h"
-#include "control/hub/transport/publish_socket.h"
+#include "control/hub/transport/bus.h"
 #include "tests/control/hub/hub_process.h"
 #include GRADMON_CATCH_HEADER
 
@@ -115,7 +115,7 @@ TEST_CASE("a subscriber gets the alerts of the rule that it asks for, as gradmon
   CHECK(spike->rule == "AnomalySpike");
   const RankAlert listed = job.client.ask(CommandVerb::alerts).alerts.back();
   CHECK(spike->text ==
-        json_of(listed).dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace));
+        to_json(listed).dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace));
   CHECK(nlohmann::json::parse(spike->text)["value"] == "nan");
 }
 

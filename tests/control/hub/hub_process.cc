@@ -11,7 +11,7 @@
 #include <stdexcept>
 #include <utility>
 
-#include "control/host/process_identity.h"
+#include "control/host/child_process.h"
 #include "control/host/unix_socket.h"
 #include "control/hub/hub.h"
 #include "control/log.h"

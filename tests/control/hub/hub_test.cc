@@ -10,12 +10,12 @@
 #include <random>
 #include <vector>
 
-#include "control/client/command_client.h"
 #include "control/debian_version.h"
 #include "control/files/descriptor.h"
-#include "control/host/process_identity.h"
+#include "control/host/child_process.h"
 #include "control/host/unix_socket.h"
-#include "control/hub/rendezvous/job_entry.h"
+#include "control/hub/transport/command_client.h"
+#include "control/hub/transport/rendezvous.h"
 #include "tests/control/hub/hub_process.h"
 #include GRADMON_CATCH_HEADER
 

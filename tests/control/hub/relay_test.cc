@@ -5,8 +5,8 @@
 #include <memory>
 
 #include "control/debian_version.h"
-#include "control/hub/rendezvous/job_entry.h"
 #include "control/hub/transport/bus.h"
+#include "control/hub/transport/rendezvous.h"
 #include "tests/control/hub/hub_process.h"
 #include GRADMON_CATCH_HEADER
 

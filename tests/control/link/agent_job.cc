@@ -7,11 +7,11 @@
 #include <stdexcept>
 #include <utility>
 
-#include "control/client/command_client.h"
 #include "control/files/descriptor.h"
 #include "control/host/boot_clock.h"
-#include "control/host/process_identity.h"
+#include "control/host/child_process.h"
 #include "control/host/unix_socket.h"
+#include "control/hub/transport/command_client.h"
 
 namespace gradmon {
 namespace {
@@ -26,7 +26,13 @@ AgentCalls calls() {
 }  // namespace
 
 AgentRank::AgentRank(const AgentOptions& options, std::chrono::microseconds pause)
-    : start_(options.start_iteration), pause_(pause), gate_(start_), agent_(options, gate_, calls()) {
+    : AgentRank(options, MeasuredPace{{}, pause, {}}) {}
+
+AgentRank::AgentRank(const AgentOptions& options, MeasuredPace pace)
+    : start_(options.start_iteration),
+      pace_(std::move(pace)),
+      gate_(start_),
+      agent_(options, gate_, calls()) {
   trainer_ = std::thread([this] { train(); });
 }
 
@@ -42,24 +48,37 @@ void AgentRank::train() {
   for (bool first = true; !stopping_; n = n + 1, first = false) {
     bool collects = false;
     if (!gate_.try_begin(n)) {
-      const Opening opening = gate_.begin_or_wait(n, boot_now, [this] { return stopping_.load(); });
+      collects = pass_gate(n, revision).collect;
       if (stopping_) break;
-      if (opening.swap) {
-        revision = opening.swap->revision;
-        agent_.plan_swapped();
-      }
-      collects = opening.collect;
-      if (opening.ended) agent_.rows_on_disk(revision);
     }
     step_ = n.value;
     const auto now = std::chrono::steady_clock::now();
     const auto paused = std::chrono::duration_cast<milliseconds>(now - std::exchange(last, now)).count();
     if (paused > longest_pause_) longest_pause_ = paused;
     if (first) agent_.start();
-    std::this_thread::sleep_for(pause_);  // The length of a step, not a wait for anything.
+    // The length of a step, not a wait for anything.
+    if (pace_.on_plan) std::this_thread::sleep_until(pace_.zero + (n.value + 1 - start_.value) * pace_.pause);
+    if (!pace_.on_plan) std::this_thread::sleep_for(pace_.pause);
     if (collects && gate_.step_still_valid(boot_now())) collected[n.value] = revision.value;
   }
   agent_.stop(Step{n.value - 1});
+}
+
+Opening AgentRank::pass_gate(Step n, Revision& revision) {
+  Opening opening = gate_.begin(n, boot_now());
+  if (opening.wait) {
+    opening = gate_.begin_or_wait(n, boot_now, [this] { return stopping_.load(); });
+    released_ = MeasuredPace::Time::clock::now();
+  }
+  if (stopping_) return opening;
+  if (opening.swap) {
+    revision = opening.swap->revision;
+    const auto heard = std::exchange(released_, {}).value_or(MeasuredPace::Time::clock::now());
+    if (pace_.on_plan) pace_.on_plan(revision, n, heard);
+    agent_.plan_swapped();
+  }
+  if (opening.ended) agent_.rows_on_disk(revision);
+  return opening;
 }
 
 pid_t listening_process(const std::filesystem::path& socket) {
@@ -96,16 +115,17 @@ AgentOptions options_in(const std::filesystem::path& scratch, AgentOptions optio
   return options;
 }
 
-AgentJob::AgentJob(int world, const std::string& config, AgentOptions options)
+AgentJob::AgentJob(int world, const std::string& config, AgentOptions options, const MeasuredPace* pace)
     : options_(options_in(scratch_.path(), std::move(options))) {
   write_text(config_path(), config);
   options_.world_size = world;
   auto made = make_job_directory(options_.launch_id, job_bases(options_.environment));
   if (!made) throw std::runtime_error(made.error());
   directory_ = *made;
-  for (int rank = 0; rank < world; ++rank)
-    ranks_.push_back(
-        std::make_unique<AgentRank>(this->options(rank), std::chrono::microseconds(500 + 700 * rank)));
+  for (int rank = 0; rank < world; ++rank) {
+    const MeasuredPace own{{}, std::chrono::microseconds(500 + 700 * rank), {}};
+    ranks_.push_back(std::make_unique<AgentRank>(this->options(rank), pace != nullptr ? *pace : own));
+  }
 }
 
 AgentJob::~AgentJob() {

@@ -9,8 +9,10 @@
 #include <chrono>
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -21,10 +23,21 @@
 
 namespace gradmon {
 
-// One rank. Its trainer thread begins a step every `pause`.
+// The pace of the ranks of a measured job: step n begins at `zero` + n · `pause` on all of them, unless the
+// gate delays it. `on_plan` hears of each plan, with the time when the gate last released the rank, or now if
+// it has not since the last plan; it is called on the threads of all trainers.
+struct MeasuredPace {
+  using Time = std::chrono::steady_clock::time_point;
+  Time zero;
+  std::chrono::microseconds pause;
+  std::function<void(Revision, Step, Time heard)> on_plan;
+};
+
+// One rank. Its trainer thread begins a step every `pause`, or at the measured pace.
 class AgentRank {
  public:
   AgentRank(const AgentOptions& options, std::chrono::microseconds pause);
+  AgentRank(const AgentOptions& options, MeasuredPace pace);
   ~AgentRank() { stop(); }
   AgentRank(const AgentRank&) = delete;
   AgentRank& operator=(const AgentRank&) = delete;
@@ -42,9 +55,11 @@ class AgentRank {
 
  private:
   void train();
+  Opening pass_gate(Step n, Revision& revision);
 
   const Step start_;
-  const std::chrono::microseconds pause_;
+  const MeasuredPace pace_;
+  std::optional<MeasuredPace::Time> released_;  // by the gate, since the last plan; trainer thread
   std::atomic<bool> stopping_{false};
   std::atomic<std::int64_t> step_{-1};
   std::atomic<std::int64_t> longest_pause_{0};
@@ -61,7 +76,9 @@ void wait_for_end_of_hub(const std::filesystem::path& socket);
 
 class AgentJob {
  public:
-  explicit AgentJob(int world, const std::string& config, AgentOptions options = {});
+  // `pace`: of all ranks; null: each rank has its own.
+  explicit AgentJob(int world, const std::string& config, AgentOptions options = {},
+                    const MeasuredPace* pace = nullptr);
   ~AgentJob();
   AgentJob(const AgentJob&) = delete;
   AgentJob& operator=(const AgentJob&) = delete;

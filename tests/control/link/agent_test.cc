@@ -1,17 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "control/link/agent.h"
 
+#include <poll.h>
 #include <signal.h>
+#include <sys/stat.h>
 
 #include <algorithm>
 #include <atomic>
 #include <memory>
 #include <stdexcept>
+#include <thread>
+#include <vector>
 
 #include "control/debian_version.h"
-#include "control/host/process_identity.h"
+#include "control/host/child_process.h"
+#include "control/hub/transport/stream_server.h"
+#include "control/link/report_outbox.h"
 #include "tests/control/link/agent_job.h"
-#include "tests/control/link/paused_child.h"
 #include "tests/support/commits.h"
 #include GRADMON_CATCH_HEADER
 
@@ -121,17 +126,6 @@ TEST_CASE("rank 0's agent knows the status of the job and every agent the job's 
   CHECK(job.rank(1).agent().status().ranks.at(0).rank == Rank{1});
 }
 
-TEST_CASE("static mode answers status and refuses commands") {
-  AgentOptions options;
-  options.mode = Mode::static_once;
-  AgentJob job(2, "{}", options);
-  REQUIRE(eventually([&] { return job.rank(1).agent().job() && job.rank(0).agent().job(); }));
-  CHECK(job.status().mode == "static");
-  const CommandReply reply = job.ask(CommandVerb::on);
-  CHECK(reply.outcome == CommandOutcome::failed);
-  CHECK(reply.message.find("static mode") == 0);
-}
-
 TEST_CASE("a second process with a rank's number is refused and its training goes on") {
   AgentJob job(1, kOff);
   REQUIRE(eventually([&] { return job.rank(0).agent().job().has_value(); }));
@@ -144,21 +138,6 @@ TEST_CASE("a second process with a rank's number is refused and its training goe
 }
 
 // --- The hub's process. ---
-
-TEST_CASE("the hub ends after the last rank and leaves only its log") {
-  AgentJob job(2, kOff);
-  REQUIRE(eventually([&] { return job.rank(1).agent().job() && job.rank(0).agent().job(); }));
-  job.stop();
-  CHECK(eventually([&] { return job.hub_pid() == 0; }));
-  std::string left;  // It closes its socket before it removes its other files.
-  CHECK(eventually([&] {
-    left.clear();
-    for (const auto& file : fs::directory_iterator(job.directory().path))
-      if (file.path().filename() != "hub.log") left += file.path().filename().string() + ' ';
-    return left.empty();
-  }));
-  CHECK(left.empty());
-}
 
 TEST_CASE("a killed hub restarts with its epoch and its plan and no step is delayed by 2 s") {
   AgentJob job(2, kOnForLong);
@@ -218,24 +197,6 @@ TEST_CASE("a hub that hangs delays no step by 2 s and the ranks go off when thei
   CHECK(wait_until_on(job));
   CHECK(job.hub_pid() == hub);
   CHECK(job.divergence().empty());
-}
-
-TEST_CASE("a job directory that is removed is created again and the job goes on") {
-  AgentJob job(1, kOnForLong);
-  REQUIRE(wait_until_on(job));
-  const Status before = job.status();
-  remove_whole(job.directory().path.parent_path());
-  REQUIRE(eventually([&] { return job.hub_pid() > 1; }));
-  CHECK(job.status().epoch == before.epoch);
-  CHECK(job.status().state == "on");
-}
-
-TEST_CASE("a forked child does not hold the connection open") {
-  AgentJob job(1, kOff);
-  REQUIRE(eventually([&] { return job.rank(0).agent().job().has_value(); }));
-  const PausedChild child;
-  job.stop();
-  CHECK(eventually([&] { return job.hub_pid() == 0; }));
 }
 
 TEST_CASE("training waits less than max_wait without a hub program and the status says why") {
@@ -324,5 +285,142 @@ TEST_CASE("training goes on without a launch id and the status says why") {
   CHECK(eventually([&] { return rank.agent().status().reason == "nothing names this launch: no store"; }));
 }
 
+using std::chrono::milliseconds;
+
+class ScriptedHub {
+ public:
+  ScriptedHub(const JobDirectory& directory, bool takes_alerts) : takes_alerts_(takes_alerts) {
+    auto server = StreamServer::listen(directory.socket(), {});
+    if (!server) throw std::runtime_error(server.error());
+    server_ = std::move(*server);
+  }
+
+  std::vector<AlertReport> reports;
+  std::vector<std::uint64_t> counts;  // Progress::alerts of each Progress
+
+  // Serves the agent until the condition holds; false after 20 s.
+  bool until(const std::function<bool()>& condition) {
+    return eventually([&] {
+      std::vector<pollfd> polled;
+      server_->add_to(polled);
+      ::poll(polled.data(), polled.size(), 10);
+      server_->handle(polled, {[this](Peer peer, std::string&& bytes) { on_frame(peer, bytes); },
+                               [](Peer, StreamServer::Closed, const std::string&) {}});
+      return condition();
+    });
+  }
+
+ private:
+  void on_frame(Peer peer, const std::string& bytes) {
+    auto frame = decode_frame(bytes);
+    REQUIRE(frame);
+    if (std::holds_alternative<Introduction>(*frame)) return server_->admit(peer, kMaxFrameBytes);
+    const auto* bundles = std::get_if<Bundles>(&*frame);
+    if (bundles == nullptr) return;
+    for (const Bundle& bundle : *bundles) {
+      if (const auto* hello = std::get_if<Hello>(&bundle.message)) {
+        Welcome welcome;
+        welcome.process_id = hello->process_id;
+        welcome.incarnation = 1;
+        welcome.number = hello->number;
+        welcome.run_id = "0badcafe";
+        welcome.epoch_order = 1;
+        welcome.takes_alerts = takes_alerts_;
+        static_cast<void>(server_->send(peer, encode(Frame(Bundles{{"epoch", {{0, 1}}, welcome}}))));
+      } else if (const auto* report = std::get_if<AlertReport>(&bundle.message)) {
+        reports.push_back(*report);
+      } else if (const auto* progress = std::get_if<Progress>(&bundle.message)) {
+        counts.push_back(progress->alerts);
+      }
+    }
+  }
+
+  const bool takes_alerts_;
+  std::unique_ptr<StreamServer> server_;
+};
+
+struct AlertingRank {
+  explicit AlertingRank(bool hub_takes_alerts)
+      : options(options_in(scratch.path(), {})),
+        directory(*make_job_directory(options.launch_id, job_bases(options.environment))),
+        hub(directory, hub_takes_alerts) {
+    rank = std::make_unique<AgentRank>(options, std::chrono::microseconds(500));
+    REQUIRE(hub.until([&] { return !hub.counts.empty(); }));
+  }
+  void raise(std::int64_t step, std::size_t alerts, std::uint64_t left_out) {
+    AlertReport report;
+    report.alerts.resize(alerts);
+    for (RankAlert& alert : report.alerts) alert.step = step;
+    report.left_out = left_out;
+    rank->agent().alert_outbox()->put(std::move(report));
+  }
+
+  const TemporaryDirectory scratch;
+  const AgentOptions options;
+  const JobDirectory directory;
+  ScriptedHub hub;
+  std::unique_ptr<AgentRank> rank;
+};
+
+TEST_CASE("an agent sends the alerts of its rank, and counts those that it cannot send") {
+  AlertingRank alerting(true);
+  for (int step = 0; step < 100; ++step) alerting.raise(step, 2, 1);
+  REQUIRE(alerting.hub.until([&] {
+    return alerting.hub.reports.size() >= AlertOutbox::kReports.burst && alerting.hub.counts.back() == 300;
+  }));
+  CHECK(alerting.hub.reports[0].alerts.size() == 2);
+  CHECK(alerting.hub.reports[0].left_out == 1);
+  for (std::size_t i = 0; i < AlertOutbox::kReports.burst; ++i)
+    CHECK(alerting.hub.reports[i].alerts[0].step == static_cast<std::int64_t>(i));
+  CHECK(alerting.hub.reports.size() < 100);
+}
+
+TEST_CASE("an older hub gets no alerts, and training goes on") {
+  AlertingRank alerting(false);
+  alerting.raise(1, 2, 0);
+  const std::size_t before = alerting.hub.counts.size();
+  const std::int64_t step = alerting.rank->step();
+  REQUIRE(alerting.hub.until([&] { return alerting.hub.counts.size() >= before + 3; }));
+  CHECK(alerting.hub.counts.back() == 2);
+  CHECK(alerting.hub.reports.empty());
+  CHECK(alerting.rank->step() > step);
+}
+
+// --- With the real hub. ---
+
+std::int64_t collected_under(const AgentRank& rank, std::uint64_t revision) {
+  return std::count_if(rank.collected.begin(), rank.collected.end(),
+                       [&](const auto& step) { return step.second == revision; });
+}
+
+TEST_CASE("an alert of one rank is listed, and starts a program and a capture on all ranks") {
+  const TemporaryDirectory scratch;
+  const std::filesystem::path program = scratch / "notify";
+  write_text(program, "#!/bin/sh\ncat > \"$1.new\"\nmv \"$1.new\" \"$1\"\n");
+  REQUIRE(::chmod(program.c_str(), 0700) == 0);
+  const std::string told = (scratch / "told").string();
+  AgentJob job(
+      2, R"({"dynamic_on": true, "on_alert": {"collect": {"xy_distribution": true}, "times": 4, "exec": [")" +
+             program.string() + R"(", ")" + told + R"("]}})");
+  REQUIRE(eventually([&] { return job.status().state == "on"; }));
+  AlertReport report;
+  report.alerts.resize(1);
+  report.alerts[0].rule = "AnomalyNan";
+  report.left_out = 2;
+  job.rank(1).agent().alert_outbox()->put(report);
+  std::vector<HistoryEntry> history;
+  REQUIRE(eventually([&] {
+    history = commits_of(job.history());
+    return history.size() == 3 && history[2].applied.size() == 2;
+  }));
+  CHECK(job.ask(CommandVerb::alerts).alerts.size() == 1);
+  CHECK(eventually([&] { return job.status().ranks[1].alerts == 3; }));
+  CHECK(eventually([&] { return std::filesystem::exists(told); }));
+  CHECK(read_text(told).find("\"rule\":\"AnomalyNan\"") != std::string::npos);
+  CHECK(job.divergence() == "");
+  for (const int rank : {0, 1}) CHECK(collected_under(job.rank(rank), history[1].revision.value) == 4);
+}
+
 }  // namespace
+
 }  // namespace gradmon

@@ -1,24 +1,49 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "control/link/hub_connection.h"
-
 #include <fcntl.h>
 #include <poll.h>
+#include <signal.h>
+#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/types.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <array>
 #include <optional>
+#include <stdexcept>
 #include <vector>
 
 #include "control/debian_version.h"
 #include "control/host/unix_socket.h"
+#include "control/link/hub_connection.h"
 #include "control/wire/messages.h"
-#include "tests/control/link/paused_child.h"
 #include "tests/support/temporary_directory.h"
 #include GRADMON_CATCH_HEADER
 
 namespace gradmon {
+
+// A forked child that only waits, as a data loader's worker would. It ends with this object, or with the
+// thread that created it. The constructor throws if fork(2) fails: kill(-1) would end every process.
+class PausedChild {
+ public:
+  PausedChild() : pid_(::fork()) {
+    if (pid_ < 0) throw std::runtime_error("fork() has failed");
+    if (pid_ > 0) return;
+    ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+    for (;;) ::pause();
+  }
+  ~PausedChild() {
+    ::kill(pid_, SIGKILL);
+    ::waitpid(pid_, nullptr, 0);
+  }
+  PausedChild(const PausedChild&) = delete;
+  PausedChild& operator=(const PausedChild&) = delete;
+
+ private:
+  const pid_t pid_;
+};
+
 namespace {
 
 using std::chrono::milliseconds;
@@ -302,4 +327,5 @@ TEST_CASE("a forked child does not hold the connection open") {
 }
 
 }  // namespace
+
 }  // namespace gradmon

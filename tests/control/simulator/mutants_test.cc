@@ -3,7 +3,7 @@
 // all_mutants(), and without a mutant it finds no failure in these seeds.
 #include "control/debian_version.h"
 #include "tests/control/simulator/mutant_names.h"
-#include "tests/control/simulator/script_generator.h"
+#include "tests/control/simulator/script.h"
 #include "tests/control/simulator/simulation.h"
 #include "tests/support/scale.h"
 #include GRADMON_CATCH_HEADER

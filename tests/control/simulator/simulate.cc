@@ -10,8 +10,7 @@
 #include <system_error>
 
 #include "tests/control/simulator/mutant_names.h"
-#include "tests/control/simulator/script_generator.h"
-#include "tests/control/simulator/script_shrinker.h"
+#include "tests/control/simulator/script.h"
 #include "tests/control/simulator/simulation.h"
 
 namespace {

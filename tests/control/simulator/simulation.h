@@ -4,22 +4,230 @@
 // history, to the last message.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <deque>
 #include <functional>
 #include <map>
+#include <memory>
 #include <optional>
+#include <queue>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
-#include "tests/control/simulator/dice.h"
-#include "tests/control/simulator/process.h"
-#include "tests/control/simulator/rows.h"
+#include "control/agree/coordinator.h"
+#include "control/agree/member.h"
+#include "control/agree/overhead_budget.h"
+#include "control/agree/plan.h"
+#include "control/agree/step_gate.h"
 #include "tests/control/simulator/script.h"
-#include "tests/control/simulator/timeline.h"
 
 namespace gradmon {
+
+// Virtual time since a history began.
+using Instant = std::chrono::microseconds;
+
+// An event that is due.
+struct Event {
+  enum class Kind : std::uint8_t {
+    turn,
+    boundary,
+    rank_message,
+    rows,
+    hub_turn,
+    hub_message,
+    hub_returns,
+    incident,
+    incident_ends,
+    spawn
+  };
+
+  Instant at{};
+  std::uint64_t order = 0;  // order of insertion; identifies a boundary
+  Kind kind = Kind::turn;
+  std::uint32_t target = 0;   // index of a process, or a rank
+  std::uint32_t payload = 0;  // index of a message or incident, a step or a revision
+};
+
+// The events that are due, by time; at one instant, by order of insertion.
+class Timeline {
+ public:
+  std::uint64_t add(Instant at, Event::Kind kind, std::uint32_t target, std::uint32_t payload = 0) {
+    queue_.push({at, ++entered_, kind, target, payload});
+    return entered_;
+  }
+  bool empty() const { return queue_.empty(); }
+  Event take() {
+    const Event next = queue_.top();
+    queue_.pop();
+    return next;
+  }
+  Instant next_at() const { return queue_.top().at; }
+
+ private:
+  struct Later {
+    bool operator()(const Event& a, const Event& b) const {
+      return a.at != b.at ? a.at > b.at : a.order > b.order;
+    }
+  };
+  std::priority_queue<Event, std::vector<Event>, Later> queue_;
+  std::uint64_t entered_ = 0;
+};
+
+// The parts of a simulated job. Plain data; Simulation changes them.
+
+// A decision log that can fail.
+class SimulatedLog : public DecisionLog {
+ public:
+  tl::expected<void, std::string> append(const LogEntry& entry) override {
+    if (failing > 0) return tl::unexpected(std::string("it fails"));
+    entries.push_back(entry);
+    return {};
+  }
+  bool has_commit(Revision revision) const {
+    for (const LogEntry& entry : entries) {
+      const auto* verdict = std::get_if<Verdict>(&entry);
+      if (verdict != nullptr && verdict->revision == revision && verdict->commit()) return true;
+    }
+    return false;
+  }
+
+  int failing = 0;  // log_fails incidents that go on; above 0 it fails
+  std::vector<LogEntry> entries;
+};
+
+// One process of one rank: a trainer and an agent.
+struct Process {
+  struct Promise {
+    Revision revision;
+    Step fence;
+  };
+  struct Collecting {
+    Step step;
+    std::string epoch;
+    std::uint64_t revision = 0;
+  };
+
+  std::uint32_t index = 0;
+  Rank rank;
+  std::string id;
+  Step start;
+  bool alive = true;
+  bool left = false;
+  bool twin = false;     // started while another process of the rank was alive
+  bool unknown = false;  // to the present coordinator, because the log was lost
+  std::unique_ptr<StepGate> gate;
+  std::unique_ptr<Member> member;
+
+  // How many incidents of each kind go on.
+  int process_stopped = 0;
+  int trainer_stopped = 0;
+  int agent_stopped = 0;
+  int cut_up = 0;
+  int cut_down = 0;
+  std::vector<std::uint32_t> held_by;  // indices of those incidents, and of `costs` incidents
+  Instant stopped_at{};
+  bool cut_keeps = false;
+  std::vector<std::pair<bool, std::uint32_t>> kept;  // messages of a cut that keeps: whether up, and index
+
+  // The agent.
+  bool to_start = false;
+  bool started = false;
+  int hub_generation = 0;  // of the coordinator that it is connected to; 0: none
+  bool turn_due = false;   // it came while the agent was stopped
+  Instant turn_at{};
+  Instant turn_entered{};  // the earliest turn in the timeline
+  Instant last_progress{};
+  std::deque<std::uint32_t> inbox;  // messages that came while the agent was stopped
+  std::optional<Instant> leave_by;
+  std::map<std::uint64_t, Instant> sent;  // Hellos and Progresses, by number
+  Instant lease_until{};                  // computed here, without asking the gate
+
+  // The trainer.
+  Instant step_time{};
+  Step next;
+  std::uint64_t boundary = 0;  // order of the valid boundary event; others are stale
+  bool boundary_due = false;   // it came while the trainer was stopped
+  bool waiting = false;        // at the gate
+  Instant waiting_since{};
+  Instant stopped_while_waiting{};
+  bool to_leave = false;
+  Instant rows_at{};           // when the newest rows are on disk
+  std::uint64_t revision = 0;  // in force; 0: none, or off after a lapse
+  std::string epoch;           // of that revision
+  std::optional<Collecting> collecting;
+  std::set<std::pair<std::string, std::uint64_t>> plans_in_force;  // so far, by epoch and revision
+  Revision finished;
+  OverheadMeter meter;
+  std::int64_t cost = 0;  // of monitoring in a collected step, per mille of step_time
+  std::optional<Promise> promise;
+  // Epoch and revision to the incarnation in which it has promised.
+  std::map<std::pair<std::string, std::uint64_t>, std::uint64_t> promised_in;
+  // The max_wait of each plan that was offered to it, by config_sha256.
+  std::map<std::string, Ticks> offered_waits;
+  Ticks max_wait{2'000};  // of its newest promise; at first, of the hold at the start
+  std::map<std::uint64_t, std::string> committed_in;  // revision to the epoch that sent the commit
+
+  bool trainer_runs() const { return alive && process_stopped == 0 && trainer_stopped == 0; }
+  bool agent_runs() const { return alive && process_stopped == 0 && agent_stopped == 0; }
+};
+
+// The coordinator, and what outlives it.
+struct Hub {
+  bool alive = false;
+  int generation = 0;  // coordinators so far
+  int stopped = 0;     // stop_hub incidents that go on
+  std::string epoch;
+  int epochs = 0;
+  SimulatedLog log;
+  std::size_t checked = 0;  // how many log entries check_decided() has checked
+  std::unique_ptr<Coordinator> coordinator;
+  std::deque<std::uint32_t> inbox;  // messages that came while it was stopped
+  Instant last_turn{};
+  bool file_due = false;    // it was saved while the coordinator was stopped
+  bool log_failed = false;  // at any time
+  std::uint64_t turns = 0;
+  Ticks ticked{};                                               // the ticks of all coordinators
+  std::vector<std::pair<Membership::Phase, std::string>> seen;  // of each rank: phase and process
+};
+
+// What was sent to the ranks in one epoch.
+struct EpochRecord {
+  std::map<std::uint64_t, Verdict> commits;
+  std::map<std::uint64_t, std::string> offered;  // revision to meaning() of its plan
+  std::set<std::uint64_t> written_back;
+  std::map<std::uint64_t, Instant> off;  // logged commits that are off, to when they were first sent
+  Revision newest_logged;                // the newest logged commit that was sent
+};
+
+// The rows of one collected step of one process.
+struct Row {
+  std::string process_id;
+  std::string epoch;
+  std::uint64_t revision = 0;
+  // The coordinator could not know of this step: its process was dropped, or was
+  // never known. The rows may be under an older revision than those of other ranks.
+  bool unknown = false;
+};
+
+class Rows {
+ public:
+  void add(Step step, Row row) { rows_[step.value].push_back(std::move(row)); }
+  // The process was dropped. `heard`: the last step that the coordinator knows of it.
+  void mark_unknown(const std::string& process_id, Step heard);
+  // The first step that counts under two revisions; "" if there is none.
+  std::string conflict() const;
+
+ private:
+  std::map<std::int64_t, std::vector<Row>> rows_;
+};
+
+// Whether a plan collects a step. Implements the definition a second time, without Schedule.
+bool is_collected(const Verdict& commit, Step step);
+// How many steps from this one on a plan collects if no other follows.
+std::int64_t collected_from(const Verdict& commit, Step from);
 
 struct Outcome {
   std::string failure;         // the first broken promise; "": none

@@ -9,7 +9,7 @@ namespace gradmon {
 namespace {
 
 using std::chrono::milliseconds;
-using Kind = Incident::Kind;
+using Fault = Incident::Kind;
 
 constexpr milliseconds kHubSeesTheEnd{3};
 
@@ -19,24 +19,24 @@ void Simulation::begin_incident(const Incident& incident, std::uint32_t index) {
   if (trace_)
     trace_line(std::string("begins: ") + name_of(incident.kind) + " rank " + std::to_string(incident.rank) +
                " for " + std::to_string(incident.lasts));
-  if (incident.kind == Kind::propose) return propose(incident);
-  if (incident.kind == Kind::alert) return capture(incident);
-  if (incident.kind == Kind::storm) {
+  if (incident.kind == Fault::propose) return propose(incident);
+  if (incident.kind == Fault::alert) return capture(incident);
+  if (incident.kind == Fault::storm) {
     lose_ = incident.lose;
     twice_ = incident.twice;
     delay_ = incident.delay;
-  } else if (incident.kind == Kind::stop_hub) {
+  } else if (incident.kind == Fault::stop_hub) {
     hub_.stopped += 1;
-  } else if (incident.kind == Kind::log_fails) {
+  } else if (incident.kind == Fault::log_fails) {
     hub_.log.failing += 1;
     hub_.log_failed = true;
-  } else if (incident.kind == Kind::hub_dies) {
+  } else if (incident.kind == Fault::hub_dies) {
     if (!hub_.alive) return;
     kill_hub();
     timeline_.add(now_ + milliseconds{incident.lasts}, Event::Kind::hub_returns, 0,
                   static_cast<std::uint32_t>(incident.keeps));
     return;
-  } else if (incident.kind == Kind::cancel) {
+  } else if (incident.kind == Fault::cancel) {
     CoordinatorActions actions;
     if (hub_runs()) hub_.coordinator->cancel("the user", actions, now_.count());
     return perform(std::move(actions));
@@ -49,19 +49,19 @@ void Simulation::begin_incident(const Incident& incident, std::uint32_t index) {
 
 void Simulation::begin_on_rank(Process& process, const Incident& incident, std::uint32_t index) {
   switch (incident.kind) {
-    case Kind::crash:
+    case Fault::crash:
       return crash(process);
-    case Kind::leave:
+    case Fault::leave:
       process.to_leave = true;
       return;
-    case Kind::reconnect:
+    case Fault::reconnect:
       process.hub_generation = 0;
       process.member->disconnected();
       return wake(process, now_ + kHubSeesTheEnd);
-    case Kind::twin:
+    case Fault::twin:
       spawn(process.rank, process.next);
       return;
-    case Kind::evict: {
+    case Fault::evict: {
       CoordinatorActions actions;
       const bool done = hub_runs() && hub_.coordinator->evict(process.rank, "the user", actions);
       // The process that holds the rank number may be an earlier one.
@@ -71,11 +71,11 @@ void Simulation::begin_on_rank(Process& process, const Incident& incident, std::
       if (done) evicted_[evicted()] = hub_.log.failing == 0 ? std::optional(now_) : std::nullopt;
       return perform(std::move(actions));
     }
-    case Kind::costs:
+    case Fault::costs:
       process.cost += incident.cost;
       break;
     default:
-      if (incident.kind != Kind::stop_trainer) process.cut_keeps = incident.keeps != 0;
+      if (incident.kind != Fault::stop_trainer) process.cut_keeps = incident.keeps != 0;
       hold(process, incident.kind, 1);
   }
   process.held_by.push_back(index);
@@ -84,20 +84,20 @@ void Simulation::begin_on_rank(Process& process, const Incident& incident, std::
 void Simulation::end_incident(const Incident& incident, std::uint32_t index) {
   if (trace_)
     trace_line(std::string("ends: ") + name_of(incident.kind) + " rank " + std::to_string(incident.rank));
-  if (incident.kind == Kind::storm) {
+  if (incident.kind == Fault::storm) {
     lose_ = twice_ = delay_ = 0;
-  } else if (incident.kind == Kind::stop_hub) {
+  } else if (incident.kind == Fault::stop_hub) {
     hub_.stopped -= 1;
     resume_hub();
-  } else if (incident.kind == Kind::log_fails) {
+  } else if (incident.kind == Fault::log_fails) {
     hub_.log.failing -= 1;
-  } else if (incident.kind == Kind::crash) {
+  } else if (incident.kind == Fault::crash) {
     if (incident.rank >= script_.world) return;
     Process* dead = newest_processes_[static_cast<std::size_t>(incident.rank)];
     if (dead == nullptr || dead->alive || dead->left || dead->leave_by) return;
     const std::int64_t step = std::max(script_.first_step, dead->next.value - incident.behind);
     spawn(dead->rank, Step{step});
-  } else if (incident.kind == Kind::twin) {
+  } else if (incident.kind == Fault::twin) {
     for (Process& process : processes_) {
       if (process.twin && process.alive && process.rank.value == incident.rank) crash(process);
     }
@@ -106,7 +106,7 @@ void Simulation::end_incident(const Incident& incident, std::uint32_t index) {
       const auto held = std::find(process.held_by.begin(), process.held_by.end(), index);
       if (held == process.held_by.end()) continue;
       process.held_by.erase(held);
-      if (incident.kind == Kind::costs) {
+      if (incident.kind == Fault::costs) {
         process.cost -= incident.cost;
       } else {
         hold(process, incident.kind, -1);
@@ -124,15 +124,15 @@ void Simulation::crash(Process& process) {
   end_process(process);
 }
 
-void Simulation::hold(Process& process, Kind kind, int by) {
+void Simulation::hold(Process& process, Fault kind, int by) {
   const bool ran = process.trainer_runs();
   if (!ran) process.stopped_while_waiting += now_ - std::max(process.stopped_at, process.waiting_since);
   process.stopped_at = now_;
-  if (kind == Kind::stop_trainer) process.trainer_stopped += by;
-  if (kind == Kind::stop_agent) process.agent_stopped += by;
-  if (kind == Kind::stop_process) process.process_stopped += by;
-  if (kind == Kind::cut_up) process.cut_up += by;
-  if (kind == Kind::cut_down) process.cut_down += by;
+  if (kind == Fault::stop_trainer) process.trainer_stopped += by;
+  if (kind == Fault::stop_agent) process.agent_stopped += by;
+  if (kind == Fault::stop_process) process.process_stopped += by;
+  if (kind == Fault::cut_up) process.cut_up += by;
+  if (kind == Fault::cut_down) process.cut_down += by;
   if (by < 0 && process.alive) resume(process);
 }
 

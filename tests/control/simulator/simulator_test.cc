@@ -7,7 +7,7 @@
 #include <string_view>
 
 #include "control/debian_version.h"
-#include "tests/control/simulator/script_generator.h"
+#include "tests/control/simulator/script.h"
 #include "tests/control/simulator/simulation.h"
 #include "tests/support/scale.h"
 #include GRADMON_CATCH_HEADER

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "control/wire/field_codec.h"
 
+#include "control/wire/status_fields.h"
+
 #include <limits>
 
 #include "control/agree/journal.h"
@@ -33,6 +35,7 @@ Status full_status() {
   status.ranks[1].step_ms = 12.5;
   status.ranks[1].rank = Rank{128};
   status.started = std::numeric_limits<std::int64_t>::min();
+  status.unlisted = AgreeingRanks{3, 4, {17}, {}, 250, 6};
   status.replicas_compared = ReplicasCompared{2, 8, -1, 300, 1, 0, {"rank 3: nothing so far", ""}};
   return status;
 }
@@ -60,6 +63,7 @@ TEST_CASE("protoc reads the codec's bytes and writes the same bytes", "[wire]") 
   CHECK(read.ranks(0).targets().unmatched() == 1);
   CHECK(read.ranks(1).step_ms() == 12.5);
   CHECK(read.started() == std::numeric_limits<std::int64_t>::min());
+  CHECK((read.unlisted().counted() == 4 && read.unlisted().dropped(0) == 17));
   CHECK(read.replicas_compared().last_step() == -1);
   CHECK(read.replicas_compared().not_compared(0) == "rank 3: nothing so far");
   std::string again;

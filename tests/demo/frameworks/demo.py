@@ -12,10 +12,18 @@ from pathlib import Path
 
 warnings.simplefilter("ignore")  # torch's: a hook on an embedding, whose input needs no gradient
 
-import reference  # noqa: E402
 import torch  # noqa: E402
-from compare import Outcome, Result, compare  # noqa: E402
-from frameworks import FRAMEWORKS, KINDS, LEFT_OUT, Framework  # noqa: E402
+from compare import (  # noqa: E402
+    FRAMEWORKS,
+    KINDS,
+    LEFT_OUT,
+    Framework,
+    Outcome,
+    Reference,
+    Result,
+    compare,
+    of_plain_run,
+)
 
 HERE = Path(__file__).resolve().parent
 WITHIN = 600  # seconds, for the job of one framework
@@ -70,12 +78,12 @@ def results_of(outcomes: "list[Outcome | Result]") -> "list[Result]":
     """Trains with plain torch for as many steps as the frameworks have collected, and compares."""
     steps = {step for outcome in outcomes if isinstance(outcome, Outcome) for step in outcome.collected()}
     print(f"plain torch's own values, in {max(steps, default=-1) + 1} steps", flush=True)
-    expected = reference.Reference(steps).train() if steps else {}
+    expected = Reference(steps).train() if steps else {}
     found = []
     for outcome in outcomes:
         if isinstance(outcome, Outcome):
             alone = outcome.framework.ranks == 1
-            outcome_expected = reference.of_plain_run(expected) if alone else expected
+            outcome_expected = of_plain_run(expected) if alone else expected
             found.append(compare(outcome, outcome_expected))
         else:
             found.append(outcome)
@@ -134,7 +142,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="tools/demo --frameworks", description=__doc__)
     parser.add_argument("build", type=Path)
     parser.add_argument("directory", type=Path)
-    parser.add_argument("jobs", nargs="*", metavar="JOB", help="of frameworks.py; all without one")
+    parser.add_argument("jobs", nargs="*", metavar="JOB", help="of train.py; all without one")
     options = parser.parse_args()
     known = [one.job for one in FRAMEWORKS]
     for job in options.jobs:

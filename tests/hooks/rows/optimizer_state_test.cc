@@ -9,7 +9,6 @@
 #include <torch/optim/sgd.h>
 
 #include "control/debian_version.h"
-#include "hooks/rows/libtorch_optimizer_state.h"
 #include "tests/hooks/tiny_model.h"
 #include GRADMON_CATCH_HEADER
 

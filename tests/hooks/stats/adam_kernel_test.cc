@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "hooks/stats/adam_kernel.h"
+#include "hooks/stats/kernels.h"
 
 #include <hwy/targets.h>
 

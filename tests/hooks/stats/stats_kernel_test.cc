@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "hooks/stats/stats_kernel.h"
 #include "hooks/device/zero_threshold.h"
+#include "hooks/stats/kernels.h"
 
 #include <hwy/targets.h>
 
@@ -11,7 +11,6 @@
 #include <vector>
 
 #include "control/debian_version.h"
-#include "hooks/stats/stats_reference.h"
 #include GRADMON_CATCH_HEADER
 
 namespace gradmon {

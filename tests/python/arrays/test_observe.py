@@ -1,19 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
-"""gradmon.observe(): tensors within a forward, in eager code and in graphs of torch.compile."""
+"""gradmon.observe(): tensors of eager and compiled forwards, and of regions that torch traces apart."""
 import shutil
 from pathlib import Path
-from typing import Any
+from typing import Any, Callable
 
 import gradmon
 import jobs
 import pytest
 import torch
+import torch.utils.checkpoint
 import twice
 
-COMPILES = hasattr(torch, "compile")
+
 STEPS = 20
 BACKENDS = ["eager", "aot_eager", "inductor"]
-needs_compiler = pytest.mark.skipif(not COMPILES, reason="this torch compiles nothing")
 
 
 class Net(torch.nn.Module):
@@ -76,8 +76,6 @@ def rows_of(directory: Path, kind: str) -> "dict[Any, Any]":
 @pytest.mark.parametrize("backend, how", [("none", ""), *[(backend, "wrapper") for backend in BACKENDS]])
 def test_rows_are_those_of_plain_torch_on_and_off(tmp_path: Path, backend: str, how: str) -> None:
     """Ten times on and off: as many graphs as without gradmon, no breaks, the same training."""
-    if backend != "none" and not COMPILES:
-        pytest.skip("this torch compiles nothing")
     needed(backend)
     plain = twice.without(lambda noted, monitor: train(noted, monitor, backend, how))
     config = jobs.write_config(tmp_path, **twice.EVERYTHING, step_interval=2)
@@ -95,7 +93,6 @@ def test_rows_are_those_of_plain_torch_on_and_off(tmp_path: Path, backend: str, 
     assert len(rows_of(tmp_path, "actv_grad")) == (10 if backend in ("none", "eager") else 0)
 
 
-@needs_compiler
 @pytest.mark.parametrize("how", ["in_place", "forward"])
 def test_every_way_to_compile_is_seen(tmp_path: Path, how: str) -> None:
     config = jobs.write_config(tmp_path, **twice.EVERYTHING, step_interval=2)
@@ -121,7 +118,7 @@ def test_what_is_no_tensor_is_returned_too() -> None:
         assert gradmon.observe(value, "x") is value  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("compiled", [False, pytest.param(True, marks=needs_compiler)])
+@pytest.mark.parametrize("compiled", [False, True])
 def test_calls_and_micro_steps_are_told_apart(tmp_path: Path, compiled: bool) -> None:
     class Twice(torch.nn.Module):
         def __init__(self) -> None:
@@ -135,9 +132,8 @@ def test_calls_and_micro_steps_are_told_apart(tmp_path: Path, compiled: bool) ->
 
     model = Twice()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    config = jobs.write_config(tmp_path, xy_distribution=True, all_xy=True)
     run = torch.compile(model, backend="aot_eager", fullgraph=True) if compiled else model
-    monitor = gradmon.Monitor(config, output_dir=tmp_path / "out", dynamic=False)
+    monitor = jobs.monitor(tmp_path, xy_distribution=True, all_xy=True)
     with monitor.watch(run, optimizer, grad_acc_steps=2):
         for step in range(2):
             for micro in range(2):
@@ -157,13 +153,11 @@ def test_calls_and_micro_steps_are_told_apart(tmp_path: Path, compiled: bool) ->
 def test_targets_select_observed_names(tmp_path: Path) -> None:
     model = Net()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    config = jobs.write_config(tmp_path, xy_distribution=True, targets={"hidden": {}})
-    with gradmon.Monitor(config, output_dir=tmp_path / "out", dynamic=False).watch(model, optimizer):
+    with jobs.monitor(tmp_path, xy_distribution=True, targets={"hidden": {}}).watch(model, optimizer):
         jobs.train(model, optimizer, 1)
     assert {name for name, _, _ in jobs.rows(tmp_path / "out", "actv")} == {"hidden.output"}
 
 
-@needs_compiler
 def test_a_compiled_function_outside_of_all_watched_modules_is_seen(tmp_path: Path) -> None:
     model = Net()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
@@ -172,11 +166,110 @@ def test_a_compiled_function_outside_of_all_watched_modules_is_seen(tmp_path: Pa
     def loss_of(output: torch.Tensor) -> torch.Tensor:
         return gradmon.observe(output.pow(2), "squares").mean()
 
-    config = jobs.write_config(tmp_path, xy_distribution=True, all_xy=True)
-    with gradmon.Monitor(config, output_dir=tmp_path / "out", dynamic=False).watch(model, optimizer):
+    with jobs.monitor(tmp_path, xy_distribution=True, all_xy=True).watch(model, optimizer):
         for step in range(3):
             optimizer.zero_grad()
             loss_of(model(jobs.batch(step))).backward()
             optimizer.step()
     found = {key for key in jobs.rows(tmp_path / "out", "actv") if key[0].startswith("squares")}
     assert found == {("squares.output", step, 0) for step in range(3)}
+
+
+# --- within torch.cond and the like ---
+
+
+Forward = Callable[[torch.Tensor], torch.Tensor]
+
+
+def part(x: torch.Tensor) -> torch.Tensor:
+    return gradmon.observe(x * 2, "part")
+
+
+def mapped(x: torch.Tensor) -> torch.Tensor:
+    return torch.vmap(lambda row: part(row).sum())(x)
+
+
+def differentiated(x: torch.Tensor) -> torch.Tensor:
+    return torch.func.grad(lambda y: part(y).pow(2).sum())(x)
+
+
+def checkpointed(x: torch.Tensor) -> torch.Tensor:
+    return torch.utils.checkpoint.checkpoint(part, x, use_reentrant=False)  # type: ignore[no-any-return]
+
+
+class Doubled(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+        return part(x)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> torch.Tensor:
+        return gradient * 2
+
+
+def by_hand(x: torch.Tensor) -> torch.Tensor:
+    return Doubled.apply(x)  # type: ignore[no-any-return]
+
+
+def branched(x: torch.Tensor) -> torch.Tensor:
+    return torch.cond(x.sum() > 0, part, lambda y: part(y) * 3, (x,))
+
+
+def attended(x: torch.Tensor) -> torch.Tensor:
+    from torch.nn.attention.flex_attention import flex_attention
+
+    def score(score: torch.Tensor, b: int, h: int, q: int, k: int) -> torch.Tensor:
+        return part(score)
+
+    q = x.detach().view(1, 1, *x.shape)  # on a CPU it has no backward
+    return x + flex_attention(q, q, q, score_mod=score)
+
+
+class NetWithin(torch.nn.Module):
+    def __init__(self, inner: Forward) -> None:
+        super().__init__()
+        self.fc, self.inner = torch.nn.Linear(4, 16), inner
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return gradmon.observe(self.inner(self.fc(x)), "whole").pow(2).mean()
+
+
+def losses(config: Path, inner: Forward, compiled: bool) -> "list[float]":
+    torch.manual_seed(3)
+    torch._dynamo.reset()
+    model = NetWithin(inner)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    run = torch.compile(model, backend="aot_eager", fullgraph=True) if compiled else model
+    found = []
+    with gradmon.Monitor(config, output_dir=config.parent / "out", dynamic=False).watch(run, optimizer):
+        for step in range(2):
+            optimizer.zero_grad()
+            loss = run(torch.full((16, 4), step + 1.0))
+            loss.backward()
+            optimizer.step()
+            found.append(loss.item())
+    return found
+
+
+# Of eager code and of a graph.
+HAS_ROWS = {
+    mapped: (False, False),
+    differentiated: (False, True),
+    checkpointed: (True, True),
+    by_hand: (True, True),
+    branched: (False, False),
+    attended: (False, False),
+}
+if hasattr(getattr(torch, "compiler", None), "nested_compile_region"):
+    HAS_ROWS[torch.compiler.nested_compile_region(part)] = (True, False)
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+@pytest.mark.parametrize("forward", HAS_ROWS)
+def test_the_program_goes_on(tmp_path: Path, forward: Forward, compiled: bool, monkeypatch: Any) -> None:
+    config = jobs.write_config(tmp_path, xy_distribution=True, all_xy=True)
+    found = losses(config, forward, compiled)
+    names = {name for name, _, _ in jobs.rows(tmp_path / "out", "actv")}
+    assert "whole.output" in names and ("part.output" in names) == HAS_ROWS[forward][compiled]
+    monkeypatch.setattr(gradmon, "observe", lambda x, name: x)
+    assert found == losses(config, forward, compiled)

@@ -13,8 +13,8 @@ import jobs
 import pytest
 import ranks
 import torch
+from training import GRADMONCTL, gradmonctl
 
-GRADMONCTL = os.environ["GRADMON_BIN"] + "/gradmonctl"
 REPLICATED = ["exp_avg", "exp_avg_sq", "grad_reduced", "param_origin", "param_updated"]
 
 TWO_RANKS = """
@@ -47,8 +47,7 @@ dist.destroy_process_group()
 
 
 def init(place: Path, *words: str) -> "subprocess.CompletedProcess[str]":
-    command = [GRADMONCTL, "init", *words]
-    return subprocess.run(command, cwd=place, capture_output=True, text=True, stdin=subprocess.DEVNULL)
+    return gradmonctl("init", *words, cwd=place, stdin=subprocess.DEVNULL)
 
 
 def train(place: Path, steps: int = 4, second: bool = False, **keys: Any) -> Path:
@@ -80,7 +79,7 @@ def test_the_config_is_valid_without_a_warning_and_is_never_overwritten(tmp_path
     keys = json.loads(text)
     assert (keys["step_count_per_record"], keys["digits"], keys["replicas"]) == (1000, 7, "first")
     assert keys["wg_distribution"] and not keys["xy_distribution"] and not keys["dynamic_on"]
-    checked = subprocess.run([GRADMONCTL, "validate", str(config)], capture_output=True, text=True)
+    checked = gradmonctl("validate", config)
     assert (checked.returncode, checked.stderr) == (0, "")
     config.write_text("mine")
     again = init(tmp_path, "--yes")
@@ -180,8 +179,7 @@ def test_ranks_share_the_cards_of_tensorboard(tmp_path: Path) -> None:
 
 def test_on_says_how_long_it_goes_on_and_what_it_writes(tmp_path: Path) -> None:
     config = jobs.write_config(tmp_path, wg_distribution=True, dynamic_on=False)
-    model = jobs.make_net()
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    model, optimizer = jobs.make()
     out = tmp_path / "out"
     with gradmon.Monitor(config, output_dir=out, dynamic=True) as monitor:
         monitor.watch(model, optimizer)

@@ -129,9 +129,7 @@ def with_norms_of_sequences() -> None:
 def with_muon(lr: float) -> None:
     """torch's Muon in place of emerging_optimizers'. gloo has no all_gather of different sizes."""
     entry = optimizers.emerging_optimizers.EmergingOptimizerEntry(
-        optimizer_cls=torch.optim.Muon,
-        init_state_fn=lambda *_: None,
-        config_to_kwargs=lambda *_: {"lr": lr},
+        optimizer_cls=torch.optim.Muon, init_state_fn=lambda *_: None, config_to_kwargs=lambda *_: {"lr": lr}
     )
     optimizers.HAVE_EMERGING_OPTIMIZERS = True
     optimizers._EMERGING_OPTIMIZERS["muon"] = entry

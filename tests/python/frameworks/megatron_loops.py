@@ -418,10 +418,7 @@ class Graph:
             one._optimizer_step_pre_hooks, one._optimizer_step_post_hooks = {}, {}
         type(Graph.optimizer).step(Graph.optimizer)
         for one, (before, after) in zip(inner, hooks):
-            one._optimizer_step_pre_hooks, one._optimizer_step_post_hooks = (
-                before,
-                after,
-            )
+            one._optimizer_step_pre_hooks, one._optimizer_step_post_hooks = (before, after)
 
 
 def captured(directory: Path) -> None:

@@ -23,7 +23,7 @@ class Own:
         names = {
             id(one): labels[i]["grad_unreduced"].get(name, {}).get("global_name", name)
             for i, chunk in enumerate(chunks)
-            for name, one in gradmon.megatron.chunks.inner_model(chunk).named_parameters()
+            for name, one in gradmon.megatron.inner_model(chunk).named_parameters()
         }
         self.hooks: "list[Any]" = []
         for one in inner_optimizers(optimizer):

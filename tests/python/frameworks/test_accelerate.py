@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""gradmon.accelerate.watch with the real Accelerate: rows are those of plain torch, training is the same."""
+"""gradmon.accelerate.watch with the real Accelerate: what test_loops.py does not have."""
 import copy
 import pickle
 import subprocess
@@ -12,44 +12,10 @@ import gradmon
 import jobs
 import loops
 import pytest
-import ranks
 import torch
 import twice
 
 FRAMEWORKS = ("accelerate", "transformers", "lightning", "pytorch_lightning")
-SCRIPT = "import accelerate_loops; accelerate_loops.main()"
-NAMES = {name for name, _ in loops.Net().named_parameters()}
-
-
-def test_rows_are_plain_torchs_also_of_a_short_last_accumulation(tmp_path: Path) -> None:
-    noted = loops.compare(tmp_path, accelerate_loops.train)
-    # Accelerate divides each loss by the number of micro batches of a full step.
-    loops.check_equal(noted, loops.plain_noted(lambda _: loops.MICRO))
-    assert {step for _, step, _ in noted.tensors["grad_reduced"]} == set(range(6))
-    assert {name for name, _, _ in noted.tensors["grad_reduced"]} == NAMES
-    micro = {step: {m for _, s, m in noted.tensors["actv"] if s == step} for step in range(3)}
-    assert micro == {0: {0, 1}, 1: {0, 1}, 2: {0}}
-
-
-def test_two_ranks_write_their_own_and_the_reduced_gradients(tmp_path: Path) -> None:
-    ranks.run(tmp_path, SCRIPT, directory=str(tmp_path), what="train")
-    unreduced, reduced = (
-        [jobs.rows(tmp_path / "out", kind, rank) for rank in range(2)]
-        for kind in ("grad_unreduced", "grad_reduced")
-    )
-    assert reduced[0] and reduced[0] == reduced[1]
-    assert unreduced[0].keys() == unreduced[1].keys() == reduced[0].keys()
-    assert all(unreduced[0][key] != unreduced[1][key] for key in unreduced[0])
-
-
-def test_an_edit_in_mid_run_switches_one_rank(tmp_path: Path) -> None:
-    accelerate_loops.switch(tmp_path)
-    loops.check_switched(tmp_path, ranks=1)
-
-
-def test_an_edit_in_mid_run_switches_two_ranks_at_one_step(tmp_path: Path) -> None:
-    ranks.run(tmp_path, SCRIPT, directory=str(tmp_path), what="switch")
-    loops.check_switched(tmp_path, ranks=2)
 
 
 def scaled(noted: twice.Noted, options: loops.Options) -> None:
@@ -84,22 +50,7 @@ def note_unscaled(noted: twice.Noted, model: torch.nn.Module, step: int, scaler:
 
 def test_a_step_that_the_scaler_leaves_out_counts(tmp_path: Path) -> None:
     """Accelerate puts back the inner optimizer's step after each call: torch's hooks stay."""
-    bare, watched = twice.Noted(), twice.Noted()
-    torch.manual_seed(7)
-    scaled(bare, None)
-    config = jobs.write_config(tmp_path, **twice.EVERYTHING)
-    torch.manual_seed(7)
-    scaled(watched, {"config": config, "output_dir": tmp_path / "out", "dynamic": False})
-    twice.check_same_training(bare, watched)
-    reduced = twice.read(tmp_path / "out", "grad_reduced")
-    assert {(name, step) for name, step, _ in reduced} == {
-        (name, step) for name in NAMES for step in range(4)
-    }
-    for (name, step, _), tensor in bare.tensors["grad_reduced"].items():
-        twice.check_bits(reduced[name, step, 0], tensor)
-    twice.check_rows(
-        twice.read(tmp_path / "out", "param_updated"), bare.tensors["param_updated"], "param_updated"
-    )
+    loops.check_scaled(tmp_path, scaled)
 
 
 def test_with_several_optimizers_a_step_ends_when_all_have_stepped(tmp_path: Path) -> None:
@@ -118,7 +69,7 @@ def test_with_several_optimizers_a_step_ends_when_all_have_stepped(tmp_path: Pat
                     optimizer.zero_grad()
     monitor.stop()
     found = twice.read(tmp_path / "out", "grad_reduced")
-    names = NAMES | {f"1:{name}" for name in NAMES}
+    names = loops.NAMES | {f"1:{name}" for name in loops.NAMES}
     assert {(name, step) for name, step, _ in found} == {(name, step) for name in names for step in range(3)}
     assert all("step" not in vars(optimizer) for optimizer in (first, second, *inner))
 

@@ -15,7 +15,6 @@ import twice
 
 # Compiling Muon's kernels takes minutes.
 SCRIPT = "import os; os.environ['TORCHDYNAMO_DISABLE'] = '1'; import deepspeed_loops; deepspeed_loops.main()"
-NAMES = {name for name, _ in loops.Net().named_parameters()}
 STEPS, OVERFLOWS = 4, 1  # as in deepspeed_loops
 STAGES = ("0", "1", "2", "3")
 
@@ -36,7 +35,7 @@ def test_joined_pieces_are_plain_torchs_tensors(trained: Path, kind: str, micro:
         assert "stage0" in trained.name
         return
     steps = STEPS - 1 if kind.startswith("exp_avg") else STEPS
-    assert engine_oracle.check_joined(case, kind) == steps * len(NAMES)
+    assert engine_oracle.check_joined(case, kind) == steps * len(loops.NAMES)
     if "stage0" in trained.name:  # each rank has all
         whole = [twice.read(case / "out", kind, rank) for rank in range(2)]
         assert whole[0] == whole[1]
@@ -47,7 +46,9 @@ def test_unreduced_gradients_are_each_ranks_own(trained: Path) -> None:
     assert outputs
     for out in outputs:
         found = [twice.read(out, "grad_unreduced", rank) for rank in range(2)]
-        assert {(name, step) for name, step, _ in found[0]} == {(n, s) for n in NAMES for s in range(STEPS)}
+        assert {(name, step) for name, step, _ in found[0]} == {
+            (n, s) for n in loops.NAMES for s in range(STEPS)
+        }
         assert found[0].keys() == found[1].keys()
         assert all(found[0][key] != found[1][key] for key in found[0])
 
@@ -62,7 +63,7 @@ def test_each_mode_has_plain_torchs_values(tmp_path: Path, what: str, stage: str
     for case in (one.parent for one in cases):
         for kind in engine_oracle.REDUCED:
             steps = STEPS - 1 if kind.startswith("exp_avg") else STEPS
-            names = len(NAMES) - 2 if (what, kind) == ("muon", "exp_avg_sq") else len(NAMES)
+            names = len(loops.NAMES) - 2 if (what, kind) == ("muon", "exp_avg_sq") else len(loops.NAMES)
             assert (
                 engine_oracle.check_joined(case, kind, zeros_first=what == "muon") == steps * names
             ), case.name
@@ -113,11 +114,11 @@ def test_a_renamed_attribute_switches_off_its_kinds_only(others: Path) -> None:
 def test_an_edit_in_mid_run_switches_two_ranks_at_one_step(tmp_path: Path, stage: str) -> None:
     ranks.run(tmp_path, SCRIPT, directory=str(tmp_path), what="switch", stage=stage)
     unreduced = [jobs.steps_of(jobs.rows(tmp_path / "out", "grad_unreduced", rank)) for rank in range(2)]
-    assert unreduced[0] == unreduced[1] and set(unreduced[0]) == NAMES
+    assert unreduced[0] == unreduced[1] and set(unreduced[0]) == loops.NAMES
     assert loops.runs_of(next(iter(unreduced[0].values()))) == [3, 2]
     for kind, counts in (("grad_reduced", [3, 2]), ("param_updated", [2])):
         found = [jobs.steps_of(jobs.rows(tmp_path / "out", kind, rank)) for rank in range(2)]
-        assert {name for of_rank in found for name in of_rank} == NAMES
+        assert {name for of_rank in found for name in of_rank} == loops.NAMES
         steps = {tuple(numbers) for of_rank in found for numbers in of_rank.values()}
         assert len(steps) == 1 and loops.runs_of(list(steps.pop())) == counts
 

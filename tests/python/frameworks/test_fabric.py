@@ -1,47 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""gradmon.lightning.FabricCallback with the real Fabric: rows are plain torch's, training is the same."""
+"""gradmon.lightning.FabricCallback with the real Fabric: what test_loops.py does not have."""
 from pathlib import Path
 from typing import Any
 
 import jobs
 import lightning_loops
 import loops
-import ranks
 import torch
 import twice
 from lightning.fabric.plugins import MixedPrecision
 from torch.optim.optimizer import _global_optimizer_pre_hooks
-
-SCRIPT = "import lightning_loops; lightning_loops.main()"
-NAMES = {name for name, _ in loops.Net().named_parameters()}
-
-
-def test_rows_are_plain_torchs_also_of_a_short_last_accumulation(tmp_path: Path) -> None:
-    noted = loops.compare(tmp_path, lightning_loops.train_by_fabric)
-    loops.check_equal(noted, loops.plain_noted(lambda count: count))
-    assert {step for _, step, _ in noted.tensors["grad_reduced"]} == set(range(6))
-
-
-def test_two_ranks_write_their_own_and_the_reduced_gradients(tmp_path: Path) -> None:
-    ranks.run(tmp_path, SCRIPT, directory=str(tmp_path), what="train_by_fabric")
-    unreduced, reduced = (
-        [jobs.rows(tmp_path / "out", kind, rank) for rank in range(2)]
-        for kind in ("grad_unreduced", "grad_reduced")
-    )
-    assert reduced[0] and reduced[0] == reduced[1]
-    assert {name for name, _, _ in reduced[0]} == NAMES
-    assert unreduced[0].keys() == unreduced[1].keys() == reduced[0].keys()
-    assert all(unreduced[0][key] != unreduced[1][key] for key in unreduced[0])
-
-
-def test_an_edit_in_mid_run_switches_one_rank(tmp_path: Path) -> None:
-    lightning_loops.switch_by_fabric(tmp_path)
-    loops.check_switched(tmp_path, ranks=1)
-
-
-def test_an_edit_in_mid_run_switches_two_ranks_at_one_step(tmp_path: Path) -> None:
-    ranks.run(tmp_path, SCRIPT, directory=str(tmp_path), what="switch_by_fabric")
-    loops.check_switched(tmp_path, ranks=2)
 
 
 def make_watched(tmp_path: Path, **keys: Any) -> "tuple[Any, Any]":
@@ -68,7 +36,7 @@ def test_a_step_that_the_scaler_leaves_out_counts(tmp_path: Path) -> None:
     assert sorted(vars(scaler)) == own
     reduced = twice.read(tmp_path / "out", "grad_reduced")
     assert {(name, step) for name, step, _ in reduced} == {
-        (name, step) for name in NAMES for step in range(4)
+        (name, step) for name in loops.NAMES for step in range(4)
     }
     for key, row in reduced.items():
         if key[1] != 1:
@@ -91,7 +59,7 @@ def test_two_models_with_two_optimizers_make_one_step(tmp_path: Path) -> None:
     late = loops.Net()
     fabric.setup(late, torch.optim.SGD(late.parameters(), lr=0.1))  # no effect
     assert callback._models == []
-    names = NAMES | {f"1:{name}" for name in NAMES}
+    names = loops.NAMES | {f"1:{name}" for name in loops.NAMES}
     found = twice.read(tmp_path / "out", "grad_reduced")
     assert {(name, step) for name, step, _ in found} == {(name, step) for name in names for step in range(3)}
     assert not _global_optimizer_pre_hooks and not other._optimizer_step_pre_hooks

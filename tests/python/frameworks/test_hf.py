@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""gradmon.hf.Callback with the real Trainer: rows are those of plain torch, training is the same."""
+"""gradmon.hf.Callback with the real Trainer: what test_loops.py does not have."""
 from pathlib import Path
 from typing import Any
 
@@ -8,43 +8,8 @@ import hf_loops
 import jobs
 import loops
 import pytest
-import ranks
 import torch
 import twice
-
-SCRIPT = "import hf_loops; hf_loops.main()"
-NAMES = {name for name, _ in loops.Net().named_parameters()}
-
-
-def test_rows_are_plain_torchs_also_of_a_short_last_accumulation(tmp_path: Path) -> None:
-    noted = loops.compare(tmp_path, hf_loops.train)
-    # The Trainer divides each loss by the number of micro batches that the step has.
-    loops.check_equal(noted, loops.plain_noted(lambda count: count))
-    assert {step for _, step, _ in noted.tensors["grad_reduced"]} == set(range(6))
-    micro = {step: {m for _, s, m in noted.tensors["actv"] if s == step} for step in range(3)}
-    assert micro == {0: {0, 1}, 1: {0, 1}, 2: {0}}
-
-
-def test_two_ranks_write_their_own_and_the_reduced_gradients(tmp_path: Path) -> None:
-    ranks.run(tmp_path, SCRIPT, directory=str(tmp_path), what="train")
-    unreduced, reduced = (
-        [jobs.rows(tmp_path / "out", kind, rank) for rank in range(2)]
-        for kind in ("grad_unreduced", "grad_reduced")
-    )
-    assert reduced[0] and reduced[0] == reduced[1]
-    assert {name for name, _, _ in reduced[0]} == NAMES
-    assert unreduced[0].keys() == unreduced[1].keys() == reduced[0].keys()
-    assert all(unreduced[0][key] != unreduced[1][key] for key in unreduced[0])
-
-
-def test_an_edit_in_mid_run_switches_one_rank(tmp_path: Path) -> None:
-    hf_loops.switch(tmp_path)
-    loops.check_switched(tmp_path, ranks=1)
-
-
-def test_an_edit_in_mid_run_switches_two_ranks_at_one_step(tmp_path: Path) -> None:
-    ranks.run(tmp_path, SCRIPT, directory=str(tmp_path), what="switch")
-    loops.check_switched(tmp_path, ranks=2)
 
 
 def test_a_training_that_resumes_goes_on_with_its_step_numbers(tmp_path: Path) -> None:

@@ -64,12 +64,7 @@ def train(monitor: Any, noted: twice.Noted, steps: int = 4) -> Any:
         x = jnp.sin(jnp.arange(12.0) * 0.7 + step).reshape(3, 4)
         old = weights
         gradients, new_moments, weights = step_of(weights, moments, x)
-        kinds = {
-            "grad_reduced": gradients,
-            "param_origin": old,
-            "param_updated": weights,
-            "exp_avg": moments,
-        }
+        kinds = {"grad_reduced": gradients, "param_origin": old, "param_updated": weights, "exp_avg": moments}
         moments = new_moments
         for kind, tree in kinds.items():
             if monitor is not None:
@@ -119,7 +114,7 @@ def test_every_type_has_the_row_of_a_torch_tensor(tmp_path: Path, of_numpy: bool
 
 
 def test_within_a_traced_function_a_warning_says_that_nothing_is_handed_in(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+    tmp_path: Path, capfd: Any
 ) -> None:
     with twice.monitor_by_hand(tmp_path).watch() as monitor:
 

@@ -38,13 +38,7 @@ SPLIT_AGAIN = r"(word_embeddings|output_layer|linear_\w+)\.weight"  # by GTP
 def trained(tmp_path_factory: Any) -> Path:
     """The ranks compare their own rows with plain torch's tensors."""
     directory: Path = tmp_path_factory.mktemp("megatron")
-    for case in (
-        *SHARDED,
-        *EACH_HAS_ALL,
-        *TENSOR_PARALLEL,
-        BFLOAT16,
-        "1-1-float16-1-1",
-    ):
+    for case in (*SHARDED, *EACH_HAS_ALL, *TENSOR_PARALLEL, BFLOAT16, "1-1-float16-1-1"):
         ranks.run(directory, SCRIPT, directory=str(directory), what="train", case=case)
     for case, world in MODES.items():
         ranks.run(directory, SCRIPT, world, directory=str(directory), what="train", case=case)
@@ -92,12 +86,7 @@ def test_a_parameter_that_one_rank_updates_has_rows_of_that_rank_alone(trained: 
 def test_gradients_of_a_sequences_parts_are_summands(trained: Path) -> None:
     out = trained / "1-1-float32-2-1-sequence" / "out"
     with pytest.raises(ValueError, match="holds a summand"):
-        gradmon.load(
-            out,
-            kind="grad_unreduced",
-            names="decoder.final_layernorm.weight",
-            whole=True,
-        )
+        gradmon.load(out, kind="grad_unreduced", names="decoder.final_layernorm.weight", whole=True)
 
 
 def test_each_rank_of_a_pipeline_has_rows_of_its_own_layers(trained: Path) -> None:
@@ -143,11 +132,7 @@ def test_a_step_with_an_inf_counts(tmp_path: Path) -> None:
     ranks.run(tmp_path, SCRIPT, directory=str(tmp_path), what="infinite")
     for rank in range(2):
         out = tmp_path / "infinite" / "out"
-        assert {s for _, s, _ in twice.read(out, "grad_unreduced", rank)} == {
-            10,
-            11,
-            12,
-        }
+        assert {s for _, s, _ in twice.read(out, "grad_unreduced", rank)} == {10, 11, 12}
         assert {s for _, s, _ in twice.read(out, "grad_reduced", rank)} == {10, 12}
 
 

@@ -82,8 +82,7 @@ def test_another_adapter_is_seen_from_the_step_on_in_which_it_is_trained(tmp_pat
     model = with_lora(loops.Net())
     model.add_adapter("other", peft.LoraConfig(r=2, target_modules=["fc1", "fc2"]))
     optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)  # also of what is frozen now
-    config = jobs.write_config(tmp_path, wg_distribution=True, param_distribution=True)
-    with gradmon.Monitor(config, output_dir=tmp_path / "out", dynamic=False).watch(model, optimizer):
+    with jobs.monitor(tmp_path, wg_distribution=True, param_distribution=True).watch(model, optimizer):
         for step in range(4):
             model.set_adapter("default" if step < 2 else "other")
             model(torch.stack([loops.Data()[step]])).backward()

@@ -23,7 +23,7 @@ from torchao.prototype.quantized_training.int8 import Int8QuantizedTrainingLinea
 
 
 @pytest.fixture(autouse=True)
-def without_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
+def without_compiler(monkeypatch: Any) -> None:
     """torchao compiles its optimizers' step, which takes a minute. TORCH_COMPILE_DISABLE=1 does not help:
     torch 2.13 then raises, because torchao asks for the full graph."""
     monkeypatch.setattr(torch, "compile", lambda function, **_: function)
@@ -69,13 +69,9 @@ def test_moments_of_few_bits_have_the_rows_of_what_they_stand_for(tmp_path: Path
             optimizer.zero_grad()
             model(waves(4, 64) + step).backward()
             optimizer.step()
-        monitor.stop()
-        noted.end(model)
+        noted.stop(monitor, model)
 
-    plain = twice.without(training)
-    config = jobs.write_config(tmp_path, **twice.EVERYTHING)
-    watched = twice.with_monitor(config, tmp_path / "out", training)
-    twice.check_same_training(plain, watched)
+    plain = twice.both(tmp_path, training)
     assert low == {"wide.weight", "last.weight"}
     for kind in MOMENTS:
         found = twice.read(tmp_path / "out", kind)
@@ -183,10 +179,7 @@ def test_weights_that_are_cast_in_the_forward_have_the_rows_of_the_weights_thems
         for parameter in model.parameters():
             noted.ends.append(plain_of(parameter).clone())
 
-    plain = twice.without(training)
-    config = jobs.write_config(tmp_path, **twice.EVERYTHING)
-    watched = twice.with_monitor(config, tmp_path / "out", training)
-    twice.check_same_training(plain, watched)
+    plain = twice.both(tmp_path, training)
     for kind in ("param_origin", "param_updated"):
         twice.check_rows(twice.read(tmp_path / "out", kind), plain.tensors[kind], kind)
 

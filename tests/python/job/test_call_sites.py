@@ -6,7 +6,6 @@ import threading
 from pathlib import Path
 from typing import Any, Callable, Iterator
 
-import gradmon
 import jobs
 import pytest
 import torch
@@ -36,11 +35,9 @@ def other_rows(out: Path) -> "set[str]":
 
 
 def train(tmp_path: Path, **cc: Any) -> Path:
-    model = jobs.make_net()
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    config = jobs.write_config(tmp_path, cc_distribution={"enable": True, **cc})
+    model, optimizer = jobs.make()
     out = tmp_path / "out"
-    with gradmon.Monitor(config, output_dir=out, dynamic=False, rank=0, world_size=1).watch(model, optimizer):
+    with jobs.monitor(tmp_path, jobs.ALONE, cc_distribution={"enable": True, **cc}).watch(model, optimizer):
         for step in range(2):
             optimizer.zero_grad()
             model(jobs.batch(step)).pow(2).mean().backward()
@@ -53,19 +50,14 @@ def train(tmp_path: Path, **cc: Any) -> Path:
 def test_a_call_is_named_by_the_line_that_makes_it(tmp_path: Path, group: None) -> None:
     reduce_line, broadcast_line = line_of(average, "all_reduce"), line_of(train, "broadcast")
     names = other_rows(train(tmp_path))
-    assert names == {
-        f"all_reduce.post_0@{HERE}[{reduce_line}]",
-        f"broadcast.post_0@{HERE}[{broadcast_line}]",
-    }
+    assert names == {f"all_reduce.post_0@{HERE}[{reduce_line}]", f"broadcast.post_0@{HERE}[{broadcast_line}]"}
 
 
 def rows_of_one_step(tmp_path: Path, calls: Callable[[Any], None]) -> "set[str]":
     """Makes the calls, given the model, after its backward."""
-    model = jobs.make_net()
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    config = jobs.write_config(tmp_path, cc_distribution={"enable": True})
+    model, optimizer = jobs.make()
     out = tmp_path / "out"
-    with gradmon.Monitor(config, output_dir=out, dynamic=False, rank=0, world_size=1).watch(model, optimizer):
+    with jobs.monitor(tmp_path, jobs.ALONE, cc_distribution={"enable": True}).watch(model, optimizer):
         model(jobs.batch(0)).pow(2).mean().backward()
         calls(model)
         optimizer.step()
@@ -76,7 +68,6 @@ def gather(model: Any) -> None:
     dist.all_gather_into_tensor(torch.empty_like(model.fc1.weight), model.fc1.weight.grad)
 
 
-@pytest.mark.skipif(torch.__version__ < "2", reason="Gloo has no all_gather_into_tensor before torch 2")
 def test_a_call_is_not_named_by_a_decorator_that_torch_wraps_around_it(tmp_path: Path, group: None) -> None:
     (name,) = rows_of_one_step(tmp_path, gather)
     assert name.endswith(f"@{HERE}[{line_of(gather, 'all_gather')}]")
@@ -88,7 +79,6 @@ def reduce_together(model: Any) -> None:
             dist.all_reduce(layer.weight.grad)
 
 
-@pytest.mark.skipif(torch.__version__ < "2", reason="another manager before torch 2")
 def test_a_call_at_the_end_of_a_with_is_named_by_its_line(tmp_path: Path, group: None) -> None:
     place = f"{HERE}[{line_of(reduce_together, '_coalescing_manager')}]"
     assert rows_of_one_step(tmp_path, reduce_together) == {
@@ -114,11 +104,9 @@ def test_calls_of_a_thread_that_python_has_started_are_named_too(tmp_path: Path,
 
 
 def test_the_stack_of_a_module_leads_from_its_caller_to_the_program(tmp_path: Path) -> None:
-    model = jobs.make_net()
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    config = jobs.write_config(tmp_path, stack_info=True)
+    model, optimizer = jobs.make()
     out = tmp_path / "out"
-    with gradmon.Monitor(config, output_dir=out, dynamic=False).watch(model, optimizer):
+    with jobs.monitor(tmp_path, stack_info=True).watch(model, optimizer):
         jobs.train(model, optimizer, 2)
     [path] = out.glob("*-rank0-*/stack_info.csv")
     with path.open(newline="") as file:
@@ -138,11 +126,9 @@ def test_the_stack_of_a_module_leads_from_its_caller_to_the_program(tmp_path: Pa
 def test_a_path_that_is_no_utf8_stops_nothing(tmp_path: Path) -> None:
     program: "dict[str, Any]" = {}
     exec(compile("def forward(m, x): return m(x)", "/home/j\udce9r/train.py", "exec"), program)
-    model = jobs.make_net()
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    config = jobs.write_config(tmp_path, wg_distribution=True, stack_info=True)
+    model, optimizer = jobs.make()
     out = tmp_path / "out"
-    with gradmon.Monitor(config, output_dir=out, dynamic=False).watch(model, optimizer):
+    with jobs.monitor(tmp_path, wg_distribution=True, stack_info=True).watch(model, optimizer):
         for step in range(2):
             optimizer.zero_grad()
             program["forward"](model, jobs.batch(step)).pow(2).mean().backward()

@@ -1,45 +1,25 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The program switches its job: on(), off(), set(). `gradmonctl targets` says what watches it."""
+"""The program switches its job: on(), off(), set(). Alerts switch it, too."""
 import json
-import os
-import subprocess
 import time
 from pathlib import Path
-from typing import Any, Callable
+from typing import Any
 
 import gradmon
 import jobs
 import numpy as np
-import pytest
 import torch
-from gradmon.loops.loop_monitor import LoopMonitor
+from training import Training, gradmonctl
+from gradmon._loop_monitor import LoopMonitor
 
 
-class Training:
-    def __init__(self, directory: Path, **keys: Any) -> None:
-        self.config = jobs.write_config(directory, dynamic_on=False, wg_distribution=True, **keys)
-        self.out = directory / "out"
-        self.model = jobs.make_net()
-        self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.1)
-        self.monitor = gradmon.Monitor(self.config, output_dir=self.out, dynamic=True)
-        self.monitor.watch(self.model, self.optimizer)
-
-    def until(self, condition: Callable[[], bool]) -> None:
-        end = time.monotonic() + 30
-        while not condition():
-            assert time.monotonic() < end
-            jobs.train(self.model, self.optimizer, 1)
-
-    def state(self) -> str:
-        status = self.monitor.status()
-        return status.state if status is not None else ""
-
-    def steps(self) -> "list[int]":
-        return jobs.steps_of(jobs.rows(self.out, "grad_reduced"))["fc1.weight"]
+def training_of(directory: Path, **keys: Any) -> Training:
+    config = jobs.write_config(directory, dynamic_on=False, wg_distribution=True, **keys)
+    return Training(config, directory / "out")
 
 
 def test_on_collects_as_often_as_asked_and_the_file_says_so(tmp_path: Path) -> None:
-    training = Training(tmp_path)
+    training = training_of(tmp_path)
     training.monitor.on(collect_times=3, step_interval=2)
     training.until(lambda: json.loads(training.config.read_text()).get("collect_times") == 3)
     training.until(lambda: not json.loads(training.config.read_text())["dynamic_on"])
@@ -49,7 +29,7 @@ def test_on_collects_as_often_as_asked_and_the_file_says_so(tmp_path: Path) -> N
 
 
 def test_off_ends_what_on_began_and_set_changes_what_is_collected(tmp_path: Path) -> None:
-    training = Training(tmp_path)
+    training = training_of(tmp_path)
     training.monitor.on()
     training.until(lambda: training.state() == "on")
     training.monitor.set("param_distribution", True)
@@ -66,7 +46,7 @@ def test_off_ends_what_on_began_and_set_changes_what_is_collected(tmp_path: Path
 
 
 def test_commands_of_one_step_take_effect_in_their_order(tmp_path: Path) -> None:
-    training = Training(tmp_path)
+    training = training_of(tmp_path)
     for op in ("max", "min", "max"):
         training.monitor.set("ops", [op])
     training.monitor.on()
@@ -80,10 +60,10 @@ def test_commands_of_one_step_take_effect_in_their_order(tmp_path: Path) -> None
 
 
 def test_a_layer_that_came_while_nothing_was_collected_may_be_asked_for(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: Any
 ) -> None:
     monkeypatch.setattr("gradmon._steps._LOOK_EVERY_S", 0.0)
-    training = Training(tmp_path, targets={"fc2.1": {}})
+    training = training_of(tmp_path, targets={"fc2.1": {}})
     jobs.train(training.model, training.optimizer, 2)
     training.model.fc2 = torch.nn.Sequential(training.model.fc2, torch.nn.Linear(2, 2))
     jobs.train(training.model, training.optimizer, 20)  # models are checked every 16 steps
@@ -95,19 +75,15 @@ def test_a_layer_that_came_while_nothing_was_collected_may_be_asked_for(
     assert {name for name, _, _ in found} == {"fc2.1.weight", "fc2.1.bias"}
 
 
-def test_commands_before_watch_are_logged_and_ignored(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_commands_before_watch_are_logged_and_ignored(tmp_path: Path, capfd: Any) -> None:
     gradmon.Monitor(tmp_path / "config.json").on()
     assert "on() before watch() does nothing" in capfd.readouterr().err
 
 
 def test_a_static_job_refuses_to_be_switched_and_says_so(tmp_path: Path) -> None:
-    config = jobs.write_config(tmp_path, wg_distribution=True)
-    model = jobs.make_net()
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    model, optimizer = jobs.make()
     said = tmp_path / "stderr"
-    monitor = gradmon.Monitor(config, output_dir=tmp_path / "out", dynamic=False)
+    monitor = jobs.monitor(tmp_path, wg_distribution=True)
     with jobs.stderr_to(said), monitor.watch(model, optimizer):
         monitor.off()
         end = time.monotonic() + 30
@@ -119,16 +95,13 @@ def test_a_static_job_refuses_to_be_switched_and_says_so(tmp_path: Path) -> None
 
 
 def attached(monitor: gradmon.Monitor, output: Path) -> Any:
-    model = jobs.make_net()
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    model, optimizer = jobs.make()
     monitor.watch(model, optimizer)
-    gradmonctl = os.environ["GRADMON_BIN"] + "/gradmonctl"
-    command = [gradmonctl, "targets", "--json", "--output-dir", output]
     answers: "list[str]" = []
 
     def answered() -> bool:  # a job can be asked once its hub has begun
         jobs.train(model, optimizer, 1)
-        asked = subprocess.run(command, capture_output=True, text=True, timeout=60)
+        asked = gradmonctl("targets", "--json", "--output-dir", output)
         answers.append(asked.stderr if asked.returncode != 0 else asked.stdout)
         return asked.returncode == 0
 
@@ -145,3 +118,88 @@ def test_targets_name_what_watches_each_model_and_optimizer(tmp_path: Path) -> N
     found = [attached(monitor, out) for monitor, out in zip((own, of_loop), outs)]
     by = (f"gradmon.Monitor, torch {torch.__version__}", f"gradmon.numpy, numpy {np.__version__}")
     assert found == [[f"Net: {one}", f"SGD: {one}"] for one in by]
+
+
+# --- `gradmonctl alerts`, and the actions of the config's on_alert ---
+
+
+class TrainingOnAlert(Training):
+    """Its loss can be multiplied for a step."""
+
+    def __init__(self, directory: Path, dynamic: bool, **keys: Any) -> None:
+        rules = [{"rule_name": "AnomalyNan", "args": {"threshold": 1e6}}]
+        config = jobs.write_config(
+            directory, dynamic_on=True, ops=["norm"], wg_distribution=True, alert={"rules": rules}, **keys
+        )
+        super().__init__(config, directory / "out", dynamic, lr=0.01)
+
+    def step(self, factor: float = 1.0) -> None:
+        self.optimizer.zero_grad()
+        (self.model(jobs.batch(0)).pow(2).mean() * factor).backward()
+        self.optimizer.param_groups[0]["lr"] = 0.01 if factor == 1.0 else 0.0
+        self.optimizer.step()
+
+    def ask(self, command: str) -> Any:
+        answers: "list[str]" = []
+
+        def answered() -> bool:  # The hub may not answer within gradmonctl's 3 s.
+            done = gradmonctl(command, "--json", "--output-dir", self.out)
+            answers.extend([done.stdout] * (done.returncode == 0))
+            return bool(answers)
+
+        assert jobs.eventually(answered)
+        return json.loads(answers[0])
+
+    def changes(self) -> "list[dict[str, Any]]":
+        """What was agreed on, without tries that a busy machine made too slow."""
+        return [entry for entry in self.ask("history")["revisions"] if entry["verdict"] == "commit"]
+
+    def spike(self) -> None:
+        """Multiplies the loss of a collected step."""
+        self.until(lambda: bool(jobs.rows(self.out, "grad_reduced")))
+        self.step(1e12)
+
+
+def test_an_alert_is_listed_and_starts_a_capture(tmp_path: Path) -> None:
+    capture = {"collect": {"xy_distribution": True, "all_xy": True}, "times": 3, "cooldown": 600}
+    training = TrainingOnAlert(tmp_path, dynamic=True, on_alert=capture)
+    training.spike()
+    training.until(lambda: len(training.changes()) == 3)
+    training.until(lambda: bool(training.changes()[2]["applied"]))
+    for _ in range(20):
+        training.step()
+    listed = training.ask("alerts")
+    first = listed["alerts"][0]
+    history = training.changes()
+    status = training.ask("status")
+    training.monitor.stop()
+    assert {alert["rule"] for alert in listed["alerts"]} == {"AnomalyNan"}
+    assert (first["rank"], first["op"]) == (0, "norm") and first["value"] > 1e6
+    assert [alert.message for alert in training.monitor.alerts()] == [
+        alert["message"] for alert in listed["alerts"]
+    ]
+    assert status["ranks"][0]["alerts"] == {"raised": listed["raised"], "listed": len(listed["alerts"])}
+    assert [entry["cause"] for entry in history] == ["start", "alert", "alert"]
+    assert history[1]["by"] == f"an alert (AnomalyNan on rank 0 at step {first['step']})"
+    begin = history[1]["effective_step"]
+    steps = {step for _, step, _ in jobs.rows(training.out, "actv")}
+    assert steps == {begin, begin + 1, begin + 2}
+    reduced = jobs.steps_of(jobs.rows(training.out, "grad_reduced"))["fc1.weight"]
+    assert set(range(begin, begin + 3)) < set(reduced) and reduced[-1] > history[2]["effective_step"]
+    assert json.loads(training.config.read_text())["dynamic_on"] is True
+
+
+def test_static_mode_runs_the_program_and_refuses_the_capture(tmp_path: Path) -> None:
+    program = tmp_path / "notify"
+    program.write_text('#!/bin/sh\ncat > "$1.new"\nmv "$1.new" "$1"\n')
+    program.chmod(0o700)
+    told = tmp_path / "told"
+    actions = {"exec": [str(program), str(told)], "collect": {"xy_distribution": True}}
+    training = TrainingOnAlert(tmp_path, dynamic=False, on_alert=actions)
+    training.spike()
+    training.until(told.exists)
+    warnings = training.ask("status")["warnings"]
+    training.monitor.stop()
+    assert json.loads(told.read_text())["alerts"][0]["rule"] == "AnomalyNan"
+    assert any(line.startswith('static mode: "collect" of "on_alert" has no effect') for line in warnings)
+    assert not list(training.out.rglob("actv_*.csv"))

@@ -50,8 +50,7 @@ def training(noted, monitor, context, persistent):
     for worker in processes.values():
         worker.join()
         assert worker.exitcode == 0, worker.exitcode
-    monitor.stop()
-    noted.end(model, optimizer)
+    noted.stop(monitor, model, optimizer)
 
 if __name__ == "__main__":
     options = json.loads(sys.argv[1])

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""gradmon.Monitor in one process."""
+"""gradmon.Monitor in one process; also a second one, as when a notebook cell is run again."""
 import dataclasses
 import gc
 import os
@@ -8,101 +8,20 @@ import sys
 import time
 import weakref
 from pathlib import Path
-from typing import Any, Optional
+from typing import Any, Callable, Optional
 
 import gradmon
 import jobs
 import pytest
 import torch
 
+
 GRADIENTS = {"wg_distribution": True}
 
 
-def test_gradients_weights_and_moments_are_those_of_plain_torch(tmp_path: Path) -> None:
-    model = jobs.make_net()
-    optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
-    seen = {}
-    with gradmon.Monitor(
-        jobs.write_config(tmp_path, **jobs.EVERYTHING), output_dir=tmp_path / "out", dynamic=False
-    ).watch(model, optimizer):
-        for step in range(3):
-            optimizer.zero_grad()
-            model(jobs.batch(step)).pow(2).mean().backward()
-            for name, parameter in model.named_parameters():
-                state = optimizer.state.get(parameter, {})
-                seen[name, step] = (
-                    parameter.detach().clone(),
-                    None if parameter.grad is None else parameter.grad.clone(),
-                    {key: state[key].clone() for key in ("exp_avg", "exp_avg_sq") if key in state},
-                )
-            optimizer.step()
-    out = tmp_path / "out"
-    grads, before, first, second = (
-        jobs.rows(out, k) for k in ("grad_reduced", "param_origin", "exp_avg", "exp_avg_sq")
-    )
-    for (name, step), (weight, gradient, moments) in seen.items():
-        jobs.check(before[name, step, 0], weight)
-        if gradient is None:
-            assert (name, step, 0) not in grads
-            continue
-        jobs.check(grads[name, step, 0], gradient)
-        assert ((name, step, 0) in first) == (step > 0)
-        if step > 0:
-            jobs.check(first[name, step, 0], moments["exp_avg"])
-            jobs.check(second[name, step, 0], moments["exp_avg_sq"])
-    assert len(jobs.rows(out, "other")) == 8  # four parameters, from the second step on
-
-
-def test_activations_and_their_gradients_are_those_of_plain_torch(tmp_path: Path) -> None:
-    model = jobs.make_net()
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    plain = jobs.make_net()
-    hidden = plain.fc1(jobs.batch(0))
-    hidden.retain_grad()
-    active = hidden.relu()
-    active.retain_grad()
-    output = plain.fc2(active)
-    output.retain_grad()
-    output.pow(2).mean().backward()
-    config = jobs.write_config(tmp_path, xy_distribution=True, all_xy=True)
-    with gradmon.Monitor(config, output_dir=tmp_path / "out", dynamic=False).watch(model, optimizer):
-        jobs.train(model, optimizer, 2)
-    forward, backward = jobs.rows(tmp_path / "out", "actv"), jobs.rows(tmp_path / "out", "actv_grad")
-    for name, tensor in {
-        "fc1.output": hidden,
-        "act.output": active,
-        "fc2.input": active,
-        "fc2.output": output,
-    }.items():
-        jobs.check(forward[name, 0, 0], tensor)
-        jobs.check(backward[name, 0, 0], tensor.grad)
-    assert jobs.steps_of(forward)["fc1.input"] == [0, 1]
-    assert "spare.input" not in jobs.steps_of(forward)
-
-
-@pytest.mark.parametrize("keys", [GRADIENTS, jobs.EVERYTHING])
-def test_training_is_the_same_bit_for_bit_with_and_without(tmp_path: Path, keys: dict) -> None:
-    results = []
-    for monitored in (False, True):
-        model = jobs.make_net()
-        optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
-        monitor = gradmon.Monitor(
-            jobs.write_config(tmp_path, **keys), output_dir=tmp_path / "out", dynamic=False
-        )
-        if monitored:
-            monitor.watch(model, optimizer)
-        jobs.train(model, optimizer, 5)
-        monitor.stop()
-        results.append([p.detach().clone() for p in model.parameters()] + [torch.random.get_rng_state()])
-    assert all(torch.equal(one, other) for one, other in zip(*results))
-
-
 def test_nothing_is_left_after_stop_and_the_monitor_can_go(tmp_path: Path) -> None:
-    model = jobs.make_net()
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    monitor = gradmon.Monitor(
-        jobs.write_config(tmp_path, **jobs.EVERYTHING), output_dir=tmp_path / "out", dynamic=False
-    )
+    model, optimizer = jobs.make()
+    monitor = jobs.monitor(tmp_path, **jobs.EVERYTHING)
     monitor.watch(model, optimizer)
     assert jobs.hooks_of(model) == 2 * len(list(model.modules()))
     jobs.train(model, optimizer, 2)
@@ -120,10 +39,10 @@ def test_nothing_is_left_after_stop_and_the_monitor_can_go(tmp_path: Path) -> No
 
 
 def test_models_and_optimizers_can_go_once_it_has_stopped(tmp_path: Path) -> None:
-    model = jobs.make_net()
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    config = jobs.write_config(tmp_path, **jobs.EVERYTHING, scalars={"global-grad-norm": "records"})
-    monitor = gradmon.Monitor(config, output_dir=tmp_path / "out", dynamic=False).watch(model, optimizer)
+    model, optimizer = jobs.make()
+    monitor = jobs.monitor(tmp_path, **jobs.EVERYTHING, scalars={"global-grad-norm": "records"}).watch(
+        model, optimizer
+    )
     jobs.train(model, optimizer, 2)
     monitor.stop()
     rows = monitor.metrics()
@@ -139,10 +58,8 @@ def test_models_and_optimizers_can_go_once_it_has_stopped(tmp_path: Path) -> Non
 
 
 def test_a_monitor_that_nobody_keeps_watches_on_as_long_as_the_optimizer_lives(tmp_path: Path) -> None:
-    model = jobs.make_net()
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    config = jobs.write_config(tmp_path, **GRADIENTS)
-    gradmon.Monitor(config, output_dir=tmp_path / "out", dynamic=False).watch(model, optimizer)
+    model, optimizer = jobs.make()
+    jobs.monitor(tmp_path, **GRADIENTS).watch(model, optimizer)
     gc.collect()
     jobs.train(model, optimizer, 3)
     del optimizer
@@ -150,35 +67,11 @@ def test_a_monitor_that_nobody_keeps_watches_on_as_long_as_the_optimizer_lives(t
     assert jobs.steps_of(jobs.rows(tmp_path / "out", "grad_reduced"))["fc1.weight"] == [0, 1, 2]
 
 
-def test_the_users_hooks_fire_as_without_us_whenever_they_were_made(tmp_path: Path) -> None:
-    fired = []
-    model = jobs.make_net()
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    model.fc1.weight.register_hook(lambda g: fired.append("before") or g * 10)
-    monitor = gradmon.Monitor(
-        jobs.write_config(tmp_path, **jobs.EVERYTHING), output_dir=tmp_path / "out", dynamic=False
-    )
-    monitor.watch(model, optimizer)
-    model.fc2.weight.register_hook(lambda g: fired.append("after"))
-    model.fc1.register_forward_hook(lambda *_: fired.append("forward"))
-    plain = jobs.make_net()
-    plain(jobs.batch(0)).pow(2).mean().backward()
-    optimizer.zero_grad()
-    model(jobs.batch(0)).pow(2).mean().backward()
-    assert sorted(fired) == ["after", "before", "forward"]
-    assert torch.equal(model.fc1.weight.grad, plain.fc1.weight.grad * 10)
-    optimizer.step()
-    monitor.stop()
-    assert len(model.fc1._forward_hooks) == 1
-    jobs.check(jobs.rows(tmp_path / "out", "grad_reduced")["fc1.weight", 0, 0], plain.fc1.weight.grad * 10)
-
-
 def test_a_collected_step_makes_no_tensor(tmp_path: Path) -> None:
     def memory_of_tensors(collects: bool) -> "list[int]":
         model = jobs.make_net()
         optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
-        config = jobs.write_config(tmp_path, **jobs.EVERYTHING)
-        monitor = gradmon.Monitor(config, output_dir=tmp_path / "out", dynamic=False)
+        monitor = jobs.monitor(tmp_path, **jobs.EVERYTHING)
         if collects:
             monitor.watch(model, optimizer)
         jobs.train(model, optimizer, 2)
@@ -196,8 +89,7 @@ def test_a_collected_step_makes_no_tensor(tmp_path: Path) -> None:
 
 def test_a_config_edited_in_training_switches_on_and_ends_by_itself(tmp_path: Path) -> None:
     config = jobs.write_config(tmp_path, dynamic_on=False, **GRADIENTS)
-    model = jobs.make_net()
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    model, optimizer = jobs.make()
     made = 0
     with gradmon.Monitor(config, output_dir=tmp_path / "out", dynamic=True).watch(
         model, optimizer
@@ -226,11 +118,8 @@ def test_a_config_edited_in_training_switches_on_and_ends_by_itself(tmp_path: Pa
 def test_an_explicit_step_takes_over_from_the_optimizer_and_counts_the_first_iteration_once(
     tmp_path: Path,
 ) -> None:
-    model = jobs.make_net()
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    monitor = gradmon.Monitor(
-        jobs.write_config(tmp_path, **GRADIENTS), output_dir=tmp_path / "out", dynamic=False
-    )
+    model, optimizer = jobs.make()
+    monitor = jobs.monitor(tmp_path, **GRADIENTS)
     monitor.watch(model, optimizer)
     for step in range(4):
         optimizer.zero_grad()
@@ -243,11 +132,8 @@ def test_an_explicit_step_takes_over_from_the_optimizer_and_counts_the_first_ite
 
 
 def test_an_explicit_step_whose_first_iteration_was_left_out_counts_it(tmp_path: Path) -> None:
-    model = jobs.make_net()
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    monitor = gradmon.Monitor(
-        jobs.write_config(tmp_path, **GRADIENTS), output_dir=tmp_path / "out", dynamic=False
-    )
+    model, optimizer = jobs.make()
+    monitor = jobs.monitor(tmp_path, **GRADIENTS)
     monitor.watch(model, optimizer)
     monitor.step()
     jobs.train(model, optimizer, 2, lambda _: monitor.step())
@@ -256,12 +142,8 @@ def test_an_explicit_step_whose_first_iteration_was_left_out_counts_it(tmp_path:
 
 
 def test_print_struct_says_that_training_may_end(tmp_path: Path) -> None:
-    model = jobs.make_net()
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    config = jobs.write_config(tmp_path, print_struct=True)
-    with gradmon.Monitor(config, output_dir=tmp_path / "out", dynamic=False).watch(
-        model, optimizer
-    ) as monitor:
+    model, optimizer = jobs.make()
+    with jobs.monitor(tmp_path, print_struct=True).watch(model, optimizer) as monitor:
         assert not monitor.may_end
         jobs.train(model, optimizer, 1)
         assert monitor.may_end
@@ -271,9 +153,8 @@ def test_print_struct_says_that_training_may_end(tmp_path: Path) -> None:
 def test_metrics_are_those_of_the_step_collected_last(tmp_path: Path) -> None:
     model = jobs.make_net()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
-    config = jobs.write_config(tmp_path, **jobs.EVERYTHING)
     out = tmp_path / "out"
-    with gradmon.Monitor(config, output_dir=out, dynamic=False).watch(model, optimizer) as monitor:
+    with jobs.monitor(tmp_path, **jobs.EVERYTHING).watch(model, optimizer) as monitor:
         assert monitor.metrics() == []
         seen = []
         jobs.train(model, optimizer, 3, lambda step: seen.append(monitor.metrics()))
@@ -306,8 +187,7 @@ def test_modules_that_take_no_hooks_and_containers_that_hold_themselves_are_pass
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     context: dict = {"x": torch.ones(1, 2)}
     context["root"] = context
-    config = jobs.write_config(tmp_path, **jobs.EVERYTHING)
-    with gradmon.Monitor(config, output_dir=tmp_path / "out", dynamic=False).watch(model, optimizer):
+    with jobs.monitor(tmp_path, **jobs.EVERYTHING).watch(model, optimizer):
         for _ in range(2):
             optimizer.zero_grad()
             model(context).sum().backward()
@@ -324,8 +204,7 @@ def test_elements_of_nested_containers_have_names_of_their_own(tmp_path: Path) -
     model = Net(2, 2)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     x = torch.ones(1, 2)
-    config = jobs.write_config(tmp_path, **jobs.EVERYTHING)
-    with gradmon.Monitor(config, output_dir=tmp_path / "out", dynamic=False).watch(model, optimizer):
+    with jobs.monitor(tmp_path, **jobs.EVERYTHING).watch(model, optimizer):
         model({"a": {"x": x}, "b": {"x": x * 2, "y": [x * 3]}}).sum().backward()
         optimizer.step()
     forward = jobs.rows(tmp_path / "out", "actv")
@@ -347,8 +226,7 @@ def test_what_a_dataclass_holds_is_named_by_its_fields(tmp_path: Path) -> None:
 
     model = Net(2, 2)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    config = jobs.write_config(tmp_path, **jobs.EVERYTHING)
-    with gradmon.Monitor(config, output_dir=tmp_path / "out", dynamic=False).watch(model, optimizer):
+    with jobs.monitor(tmp_path, **jobs.EVERYTHING).watch(model, optimizer):
         output = model(torch.ones(1, 2))
         output.logits.sum().backward()
         optimizer.step()
@@ -369,10 +247,7 @@ def test_moments_of_an_optimizer_that_wraps_another_are_found(tmp_path: Path) ->
 
     model = jobs.make_net()
     inner = torch.optim.Adam(model.parameters())
-    config = jobs.write_config(tmp_path, mv_distribution=True)
-    with gradmon.Monitor(config, output_dir=tmp_path / "out", dynamic=False).watch(
-        model, Wrapping(inner)
-    ) as monitor:
+    with jobs.monitor(tmp_path, mv_distribution=True).watch(model, Wrapping(inner)) as monitor:
         for step in range(2):
             inner.zero_grad()
             model(jobs.batch(step)).pow(2).mean().backward()
@@ -380,9 +255,7 @@ def test_moments_of_an_optimizer_that_wraps_another_are_found(tmp_path: Path) ->
     assert jobs.steps_of(jobs.rows(tmp_path / "out", "exp_avg"))["fc1.weight"] == [1]
 
 
-def test_unreadable_outputs_and_optimizers_do_not_disturb_training(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_unreadable_outputs_and_optimizers_do_not_disturb_training(tmp_path: Path, capfd: Any) -> None:
     class Odd(torch.nn.Module):
         def forward(self, x: torch.Tensor) -> "dict[object, object]":
             return {b"\xff": x, Unprintable(): x, "deep": [[x], ({"y": x},)]}
@@ -399,8 +272,7 @@ def test_unreadable_outputs_and_optimizers_do_not_disturb_training(
             self.steps += 1
 
     model, optimizer = Odd(), Own()
-    config = jobs.write_config(tmp_path, **jobs.EVERYTHING)
-    with gradmon.Monitor(config, output_dir=tmp_path / "out", dynamic=False).watch(model, optimizer):
+    with jobs.monitor(tmp_path, **jobs.EVERYTHING).watch(model, optimizer):
         for _ in range(3):
             model(torch.ones(2))
             optimizer.step()
@@ -415,8 +287,7 @@ def test_placements_of_another_kind_than_a_dtensors_do_not_disturb_watching(tmp_
     model.fc1.weight.placements = ["row"]  # type: ignore[attr-defined]
     model.fc2.weight.placements = 7  # type: ignore[attr-defined]
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    config = jobs.write_config(tmp_path, wg_distribution=True)
-    with gradmon.Monitor(config, output_dir=tmp_path / "out", dynamic=False).watch(model, optimizer):
+    with jobs.monitor(tmp_path, wg_distribution=True).watch(model, optimizer):
         jobs.train(model, optimizer, 1)
     assert "fc1.weight" in {name for name, _, _ in jobs.rows(tmp_path / "out", "grad_reduced")}
 
@@ -424,20 +295,16 @@ def test_placements_of_another_kind_than_a_dtensors_do_not_disturb_watching(tmp_
 def test_paths_may_be_any_that_the_system_takes(tmp_path: Path) -> None:
     odd = tmp_path / os.fsdecode(b"r\xff")
     odd.mkdir()
-    model = jobs.make_net()
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    config = jobs.write_config(odd, **GRADIENTS)
-    with gradmon.Monitor(config, output_dir=odd / "out", dynamic=False).watch(model, optimizer):
+    model, optimizer = jobs.make()
+    with jobs.monitor(odd, **GRADIENTS).watch(model, optimizer):
         jobs.train(model, optimizer, 1)
     assert jobs.rows(odd / "out", "grad_reduced")
 
 
 def test_static_mode_refuses_a_bad_config_with_the_reason(tmp_path: Path) -> None:
-    model = jobs.make_net()
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    config = jobs.write_config(tmp_path, step_interval=0)
+    model, optimizer = jobs.make()
     with pytest.raises(ValueError, match="step_interval"):
-        gradmon.Monitor(config, output_dir=tmp_path / "out", dynamic=False).watch(model, optimizer)
+        jobs.monitor(tmp_path, step_interval=0).watch(model, optimizer)
 
 
 def test_rows_are_on_disk_although_nobody_called_stop(tmp_path: Path) -> None:
@@ -458,13 +325,9 @@ jobs.train(model, optimizer, 3)
 
 
 @pytest.mark.parametrize("timeout", ["soon", float("nan"), [1]])
-def test_a_timeout_that_is_no_number_is_logged_and_left_out(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str], timeout: Any
-) -> None:
-    model = jobs.make_net()
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    config = jobs.write_config(tmp_path, collect_times=1_000_000, wg_distribution=True)
-    monitor = gradmon.Monitor(config, output_dir=tmp_path / "out", dynamic=False, rank=0, world_size=1)
+def test_a_timeout_that_is_no_number_is_logged_and_left_out(tmp_path: Path, capfd: Any, timeout: Any) -> None:
+    model, optimizer = jobs.make()
+    monitor = jobs.monitor(tmp_path, jobs.ALONE, collect_times=1_000_000, wg_distribution=True)
     monitor.watch(model, optimizer)
     jobs.train(model, optimizer, 2)
     monitor.stop(timeout)
@@ -472,3 +335,81 @@ def test_a_timeout_that_is_no_number_is_logged_and_left_out(
     status = monitor.status()
     assert status is not None and status.reason == "stopped"
     assert {step for _, step, _ in jobs.rows(tmp_path / "out", "grad_reduced")} == {0, 1}
+
+
+SAID = "a second Monitor in this process replaces the first, which stops"
+
+
+class Notebook:
+    def __init__(self, directory: Path, dynamic: bool) -> None:
+        self.directory = directory
+        self.dynamic = dynamic
+        self.model = jobs.make_net()
+        self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.1)
+
+    def run_cell(self, name: str, **keys: Any) -> gradmon.Monitor:
+        """Runs the cell with a config and an output directory of that name, and the same model."""
+        folder = self.directory / name
+        folder.mkdir(exist_ok=True)
+        config = jobs.write_config(folder, dynamic_on=True, collect_times=100_000, step_interval=1, **keys)
+        monitor = gradmon.Monitor(config, output_dir=folder / "out", dynamic=self.dynamic)
+        return monitor.watch(self.model, self.optimizer)
+
+    def train_until(self, condition: Callable[[], Any]) -> None:
+        end = time.monotonic() + 30
+        while not condition():
+            assert time.monotonic() < end
+            jobs.train(self.model, self.optimizer, 1)
+
+    def files(self, name: str) -> "dict[str, str]":
+        found = (self.directory / name / "out").rglob("*.csv")
+        return {path.name: path.read_text() for path in found}
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_a_second_monitor_takes_the_place_of_the_first(tmp_path: Path, dynamic: bool) -> None:
+    notebook = Notebook(tmp_path, dynamic)
+    first = notebook.run_cell("one", wg_distribution=True)
+    notebook.train_until(lambda: any("grad_reduced" in name for name in notebook.files("one")))
+    second = notebook.run_cell("two", param_distribution=True)
+    left = notebook.files("one")
+    notebook.train_until(lambda: any("param_updated" in name for name in notebook.files("two")))
+    third = notebook.run_cell("two", param_distribution=True)
+    third.stop()
+    assert notebook.files("one") == left  # complete once the second Monitor writes, and final
+    for stopped in (first, second, third):
+        status = stopped.status()
+        assert status is not None and status.state == "off"
+
+
+def test_with_another_model_it_is_told_by_the_output_directory_and_said_once(tmp_path: Path) -> None:
+    config = jobs.write_config(tmp_path, wg_distribution=True)
+    script = f"""
+import gradmon, jobs, torch
+kept = []
+for _ in range(3):
+    model = jobs.make_net()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    monitor = gradmon.Monitor({str(config)!r}, output_dir={str(tmp_path / "out")!r}, dynamic=False)
+    kept.append(monitor.watch(model, optimizer))
+    jobs.train(model, optimizer, 1)
+    print([one.status().reason for one in kept])
+"""
+    command = [sys.executable, "-c", script]
+    result = subprocess.run(command, capture_output=True, text=True, timeout=100)
+    assert result.returncode == 0 and result.stderr.count(SAID) == 1, result.stderr
+    assert result.stdout.splitlines()[-1].count("stopped") == 2
+
+
+def test_ranks_that_one_process_plays_have_a_monitor_each(tmp_path: Path, capfd: Any) -> None:
+    config = jobs.write_config(tmp_path, wg_distribution=True)
+    model, optimizer = jobs.make()
+    options: "dict[str, Any]" = dict(output_dir=tmp_path / "out", dynamic=False, world_size=2)
+    monitors = [gradmon.Monitor(config, rank=r, **options).watch(model, optimizer) for r in range(2)]
+    jobs.train(model, optimizer, 2)
+    for monitor in monitors:
+        monitor.stop()
+    assert SAID not in capfd.readouterr().err
+    for rank in range(2):
+        found = jobs.rows(tmp_path / "out", "grad_reduced", rank)
+        assert jobs.steps_of(found)["fc1.weight"] == [0, 1]

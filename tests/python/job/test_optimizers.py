@@ -18,8 +18,7 @@ def sgd(*modules: torch.nn.Module) -> torch.optim.Optimizer:
 
 
 def make_monitor(tmp_path: Path) -> gradmon.Monitor:
-    config = jobs.write_config(tmp_path, **UPDATES)
-    return gradmon.Monitor(config, output_dir=tmp_path / "out", dynamic=False, rank=0, world_size=1)
+    return jobs.monitor(tmp_path, jobs.ALONE, **UPDATES)
 
 
 def updated(tmp_path: Path) -> "dict[str, list[int]]":
@@ -77,8 +76,7 @@ def test_an_update_that_comes_after_the_end_of_its_step_is_not_of_the_next_one(t
     model = jobs.make_net()
     whole, encoder = sgd(model.fc1, model.fc2), sgd(model.fc1)
     norms = []
-    config = jobs.write_config(tmp_path, param_distribution=True)
-    with gradmon.Monitor(config, output_dir=tmp_path / "out", dynamic=False) as monitor:
+    with jobs.monitor(tmp_path, param_distribution=True) as monitor:
         monitor.watch(model, whole)
         for number, optimizer in enumerate((whole, encoder, whole, encoder, whole, encoder, whole)):
             if number == 1:
@@ -110,9 +108,7 @@ def test_an_encoder_that_two_optimizers_update(tmp_path: Path, shared_last: bool
     }
 
 
-def test_an_optimizer_of_more_parameters_replaces_one(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_an_optimizer_of_more_parameters_replaces_one(tmp_path: Path, capfd: Any) -> None:
     """Layers are unfrozen."""
     model = jobs.make_net()
     with make_monitor(tmp_path) as monitor:
@@ -156,9 +152,7 @@ def test_the_optimizer_in_a_schedule_is_watched(tmp_path: Path, has_groups: bool
 
 
 @pytest.mark.parametrize("explicit", [True, False])
-def test_an_iteration_of_several_updates(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, explicit: bool
-) -> None:
+def test_an_iteration_of_several_updates(tmp_path: Path, monkeypatch: Any, explicit: bool) -> None:
     """As in PPO."""
     said: "list[str]" = []
     monkeypatch.setattr(_gradmon, "warn_once", said.append)  # another test may have been told already

@@ -7,7 +7,6 @@ from typing import Any
 import jobs
 import pytest
 import ranks
-import torch
 
 STEPS, FLIPPED = 60, 20
 
@@ -146,15 +145,9 @@ def train(tmp_path: Path, by: str = "ddp", monitored: bool = True, **options: An
         "wanted": 0,
     }
     defaults.update(options)
-    said = ranks.run(
-        tmp_path,
-        SCRIPT,
-        config=config if monitored else "",
-        out=str(tmp_path / "out"),
-        by=by,
-        **defaults,
+    return ranks.reports(
+        tmp_path, SCRIPT, config=config if monitored else "", out=str(tmp_path / "out"), by=by, **defaults
     )
-    return [json.loads(out.splitlines()[-1]) for out in said]
 
 
 @pytest.mark.parametrize("by", ["ddp", "dp_group"])
@@ -188,8 +181,8 @@ def diverging(tmp_path: Path, placed: bool, wanted: int) -> "set[str]":
     """The names of the marked parameters that raise alerts."""
     out = str(tmp_path / "out")
     options = {"config": config_of(tmp_path, RULE), "out": out, "steps": 10}
-    said = ranks.run(tmp_path, MARKED_SCRIPT, world=3, placed=placed, wanted=wanted, **options)
-    alerts = json.loads(said[0].splitlines()[-1])["alerts"]
+    said = ranks.reports(tmp_path, MARKED_SCRIPT, world=3, placed=placed, wanted=wanted, **options)
+    alerts = said[0]["alerts"]
     assert {(alert["rank"], alert["step"]) for alert in alerts} == {(2, 0)}
     assert {alert["tag_name"].split("/")[2] for alert in alerts} == {"param_origin", "param_updated"}
     return {alert["tag_name"].split("/")[0] for alert in alerts}
@@ -200,8 +193,6 @@ def test_experts_and_split_weights_are_not_compared_over_the_data_parallel_group
 
 
 def test_a_parameter_that_is_placed_in_parts_is_not_compared_and_a_replicated_one_is(tmp_path: Path) -> None:
-    if torch.__version__.startswith("1."):
-        pytest.skip("this torch has no torch.distributed.tensor")
     assert diverging(tmp_path, placed=True, wanted=2) == {"0:whole.weight"}
 
 
@@ -217,7 +208,7 @@ def test_a_parameter_that_is_placed_in_parts_is_not_compared_and_a_replicated_on
 def test_ranks_that_each_reduce_a_part_are_not_compared(
     tmp_path: Path, module: str, name: str, alerts: bool
 ) -> None:
-    said = ranks.run(
+    said = ranks.reports(
         tmp_path,
         PARTS_SCRIPT,
         config=config_of(tmp_path, RULE),
@@ -226,15 +217,13 @@ def test_ranks_that_each_reduce_a_part_are_not_compared(
         steps=5,
         wanted=1 if alerts else 0,
     )
-    answer = json.loads(said[0].splitlines()[-1])
+    answer = said[0]
     assert bool(answer["alerts"]) == alerts
     assert alerts or any("AnomalyRankDivergence has no effect" in line for line in answer["warnings"])
 
 
 @pytest.mark.parametrize("by, dtype", [("ddp", "float32"), ("dp_group", "bfloat16")])
 def test_a_healthy_run_raises_nothing_and_trains_the_same_bits(tmp_path: Path, by: str, dtype: str) -> None:
-    if dtype == "bfloat16" and torch.__version__.startswith("1."):
-        pytest.skip("this torch's Gloo has no bfloat16")
     plain = train(tmp_path, monitored=False, dtype=dtype)
     watched = train(tmp_path, by, dtype=dtype)
     assert watched[0]["compared"] == {

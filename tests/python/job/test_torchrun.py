@@ -6,12 +6,7 @@ from pathlib import Path
 
 import jobs
 import pytest
-import torch
 from torchrun import Job
-
-pytestmark = pytest.mark.skipif(
-    torch.__version__.startswith("1."), reason="the torchrun of Debian 12 does not start"
-)
 
 
 @pytest.mark.parametrize("ranks", [1, 2, 4])

@@ -100,14 +100,6 @@ def of_steps(model: Net, optimizer: Any, say: Say) -> None:
     optimizer.register_step_post_hook(lambda *_: say(model.fc1.weight))
 
 
-# The method that each needs; some torch versions lack it.
-NEEDED = {
-    gradients_of_outputs: (torch.nn.Module, "register_full_backward_pre_hook"),
-    changed_accumulated_gradients: (torch.Tensor, "register_post_accumulate_grad_hook"),
-    of_steps: (torch.optim.Optimizer, "register_step_pre_hook"),
-}
-
-
 def clean_up(model: Net) -> None:
     for handle in vars(model).pop("handles", []):
         handle.remove()
@@ -135,10 +127,6 @@ def clean_up(model: Net) -> None:
 def test_user_hooks_see_and_change_the_same_values_as_without_gradmon(
     tmp_path: Path, make: "Callable[[Net, Any, Say], None]"
 ) -> None:
-    owner, name = NEEDED.get(make, (torch.nn.Module, "register_forward_hook"))
-    if not hasattr(owner, name):
-        pytest.skip(f"this torch has no {owner.__name__}.{name}")
-
     def training(noted: twice.Noted, monitor: Any) -> None:
         def say(when: str) -> Say:
             return lambda x: noted.fired.append(f"{when} {float(x.detach().double().sum())!r}")
@@ -189,8 +177,7 @@ def test_hooks_taken_off_in_training_are_off(tmp_path: Path, watched_first: bool
             if step == 1:
                 for handle in handles:
                     handle.remove()
-        monitor.stop()
-        noted.end(model, optimizer)
+        noted.stop(monitor, model, optimizer)
 
     noted = twice.compare(tmp_path, training)
     assert noted.fired == ["pre", "forward", "weight"] * 2

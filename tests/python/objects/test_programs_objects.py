@@ -14,13 +14,9 @@ import pytest
 import torch
 import torch.distributed as dist
 
-OLD = torch.__version__.startswith("1.")
-needs_compiler = pytest.mark.skipif(OLD, reason="torch 1.13 has no compiler")
-
 
 def watching(tmp_path: Path, model: torch.nn.Module, optimizer: Any, **keys: Any) -> gradmon.Monitor:
-    config = jobs.write_config(tmp_path, **{**jobs.EVERYTHING, **keys})
-    monitor = gradmon.Monitor(config, output_dir=tmp_path / "out", dynamic=False, rank=0, world_size=1)
+    monitor = jobs.monitor(tmp_path, jobs.ALONE, **{**jobs.EVERYTHING, **keys})
     return monitor.watch(model, optimizer)
 
 
@@ -55,9 +51,7 @@ class Raising:
 
 
 @pytest.mark.parametrize("error", [ZeroDivisionError("no batch"), AttributeError("lazy"), KeyError("x")])
-def test_a_value_that_raises_is_logged(
-    tmp_path: Path, error: Exception, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_a_value_that_raises_is_logged(tmp_path: Path, error: Exception, capfd: Any) -> None:
     model = jobs.make_net()
     with watching(tmp_path, model, sgd(model), scalars={"loss": "records"}) as monitor:
         monitor.scalar("loss", Raising(error))  # type: ignore[arg-type]
@@ -69,7 +63,7 @@ def test_a_value_that_raises_is_logged(
         assert what in said
 
 
-def test_a_call_that_does_not_fit_is_logged_once(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_call_that_does_not_fit_is_logged_once(tmp_path: Path, capfd: Any) -> None:
     """Whatever numbers the tensors hold, which pybind11 prints."""
     model = jobs.make_net()
     with watching(tmp_path, model, sgd(model)) as monitor:
@@ -134,9 +128,7 @@ def test_a_module_whose_attributes_raise_a_key_error(tmp_path: Path, when: str) 
     assert rows(tmp_path) >= {("fc1.inner.weight", 2), ("fc2.weight", 2)}
 
 
-def test_a_model_that_lists_its_parameters_in_its_own_way_later(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_a_model_that_lists_its_parameters_in_its_own_way_later(tmp_path: Path, capfd: Any) -> None:
     model = jobs.make_net()
     optimizer = sgd(model)
     with watching(tmp_path, model, optimizer):
@@ -148,7 +140,7 @@ def test_a_model_that_lists_its_parameters_in_its_own_way_later(
     assert "changes of the model are not seen: ValueError" in capfd.readouterr().err
 
 
-def test_a_parameter_that_is_no_tensor(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_parameter_that_is_no_tensor(tmp_path: Path, capfd: Any) -> None:
     model = jobs.make_net()
     optimizer = sgd(model)
     with watching(tmp_path, model, optimizer):
@@ -215,7 +207,7 @@ def train_it(model: torch.nn.Module, optimizer: Any, steps: int) -> None:
 
 @pytest.mark.parametrize("copied", [copy.deepcopy, lambda model: pickle.loads(pickle.dumps(model))])
 def test_a_copy_of_a_model_that_holds_the_monitor_watches_nothing(
-    tmp_path: Path, copied: Callable[[Any], Any], capfd: pytest.CaptureFixture[str]
+    tmp_path: Path, copied: Callable[[Any], Any], capfd: Any
 ) -> None:
     model = HoldsMonitor()
     optimizer = sgd(model)
@@ -233,7 +225,6 @@ def test_a_copy_of_a_model_that_holds_the_monitor_watches_nothing(
 # --- compiled code ---
 
 
-@needs_compiler
 @pytest.mark.parametrize("whole", [True, False])
 def test_values_within_compiled_code_do_not_end_it_when_collection_begins(
     tmp_path: Path, whole: bool
@@ -249,7 +240,6 @@ def test_values_within_compiled_code_do_not_end_it_when_collection_begins(
     assert ({"expert_load/moe/0", "expert_load/moe/1"} <= found) == (not whole)
 
 
-@needs_compiler
 def test_a_copy_made_in_a_collected_step_is_compiled_in_one_graph(tmp_path: Path) -> None:
     torch._dynamo.reset()
     model = jobs.make_net()
@@ -260,7 +250,6 @@ def test_a_copy_made_in_a_collected_step_is_compiled_in_one_graph(tmp_path: Path
         torch.compile(average, backend="eager", fullgraph=True)(jobs.batch(0))
 
 
-@needs_compiler
 def test_observe_leaves_out_a_sharded_tensor_within_compiled_code(tmp_path: Path) -> None:
     from torch.distributed.tensor import Replicate, distribute_tensor, init_device_mesh
 
@@ -368,9 +357,8 @@ class Equal(torch.optim.SGD):
         return isinstance(other, Equal)
 
 
-@pytest.mark.skipif(OLD, reason="torch 1.13 has no hooks around optimizers")
 def test_fabrics_callback_takes_optimizers_that_cannot_be_hashed(tmp_path: Path) -> None:
-    from gradmon.lightning.fabric_callback import FabricCallback
+    from gradmon.lightning import FabricCallback
 
     model = jobs.make_net()
     config = jobs.write_config(tmp_path, **jobs.EVERYTHING)
@@ -417,9 +405,7 @@ class OptimizerOfMegatron:
         return True, 0.0, 0
 
 
-def test_gradients_that_megatron_has_renamed_do_not_end_its_reduction(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_gradients_that_megatron_has_renamed_do_not_end_its_reduction(tmp_path: Path, capfd: Any) -> None:
     chunk = OfMegatron()
     optimizer = OptimizerOfMegatron(torch.optim.Adam(chunk.parameters()))
     config = jobs.write_config(tmp_path, **jobs.EVERYTHING)

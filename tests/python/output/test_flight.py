@@ -20,8 +20,7 @@ def train(tmp_path: Path, poisoned: int = POISONED, **keys: Any) -> "tuple[Any, 
     """Trains 40 steps, of which one has its loss multiplied. Returns the monitor and what torch has."""
     model = jobs.make_net()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
-    config = jobs.write_config(tmp_path, **{"ops": ["norm"], "alert": SPIKE, "keep_last": KEPT, **keys})
-    monitor = gradmon.Monitor(config, output_dir=tmp_path / "out", dynamic=False)
+    monitor = jobs.monitor(tmp_path, **{"ops": ["norm"], "alert": SPIKE, "keep_last": KEPT, **keys})
     known: "dict[int, Any]" = {}
     with monitor.watch(model, optimizer):
         for step in range(STEPS):
@@ -115,8 +114,7 @@ def test_without_an_alert_there_is_no_file(tmp_path: Path) -> None:
 def test_without_rules_a_warning_says_that_nothing_is_recorded(tmp_path: Path) -> None:
     model = jobs.make_net()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
-    config = jobs.write_config(tmp_path, wg_distribution=True, keep_last=3)
-    monitor = gradmon.Monitor(config, output_dir=tmp_path / "out", dynamic=False)
+    monitor = jobs.monitor(tmp_path, wg_distribution=True, keep_last=3)
     with monitor.watch(model, optimizer):
         jobs.train(model, optimizer, 2)
         line = "keep_last has no effect without alert rules (alert.rules)"
@@ -130,8 +128,7 @@ def test_training_computes_the_same_bits(tmp_path: Path) -> None:
         model = jobs.make_net()
         optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
         keys = {"alert": SPIKE, "keep_last": keep_last, "wg_distribution": True, "step_interval": 3}
-        config = jobs.write_config(directory, **keys)
-        monitor = gradmon.Monitor(config, output_dir=directory / "out", dynamic=False)
+        monitor = jobs.monitor(directory, **keys)
         with monitor.watch(model, optimizer):
             jobs.train(model, optimizer, 10)
         return [parameter.detach() for parameter in model.parameters()]

@@ -44,7 +44,7 @@ def test_figures_are_listed_and_others_are_wrong_usage() -> None:
 
 
 def test_gradmon_is_measured_beside_torch_and_numpy_and_computes_the_same(tmp_path: Path) -> None:
-    script = BENCH.with_name("against") / "against_pytorch.py"
+    script = BENCH.with_name("against_pytorch.py")
     names = ["stats_vs_torch_bfloat16", "stats_vs_numpy_float64"]  # torch.compile takes 10 s
     command = [sys.executable, "-B", str(script), "--quick", "--json", str(tmp_path / "figures.json"), *names]
     result = subprocess.run(command, capture_output=True, text=True)

@@ -1,14 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""python3 -m gradmon.doctor."""
+"""python3 -m gradmon.doctor, and the modes of frameworks that it names, as FRAMEWORKS.md does."""
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import gradmon
 import pytest
 import torch
-from gradmon import doctor
+from gradmon import _relied_on as relied_on, doctor
 
 
 def run(*arguments: str, **environment: str) -> "subprocess.CompletedProcess[str]":
@@ -28,7 +30,7 @@ def test_it_says_in_twenty_lines_that_all_works() -> None:
     ]
 
 
-def test_a_kind_without_rows_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_kind_without_rows_is_named(monkeypatch: Any) -> None:
     weights_alone = ({"param_distribution": True}, ["param_origin", "grad_reduced"])
     monkeypatch.setattr(doctor, "_KINDS", {"gradients": weights_alone, "weights": doctor._KINDS["weights"]})
     said: "list[str]" = []
@@ -36,7 +38,7 @@ def test_a_kind_without_rows_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "gradients: no grad_reduced (no reason is known)" in said and "weights: works" in said
 
 
-def test_a_refusal_of_the_machine_is_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_refusal_of_the_machine_is_shown(monkeypatch: Any) -> None:
     def refuse(*_: object, **__: object) -> None:
         raise RuntimeError("unable to resolve\nits own name")
 
@@ -66,8 +68,60 @@ def test_another_torch_is_refused_by_name_before_the_extension_is_loaded(package
     assert f"{beside}: it was built against torch 9.9.1; {wheel}" in result.stderr
 
 
+def test_a_torch_before_2_6_is_refused_with_one_sentence(package: Path) -> None:
+    other = package.parent / "torch"
+    other.mkdir()
+    (other / "__init__.py").write_text('__version__ = "1.13.0a0"\n')
+    result = run("-m", "gradmon.doctor", PYTHONPATH=str(package.parent))
+    assert result.returncode != 0
+    needed = f"gradmon needs torch 2.6 or later; found 1.13.0a0 ({other / '__init__.py'})"
+    assert result.stderr.splitlines()[-1] == f"ImportError: {needed}"
+
+
 def test_an_extension_that_cannot_be_loaded_is_reported(package: Path) -> None:
     (package / "_gradmon.so").write_text("no library")
     result = run("-m", "gradmon.doctor", PYTHONPATH=str(package.parent))
     assert result.returncode != 0
     assert f"cannot be loaded beside torch {torch.__version__}" in result.stderr
+
+
+PAGE = Path(__file__).parents[3] / "runtime/python/FRAMEWORKS.md"
+HEADING = "| framework | mode | rows | message |\n| --- | --- | --- | --- |\n"
+
+
+def test_the_page_has_the_modes_that_the_doctor_names() -> None:
+    """GRADMON_WRITE_GOLDEN=1 writes them."""
+    lines = [
+        f"| {framework} | {mode.name} | {mode.rows} | {mode.sentence} |\n"
+        for framework, modes in relied_on.MODES.items()
+        for mode in modes
+    ]
+    page = PAGE.read_text()
+    begin = page.index(HEADING) + len(HEADING)
+    end = re.compile(r"^(?!\|)|\Z", re.MULTILINE).search(page, begin)
+    assert end is not None
+    if "GRADMON_WRITE_GOLDEN" in os.environ:
+        PAGE.write_text(page[:begin] + "".join(lines) + page[end.start() :])
+        return
+    assert page[begin : end.start()] == "".join(lines)
+
+
+def test_the_doctor_names_each_mode(monkeypatch: Any) -> None:
+    modes = [relied_on.Mode("stage 1", "all kinds"), relied_on.Mode("graphs", "none", "nothing is watched")]
+    monkeypatch.setitem(relied_on.FRAMEWORKS, "gradmon's", ("no-such-package", []))
+    monkeypatch.setitem(relied_on.MODES, "gradmon's", modes)
+    said: "list[str]" = []
+    assert not relied_on.examine("gradmon's", said.append)
+    assert said == [
+        "stage 1: rows of all kinds",
+        "graphs: rows of none (nothing is watched)",
+        "no-such-package: not installed",
+    ]
+
+
+def test_each_framework_has_its_modes_once() -> None:
+    assert relied_on.MODES.keys() == relied_on.FRAMEWORKS.keys()
+    for modes in relied_on.MODES.values():
+        names = [mode.name for mode in modes]
+        assert len(set(names)) == len(names)
+        assert all(mode.sentence or mode.rows == "all kinds" for mode in modes)

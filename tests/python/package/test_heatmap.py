@@ -8,14 +8,13 @@ import gradmon
 import jobs
 import pandas
 import pytest
-import torch
 from gradmon.heatmapping import INFINITY_COLOR, NAN_COLOR, ZERO_COLOR
 
 NAN, INF = float("nan"), float("inf")
 
 
 @pytest.fixture
-def pyplot(monkeypatch: pytest.MonkeyPatch) -> Any:
+def pyplot(monkeypatch: Any) -> Any:
     monkeypatch.setenv("MPLBACKEND", "Agg")
     yield pytest.importorskip("matplotlib.pyplot")
     sys.modules["matplotlib.pyplot"].close("all")
@@ -50,10 +49,8 @@ def colors_of(ax: Any, pyplot: Any) -> Any:
 
 
 def test_a_training_is_drawn_layer_over_step(tmp_path: Path, pyplot: Any) -> None:
-    model = jobs.make_net()
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    config = jobs.write_config(tmp_path, wg_distribution=True, step_interval=5)
-    with gradmon.Monitor(config, output_dir=tmp_path / "out", dynamic=False).watch(model, optimizer):
+    model, optimizer = jobs.make()
+    with jobs.monitor(tmp_path, wg_distribution=True, step_interval=5).watch(model, optimizer):
         jobs.train(model, optimizer, 11)
     ax = gradmon.heatmap(gradmon.load(tmp_path / "out"))
     assert gradmon.heatmap(tmp_path / "out").get_title() == ax.get_title()
@@ -141,7 +138,7 @@ def test_it_draws_on_axes_that_are_given(pyplot: Any) -> None:
     assert names_on(many)[:2] == ["n0", "n4"]  # as many names as are readable
 
 
-def test_without_matplotlib_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_matplotlib_it_says_what_to_install(monkeypatch: Any) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     with pytest.raises(ImportError, match="^gradmon.heatmap.. needs matplotlib: pip install matplotlib "):
         gradmon.heatmap(table([("a", 0, 1)]))

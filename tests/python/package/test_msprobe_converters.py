@@ -39,7 +39,7 @@ csv2db(
 
 
 @pytest.fixture
-def calls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+def calls(tmp_path: Path, monkeypatch: Any) -> Any:
     """A stand-in for gradmonctl on PATH, and a function that returns the arguments of its calls."""
     program, log = tmp_path / "bin" / "gradmonctl", tmp_path / "calls"
     program.parent.mkdir()
@@ -79,7 +79,7 @@ def test_arguments_are_passed_on(calls: Any) -> None:
 
 
 def test_a_failure_is_an_exception_that_says_what_the_program_said(
-    calls: Any, monkeypatch: pytest.MonkeyPatch, capfd: "pytest.CaptureFixture[str]"
+    calls: Any, monkeypatch: Any, capfd: Any
 ) -> None:
     monkeypatch.setenv("SAY", "3 rows left out")
     gradmon.csv2tensorboard_by_step("out")
@@ -133,14 +133,15 @@ def has_convert() -> bool:
     return b"\n  convert" in subprocess.run([program, "--help"], capture_output=True).stdout
 
 
-def test_what_is_converted_is_read_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_converted_is_read_back(tmp_path: Path, monkeypatch: Any) -> None:
     """With the real program. (Before it has `convert`, it must say so.)"""
     monkeypatch.setenv("PATH", os.environ["GRADMON_BIN"] + os.pathsep + os.environ["PATH"])
     model = jobs.make_net()
     optimizer = torch.optim.Adam(model.parameters())
-    config = jobs.write_config(tmp_path, wg_distribution=True, xy_distribution=True, all_xy=True, ndigits=17)
     out = tmp_path / "out"
-    with gradmon.Monitor(config, output_dir=out, dynamic=False).watch(model, optimizer):
+    with jobs.monitor(tmp_path, wg_distribution=True, xy_distribution=True, all_xy=True, ndigits=17).watch(
+        model, optimizer
+    ):
         jobs.train(model, optimizer, 3)
     if not has_convert():
         with pytest.raises((ValueError, RuntimeError), match="convert"):

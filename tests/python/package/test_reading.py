@@ -1,17 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
-"""gradmon.load()."""
+"""gradmon.load(), also of CSV files that a spreadsheet has saved or an older msprobe has written."""
 import math
 import os
 import re
 import sqlite3
 import struct
 from pathlib import Path
+from typing import Any, Union
 
 import gradmon
 import jobs
 import numpy as np
 import pytest
 import torch
+from training import gradmonctl
 from gradmon.forms.event_files import _masked_crc32c
 from gradmon.reading import _last_written
 
@@ -27,17 +29,14 @@ def write_run(out: Path, name: str, **files: str) -> Path:
 def test_a_training_is_read_back_whole(tmp_path: Path) -> None:
     model = jobs.make_net()
     optimizer = torch.optim.Adam(model.parameters())
-    config = jobs.write_config(
+    with jobs.monitor(
         tmp_path,
         wg_distribution=True,
         mg_direction=True,
         xy_distribution=True,
         all_xy=True,
         scalars={"loss": "records"},
-    )
-    with gradmon.Monitor(config, output_dir=tmp_path / "out", dynamic=False).watch(
-        model, optimizer
-    ) as monitor:
+    ).watch(model, optimizer) as monitor:
         jobs.train(model, optimizer, 3, lambda step: monitor.scalar("loss", step))
     table = gradmon.load(tmp_path / "out")
     assert list(table.columns) == ["rank", "step", "micro_step", "kind", "name", "op", "value", "vpp_stage"]
@@ -57,7 +56,7 @@ def test_a_training_is_read_back_whole(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("looks", [0, 1])
 def test_a_file_that_the_job_renames_meanwhile_is_passed_over(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, looks: int
+    tmp_path: Path, monkeypatch: Any, looks: int
 ) -> None:
     run = write_run(tmp_path, "Nov27_00-00-00-rank0-00000001", **{"grad_reduced_0-0": "x"})
     (run / "scopes.json.new").write_text("{}")
@@ -151,7 +150,7 @@ def test_of_several_runs_one_is_taken(tmp_path: Path) -> None:
     assert new.exists()
 
 
-def test_the_working_directory_can_be_a_ranks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_working_directory_can_be_a_ranks(tmp_path: Path, monkeypatch: Any) -> None:
     directory = write_run(tmp_path, "Nov21_10-00-00-rank3-0123abcd", grad_reduced_0="name,step,norm\nw,0,2\n")
     (directory / "grad_reduced_0.csv").rename(directory / "grad_reduced_0-0.csv")
     monkeypatch.chdir(directory)
@@ -273,3 +272,106 @@ def test_a_file_that_is_no_database_of_gradmon_is_named(tmp_path: Path) -> None:
     (tmp_path / "text.db").write_text("no database" * 100)
     with pytest.raises(ValueError, match="text.db: file is not a database"):
         gradmon.load(tmp_path / "text.db")
+
+
+# --- files that another program has saved ---
+
+
+BIN = Path(os.environ["GRADMON_BIN"])
+ROWS = (
+    'vpp_stage,name,step,norm,shape,dtype\n0,w,0,0.5,"[2, 2]",torch.float32\n1,b,0,0.25,[2],torch.float32\n'
+)
+FOUND = {("grad_reduced", 0, "w", 0, "norm", 0.5), ("grad_reduced", 1, "b", 0, "norm", 0.25)}
+OF_MODULES = {
+    ("actv", 0, "fc.input", 0, "norm", 1.5),
+    ("actv", 0, "fc.output", 0, "norm", 2.5),
+    ("actv", 0, "relu.input", 0, "norm", 2.5),
+}
+
+FORMS = {
+    "byte order mark": ("grad_reduced_0-0", b"\xef\xbb\xbf" + ROWS.encode(), FOUND),
+    "carriage returns": ("grad_reduced_0-0", ROWS.replace("\n", "\r\n"), FOUND),
+    "no line end": ("grad_reduced_0-0", ROWS.replace("\n", "\r\n")[:-2], FOUND),
+    "both": ("grad_reduced_0-0", b"\xef\xbb\xbf" + ROWS.replace("\n", "\r\n").encode()[:-2], FOUND),
+    "quoted titles": ("grad_reduced_0-0", ROWS.replace("vpp_stage,name", '"vpp_stage","name"'), FOUND),
+    "param_name": ("grad_reduced_0-0", ROWS.replace("name", "param_name"), FOUND),
+    "module_name": (
+        "actv_0-0",
+        "vpp_stage,module_name,step,input.norm,output.norm\n0,fc,0,1.5,2.5\n0,relu,0,2.5,\n",
+        OF_MODULES,
+    ),
+    "gradients": (
+        "actv_grad_0-0",
+        "module_name,step,input_grad.norm,output_grad.norm\nfc,0,1.5,2.5\nrelu,0,2.5,\n",
+        {("actv_grad", *row[1:]) for row in OF_MODULES},
+    ),
+}
+
+
+def write(place: Path, name: str, text: Union[str, bytes]) -> Path:
+    directory = place / "Dec03_21-34-40-rank0-1a2b3c4d"
+    directory.mkdir(parents=True, exist_ok=True)
+    (directory / f"{name}.csv").write_bytes(text if isinstance(text, bytes) else text.encode())
+    return place
+
+
+def load(place: Path) -> "set[tuple[object, ...]]":
+    table = gradmon.load(place)
+    return set(zip(*(table[column] for column in ("kind", "vpp_stage", "name", "step", "op", "value"))))
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_every_reader_reads_the_file(form: str, tmp_path: Path) -> None:
+    name, text, found = FORMS[form]
+    place = write(tmp_path / "out", name, text)
+    assert load(place) == found
+    for converter in ("csv2db", "csv2tb"):
+        done = gradmonctl(
+            "convert", converter, "--monitor-path", place, "--output-dirpath", tmp_path / converter
+        )
+        assert (done.returncode, done.stderr) == (0, "")
+        assert load(tmp_path / converter) == found
+    done = gradmonctl("analyse", "first", place)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "name;step;norm\nw;0;0,5\n",
+        "name,step,norm\r" + "w,0,0.5\r",
+        "param_name,name,step,norm\nw,w,0,0.5\n",
+        "name,step,norm\nw,0,0.5,0.7\n",
+        "name,step,norm\nw,0,0.5\nb,1,0.5,0.7\n",
+        'name,step,norm\nw,0,"0,5"\n',
+    ],
+)
+def test_a_file_that_cannot_be_read_is_named(text: str, tmp_path: Path) -> None:
+    place = write(write(tmp_path / "out", "grad_unreduced_0-0", ROWS), "grad_reduced_0-0", text)
+    with pytest.raises(ValueError, match="grad_reduced_0-0.csv"):
+        gradmon.load(place)
+    done = gradmonctl("convert", "csv2db", "--monitor-path", place, "--output-dirpath", tmp_path / "db")
+    assert "grad_reduced_0-0.csv" in done.stderr
+    done = gradmonctl("analyse", "first", place)
+    assert "grad_reduced_0-0.csv" in done.stderr
+
+
+def test_an_event_file_of_another_program_has_no_rows_of_the_rank(tmp_path: Path) -> None:
+    """It is in tensorboard/ of the rank's directory. The first event of the file names its writer."""
+    place = tmp_path / "Dec03_21-34-40-rank0-1a2b3c4d"
+    write(tmp_path, "grad_reduced_0-0", ROWS)
+    done = gradmonctl("convert", "csv2tb", "--monitor-path", place, "--output-dirpath", tmp_path / "made")
+    assert (done.returncode, done.stderr) == (0, "")
+    (file,) = (tmp_path / "made").glob("rank0/grad_reduced/events.*")
+    assert b"gradmon" in file.read_bytes()
+    (place / "tensorboard").mkdir()
+    mine, other = (
+        place / "tensorboard" / file.name,
+        place / "tensorboard" / "events.out.tfevents.9999999999.h.1",
+    )
+    mine.write_bytes(file.read_bytes())
+    assert len(gradmon.load(place, form="tensorboard")) == 2
+    other.write_bytes(file.read_bytes().replace(b"gradmon", b"another"))
+    assert len(gradmon.load(place, form="tensorboard")) == 2
+    mine.unlink()
+    assert len(gradmon.load(place, form="tensorboard")) == 0

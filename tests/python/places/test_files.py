@@ -1,54 +1,24 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The config is a file that cannot be replaced: mounted, another owner's, read-only, held by an editor."""
+"""Files in unusual places: read-only, mounted, on dead mounts, shared by containers."""
 import contextlib
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
-import time
+import tempfile
 from pathlib import Path
-from typing import Any, Callable, Iterator
+from typing import Any, Iterator
 
-import gradmon
 import jobs
 import pytest
-import torch
+import ranks
+from trained_place import BIN, TrainedPlace
+from training import Training
 
-GRADMONCTL = os.environ["GRADMON_BIN"] + "/gradmonctl"
+
 OTHER_USER, OTHER_GROUP = 5678, 4321
-
-
-class Training:
-    def __init__(self, config: Path, output: Path) -> None:
-        self.config = config
-        self.output = output
-        self.model = jobs.make_net()
-        self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.1)
-        self.monitor = gradmon.Monitor(config, output_dir=output, dynamic=True)
-        self.monitor.watch(self.model, self.optimizer)
-
-    def until(self, condition: Callable[[], Any]) -> Any:
-        end = time.monotonic() + 60
-        while not (found := condition()):
-            assert time.monotonic() < end, self.monitor.status()
-            jobs.train(self.model, self.optimizer, 1)
-        return found
-
-    def is_on_in_file(self) -> bool:
-        return json.loads(self.config.read_text())["dynamic_on"] is True
-
-    def state(self) -> str:
-        status = self.monitor.status()
-        return status.state if status is not None else ""
-
-    def ctl(self, *arguments: str) -> "subprocess.CompletedProcess[str]":
-        """gradmonctl, while the training goes on."""
-        command = [GRADMONCTL, *arguments, "--output-dir", str(self.output)]
-        running = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-        self.until(lambda: running.poll() is not None)
-        out, err = running.communicate()
-        return subprocess.CompletedProcess(command, running.returncode, out, err)
 
 
 def write_config(path: Path, **keys: Any) -> None:
@@ -191,3 +161,148 @@ def test_a_save_of_an_editor_that_held_the_file_across_a_restart_is_an_edit(tmp_
     assert jobs.eventually(
         lambda: sorted(path.name for path in tmp_path.iterdir()) == ["config.json", "first", "second"]
     )
+
+
+class HangingDisk:
+    """A FUSE file system that shows the directory `backing`."""
+
+    def __init__(self) -> None:
+        self.path = Path(tempfile.mkdtemp(prefix="gp-"))
+        self.mount = self.path / "mount"
+        self.backing = self.path / "backing"
+        self.mount.mkdir()
+        self.backing.mkdir()
+        self.server = subprocess.Popen([BIN / "hanging-disk", self.mount, self.backing])
+
+    def is_mounted(self) -> bool:
+        return os.path.ismount(self.mount)
+
+    def hang(self) -> None:
+        self.server.send_signal(signal.SIGUSR1)
+
+    def remove(self) -> None:
+        self.server.kill()  # which ends the calls that hang
+        self.server.wait()
+        subprocess.run(["umount", "--lazy", str(self.mount)], capture_output=True)
+        shutil.rmtree(self.path, ignore_errors=True)
+
+
+@pytest.fixture
+def disk() -> Iterator[HangingDisk]:
+    if os.geteuid() != 0 or not os.path.exists("/dev/fuse"):
+        pytest.skip("a file system that hangs needs root and FUSE")
+    made = HangingDisk()
+    try:
+        assert jobs.eventually(made.is_mounted)
+        yield made
+    finally:
+        made.remove()
+
+
+def threads_of(pid: int) -> "list[str]":
+    return [(task / "comm").read_text().strip() for task in Path(f"/proc/{pid}/task").iterdir()]
+
+
+def test_training_ends_in_time_while_the_start_of_a_hub_hangs(tmp_path: Path, disk: HangingDisk) -> None:
+    shutil.copy(BIN / "gradmon-train", tmp_path)  # without a hub beside it
+    shutil.copy(BIN / "gradmon-hub", disk.backing)
+    with TrainedPlace({"dynamic_on": False, "wg_distribution": True}) as place:
+        place.env["GRADMON_HUB"] = str(disk.mount / "gradmon-hub")
+        training = place.train(tmp_path, steps=900)
+        disk.hang()
+        os.kill(place.hub(), signal.SIGKILL)
+        assert jobs.eventually(lambda: "gradmon-call" in threads_of(training.pid)), place.log()
+        assert training.wait(40) == 0, place.log()
+
+
+needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="namespaces need root")
+
+# Becomes a process in namespaces of its own, as `unshare --mount --pid --fork --mount-proc` makes them. Only
+# this rank sees what is mounted at the `private` places.
+SCRIPT = """
+import ctypes, json, os, subprocess, sys, torch, torch.distributed as dist
+options = json.loads(sys.argv[1])
+libc = ctypes.CDLL(None, use_errno=True)
+new_mounts, new_processes, recursive, private = 0x20000, 0x20000000, 0x4000, 0x40000
+
+def check(result):
+    if result != 0:
+        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+
+def mount(kind, place, flags=0, options=None):
+    check(libc.mount(kind.encode(), place.encode(), kind.encode(), flags, options))
+
+check(libc.unshare(new_mounts | (new_processes if options["processes"] else 0)))
+mount("none", "/", recursive | private)
+for place in options["private"]:
+    mount("tmpfs", place, options=b"mode=700")
+if options["processes"]:
+    child = os.fork()
+    if child != 0:
+        os._exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) & 255)
+    mount("proc", "/proc")
+
+import gradmon, jobs, time
+from pathlib import Path
+dist.init_process_group("gloo")
+rank = dist.get_rank()
+model = jobs.make_net()
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+out = Path(options["out"])
+monitor = gradmon.Monitor(options["config"], output_dir=out, dynamic=True)
+until = time.monotonic() + options["seconds"]
+with monitor.watch(model, optimizer):
+    over = torch.zeros(1)
+    while over.item() == 0:
+        jobs.train(model, optimizer, 1)
+        written_back = not json.loads(Path(options["config"]).read_text())["dynamic_on"]
+        over.fill_(written_back or time.monotonic() > until)
+        dist.all_reduce(over, op=dist.ReduceOp.MIN)
+    command = [options["gradmonctl"], "status", "--json", "--output-dir", str(out)]
+    said = subprocess.run(command, capture_output=True, text=True, timeout=20)
+    dist.barrier()
+print(json.dumps({
+    "steps": jobs.steps_of(jobs.rows(out, "grad_reduced", rank)).get("fc1.weight", []),
+    "status": json.loads(said.stdout) if said.returncode == 0 else said.stderr,
+}))
+"""
+
+
+def collect(tmp_path: Path, monkeypatch: Any, processes: bool, share_output: bool) -> None:
+    """Both ranks collect three steps, the same ones, and `gradmonctl status` in each container shows both."""
+    out, runtime = tmp_path / "out", tmp_path / "runtime"
+    out.mkdir()
+    runtime.mkdir(mode=0o700)
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(runtime))
+    config = jobs.write_config(tmp_path, dynamic_on=True, collect_times=3, wg_distribution=True)
+    private = ["/dev/shm", str(runtime)] + ([] if share_output else [str(out)])
+    found = ranks.run(
+        tmp_path,
+        SCRIPT,
+        out=str(out),
+        config=str(config),
+        private=private,
+        processes=processes,
+        gradmonctl=str(Path(os.environ["GRADMON_BIN"], "gradmonctl")),
+        seconds=30,
+    )
+    first, second = (json.loads(text) for text in found)
+    assert len(first["steps"]) == 3 and first["steps"] == second["steps"], (first, second)
+    for container in (first, second):
+        status = container["status"]
+        assert isinstance(status, dict), status
+        assert [rank["state"] == "absent" for rank in status["ranks"]] == [False, False], status
+
+
+@needs_root
+def test_containers_agree_over_the_output_directory(tmp_path: Path, monkeypatch: Any) -> None:
+    monkeypatch.setenv("GRADMON_STORE", "none")
+    collect(tmp_path, monkeypatch, processes=False, share_output=True)
+
+
+@needs_root
+def test_containers_with_processes_of_their_own_and_no_shared_directory_agree_over_the_store(
+    tmp_path: Path, monkeypatch: Any
+) -> None:
+    collect(tmp_path, monkeypatch, processes=True, share_output=False)

@@ -10,14 +10,10 @@ import gradmon
 import jobs
 import pytest
 import torch
+from training import gradmonctl
 
 DAY = 86_400
 RUN = "0a1b2c3d"
-
-
-def gradmonctl(*words: str) -> "subprocess.CompletedProcess[str]":
-    command = [os.environ["GRADMON_BIN"] + "/gradmonctl", *words]
-    return subprocess.run(command, capture_output=True, text=True)
 
 
 def gc(out: Path, *options: str) -> "subprocess.CompletedProcess[str]":

@@ -5,7 +5,6 @@ import math
 from pathlib import Path
 from typing import Any
 
-import gradmon
 import jobs
 import torch
 
@@ -16,10 +15,7 @@ def train(tmp_path: Path, factor: float, rules: "list[dict[str, Any]]") -> "list
     """Trains 40 steps, of which one has its loss multiplied. Returns the alerts."""
     model = jobs.make_net()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
-    config = jobs.write_config(
-        tmp_path, ops=["norm"], wg_distribution=True, alert={"rules": rules, "dump": True}
-    )
-    monitor = gradmon.Monitor(config, output_dir=tmp_path / "out", dynamic=False)
+    monitor = jobs.monitor(tmp_path, ops=["norm"], wg_distribution=True, alert={"rules": rules, "dump": True})
     with monitor.watch(model, optimizer):
         for step in range(40):
             optimizer.zero_grad()
@@ -78,7 +74,7 @@ def test_call_id_counts_in_the_order_in_which_values_were_read(tmp_path: Path) -
     seen: "list[str]" = []
     note_gradients(model, seen)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
-    config = jobs.write_config(
+    monitor = jobs.monitor(
         tmp_path,
         ops=["norm"],
         wg_distribution=True,
@@ -86,7 +82,6 @@ def test_call_id_counts_in_the_order_in_which_values_were_read(tmp_path: Path) -
         targets={"fc1": {}, "fc2.weight": {}},
         alert={"rules": [{"rule_name": "AnomalyNan", "args": {"threshold": 0}}]},
     )
-    monitor = gradmon.Monitor(config, output_dir=tmp_path / "out", dynamic=False)
     with monitor.watch(model, optimizer):
         for step in range(1):
             optimizer.zero_grad()

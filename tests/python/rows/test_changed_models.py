@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A model that changes after watch(): from the next collected step on, rows are those of the changed
-model."""
+"""A model that changes after watch(): from the next collected step on, rows are of the changed model."""
 from pathlib import Path
 from typing import Any, Callable
 
@@ -8,6 +7,7 @@ import jobs
 import pytest
 import torch
 import twice
+
 
 AFTER = 2  # the model is changed after this many steps, when the next one has begun
 STEPS = 5
@@ -89,12 +89,9 @@ def test_rows_are_of_the_parameters_that_the_model_has(
                 change(model, optimizer)
             if explicit:
                 monitor.step()
-        monitor.stop()
-        noted.end(model, optimizer)
+        noted.stop(monitor, model, optimizer)
 
-    plain = twice.without(training)
-    config = jobs.write_config(tmp_path, **twice.EVERYTHING)
-    twice.check_same_training(plain, twice.with_monitor(config, tmp_path / "out", training))
+    plain = twice.both(tmp_path, training)
     for kind, tensors in plain.tensors.items():
         found = twice.read(tmp_path / "out", kind)
         if not explicit:  # that step may lack rows of new parameters, and have rows of removed ones
@@ -108,8 +105,7 @@ def test_rows_are_of_the_parameters_that_the_model_has(
 @pytest.mark.parametrize("change", [replace_a_layer, add_a_layer])
 def test_activations_are_of_the_layers_that_the_model_has(tmp_path: Path, change: Change) -> None:
     def training(noted: twice.Noted, monitor: Any) -> None:
-        model = jobs.make_net()
-        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        model, optimizer = jobs.make()
         monitor.watch(model, optimizer)
         for step in range(STEPS):
             optimizer.zero_grad()
@@ -120,14 +116,82 @@ def test_activations_are_of_the_layers_that_the_model_has(tmp_path: Path, change
             if step + 1 == AFTER:
                 change(model, optimizer)
             monitor.step()
-        monitor.stop()
-        noted.end(model, optimizer)
+        noted.stop(monitor, model, optimizer)
 
-    plain = twice.without(training)
-    config = jobs.write_config(tmp_path, **twice.EVERYTHING)
-    twice.check_same_training(plain, twice.with_monitor(config, tmp_path / "out", training))
+    plain = twice.both(tmp_path, training)
     found = twice.read(tmp_path / "out", "actv")
     of_output = {key: row for key, row in found.items() if key[0] == "fc2.output"}
     twice.check_rows(of_output, plain.tensors["actv"], "actv")
     if change is add_a_layer:
         assert {step for name, step, _ in found if name == "act.1.output"} == set(range(AFTER, STEPS))
+
+
+# --- parameters whose shape changes ---
+
+
+KEYS: "dict[str, Any]" = {
+    "wg_distribution": True,
+    "mv_distribution": True,
+    "xy_distribution": True,
+    "all_xy": True,
+}
+
+
+def train(
+    tmp_path: Path, model: torch.nn.Module, before: Callable[[int], Any], explicit: bool = False, **keys: Any
+) -> "dict[str, list[int]]":
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with jobs.monitor(tmp_path, **KEYS, **keys).watch(model, optimizer) as monitor:
+        for step in range(6):
+            optimizer.zero_grad(set_to_none=True)
+            model(jobs.batch(step)).pow(2).mean().backward()
+            optimizer.step()
+            before(step + 1)
+            if explicit:
+                monitor.step()
+    return jobs.steps_of(jobs.rows(tmp_path / "out", "grad_unreduced"))
+
+
+def test_a_lazy_layer_is_watched_once_it_has_a_shape(tmp_path: Path) -> None:
+    model = torch.nn.Sequential(torch.nn.LazyLinear(5), torch.nn.Linear(5, 2))
+    steps = train(tmp_path, model, lambda _: None)
+    assert steps["1.weight"] == [0, 1, 2, 3, 4, 5]
+    assert steps["0.weight"] == [0, 1, 2, 3, 4, 5]
+    reduced = jobs.rows(tmp_path / "out", "grad_reduced")
+    assert reduced and reduced == jobs.rows(tmp_path / "out", "grad_unreduced")
+
+
+def test_another_shape_while_nothing_is_collected(tmp_path: Path) -> None:
+    model = torch.nn.Sequential(torch.nn.Linear(4, 5), torch.nn.Linear(5, 2))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    monitor = jobs.monitor(tmp_path, **KEYS, step_interval=6).watch(model, optimizer)
+
+    def between(step: int) -> None:
+        if step == 1:
+            monitor.set("ops", ["norm"])  # hooks are attached again in a step that is not collected
+        if step == 3:
+            grow(model)
+            optimizer.zero_grad(set_to_none=True)
+
+    jobs.train(model, optimizer, 7, between)
+    monitor.stop()
+    assert jobs.steps_of(jobs.rows(tmp_path / "out", "grad_unreduced"))["0.weight"] == [0, 6]
+
+
+def grow(model: torch.nn.Sequential) -> None:
+    with torch.no_grad():
+        model[0].weight.data, model[0].bias.data = torch.ones(7, 4), torch.zeros(7)
+        model[1].weight.data = torch.ones(2, 7)
+
+
+@pytest.mark.parametrize("explicit, interval", [(True, 1), (False, 3)])
+def test_another_shape_before_the_boundary_of_a_collected_step(
+    tmp_path: Path, explicit: bool, interval: int
+) -> None:
+    model = torch.nn.Sequential(torch.nn.Linear(4, 5), torch.nn.Linear(5, 2))
+    at = 2 if explicit else 1
+    steps = train(
+        tmp_path, model, lambda step: grow(model) if step == at else None, explicit, step_interval=interval
+    )
+    assert steps["0.weight"] == list(range(0, 6, interval))
+    assert jobs.rows(tmp_path / "out", "grad_unreduced")["0.weight", 3, 0]["zeros"] < 1

@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
 """Both kinds of activation checkpointing: rows are as if each forward ran once."""
-import inspect
 from pathlib import Path
 from typing import Any, Optional
 
@@ -11,9 +10,6 @@ import twice
 from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import CheckpointImpl, checkpoint_wrapper
 from torch.utils.checkpoint import checkpoint, checkpoint_sequential
 
-# torch 2.x warns without this argument; 1.13 has no such argument.
-ASKED = "use_reentrant" in inspect.signature(checkpoint_sequential).parameters
-EXPLICIT = {"use_reentrant": True} if ASKED else {}
 KINDS = pytest.mark.parametrize("reentrant", [False, True], ids=["not_reentrant", "reentrant"])
 
 
@@ -66,8 +62,7 @@ def train(
             model(jobs.batch(step, micro)).pow(2).mean().backward()
         noted.gradients(model, step)
         optimizer.step()
-    monitor.stop()
-    noted.end(model, optimizer)
+    noted.stop(monitor, model, optimizer)
 
 
 def activations(model: torch.nn.Module, micro_batches: int = 1) -> "dict[str, dict[Any, torch.Tensor]]":
@@ -123,8 +118,7 @@ def test_backwards_in_the_order_of_their_forwards_after_all_of_them(tmp_path: Pa
                 loss.backward()
             noted.gradients(model, step)
             optimizer.step()
-        monitor.stop()
-        noted.end(model, optimizer)
+        noted.stop(monitor, model, optimizer)
 
     twice.compare(tmp_path, training)
     torch.manual_seed(7)
@@ -138,7 +132,7 @@ def test_a_sequence_in_segments(tmp_path: Path) -> None:
             self.layers = torch.nn.Sequential(Block(), Block(), Block(), Block())
 
         def forward(self, x: torch.Tensor) -> torch.Tensor:
-            return checkpoint_sequential(self.layers, 2, x.requires_grad_(), **EXPLICIT)
+            return checkpoint_sequential(self.layers, 2, x.requires_grad_(), use_reentrant=True)
 
     twice.compare(tmp_path, lambda noted, monitor: train(noted, monitor, Segments()))
     names = {name for name, step, _ in twice.read(tmp_path / "out", "actv") if step == 0}
@@ -184,9 +178,7 @@ def test_a_part_that_is_never_recomputed_has_its_rows(tmp_path: Path, reentrant:
 
 def test_features_are_invisible_to_selective_checkpointing(tmp_path: Path) -> None:
     """Its recomputation takes the n-th result of an operator that the forward has kept."""
-    selective = getattr(torch.utils.checkpoint, "create_selective_checkpoint_contexts", None)
-    if selective is None:
-        pytest.skip("this torch has no selective checkpointing")
+    selective = torch.utils.checkpoint.create_selective_checkpoint_contexts
 
     class Experts(torch.nn.Module):
         def __init__(self) -> None:

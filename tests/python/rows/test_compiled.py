@@ -8,9 +8,7 @@ import jobs
 import pytest
 import torch
 import twice
-from gradmon.compiled.tracing import constant
-
-pytestmark = pytest.mark.skipif(not hasattr(torch, "compile"), reason="this torch compiles nothing")
+from gradmon._compiled import constant
 
 
 class Net(torch.nn.Module):
@@ -42,8 +40,7 @@ def train(noted: twice.Noted, monitor: Any, within_autograd: bool) -> None:
         noted.gradients(model, step, "grad_reduced")
         optimizer.step()
     assert (torch._dynamo.utils.counters["compiled_autograd"]["captures"] > 0) == within_autograd
-    monitor.stop()
-    noted.end(model, optimizer)
+    noted.stop(monitor, model, optimizer)
 
 
 @pytest.mark.parametrize("within_autograd", [False, True])
@@ -111,8 +108,7 @@ def train_compiled(noted: twice.Noted, monitor: Any, how: str, blocks: bool) -> 
         optimizer.step()
     counters = torch._dynamo.utils.counters
     noted.fired.append(f"{counters['stats']['unique_graphs']} {sum(counters['graph_break'].values())}")
-    monitor.stop()
-    noted.end(model, optimizer)
+    noted.stop(monitor, model, optimizer)
 
 
 @pytest.mark.parametrize("how", WAYS)
@@ -124,10 +120,9 @@ def test_compiled_modules_are_seen_from_outside_ten_times_on_and_off(
     def training(noted: twice.Noted, monitor: Any) -> None:
         train_compiled(noted, monitor, how, blocks)
 
-    plain = twice.without(training)
-    config = jobs.write_config(tmp_path, **twice.EVERYTHING, step_interval=2, start_step=since)
-    watched = twice.with_monitor(config, tmp_path / "out", training)
-    twice.check_same_training(plain, watched)  # also the number of graphs, and that nothing is left
+    plain = twice.both(
+        tmp_path, training, step_interval=2, start_step=since
+    )  # also the number of graphs, and that nothing is left
     # Two blocks of the same code are one graph, unless a guard tells them apart.
     assert plain.fired[0].endswith(" 0") and int(plain.fired[0].split()[0]) <= 2
     found = twice.read(tmp_path / "out", "actv")
@@ -160,8 +155,7 @@ def test_modules_within_compiled_code_are_named_with_the_reason(tmp_path: Path, 
     model = Deep()
     model.blocks[1] = compile_module(model.blocks[1], how)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    config = jobs.write_config(tmp_path, xy_distribution=True, all_xy=True)
-    monitor = gradmon.Monitor(config, output_dir=tmp_path / "out", dynamic=False)
+    monitor = jobs.monitor(tmp_path, xy_distribution=True, all_xy=True)
     with monitor.watch(model, optimizer):
         jobs.train(model, optimizer, 2)
         said = "blocks.1.fc1, blocks.1.fc2 of Deep are within code that torch.compile has"
@@ -173,8 +167,7 @@ def test_modules_within_compiled_code_are_named_without_a_watched_optimizer(tmp_
     model = Deep()
     model.blocks[1] = compile_module(model.blocks[1], WAYS[0])
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    config = jobs.write_config(tmp_path, xy_distribution=True, all_xy=True, collect_times=100)
-    monitor = gradmon.Monitor(config, output_dir=tmp_path / "out", dynamic=False)
+    monitor = jobs.monitor(tmp_path, xy_distribution=True, all_xy=True, collect_times=100)
     with monitor.watch(model):
         for _ in range(2):
             jobs.train(model, optimizer, 1)
@@ -197,8 +190,7 @@ def test_a_module_that_is_compiled_anew_while_it_is_watched_stays_so(tmp_path: P
     model = jobs.make_net()
     model.compile(backend="aot_eager")
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    config = jobs.write_config(tmp_path, xy_distribution=True, all_xy=True)
-    with gradmon.Monitor(config, output_dir=tmp_path / "out", dynamic=False).watch(model, optimizer):
+    with jobs.monitor(tmp_path, xy_distribution=True, all_xy=True).watch(model, optimizer):
         jobs.train(model, optimizer, 1)
         model.compile(backend="eager")
         own = model._compiled_call_impl

@@ -6,9 +6,8 @@ import pickle
 import subprocess
 import sys
 from pathlib import Path
-from typing import Callable, Iterator
+from typing import Any, Callable, Iterator
 
-import gradmon
 import jobs
 import pytest
 import torch
@@ -23,10 +22,7 @@ Watched = "tuple[torch.nn.Module, torch.optim.Optimizer, gradmon.Monitor]"
 def watched(tmp_path: Path) -> "Iterator[Watched]":
     model = jobs.make_net()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
-    config = jobs.write_config(tmp_path, **twice.EVERYTHING)
-    with gradmon.Monitor(config, output_dir=tmp_path / "out", dynamic=False).watch(
-        model, optimizer
-    ) as monitor:
+    with jobs.monitor(tmp_path, **twice.EVERYTHING).watch(model, optimizer) as monitor:
         jobs.train(model, optimizer, 1)
         yield model, optimizer, monitor
 
@@ -69,11 +65,9 @@ def test_a_model_saved_whole_needs_no_gradmon_to_be_read(tmp_path: Path, watched
     saved = tmp_path / "model.pt"
     torch.save(torch.nn.Sequential(model.fc1, model.fc2), saved)
     script = f"""
-import inspect, sys, torch
+import sys, torch
 sys.modules["gradmon"] = None  # cannot be imported
-asked = "weights_only" in inspect.signature(torch.load).parameters
-options = dict(weights_only=False) if asked else dict()
-print(torch.load({str(saved)!r}, **options)(torch.zeros(1, 4)).shape)
+print(torch.load({str(saved)!r}, weights_only=False)(torch.zeros(1, 4)).shape)
 """
     result = subprocess.run(
         [sys.executable, "-c", script], capture_output=True, text=True, env=dict(os.environ), timeout=240
@@ -107,13 +101,9 @@ def test_a_replaced_method_that_other_code_has_wrapped_passes_calls_through_once
     assert stepper.step() == "wrapped own"
 
 
-def test_a_replica_of_data_parallel_is_named_in_a_warning(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
-    model = jobs.make_net()
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    config = jobs.write_config(tmp_path, **jobs.EVERYTHING)
-    with gradmon.Monitor(config, output_dir=tmp_path / "out", dynamic=False).watch(model, optimizer):
+def test_a_replica_of_data_parallel_is_named_in_a_warning(tmp_path: Path, capfd: Any) -> None:
+    model, optimizer = jobs.make()
+    with jobs.monitor(tmp_path, **jobs.EVERYTHING).watch(model, optimizer):
         replica = model.fc1._replicate_for_data_parallel()
         replica.weight, replica.bias = model.fc1.weight, model.fc1.bias
         model.fc2(replica(jobs.batch(0))).sum().backward()

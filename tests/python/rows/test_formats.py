@@ -53,17 +53,15 @@ def of_event_files(output: Path, kind: str) -> "dict[tuple[str, int, str], float
 
 
 def test_each_format_holds_the_numbers_of_the_others(tmp_path: Path) -> None:
-    model = jobs.make_net()
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    config = jobs.write_config(
+    model, optimizer = jobs.make()
+    out = tmp_path / "out"
+    monitor = jobs.monitor(
         tmp_path,
         wg_distribution=True,
         param_distribution=True,
         ndigits=DIGITS,
         format=["csv", "tensorboard", "sqlite", "api"],
     )
-    out = tmp_path / "out"
-    monitor = gradmon.Monitor(config, output_dir=out, dynamic=False)
     with monitor.watch(model, optimizer):
         for step in range(4):
             optimizer.zero_grad()
@@ -165,10 +163,10 @@ def test_load_takes_the_form_that_a_run_has(tmp_path: Path) -> None:
 
 def test_load_refuses_the_database_that_this_process_writes(tmp_path: Path) -> None:
     out = tmp_path / "out"
-    config = jobs.write_config(tmp_path, wg_distribution=True, collect_times=1000, format=["sqlite"])
-    model = jobs.make_net()
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    with gradmon.Monitor(config, output_dir=out, dynamic=False).watch(model, optimizer):
+    model, optimizer = jobs.make()
+    with jobs.monitor(tmp_path, wg_distribution=True, collect_times=1000, format=["sqlite"]).watch(
+        model, optimizer
+    ):
         jobs.train(model, optimizer, 3)
         assert jobs.eventually(lambda: bool(list(out.glob("*/monitor_metrics.db-wal"))))
         (path,) = out.glob("*/monitor_metrics.db")

@@ -6,7 +6,6 @@ import warnings
 from pathlib import Path
 from typing import Any
 
-import gradmon
 import jobs
 import pytest
 import torch
@@ -148,14 +147,11 @@ def test_exceptions_of_the_optimizer_pass_through() -> None:
     assert told.said == ["before"]
 
 
-def test_reading_an_optimizer_runs_no_code_of_python(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_reading_an_optimizer_runs_no_code_of_python(tmp_path: Path, monkeypatch: Any, capfd: Any) -> None:
     """A signal handler would run in it, and gradmon would catch the handler's exception."""
     model = jobs.make_net()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
-    config = jobs.write_config(tmp_path, wg_distribution=True, mv_distribution=True)
-    monitor = gradmon.Monitor(config, output_dir=tmp_path / "out", dynamic=False)
+    monitor = jobs.monitor(tmp_path, wg_distribution=True, mv_distribution=True)
     with monitor.watch(model, optimizer):
         jobs.train(model, optimizer, 1)
         model(jobs.batch(1)).pow(2).mean().backward()
@@ -183,20 +179,18 @@ def test_after_an_update_only_the_parameters_are_read(tmp_path: Path) -> None:
     optimizer = Scaled(model.parameters(), lr=0.1)
     jobs.train(model, optimizer, 1)
     by_torch = len(read)  # none before torch 2.13
-    config = jobs.write_config(tmp_path, param_distribution=True)
-    with gradmon.Monitor(config, output_dir=tmp_path / "out", dynamic=False).watch(model, optimizer):
+    with jobs.monitor(tmp_path, param_distribution=True).watch(model, optimizer):
         jobs.train(model, optimizer, 1)
     assert len(read) == 2 * by_torch + 1
     assert jobs.rows(tmp_path / "out", "param_updated")
 
 
 def test_a_moment_that_an_optimizer_keeps_under_another_name_is_said_to_be_missing(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+    tmp_path: Path, capfd: Any
 ) -> None:
     """Adamax has exp_avg and exp_inf."""
     model, optimizer = make(torch.optim.Adamax)
-    config = jobs.write_config(tmp_path, mv_distribution=True, collect_times=3)
-    with gradmon.Monitor(config, output_dir=tmp_path / "out", dynamic=False).watch(model, optimizer):
+    with jobs.monitor(tmp_path, mv_distribution=True, collect_times=3).watch(model, optimizer):
         jobs.train(model, optimizer, 3)
     assert jobs.rows(tmp_path / "out", "exp_avg") and not jobs.rows(tmp_path / "out", "exp_avg_sq")
     assert capfd.readouterr().err.count("its optimizer keeps no exp_avg_sq that gradmon can read") == 1

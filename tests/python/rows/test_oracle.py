@@ -6,7 +6,6 @@ import re
 from pathlib import Path
 from typing import Any, Iterator
 
-import gradmon
 import jobs
 import oracle_loops
 import oracle_models  # noqa: F401, fills LOOPS
@@ -101,8 +100,7 @@ def test_rows_are_what_plain_torch_has(name: str, tmp_path: Path) -> None:
     recorder = Recorder()
     train(name, recorder, True)
     bare = train(name, twice.NoMonitor(), False)
-    config = jobs.write_config(tmp_path, **CONFIG)
-    monitor = gradmon.Monitor(config, output_dir=tmp_path / "out", dynamic=False)
+    monitor = jobs.monitor(tmp_path, **CONFIG)
     watched = train(name, monitor, False)
     assert len(bare) == len(watched) and all(torch.equal(*pair) for pair in zip(bare, watched))
     differences = []

@@ -1,41 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Common training loops in one process: the same values as plain torch, bit for bit."""
+"""Common training loops in one process, also with gradients in main_grad: the values are plain torch's."""
 from pathlib import Path
 from typing import Any, Callable
 
-import gradmon
 import jobs
+import oracle_loops
+import oracle_optimizers
 import pytest
 import torch
 import twice
+
 
 FC1 = {"fc1.weight", "fc1.bias"}
 
 
 def loss_of(model: torch.nn.Module, step: int, micro: int = 0) -> torch.Tensor:
     return model(jobs.batch(step, micro)).pow(2).mean()
-
-
-def test_gradients_and_weights_are_plain_torchs_to_the_bit_after_clipping_too(tmp_path: Path) -> None:
-    def training(noted: twice.Noted, monitor: Any) -> None:
-        model = jobs.make_net()
-        optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
-        monitor.watch(model, optimizer)
-        for step in range(3):
-            optimizer.zero_grad()
-            loss_of(model, step).backward()
-            noted.gradients(model, step, "grad_unreduced")
-            torch.nn.utils.clip_grad_norm_(model.parameters(), 0.01)
-            noted.gradients(model, step, "grad_reduced")
-            noted.weights(model, step, "param_origin")
-            optimizer.step()
-            noted.weights(model, step, "param_updated")
-        monitor.stop()
-        noted.end(model, optimizer)
-
-    noted = twice.compare(tmp_path, training)
-    before, after = (noted.tensors[kind]["fc2.weight", 0, 0] for kind in ("grad_unreduced", "grad_reduced"))
-    assert before.norm() > 0.01 > after.norm()
 
 
 def test_a_module_that_throws_when_called_by_itself_changes_no_row(tmp_path: Path) -> None:
@@ -51,8 +31,7 @@ def test_a_module_that_throws_when_called_by_itself_changes_no_row(tmp_path: Pat
 
     model = Net()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    config = jobs.write_config(tmp_path, xy_distribution=True, all_xy=True)
-    with gradmon.Monitor(config, output_dir=tmp_path / "out", dynamic=False).watch(model, optimizer):
+    with jobs.monitor(tmp_path, xy_distribution=True, all_xy=True).watch(model, optimizer):
         for step in range(3):
             if step == 1:
                 with torch.no_grad(), pytest.raises(RuntimeError):
@@ -78,16 +57,14 @@ def test_micro_batches_that_are_accumulated(tmp_path: Path, said: int, to_none: 
                 (loss_of(model, step, micro) / 3).backward()
             noted.gradients(model, step)
             optimizer.step()
-        monitor.stop()
-        noted.end(model, optimizer)
+        noted.stop(monitor, model, optimizer)
 
     twice.compare(tmp_path, training)
 
 
 def test_each_micro_batch_by_itself(tmp_path: Path) -> None:
     def training(noted: twice.Noted, monitor: Any) -> None:
-        model = jobs.make_net()
-        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        model, optimizer = jobs.make()
         monitor.watch(model, optimizer, grad_acc_steps=3)
         used = {name: p for name, p in model.named_parameters() if "spare" not in name}
         for step in range(2):
@@ -99,46 +76,9 @@ def test_each_micro_batch_by_itself(tmp_path: Path) -> None:
             for micro in range(3):
                 loss_of(model, step, micro).backward()
             optimizer.step()
-        monitor.stop()
-        noted.end(model, optimizer)
+        noted.stop(monitor, model, optimizer)
 
     twice.compare(tmp_path, training, monitor_mbs_grad=True, xy_distribution=False)
-
-
-class Tied(torch.nn.Module):
-    """Has a weight under two names, a frozen layer, and in-place activations."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.embed = torch.nn.Linear(4, 4)
-        self.frozen = torch.nn.Linear(4, 4).requires_grad_(False)
-        self.act = torch.nn.ELU(inplace=True)
-        self.head = torch.nn.Linear(4, 4, bias=False)
-        self.head.weight = self.embed.weight
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.head(self.act(self.frozen(self.embed(x)))).tanh_()
-
-
-def test_tied_and_frozen_parameters_and_activations_in_place(tmp_path: Path) -> None:
-    def training(noted: twice.Noted, monitor: Any) -> None:
-        model = Tied()
-        optimizer = torch.optim.AdamW([p for p in model.parameters() if p.requires_grad], lr=0.01)
-        model.embed.weight.register_hook(noted.fire("before"))
-        monitor.watch(model, optimizer)
-        model.head.register_forward_hook(noted.fire("head"))
-        model.embed.weight.register_hook(noted.fire("after"))
-        for step in range(3):
-            optimizer.zero_grad()
-            loss_of(model, step).backward()
-            noted.gradients(model, step)
-            optimizer.step()
-        monitor.stop()
-        noted.end(model, optimizer)
-
-    noted = twice.compare(tmp_path, training)
-    assert {name for name, _, _ in noted.tensors["grad_reduced"]} == {"embed.weight", "embed.bias"}
-    assert noted.fired == ["head", "before", "after"] * 3
 
 
 def test_a_layer_unfrozen_in_mid_training_has_rows_at_once_but_unreduced_ones_perhaps_a_step_later(
@@ -155,8 +95,7 @@ def test_a_layer_unfrozen_in_mid_training_has_rows_at_once_but_unreduced_ones_pe
             loss_of(model, step).backward()
             noted.gradients(model, step, "grad_reduced")
             optimizer.step()
-        monitor.stop()
-        noted.end(model, optimizer)
+        noted.stop(monitor, model, optimizer)
 
     noted = twice.compare(tmp_path, training)
     reduced = noted.tensors["grad_reduced"]
@@ -199,33 +138,42 @@ def test_evaluation_between_steps_leaves_no_rows(
             optimizer.step()
             if when == "between":
                 evaluate(model)
-        monitor.stop()
-        noted.end(model, optimizer)
+        noted.stop(monitor, model, optimizer)
 
     target = {"": {"output": "tensor"}}
     twice.compare(tmp_path, training, all_xy=False, forward_only=True, targets=target, invert=False)
 
 
-def test_of_a_closure_that_is_called_often_the_last_call_counts(tmp_path: Path) -> None:
-    def training(noted: twice.Noted, monitor: Any) -> None:
-        model = jobs.make_net()
-        optimizer = torch.optim.LBFGS(model.parameters(), lr=0.5, max_iter=4, history_size=3)
-        monitor.watch(model, optimizer)
-        calls = []
-        for step in range(2):
+# --- gradients that are kept in main_grad (test_oracle.py compares their values) ---
 
-            def closure() -> torch.Tensor:
-                optimizer.zero_grad()
-                loss = loss_of(model, step)
-                loss.backward()
-                calls.append(step)
-                noted.gradients(model, step)  # the last call of the closure wins
-                return loss
 
-            optimizer.step(closure)
-            noted.weights(model, step, "param_updated")
-        assert calls.count(0) > 1 and calls.count(1) > 1
-        monitor.stop()
-        noted.end(model, optimizer)
+def train(tmp_path: Path, model: torch.nn.Module, **keys: Any) -> "dict[tuple[str, int, int], Any]":
+    """Trains two steps of two micro batches; returns the rows of grad_unreduced."""
+    monitor = jobs.monitor(tmp_path, wg_distribution=True, **keys)
+    oracle_optimizers.train_on_main_gradients(oracle_loops.Run(monitor, False), model)
+    monitor.stop()
+    return jobs.rows(tmp_path / "out", "grad_unreduced")
 
-    twice.compare(tmp_path, training)
+
+def test_what_a_kernel_adds_has_no_row_of_one_micro_batch(tmp_path: Path, capfd: Any) -> None:
+    model = torch.nn.Sequential(oracle_optimizers.FusedLinear(4, 5), torch.nn.Linear(5, 2))
+    found = train(tmp_path, model, monitor_mbs_grad=True)
+    assert {name for name, _, _ in found} == {"0.bias", "1.weight", "1.bias"}
+    assert {micro for _, _, micro in found} == {0, 1}
+    said = capfd.readouterr().err
+    assert "0.weight: no row: a fused kernel adds each micro batch to main_grad directly" in said
+
+
+def test_main_gradients_that_come_later_are_read_from_the_next_step_on(tmp_path: Path) -> None:
+    model = torch.nn.Linear(4, 2)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with jobs.monitor(tmp_path, wg_distribution=True).watch(model, optimizer):
+        jobs.train(model, optimizer, 1)
+        held = oracle_optimizers.given_main_gradients(model)
+        jobs.train(model, optimizer, 1)
+        optimizer.zero_grad()
+        model(jobs.batch(0)).sum().backward()
+        kept = model.weight.main_grad.clone()
+        optimizer.step()
+        del held
+    jobs.check(jobs.rows(tmp_path / "out", "grad_unreduced")["weight", 2, 0], kept)

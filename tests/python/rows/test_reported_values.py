@@ -3,6 +3,7 @@
 import csv
 import math
 from pathlib import Path
+from typing import Any
 
 import gradmon
 import jobs
@@ -11,12 +12,8 @@ import torch
 
 
 def test_scalars_and_samples_are_recorded(tmp_path: Path) -> None:
-    model = jobs.make_net()
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    config = jobs.write_config(tmp_path, scalars={"loss": "records"})
-    with gradmon.Monitor(config, output_dir=tmp_path / "out", dynamic=False).watch(
-        model, optimizer
-    ) as monitor:
+    model, optimizer = jobs.make()
+    with jobs.monitor(tmp_path, scalars={"loss": "records"}).watch(model, optimizer) as monitor:
         for step in range(2):
             monitor.scalar("loss", 0.5 + step)
             monitor.samples(8)
@@ -25,17 +22,14 @@ def test_scalars_and_samples_are_recorded(tmp_path: Path) -> None:
     assert file.read_text().splitlines() == ["name,step,samples,value", "loss,0,8,0.5", "loss,1,16,1.5"]
 
 
-def test_the_formats_page_example_of_scalars_does_what_it_says(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_the_formats_page_example_of_scalars_does_what_it_says(tmp_path: Path, capfd: Any) -> None:
     page = (Path(__file__).resolve().parents[3] / "writers" / "FORMAT.md").read_text()
     section = page.split("\n## Training scalars\n")[1]
     config, program = (
         section.split(f"```{language}\n")[1].split("```")[0] for language in ("json", "python")
     )
     (tmp_path / "config.json").write_text(config)
-    model = jobs.make_net()
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    model, optimizer = jobs.make()
     with gradmon.Monitor(tmp_path / "config.json", output_dir=tmp_path / "out", dynamic=False).watch(
         model, optimizer
     ) as monitor:
@@ -53,12 +47,8 @@ def test_a_scalar_is_not_read_while_nothing_is_collected(tmp_path: Path) -> None
         def __float__(self) -> float:
             raise AssertionError("would wait for the device")
 
-    model = jobs.make_net()
-    config = jobs.write_config(tmp_path, scalars={"loss": "records"}, start_step=1)
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    with gradmon.Monitor(config, output_dir=tmp_path / "out", dynamic=False).watch(
-        model, optimizer
-    ) as monitor:
+    model, optimizer = jobs.make()
+    with jobs.monitor(tmp_path, scalars={"loss": "records"}, start_step=1).watch(model, optimizer) as monitor:
         monitor.scalar("loss", Loss())
         jobs.train(model, optimizer, 2)
         monitor.scalar("loss", torch.tensor([1.5]))
@@ -66,11 +56,9 @@ def test_a_scalar_is_not_read_while_nothing_is_collected(tmp_path: Path) -> None
     assert file.read_text().splitlines()[1:] == ["loss,1,,1.5"]
 
 
-def test_invalid_values_do_not_end_training(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    model = jobs.make_net()
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    config = jobs.write_config(tmp_path, scalars={"loss": "records"}, **jobs.EVERYTHING)
-    with gradmon.Monitor(config, output_dir=tmp_path / "out", dynamic=False).watch(
+def test_invalid_values_do_not_end_training(tmp_path: Path, capfd: Any) -> None:
+    model, optimizer = jobs.make()
+    with jobs.monitor(tmp_path, scalars={"loss": "records"}, **jobs.EVERYTHING).watch(
         model, optimizer
     ) as monitor:
         monitor.scalar("loss", None)
@@ -100,12 +88,8 @@ def test_invalid_values_do_not_end_training(tmp_path: Path, capfd: pytest.Captur
 
 
 def test_the_load_of_experts_is_their_share_of_a_layers_tokens(tmp_path: Path) -> None:
-    model = jobs.make_net()
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    config = jobs.write_config(tmp_path, scalars={"expert_load": "records"})
-    with gradmon.Monitor(config, output_dir=tmp_path / "out", dynamic=False).watch(
-        model, optimizer
-    ) as monitor:
+    model, optimizer = jobs.make()
+    with jobs.monitor(tmp_path, scalars={"expert_load": "records"}).watch(model, optimizer) as monitor:
         monitor.expert_load("moe", [1, 0])
         monitor.expert_load("moe", torch.tensor([2, 1], dtype=torch.int32))
         jobs.train(model, optimizer, 1)
@@ -115,20 +99,16 @@ def test_the_load_of_experts_is_their_share_of_a_layers_tokens(tmp_path: Path) -
 
 @pytest.mark.parametrize("causal", [False, True])
 def test_reported_attention_is_measured(tmp_path: Path, causal: bool) -> None:
-    model = jobs.make_net()
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    config = jobs.write_config(
+    model, optimizer = jobs.make()
+    torch.manual_seed(5)
+    q, k = torch.randn(2, 7, 3, 4), torch.randn(2, 7, 3, 4)
+    with jobs.monitor(
         tmp_path,
         recording_l2_features=True,
         l2_targets={"attention_hook": ["fc1.attention"]},
         sa_order="b,s,h,d",
         sa_causal=causal,
-    )
-    torch.manual_seed(5)
-    q, k = torch.randn(2, 7, 3, 4), torch.randn(2, 7, 3, 4)
-    with gradmon.Monitor(config, output_dir=tmp_path / "out", dynamic=False).watch(
-        model, optimizer
-    ) as monitor:
+    ).watch(model, optimizer) as monitor:
         monitor.attention("fc1.attention", q, k, causal=causal)
         jobs.train(model, optimizer, 1)
     scores = torch.einsum("bqhd,bkhd->bhqk", q, k).double() / 2

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Training with a GradScaler: where steps end, and gradients without the scale."""
+"""Mixed precision: autocast, where steps end with a GradScaler, and gradients without the scale."""
 import copy
 import inspect
 from pathlib import Path
-from typing import Any, Callable
+from types import SimpleNamespace
+from typing import Any, Callable, Optional
 
 import gradmon
 import jobs
@@ -11,6 +12,10 @@ import pytest
 import ranks
 import torch
 import twice
+from gradmon import _scaler_updates
+from gradmon._scaler_updates import ScalerUpdates, left_out_by_scaler
+from torch.utils.checkpoint import checkpoint
+
 
 KEYS = {"wg_distribution": True, "param_distribution": True}
 SCALE = 1024.0
@@ -42,14 +47,11 @@ class SmallScaler:
 
 
 def torchs_own(init_scale: float) -> Any:
-    if not hasattr(getattr(torch, "amp", None), "GradScaler"):
-        pytest.skip("this torch has no GradScaler on a CPU")
     return torch.amp.GradScaler("cpu", init_scale=init_scale)
 
 
 def watched(tmp_path: Path, model: Any, optimizer: Any, scaler: Any = None) -> gradmon.Monitor:
-    config = jobs.write_config(tmp_path, **KEYS)
-    monitor = gradmon.Monitor(config, output_dir=tmp_path / "out", dynamic=False)
+    monitor = jobs.monitor(tmp_path, **KEYS)
     return monitor.watch(model, optimizer, scaler=scaler)
 
 
@@ -80,8 +82,7 @@ def train(model: Any, optimizer: Any, scaler: Any, steps: int, overflow_at: int)
 def test_every_iteration_counts_and_gradients_are_written_without_the_scale(
     tmp_path: Path, make_scaler: Callable[[float], Any]
 ) -> None:
-    model = jobs.make_net()
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    model, optimizer = jobs.make()
     scaler = make_scaler(SCALE)
     own = {name: vars(scaler).get(name) for name in ("step", "update")}
     with watched(tmp_path, model, optimizer, scaler):
@@ -98,28 +99,10 @@ def test_every_iteration_counts_and_gradients_are_written_without_the_scale(
     assert jobs.steps_of(jobs.rows(out, "param_origin"))["fc1.weight"] == [0, 1, 2, 3, 4]
 
 
-def test_training_is_the_same_to_the_bit(tmp_path: Path, make_scaler: Callable[[float], Any]) -> None:
-    models = []
-    for with_monitor in (False, True):
-        model = jobs.make_net()
-        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-        scaler = make_scaler(SCALE)
-        if with_monitor:
-            config = jobs.write_config(tmp_path, **KEYS)
-            monitor = gradmon.Monitor(config, output_dir=tmp_path / "out", dynamic=False)
-            monitor.watch(model, optimizer, scaler=scaler)
-        train(model, optimizer, scaler, 5, overflow_at=2)
-        models.append(model)
-    monitor.stop()
-    for bare, watched_one in zip(*(model.parameters() for model in models)):
-        assert torch.equal(bare, watched_one)
-
-
 def test_an_explicit_step_ends_the_iteration_instead(
     tmp_path: Path, make_scaler: Callable[[float], Any]
 ) -> None:
-    model = jobs.make_net()
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    model, optimizer = jobs.make()
     scaler = make_scaler(SCALE)
     with watched(tmp_path, model, optimizer, scaler) as monitor:
         for _ in range(3):
@@ -128,13 +111,12 @@ def test_an_explicit_step_ends_the_iteration_instead(
     assert jobs.steps_of(jobs.rows(tmp_path / "out", "grad_reduced"))["fc1.weight"] == [0, 1, 2]
 
 
-def test_a_scaler_without_a_scale_is_logged_once(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_scaler_without_a_scale_is_logged_once(tmp_path: Path, capfd: Any) -> None:
     class Mute(SmallScaler):
         def get_scale(self) -> float:
             raise RuntimeError("not now")
 
-    model = jobs.make_net()
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    model, optimizer = jobs.make()
     scaler = Mute(1.0)
     with watched(tmp_path, model, optimizer, scaler):
         train(model, optimizer, scaler, 3, overflow_at=-1)
@@ -222,10 +204,7 @@ def test_zeros_are_those_of_the_gradient_without_the_scale(tmp_path: Path) -> No
     model.weight = weight
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     scaler = SmallScaler(SCALE)
-    config = jobs.write_config(tmp_path, wg_distribution=True, eps=1e-3)
-    with gradmon.Monitor(config, output_dir=tmp_path / "out", dynamic=False).watch(
-        model, optimizer, scaler=scaler
-    ):
+    with jobs.monitor(tmp_path, wg_distribution=True, eps=1e-3).watch(model, optimizer, scaler=scaler):
         # Below eps without the scale, above eps with it.
         scaler.scale((weight * torch.tensor([1e-4, 1e-4, 1.0, 1.0])).sum()).backward()
         scaler.step(optimizer)
@@ -235,10 +214,8 @@ def test_zeros_are_those_of_the_gradient_without_the_scale(tmp_path: Path) -> No
 
 
 def test_main_grad_is_read_instead_of_grad(tmp_path: Path) -> None:
-    model = jobs.make_net()
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    config = jobs.write_config(tmp_path, wg_distribution=True, mg_direction=True)
-    with gradmon.Monitor(config, output_dir=tmp_path / "out", dynamic=False).watch(model, optimizer):
+    model, optimizer = jobs.make()
+    with jobs.monitor(tmp_path, wg_distribution=True, mg_direction=True).watch(model, optimizer):
         model(jobs.batch(0)).pow(2).mean().backward()
         for parameter in model.fc1.parameters():  # as Megatron does: always in float32
             parameter.main_grad = parameter.grad.double() * 3
@@ -251,7 +228,7 @@ def test_main_grad_is_read_instead_of_grad(tmp_path: Path) -> None:
 
 
 class GivenScaler(torch.optim.SGD):
-    """A fused optimizer of torch 1.13: its step() is given the scaler."""
+    """Its step() is given the scaler."""
 
     def step(self, closure: Any = None, *, grad_scaler: Any = None) -> Any:
         for group in self.param_groups:
@@ -275,8 +252,7 @@ def test_an_optimizer_that_is_handed_the_scaler_has_its_scale_divided_by(tmp_pat
 
 
 def test_a_disabled_scaler_is_ignored(tmp_path: Path) -> None:
-    model = jobs.make_net()
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    model, optimizer = jobs.make()
     scaler = SmallScaler(SCALE)
     scaler.is_enabled = lambda: False  # type: ignore[attr-defined]
     with watched(tmp_path, model, optimizer, scaler):
@@ -285,11 +261,9 @@ def test_a_disabled_scaler_is_ignored(tmp_path: Path) -> None:
 
 
 def test_a_second_watch_brings_no_second_boundary(tmp_path: Path) -> None:
-    model = jobs.make_net()
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    model, optimizer = jobs.make()
     scaler = SmallScaler(SCALE)
-    config = jobs.write_config(tmp_path, **KEYS)
-    monitor = gradmon.Monitor(config, output_dir=tmp_path / "out", dynamic=False)
+    monitor = jobs.monitor(tmp_path, **KEYS)
     monitor.watch(model, optimizer)
     monitor.watch(torch.nn.Linear(2, 2), optimizer, scaler=scaler)
     train(model, optimizer, scaler, 3, overflow_at=-1)
@@ -302,9 +276,8 @@ def test_two_scalers_of_two_models(tmp_path: Path, make_scaler: Callable[[float]
     models = [jobs.make_net(), jobs.make_net()]
     optimizers = [torch.optim.SGD(model.parameters(), lr=0.1) for model in models]
     scalers = [make_scaler(SCALE), make_scaler(SCALE * 4)]
-    config = jobs.write_config(tmp_path, **KEYS)
     expected = []
-    with gradmon.Monitor(config, output_dir=tmp_path / "out", dynamic=False) as monitor:
+    with jobs.monitor(tmp_path, **KEYS) as monitor:
         for number in (0, 1):
             monitor.watch(models[number], optimizers[number], scaler=scalers[number])
         for step in range(4):
@@ -325,8 +298,7 @@ def test_two_scalers_of_two_models(tmp_path: Path, make_scaler: Callable[[float]
 
 
 def test_a_copy_of_a_watched_scaler_is_one_of_its_own(tmp_path: Path) -> None:
-    model = jobs.make_net()
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    model, optimizer = jobs.make()
     scaler = SmallScaler(SCALE)
     with watched(tmp_path, model, optimizer, scaler):
         copied = copy.deepcopy(scaler)
@@ -352,3 +324,195 @@ def test_an_update_after_the_boundary_changes_the_scale_of_the_step(tmp_path: Pa
         plain.zero_grad()
         plain(jobs.batch(step)).pow(2).mean().backward()
         jobs.check(found["fc1.weight", step, 0], plain.fc1.weight.grad)
+
+
+# --- autocast, and scalers that leave an update out ---
+
+
+class Net(torch.nn.Module):
+    def __init__(self, reentrant: Optional[bool] = None) -> None:
+        super().__init__()
+        self.fc1 = torch.nn.Linear(4, 6)
+        self.act = torch.nn.Tanh()
+        self.fc2 = torch.nn.Linear(6, 2)
+        self.reentrant = reentrant
+
+    def middle(self, x: torch.Tensor) -> torch.Tensor:
+        return self.act(self.fc1(x))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if self.reentrant is None:
+            return self.fc2(self.middle(x))
+        return self.fc2(checkpoint(self.middle, x.requires_grad_(), use_reentrant=self.reentrant))
+
+
+def loss_of(model: torch.nn.Module, step: int) -> torch.Tensor:
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        output = model(jobs.batch(step))
+    return output.float().pow(2).mean()
+
+
+@pytest.mark.parametrize("reentrant", [None, False, True])
+def test_values_have_the_types_that_they_have_in_autocast(tmp_path: Path, reentrant: Optional[bool]) -> None:
+    def training(noted: twice.Noted, monitor: Any) -> None:
+        model = Net(reentrant)
+        optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
+        monitor.watch(model, optimizer)
+        for step in range(3):
+            optimizer.zero_grad()
+            loss_of(model, step).backward()
+            noted.gradients(model, step)
+            noted.weights(model, step, "param_origin")
+            optimizer.step()
+        noted.stop(monitor, model, optimizer)
+
+    twice.compare(tmp_path, training)
+    torch.manual_seed(7)
+    model = Net()
+    expected = twice.plain_activations(model, lambda: loss_of(model, 0))
+    assert expected[0]["fc1.output"].dtype == expected[1]["fc1.output"].dtype == torch.bfloat16
+    assert expected[0]["fc1.input"].dtype == torch.float32
+    for kind, tensors in zip(("actv", "actv_grad"), expected):
+        found = twice.read(tmp_path / "out", kind)
+        for name, tensor in tensors.items():
+            if "input" not in name:
+                twice.check_bits(found[name, 0, 0], tensor, name)
+
+
+def test_a_model_in_bfloat16_throughout(tmp_path: Path) -> None:
+    def training(noted: twice.Noted, monitor: Any) -> None:
+        model = Net().bfloat16()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+        monitor.watch(model, optimizer)
+        for step in range(3):
+            optimizer.zero_grad()
+            model(jobs.batch(step).bfloat16()).pow(2).mean().backward()
+            noted.gradients(model, step)
+            optimizer.step()
+            noted.weights(model, step, "param_updated")
+        noted.stop(monitor, model, optimizer)
+
+    twice.compare(tmp_path, training)
+
+
+class OwnScaler:
+    """A scaler as programs write it: like torch's, it skips an update if a gradient is not finite."""
+
+    def __init__(self) -> None:
+        self.factor = 1024.0
+        self.finite = True
+
+    def scale(self, loss: torch.Tensor) -> torch.Tensor:
+        return loss * self.factor
+
+    def unscale_(self, optimizer: Any) -> None:
+        gradients = [p.grad for group in optimizer.param_groups for p in group["params"]]
+        self.finite = all(bool(gradient.isfinite().all()) for gradient in gradients)
+        for gradient in gradients:
+            gradient.div_(self.factor)
+
+    def step(self, optimizer: Any) -> None:
+        if self.finite:
+            optimizer.step()
+
+    def update(self) -> None:
+        self.factor *= 1.0 if self.finite else 0.5
+
+
+def make(model: torch.nn.Module, scaler: str, fused: bool) -> "tuple[torch.optim.Optimizer, Any]":
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.01, fused=fused)
+    return optimizer, torch.amp.GradScaler("cpu", init_scale=1024.0) if scaler == "torch" else OwnScaler()
+
+
+@pytest.mark.parametrize(
+    "kind, clips, fused",
+    [
+        ("own", True, False),
+        ("torch", True, False),
+        ("torch", False, False),
+        ("torch", True, True),
+        ("torch", False, True),
+    ],
+)
+def test_a_scaler_that_leaves_an_update_out(tmp_path: Path, kind: str, clips: bool, fused: bool) -> None:
+    """grad_unreduced has the scaled gradient that backward left, grad_reduced the one that the optimizer
+    uses. `clips`: the program unscales. Otherwise the scaler does or, if `fused`, the optimizer."""
+    bad = 2  # the step whose gradients are not finite
+
+    def training(noted: twice.Noted, monitor: Any) -> None:
+        model = Net()
+        optimizer, scaler = make(model, kind, fused)
+        monitor.watch(model, optimizer)
+        factor = 1024.0
+        for step in range(5):
+            optimizer.zero_grad()
+            scaler.scale(loss_of(model, step) * (float("inf") if step == bad else 1.0)).backward()
+            if step != bad:
+                noted.gradients(model, step, "grad_unreduced")
+                for name, parameter in model.named_parameters():
+                    noted.note("grad_reduced", name, step, parameter.grad / factor)
+                noted.weights(model, step, "param_origin")
+            if clips:
+                scaler.unscale_(optimizer)
+                torch.nn.utils.clip_grad_norm_(model.parameters(), 1e9)
+            scaler.step(optimizer)
+            scaler.update()
+            if step == bad:
+                factor /= 2
+            else:
+                noted.weights(model, step, "param_updated")
+            monitor.step()
+        noted.stop(monitor, model, optimizer)
+
+    plain = twice.both(tmp_path, training)
+    for name, tensors in plain.tensors.items():
+        found = twice.read(tmp_path / "out", name)
+        of_bad = sum(step == bad for _, step, _ in found)
+        assert of_bad == (0 if name == "param_updated" else 4), name
+        twice.check_rows({key: row for key, row in found.items() if key[1] != bad}, tensors, name)
+
+
+def test_only_a_single_plain_number_says_that_an_update_was_left_out() -> None:
+    """Other optimizers may have an attribute of that name, and the training step must not raise."""
+    for found, left_out in (
+        (torch.tensor(1.0), True),
+        (torch.zeros(1), False),
+        (torch.ones(2), False),
+        (torch.nn.Parameter(torch.ones(1)), False),
+        (True, False),
+    ):
+        assert left_out_by_scaler(SimpleNamespace(found_inf=found)) is left_out
+    assert left_out_by_scaler(SimpleNamespace()) is False
+
+
+def test_while_a_graph_is_captured_the_scale_is_the_last_one(monkeypatch: Any) -> None:
+    """A read of the scale would wait for the device, which ends the capture."""
+    asked = iter([8.0, 16.0])
+    scaler = SimpleNamespace(get_scale=lambda: next(asked), step=lambda _: None, update=lambda: None)
+    updates = ScalerUpdates(scaler, lambda _: None, lambda _: None, lambda _: 0)
+    assert updates.scale() == 8
+    monkeypatch.setattr(_scaler_updates, "is_captured", lambda _: True)
+    assert updates.scale() == 8
+    monkeypatch.undo()
+    assert updates.scale() == 16
+
+
+def test_updates_left_out_where_the_optimizer_ends_the_steps(tmp_path: Path) -> None:
+    """After a skipped update the step lasts until the next update."""
+
+    def training(noted: twice.Noted, monitor: Any) -> None:
+        model = Net()
+        optimizer, scaler = torch.optim.SGD(model.parameters(), lr=0.1), OwnScaler()
+        monitor.watch(model, optimizer)
+        for iteration in range(5):
+            optimizer.zero_grad()
+            scaler.scale(loss_of(model, iteration) * (float("inf") if iteration == 2 else 1.0)).backward()
+            step = iteration - (iteration > 2)  # iterations 2 and 3 are one step; its rows are of 3
+            noted.gradients(model, step, "grad_unreduced")
+            scaler.unscale_(optimizer)
+            noted.gradients(model, step, "grad_reduced")
+            scaler.step(optimizer)
+            scaler.update()
+        noted.stop(monitor, model, optimizer)
+
+    twice.compare(tmp_path, training)

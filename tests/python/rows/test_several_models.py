@@ -9,7 +9,7 @@ import jobs
 import pytest
 import torch
 import twice
-from gradmon._idle_optimizers import IdleOptimizers
+from gradmon._optimizer_rounds import IdleOptimizers
 from gradmon._optimizer_steps import OptimizerSteps
 from torch.nn.functional import softplus
 
@@ -56,8 +56,7 @@ def test_a_gan_whose_iterations_the_program_ends(
             of_generator.step()
             noted.weights(generator, step, "param_updated", at_generator)
             monitor.step()
-        monitor.stop()
-        noted.end(generator, of_generator)
+        noted.stop(monitor, generator, of_generator)
         noted.end(discriminator, of_discriminator)
 
     noted = twice.compare(tmp_path, training)
@@ -93,8 +92,7 @@ def test_a_critic_that_steps_several_times_in_an_iteration(
             of_generator.step()
             noted.weights(generator, step, "param_updated")
             monitor.step()
-        monitor.stop()
-        noted.end(generator, of_generator)
+        noted.stop(monitor, generator, of_generator)
         noted.end(critic, of_critic)
 
     twice.compare(tmp_path, training)
@@ -105,9 +103,8 @@ def test_the_micro_batches_of_a_discriminator_end_with_its_update(tmp_path: Path
     generator, discriminator = mlp(4, 4), mlp(4, 1)
     of_generator = torch.optim.SGD(generator.parameters(), lr=0.1)
     of_discriminator = torch.optim.SGD(discriminator.parameters(), lr=0.1)
-    config = jobs.write_config(tmp_path, **twice.EVERYTHING, monitor_mbs_grad=True)
     noted = twice.Noted()
-    with gradmon.Monitor(config, output_dir=tmp_path / "out", dynamic=False) as monitor:
+    with jobs.monitor(tmp_path, **twice.EVERYTHING, monitor_mbs_grad=True) as monitor:
         monitor.watch(generator, of_generator).watch(discriminator, of_discriminator)
         for step in range(2):
             for micro in range(2):
@@ -147,32 +144,10 @@ def test_two_optimizers_of_one_model_that_each_have_some_of_it(tmp_path: Path) -
                         noted.note("exp_avg", prefix + name, step, state["momentum_buffer"])
                 optimizer.step()
             monitor.step()
-        monitor.stop()
-        noted.end(model, slow, fast)
+        noted.stop(monitor, model, slow, fast)
 
     noted = twice.compare(tmp_path, training)
     assert {name for name, _, _ in noted.tensors["exp_avg"]} == {"weight", "bias", "1:weight", "1:bias"}
-
-
-def test_one_optimizer_of_two_models(tmp_path: Path) -> None:
-    def training(noted: twice.Noted, monitor: Any) -> None:
-        encoder, decoder = mlp(4, 3), mlp(3, 4)
-        optimizer = torch.optim.AdamW([*encoder.parameters(), *decoder.parameters()], lr=0.01)
-        monitor.watch(encoder, optimizer)
-        monitor.watch(decoder, optimizer)
-        for step in range(3):
-            optimizer.zero_grad()
-            decoder(encoder(jobs.batch(step))).pow(2).mean().backward()
-            noted.gradients(encoder, step)
-            noted.gradients(decoder, step, prefix="1:")
-            noted.weights(encoder, step, "param_origin")
-            noted.weights(decoder, step, "param_origin", "1:")
-            optimizer.step()
-        monitor.stop()
-        noted.end(encoder, optimizer)
-        noted.end(decoder)
-
-    twice.compare(tmp_path, training)
 
 
 def test_two_trainings_side_by_side_have_rows_of_their_own(tmp_path: Path) -> None:
@@ -182,8 +157,7 @@ def test_two_trainings_side_by_side_have_rows_of_their_own(tmp_path: Path) -> No
         (tmp_path / name).mkdir()
         model = mlp(4, 2)
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-        config = jobs.write_config(tmp_path / name, **twice.EVERYTHING)
-        monitor = gradmon.Monitor(config, output_dir=tmp_path / name / "out", dynamic=False)
+        monitor = jobs.monitor(tmp_path / name, **twice.EVERYTHING)
         pairs.append((name, model, optimizer, monitor.watch(model, optimizer)))
     for step in range(4):
         for name, model, optimizer, monitor in pairs:
@@ -218,8 +192,7 @@ def test_a_teacher_that_is_not_trained_is_left_alone(tmp_path: Path) -> None:
             with torch.no_grad():  # a moving average, as of self-distillation
                 for of_teacher, of_student in zip(teacher.parameters(), student.parameters()):
                     of_teacher.lerp_(of_student, 0.1)
-        monitor.stop()
-        noted.end(student, optimizer)
+        noted.stop(monitor, student, optimizer)
         noted.end(teacher)
 
     noted = twice.compare(tmp_path, training)
@@ -231,8 +204,7 @@ def test_parameters_that_no_watched_optimizer_holds_are_named(tmp_path: Path, ca
     model, other = jobs.make_net(), mlp(4, 2)
     of_model = torch.optim.SGD(model.fc1.parameters(), lr=0.1)
     of_other = torch.optim.SGD(other.parameters(), lr=0.1)
-    config = jobs.write_config(tmp_path, wg_distribution=True)
-    with gradmon.Monitor(config, output_dir=tmp_path / "out", dynamic=False) as monitor:
+    with jobs.monitor(tmp_path, wg_distribution=True) as monitor:
         monitor.watch(model, of_model).watch(other, of_other)
         for step in range(3):
             (model(jobs.batch(step)).sum() + other(jobs.batch(step)).sum()).backward()
@@ -262,7 +234,6 @@ def test_an_optimizer_that_stops_stepping_is_named_until_it_steps(tmp_path: Path
     model, other = jobs.make_net(), mlp(4, 2)
     stopping = torch.optim.SGD(model.parameters(), lr=0.1)
     going_on = torch.optim.Adam(other.parameters(), lr=0.1)
-    config = jobs.write_config(tmp_path, collect_times=1000, wg_distribution=True)
 
     def iterate(monitor: gradmon.Monitor, *optimizers: Any) -> None:
         (model(jobs.batch(0)).sum() + other(jobs.batch(0)).sum()).backward()
@@ -271,7 +242,7 @@ def test_an_optimizer_that_stops_stepping_is_named_until_it_steps(tmp_path: Path
         if explicit:
             monitor.step()
 
-    with gradmon.Monitor(config, output_dir=tmp_path / "out", dynamic=False) as monitor:
+    with jobs.monitor(tmp_path, collect_times=1000, wg_distribution=True) as monitor:
         monitor.watch(model, stopping).watch(other, going_on)
         for _ in range(4):
             iterate(monitor, stopping, going_on)
@@ -285,9 +256,7 @@ def test_an_optimizer_that_stops_stepping_is_named_until_it_steps(tmp_path: Path
         assert jobs.eventually(lambda: not idle_in(monitor))
 
 
-def test_an_optimizer_that_stops_stepping_is_named_after_a_minute(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_optimizer_that_stops_stepping_is_named_after_a_minute(tmp_path: Path, monkeypatch: Any) -> None:
     """The program ends the steps. An evaluation of any length causes no warning."""
     now = [0.0]
     monkeypatch.setattr(time, "monotonic", lambda: now[0])
@@ -307,7 +276,7 @@ def test_an_optimizer_that_stops_stepping_is_named_after_a_minute(
 
 
 def test_an_optimizer_that_always_steps_less_often_is_not_taken_for_one_that_has_stopped(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+    tmp_path: Path, capfd: Any
 ) -> None:
     """Only before its second step nobody can know; from three times as many iterations on it has stopped."""
     often, seldom = jobs.make_net(), mlp(4, 2)
@@ -320,8 +289,7 @@ def test_an_optimizer_that_always_steps_less_often_is_not_taken_for_one_that_has
             optimizer.step()
         named += [iteration for _ in looks.look(watched)]
     assert [iteration for iteration in named if iteration > 5] == list(range(35 + 10, 60))
-    config = jobs.write_config(tmp_path, collect_times=1000, wg_distribution=True)
-    with gradmon.Monitor(config, output_dir=tmp_path / "out", dynamic=False) as monitor:
+    with jobs.monitor(tmp_path, collect_times=1000, wg_distribution=True) as monitor:
         monitor.watch(often, optimizers[0], explicit_steps=True).watch(seldom, optimizers[1])
         for iteration in range(1, 31):
             (often(jobs.batch(0)).sum() + seldom(jobs.batch(0)).sum()).backward()
@@ -336,10 +304,9 @@ def test_an_optimizer_that_always_steps_less_often_is_not_taken_for_one_that_has
 def test_a_further_optimizer_may_come_without_a_model(tmp_path: Path) -> None:
     """It adds no chunk: the next model is chunk 1."""
     first, second = jobs.make_net(), mlp(4, 2)
-    config = jobs.write_config(tmp_path, wg_distribution=True)
     halves = [list(first.parameters())[:2], list(first.parameters())[2:]]
     optimizers = [torch.optim.SGD(half, lr=0.1) for half in (*halves, list(second.parameters()))]
-    with gradmon.Monitor(config, output_dir=tmp_path / "out", dynamic=False) as monitor:
+    with jobs.monitor(tmp_path, wg_distribution=True) as monitor:
         monitor.watch(first, optimizers[0]).watch(optimizer=optimizers[1]).watch(second, optimizers[2])
         (first(jobs.batch(0)).sum() + second(jobs.batch(0)).sum()).backward()
         for optimizer in optimizers:
@@ -366,12 +333,8 @@ def test_an_optimizer_is_compared_with_those_that_are_watched_now() -> None:
 
 
 def test_status_and_metrics_print_their_fields(tmp_path: Path) -> None:
-    model = jobs.make_net()
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    config = jobs.write_config(tmp_path, wg_distribution=True, format=["api"])
-    with gradmon.Monitor(config, output_dir=tmp_path / "out", dynamic=False).watch(
-        model, optimizer
-    ) as monitor:
+    model, optimizer = jobs.make()
+    with jobs.monitor(tmp_path, wg_distribution=True, format=["api"]).watch(model, optimizer) as monitor:
         jobs.train(model, optimizer, 2)
 
         def prints_its_fields() -> bool:
@@ -385,15 +348,12 @@ def test_status_and_metrics_print_their_fields(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("explicit", [False, True])
-def test_an_optimizer_that_steps_more_often_than_another(
-    tmp_path: Path, explicit: bool, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_an_optimizer_that_steps_more_often_than_another(tmp_path: Path, explicit: bool, capfd: Any) -> None:
     """From its second step on, each of its steps ends an iteration, and a warning names the slower
     optimizer. `explicit`: the program ends the iterations."""
     often, seldom = mlp(4, 2), mlp(4, 2)
     optimizers = [torch.optim.SGD(model.parameters(), lr=0.1) for model in (often, seldom)]
-    config = jobs.write_config(tmp_path, wg_distribution=True)
-    with gradmon.Monitor(config, output_dir=tmp_path / "out", dynamic=False) as monitor:
+    with jobs.monitor(tmp_path, wg_distribution=True) as monitor:
         for model, optimizer in zip((often, seldom), optimizers):
             monitor.watch(model, optimizer)
         for step in range(6):

@@ -1,17 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What torch itself does with gradients and forward calls, in each supported version; hooks/TORCH.md
-lists it. Plain torch: no test here needs gradmon."""
-import inspect
+"""What torch itself does with gradients, forward calls, optimizers and DistributedDataParallel, in each
+supported version; hooks/TORCH.md lists it. Plain torch: no test here needs gradmon."""
+import datetime
 import warnings
 from typing import Any, Callable
 
 import pytest
+import ranks
 import torch
 from torch import nn
+from torch.distributed import TCPStore
 from torch.utils.checkpoint import checkpoint
 
+
 VERSION = tuple(int(part) for part in torch.__version__.split("+")[0].split("a")[0].split(".")[:2])
-TORCH_2 = VERSION >= (2, 0)
 
 
 def accumulator_of(parameter: torch.Tensor) -> Any:
@@ -32,15 +34,11 @@ def test_a_post_hook_of_the_accumulator_runs_after_everything_else() -> None:
         return lambda *_: said.append(what + (" before" if weight.grad is None else " after"))
 
     accumulator.register_hook(say("post-hook"))
-    if TORCH_2:
-        weight.register_post_accumulate_grad_hook(say("accumulated"))
+    weight.register_post_accumulate_grad_hook(say("accumulated"))
     accumulator.register_prehook(say("pre-hook"))
     weight.register_hook(say("tensor"))
     (weight * 2).sum().backward()
-    if TORCH_2:
-        assert said == ["tensor before", "pre-hook before", "accumulated after", "post-hook after"]
-    else:  # in the order in which they were made
-        assert said == ["pre-hook before", "tensor before", "post-hook after"]
+    assert said == ["tensor before", "pre-hook before", "accumulated after", "post-hook after"]
 
 
 def test_a_post_hook_gets_the_gradient_of_this_backward_alone() -> None:
@@ -51,7 +49,7 @@ def test_a_post_hook_gets_the_gradient_of_this_backward_alone() -> None:
     accumulator.register_hook(lambda _, inputs: given.append(inputs[0][0].item()))
     for _ in range(2):
         (weight * 2).sum().backward()
-    assert given == ([20.0, 20.0] if TORCH_2 else [2.0, 2.0])  # after the user's hook, or before it
+    assert given == [20.0, 20.0]  # after the user's hook
     assert weight.grad is not None and weight.grad.tolist() == [40.0, 40.0]
 
 
@@ -98,7 +96,7 @@ def frozen_for_a_while(module: nn.Linear) -> None:
 
 def assigned_state(module: nn.Linear) -> None:
     state = {name: tensor.clone() for name, tensor in module.state_dict().items()}
-    module.load_state_dict(state, **({"assign": True} if VERSION >= (2, 1) else {}))
+    module.load_state_dict(state, assign=True)
 
 
 @pytest.mark.parametrize(
@@ -109,7 +107,7 @@ def assigned_state(module: nn.Linear) -> None:
         (data_of_another_type, True, False),
         (other_data, True, True),
         (frozen_for_a_while, True, True),
-        (assigned_state, VERSION < (2, 1), VERSION < (2, 1)),  # earlier torch only copies the values
+        (assigned_state, False, False),
     ],
 )
 def test_which_changes_replace_an_accumulator(
@@ -137,13 +135,13 @@ def test_a_shape_that_changes_under_a_held_accumulator_is_an_error() -> None:
     assert module.weight.grad is not None and module.weight.grad.shape == (3, 2)
 
 
-def test_zero_grad_leaves_none_from_torch_2_on() -> None:
+def test_zero_grad_leaves_none() -> None:
     module = nn.Linear(2, 2)
     optimizer = torch.optim.SGD(module.parameters(), lr=0.1)
     for zero_grad in (module.zero_grad, optimizer.zero_grad):
         module(torch.ones(1, 2)).sum().backward()
         zero_grad()
-        assert (module.weight.grad is None) == TORCH_2
+        assert module.weight.grad is None
 
 
 def test_an_exception_of_a_hook_leaves_backward() -> None:
@@ -175,8 +173,7 @@ def test_which_passes_run_the_hooks_of_an_accumulator() -> None:
     accumulator.register_hook(lambda _, inputs: given.append(inputs[0]))
     weight.register_hook(lambda _: of_tensor.append(1))
     torch.autograd.grad((weight * 2).sum(), weight)
-    # autograd.grad() accumulates nothing; from torch 2 on it runs the hooks of the tensor.
-    assert (len(given), len(of_tensor)) == (0, int(TORCH_2))
+    assert (len(given), len(of_tensor)) == (0, 1)  # autograd.grad() accumulates nothing
     NoGradient.apply(weight).sum().backward()
     assert given == [None] and weight.grad is None  # a pass may deliver nothing and still run the hook
 
@@ -225,7 +222,7 @@ def test_tensor_hooks_around_a_module_in_place() -> None:
     model[2](after).sum().backward()
     assert before.grad is not None and after.grad is not None and not torch.equal(before.grad, after.grad)
     assert torch.equal(seen[0], before.grad)
-    assert torch.equal(seen[1], after.grad) == TORCH_2  # 1.13 gives the second hook the gradient before
+    assert torch.equal(seen[1], after.grad)
 
 
 def test_full_backward_hooks_refuse_modules_in_place() -> None:
@@ -257,21 +254,18 @@ def test_a_module_in_place_has_overwritten_its_input_when_forward_hooks_run() ->
     module.register_forward_hook(lambda _, inputs, __: seen.append(inputs[0].tolist()))
     module(torch.tensor([-1.0, 1.0]))
     assert seen == [[-1.0, 1.0], [0.0, 1.0]]
-    assert ("with_kwargs" in inspect.signature(module.register_forward_pre_hook).parameters) == TORCH_2
 
 
 @pytest.mark.parametrize("reentrant", [False, True])
 def test_a_recomputation_runs_inside_a_pass_of_backward(reentrant: bool) -> None:
-    task = getattr(torch._C, "_current_graph_task_id", None)
-    assert (task is not None) == TORCH_2  # 1.13 has it in C++ only
     seen: "list[tuple[bool, bool, bool]]" = []  # in a pass of backward, gradients are on, input is a leaf
 
     def part(x: torch.Tensor) -> torch.Tensor:
-        seen.append((task is not None and task() >= 0, torch.is_grad_enabled(), x.is_leaf))
+        seen.append((torch._C._current_graph_task_id() >= 0, torch.is_grad_enabled(), x.is_leaf))
         return x.sin()
 
     checkpoint(part, torch.ones(2, requires_grad=True) * 2, use_reentrant=reentrant).sum().backward()
-    assert seen == [(False, not reentrant, False), (TORCH_2, True, reentrant)]
+    assert seen == [(False, not reentrant, False), (True, True, reentrant)]
 
 
 def test_cpu_autocast_keeps_float32_gradients_and_casts_a_weight_once() -> None:
@@ -310,18 +304,12 @@ def hook_counts(model: nn.Module, backend: str) -> "tuple[list[str], list[int]]"
 
 @pytest.mark.parametrize("backend", ["eager", "aot_eager"])
 def test_a_compiled_model_runs_hooks_of_accumulators_and_of_its_wrapper_only(backend: str) -> None:
-    if not TORCH_2:
-        assert not hasattr(torch, "compile")
-        return
     fired, graphs = hook_counts(small_net(), backend)
     assert fired == ["accumulator", "accumulator", "wrapper", "accumulator"]
     assert graphs == [1, 1, 1, 1]  # no hook causes a recompilation
 
 
 def test_compiled_autograd_runs_the_programs_hooks_of_accumulators() -> None:
-    if not TORCH_2:
-        assert not hasattr(torch, "compile")
-        return
     torch._dynamo.reset()
     torch._dynamo.utils.counters.clear()
     model = small_net()
@@ -333,3 +321,239 @@ def test_compiled_autograd_runs_the_programs_hooks_of_accumulators() -> None:
         model(torch.ones(3, 2)).sum().backward()
     assert torch._dynamo.utils.counters["compiled_autograd"]["captures"] == 1
     assert fired == ["accumulated", "post-hook"]
+
+
+# --- optimizers ---
+
+
+def make(kind: Any = torch.optim.SGD, **options: Any) -> "tuple[torch.nn.Module, Any]":
+    torch.manual_seed(0)
+    model = torch.nn.Linear(2, 2)
+    return model, kind(model.parameters(), lr=0.1, **options)
+
+
+def backward(model: torch.nn.Module) -> torch.Tensor:
+    loss = model(torch.ones(1, 2)).pow(2).mean()
+    loss.backward()
+    return loss
+
+
+def with_step_hooks(optimizer: Any, said: "list[str]") -> None:
+    optimizer.register_step_pre_hook(lambda *_: said.append("before"))
+    optimizer.register_step_post_hook(lambda *_: said.append("after"))
+
+
+class Own(torch.optim.Optimizer):
+    def __init__(self, parameters: Any, lr: float) -> None:
+        super().__init__(parameters, {"lr": lr})
+
+    def step(self, closure: Any = None) -> None:
+        return None
+
+
+class Derived(torch.optim.SGD):
+    def step(self, closure: Any = None) -> Any:
+        return super().step(closure)
+
+
+def test_torch_has_step_hooks_for_its_own_classes_and_derived_ones() -> None:
+    make()  # torch hooks a class when its first instance is made
+    # A step that calls the step of its base class runs the hooks twice.
+    for kind, passes in ((torch.optim.SGD, 1), (Own, 1), (Derived, 2)):
+        model, optimizer = make(kind)
+        said: "list[str]" = []
+        with_step_hooks(optimizer, said)
+        backward(model)
+        optimizer.step()
+        assert said == ["before"] * passes + ["after"] * passes
+
+
+@pytest.mark.parametrize("scheduler_first", [True, False])
+def test_step_hooks_and_schedulers_come_in_any_order(scheduler_first: bool) -> None:
+    model, optimizer = make()
+    said: "list[str]" = []
+    makers: "list[Callable[[], Any]]" = [
+        lambda: torch.optim.lr_scheduler.StepLR(optimizer, 1),
+        lambda: with_step_hooks(optimizer, said),
+    ]
+    made = [maker() for maker in (makers if scheduler_first else reversed(makers))]
+    scheduler = made[0 if scheduler_first else 1]
+    backward(model)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # the scheduler warns about a step that it does not see
+        optimizer.step()
+        scheduler.step()
+    assert said == ["before", "after"]
+
+
+def test_a_scheduler_replaces_step_and_wraps_bound_methods_only() -> None:
+    _, optimizer = make()
+    torch.optim.lr_scheduler.StepLR(optimizer, 1)
+    assert "step" in vars(optimizer) and hasattr(optimizer.step, "_wrapped_by_lr_sched")
+    _, optimizer = make()
+    original = optimizer.step
+    optimizer.step = lambda *arguments: original(*arguments)
+    with pytest.raises(AttributeError, match="'function' object has no attribute"):
+        torch.optim.lr_scheduler.StepLR(optimizer, 1)
+
+
+def test_the_pre_hook_of_a_step_comes_before_all_calls_of_a_closure() -> None:
+    model, optimizer = make(torch.optim.LBFGS, max_iter=3)
+    said: "list[str]" = []
+    with_step_hooks(optimizer, said)
+
+    def closure() -> torch.Tensor:
+        said.append("closure")
+        optimizer.zero_grad()
+        return backward(model)
+
+    optimizer.step(closure)
+    assert said.count("closure") >= 2
+    # The gradients that the pre-hook sees are not those of the update.
+    assert said[0] == "before" and said[-1] == "after" and said.count("before") == 1
+
+
+def test_the_state_of_each_optimizer_has_these_names() -> None:
+    names = {
+        "SGD": {"momentum_buffer"},
+        "Adam": {"step", "exp_avg", "exp_avg_sq"},
+        "AdamW": {"step", "exp_avg", "exp_avg_sq"},
+        "NAdam": {"step", "exp_avg", "exp_avg_sq", "mu_product"},
+        "RAdam": {"step", "exp_avg", "exp_avg_sq"},
+        "Adamax": {"step", "exp_avg", "exp_inf"},
+        "RMSprop": {"step", "square_avg"},
+        "Adagrad": {"step", "sum"},
+        "Adadelta": {"step", "square_avg", "acc_delta"},
+        "Adafactor": {"step", "row_var", "col_var"},
+        "Muon": {"momentum_buffer"},
+    }
+    assert hasattr(torch.optim, "Muon") or VERSION < (2, 13)
+    for name, expected in names.items():
+        if not hasattr(torch.optim, name):
+            continue
+        model = torch.nn.Linear(2, 2, bias=False)  # Muon takes matrices only
+        momentum = {"momentum": 0.9} if name == "SGD" else {}
+        optimizer = getattr(torch.optim, name)(model.parameters(), lr=0.1, **momentum)
+        backward(model)
+        optimizer.step()
+        state = optimizer.state[model.weight]
+        assert {key for key, value in state.items() if value is not None} == expected, name
+
+
+def test_sgd_reads_grad_scale_in_its_own_step() -> None:
+    read: "list[int]" = []
+
+    class Scaled(torch.optim.SGD):
+        @property
+        def grad_scale(self) -> None:
+            read.append(1)
+
+    model, optimizer = make(Scaled)
+    backward(model)
+    optimizer.step()
+    assert len(read) == 1 or (not read and VERSION < (2, 13))
+
+
+def scaled_steps(fused: bool) -> "list[tuple[bool, bool, bool]]":
+    """Three iterations, the second without a finite gradient: whether the pre-hook of the step ran, whether
+    it saw the scaled gradient, and whether the weights changed."""
+    model, optimizer = make(torch.optim.AdamW, fused=fused)
+    scaler = torch.amp.GradScaler("cpu", init_scale=1024.0)
+    norms: "list[float]" = []
+    optimizer.register_step_pre_hook(lambda *_: norms.append(float(model.weight.grad.norm())))
+    found = []
+    for factor in (1.0, float("inf"), 1.0):
+        norms.clear()
+        optimizer.zero_grad()
+        before = model.weight.detach().clone()
+        (own,) = torch.autograd.grad(model(torch.ones(1, 2)).pow(2).mean(), [model.weight])
+        scaler.scale(model(torch.ones(1, 2)).pow(2).mean() * factor).backward()
+        scaler.step(optimizer)
+        scaler.update()
+        scaled = bool(norms) and norms[0] > 100 * float(own.norm())
+        found.append((bool(norms), scaled, not torch.equal(before, model.weight)))
+        assert not hasattr(optimizer, "grad_scale") and not hasattr(optimizer, "found_inf")
+    return found
+
+
+def test_a_grad_scaler_leaves_the_step_out_unless_the_optimizer_is_fused() -> None:
+    assert scaled_steps(fused=False) == [(True, False, True), (False, False, False), (True, False, True)]
+    assert scaled_steps(fused=True) == [(True, True, True), (True, True, False), (True, True, True)]
+
+
+# --- two ranks with gloo ---
+
+
+@pytest.fixture(scope="module")
+def found(tmp_path_factory: Any) -> "list[Any]":
+    """What each rank found."""
+    return ranks.reports(tmp_path_factory.mktemp("facts"), "import ddp_facts; ddp_facts.main()")
+
+
+def alike(found: "list[Any]", part: str) -> "dict[str, Any]":
+    assert found[0][part] == found[1][part]
+    return dict(found[0][part])
+
+
+@pytest.mark.parametrize("mode", ["views", "accumulated", "static graph"])
+def test_ddp_changes_views_in_a_post_hook_of_the_accumulator(found: "list[Any]", mode: str) -> None:
+    """A post-hook made after DDP reads a gradient that DDP has divided already."""
+    read = alike(found, "hooks")
+    assert read[f"{mode}, hooks first"] == {"node": "own", "tensor": "own"}
+    assert read[f"{mode}, hooks last"] == {"node": "changed", "tensor": "own"}
+
+
+@pytest.mark.parametrize("order", ["first", "last"])
+def test_without_views_ddp_writes_gradients_after_all_hooks(found: "list[Any]", order: str) -> None:
+    assert alike(found, "hooks")[f"copies, hooks {order}"] == {"node": "own", "tensor": "own"}
+
+
+def test_a_static_graph_and_no_sync_in_its_first_steps_end_in_an_error(found: "list[Any]") -> None:
+    error = alike(found, "hooks")["static graph, accumulated"]
+    assert "expect_autograd_hooks_ INTERNAL ASSERT FAILED" in error
+
+
+def test_the_reducer_in_python_reduces_before_any_post_hook_of_the_accumulator(found: "list[Any]") -> None:
+    """It is a post-accumulate hook of the tensor; torch._dynamo.config.optimize_ddp switches it on."""
+    read = alike(found, "hooks")
+    if VERSION < (2, 13):
+        assert read["reducer in Python, hooks first"] == {"node": "own", "tensor": "own"}
+        assert read["reducer in Python, hooks last"] == {"node": "own", "tensor": "own"}
+        return
+    assert read["reducer in Python, hooks first"] == {"node": "changed", "tensor": "own"}
+    assert read["reducer in Python, hooks last"] == {"node": "changed", "tensor": "changed"}
+
+
+def test_which_collectives_gloo_has_and_whose_work_has_a_future(found: "list[Any]") -> None:
+    outcome = alike(found, "collectives")
+    assert outcome["all_reduce"] == "future, completed"
+    assert outcome["all_gather_into_tensor"] == "future, completed"
+    assert outcome["point to point"] == "no future, completed"
+    for name in ("reduce_scatter_tensor", "reduce_scatter"):
+        if VERSION >= (2, 13):
+            assert outcome[name] == "no future, never completed"  # not even after wait()
+
+
+def test_a_sharded_optimizer_keeps_its_moments_in_the_inner_one(found: "list[Any]") -> None:
+    sharded = [of_rank["sharded"] for of_rank in found]
+    assert [of_rank["outer"] for of_rank in sharded] == [0, 0]
+    assert all(of_rank["held"] for of_rank in sharded)
+    assert sorted(sharded[0]["held"] + sharded[1]["held"]) == ["0.bias", "0.weight", "1.bias", "1.weight"]
+    for of_rank in sharded:
+        assert of_rank["said"] == ["outer", "inner"]
+
+
+@pytest.mark.parametrize("name", ["allreduce_", "broadcast_", "reduce_scatter_"])
+def test_arguments_of_collectives_have_names(name: str) -> None:
+    (schema,) = torch._C._jit_get_schemas_for_operator("c10d::" + name)
+    names = [argument.name for argument in schema.arguments]
+    assert "process_group" in names and names[-1] == "timeout"
+    if VERSION >= (2, 13):
+        assert names[-2] == "async_op"
+
+
+def test_a_store_by_tcp_is_served_by_libuv_in_the_wheel() -> None:
+    store = TCPStore("127.0.0.1", 0, 1, True, datetime.timedelta(seconds=60), **ranks.STORE_OPTIONS)
+    store.set("key", "value")
+    assert store.get("key") == b"value"
+    assert getattr(store, "libuvBackend", False) == (VERSION >= (2, 13))

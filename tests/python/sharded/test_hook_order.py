@@ -8,9 +8,6 @@ import jobs
 import pytest
 import torch
 
-pytestmark = pytest.mark.skipif(
-    not hasattr(torch.Tensor, "register_post_accumulate_grad_hook"), reason="no post-accumulate hooks"
-)
 
 Hook = Callable[[torch.Tensor], None]
 
@@ -29,14 +26,12 @@ moved: "list[Any]" = []
 
 
 def watch(tmp_path: Path, model: torch.nn.Module, optimizer: Any) -> gradmon.Monitor:
-    config = jobs.write_config(tmp_path, **jobs.EVERYTHING, collect_times=100)
-    return gradmon.Monitor(config, output_dir=tmp_path / "out", dynamic=False).watch(model, optimizer)
+    return jobs.monitor(tmp_path, **jobs.EVERYTHING, collect_times=100).watch(model, optimizer)
 
 
 def truth(steps: int) -> "list[dict[str, torch.Tensor]]":
     """The gradients of each step, before anything changes them."""
-    model = jobs.make_net()
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    model, optimizer = jobs.make()
     found = []
     for step in range(steps):
         optimizer.zero_grad()
@@ -59,8 +54,7 @@ def hooks_of(model: torch.nn.Module) -> "list[list[Any]]":
 
 @pytest.mark.parametrize("when", ["before", "between steps"])
 def test_a_gradient_is_read_before_hooks_that_divide_it(tmp_path: Path, when: str) -> None:
-    model = jobs.make_net()
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    model, optimizer = jobs.make()
     if when == "before":
         hooked(model, divide)
     with watch(tmp_path, model, optimizer):
@@ -96,8 +90,7 @@ def test_a_gradient_is_read_before_a_hook_that_takes_it_away(tmp_path: Path, whe
 
 
 def test_hooks_that_are_removed_or_added_in_between_are_as_they_would_be(tmp_path: Path) -> None:
-    model = jobs.make_net()
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    model, optimizer = jobs.make()
     handles = hooked(model, divide)
     order: "list[str]" = []
     with watch(tmp_path, model, optimizer):
@@ -115,8 +108,7 @@ def test_hooks_that_are_removed_or_added_in_between_are_as_they_would_be(tmp_pat
 
 
 def test_a_reading_is_kept_if_a_hook_comes_after_it(tmp_path: Path) -> None:
-    model = jobs.make_net()
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    model, optimizer = jobs.make()
     with watch(tmp_path, model, optimizer):
         model(jobs.batch(0)).pow(2).mean().backward()
         hooked(model, divide)
@@ -127,8 +119,7 @@ def test_a_reading_is_kept_if_a_hook_comes_after_it(tmp_path: Path) -> None:
 
 
 def test_hooks_that_come_and_go_in_each_step_run_after_the_reading(tmp_path: Path) -> None:
-    model = jobs.make_net()
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    model, optimizer = jobs.make()
     with watch(tmp_path, model, optimizer):
         for step in range(2):
             handles = hooked(model, divide)
@@ -155,8 +146,7 @@ def test_a_pass_that_delivers_no_gradient_is_no_part_in_the_step(tmp_path: Path)
         def backward(_: Any, *gradients: torch.Tensor) -> "tuple[None, torch.Tensor]":
             return None, gradients[0]
 
-    model = jobs.make_net()
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    model, optimizer = jobs.make()
     spare = model.spare.weight
     spare.grad = torch.ones_like(spare)  # of an earlier step
     with watch(tmp_path, model, optimizer):
@@ -186,8 +176,7 @@ def test_a_gradient_that_is_the_same_memory_in_each_step_is_read(tmp_path: Path)
             return static.detach(), gradients[0]
 
     filled: "list[torch.Tensor]" = []
-    model = jobs.make_net()
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    model, optimizer = jobs.make()
     with watch(tmp_path, model, optimizer):
         for step in range(3):
             optimizer.zero_grad()

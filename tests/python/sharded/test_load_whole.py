@@ -12,7 +12,6 @@ import gradmon
 import jobs
 import pytest
 import ranks
-import torch
 from gradmon.forms import databases
 
 SCRIPT = """
@@ -38,21 +37,17 @@ def make():
 sharded_loops.compare(make, options)
 sharded_loops.report(truth=sharded_loops.unsharded(1, "last"))
 """
-NEEDS_FSDP = pytest.mark.skipif(
-    tuple(map(int, torch.__version__.split(".")[:2])) < (2, 6), reason="tried from torch 2.6 on"
-)
 AFTER = ["grad_reduced", "param_origin", "param_updated", "exp_avg", "exp_avg_sq"]
 OPS = ["norm", "min", "max", "mean", "nans", "zeros"]
 
 
 def run(tmp_path: Path, how: str, world: int, **keys: Any) -> "dict[str, dict[str, float]]":
     config = jobs.write_config(tmp_path, **{**jobs.EVERYTHING, "ndigits": 12, **keys})
-    told = ranks.run(tmp_path, SCRIPT, world, config=str(config), out=str(tmp_path / "out"), how=how)
-    truth: "dict[str, dict[str, float]]" = json.loads(told[0].splitlines()[-1])["truth"]
+    told = ranks.reports(tmp_path, SCRIPT, world, config=str(config), out=str(tmp_path / "out"), how=how)
+    truth: "dict[str, dict[str, float]]" = told[0]["truth"]
     return truth
 
 
-@NEEDS_FSDP
 @pytest.mark.parametrize(
     ("how", "world", "form"),
     [
@@ -79,7 +74,6 @@ def test_joined_rows_are_those_of_the_unsharded_training(
         jobs.check_values({op: found[key, op] for op in OPS}, {op: values[op] for op in OPS}, key)
 
 
-@NEEDS_FSDP
 def test_what_is_each_ranks_own_stays_each_ranks_own(tmp_path: Path) -> None:
     truth = run(tmp_path, "fsdp2", 2)
     table = gradmon.load(tmp_path / "out", kind="grad_unreduced", whole=True)
@@ -91,7 +85,6 @@ def test_what_is_each_ranks_own_stays_each_ranks_own(tmp_path: Path) -> None:
         )
 
 
-@NEEDS_FSDP
 def test_a_database_says_the_same_of_its_rows_as_scopes_json(tmp_path: Path) -> None:
     run(tmp_path, "fsdp2", 2, format=["csv", "sqlite"])
     for rank in range(2):

@@ -10,9 +10,6 @@ import torch
 import variants
 from variants import Seen, scopes
 
-pytestmark = pytest.mark.skipif(
-    tuple(map(int, torch.__version__.split(".")[:2])) < (2, 6), reason="tried from torch 2.6 on"
-)
 
 SCRIPT = """
 import json, sys, torch, torch.distributed as dist, sharded_loops

@@ -10,7 +10,7 @@ import jobs
 import pytest
 import torch
 import torch.distributed as dist
-from gradmon.communication import waits
+from gradmon._communication import _UNREAD
 
 # What is read of each operator of torch.ops.symm_mem: the arguments with the input and the output; None:
 # there is none, "": the result.
@@ -46,7 +46,6 @@ SILENT = {
     "nvshmem_wait_for_signal",
     "stream_write_value32_",
 }
-SYMMETRIC = pytest.mark.skipif(torch.__version__ < "2", reason="no symmetric memory before torch 2")
 
 
 def schema_of(name: str) -> Any:
@@ -131,8 +130,7 @@ def collected(
 ) -> "dict[str, dict[str, float]]":
     """The rows, without the place, of one step in which the calls are made. said: the sentences of status()
     and of the log about this communication, each once."""
-    model = jobs.make_net()
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    model, optimizer = jobs.make()
     config = jobs.write_config(tmp_path, cc_distribution={"enable": True, "cc_pre_hook": True})
     out, log = tmp_path / "out", tmp_path / "log"
     monitor = gradmon.Monitor(config, output_dir=out, dynamic=False, rank=0, world_size=1)
@@ -151,7 +149,6 @@ def collected(
     return {name.partition("@")[0]: row for (name, _, _), row in jobs.rows(out, "other").items()}
 
 
-@SYMMETRIC
 def test_tensors_of_symmetric_memory_have_rows(tmp_path: Path, kernels: None) -> None:
     known = [name for name in operators() if name in READ]
     assert torch.__version__ < "2.13" or len(known) == len(READ)
@@ -167,7 +164,6 @@ def test_tensors_of_symmetric_memory_have_rows(tmp_path: Path, kernels: None) ->
     assert found == pytest.approx(expected)
 
 
-@SYMMETRIC
 def test_operators_that_are_not_read_are_named_once(tmp_path: Path, kernels: None) -> None:
     others = [name for name in operators() if name not in READ and has_stand_in(name)]
     assert (
@@ -199,15 +195,13 @@ class Summed(torch.nn.Module):
         return self.next(y)
 
 
-@SYMMETRIC
 def test_an_activation_is_read_again_after_symmetric_memory_has_changed_it(
     tmp_path: Path, kernels: None
 ) -> None:
     torch.manual_seed(7)
     model = Summed()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.0)
-    config = jobs.write_config(tmp_path, xy_distribution=True, all_xy=True, forward_only=True)
-    with gradmon.Monitor(config, output_dir=tmp_path / "out", dynamic=False, rank=0, world_size=1).watch(
+    with jobs.monitor(tmp_path, jobs.ALONE, xy_distribution=True, all_xy=True, forward_only=True).watch(
         model, optimizer
     ):
         jobs.train(model, optimizer, 1)
@@ -231,7 +225,6 @@ def functional_calls(name: str) -> None:
         ops.wait_tensor(result)
 
 
-@SYMMETRIC
 def test_functional_collectives_have_rows(tmp_path: Path, group: None) -> None:
     name = dist.distributed_c10d._get_default_group().group_name
     rows = collected(tmp_path, lambda: functional_calls(name))
@@ -249,9 +242,9 @@ def test_functional_collectives_have_rows(tmp_path: Path, group: None) -> None:
 
 @pytest.mark.parametrize("module", ["torchcomms", "torchft"])
 def test_libraries_that_communicate_by_themselves_are_named(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, module: str
+    tmp_path: Path, monkeypatch: Any, module: str
 ) -> None:
     monkeypatch.setitem(sys.modules, module, types.ModuleType(module))
-    said = [sentence for name, sentence in waits._UNREAD.items() if name == module]
+    said = [sentence for name, sentence in _UNREAD.items() if name == module]
     assert len(said) == 1 and module in said[0]
     collected(tmp_path, lambda: None, said)

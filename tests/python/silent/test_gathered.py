@@ -2,8 +2,6 @@
 """Parameters that forward replaces by gathered tensors (SimpleFSDP, FlexShard), and gradients in several
 parts (FSDPGrad): a row is right, or absent with its reason, and no operator runs on a wrapper."""
 import json
-import os
-import subprocess
 from pathlib import Path
 from typing import Any, Iterator
 
@@ -12,10 +10,8 @@ import jobs
 import pytest
 import torch
 import torch.distributed as dist
+from training import gradmonctl
 
-pytestmark = pytest.mark.skipif(
-    tuple(map(int, torch.__version__.split(".")[:2])) < (2, 6), reason="tried from torch 2.6 on"
-)
 WHY = "forward uses another tensor, and autograd reduces the gradient on the way to it"
 RANKS = 4  # over which the stand-ins' gathering pretends to reduce
 
@@ -59,8 +55,7 @@ def mesh() -> Iterator[Any]:
 
 def reasons(output: Path) -> "dict[str, str]":
     """Why targets are silent, by kind and name."""
-    command = [os.environ["GRADMON_BIN"] + "/gradmonctl", "targets", "--json", "--output-dir", output]
-    asked = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    asked = gradmonctl("targets", "--json", "--output-dir", output)
     if asked.returncode != 0:
         return {}
     listed = json.loads(asked.stdout)["ranks"][0]["targets"]
@@ -80,8 +75,7 @@ def test_a_gradient_that_autograd_reduces_is_no_unreduced_one(tmp_path: Path, me
     else:
         own["weight"] = torch.nn.Parameter(distribute_tensor(own["weight"].detach(), mesh, [Shard(0)]))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1, foreach=False)
-    config = jobs.write_config(tmp_path, wg_distribution=True, param_distribution=True)
-    monitor = gradmon.Monitor(config, output_dir=tmp_path / "out", dynamic=False, rank=0, world_size=1)
+    monitor = jobs.monitor(tmp_path, jobs.ALONE, wg_distribution=True, param_distribution=True)
     truth = {}
     with monitor.watch(model, optimizer):
         for step in range(2):
@@ -169,9 +163,7 @@ class OfParts(torch.optim.Optimizer):
                     parameter._local_tensor.sub_(parameter.grad.reduced._local_tensor, alpha=0.1)
 
 
-def test_a_gradient_of_parts_is_read_where_it_is_reduced(
-    tmp_path: Path, mesh: Any, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_a_gradient_of_parts_is_read_where_it_is_reduced(tmp_path: Path, mesh: Any, capfd: Any) -> None:
     from torch.distributed.tensor import Shard, distribute_tensor
 
     kind = parts_class()

@@ -3,18 +3,15 @@
 rows are those of plain torch."""
 import contextlib
 from pathlib import Path
-from typing import Any, Callable, Iterator, Optional
+from typing import Any, Callable, Optional
 
 import gradmon
 import jobs
 import pytest
-import ranks
 import torch
 import twice
 from torch import nn
 
-OLD = torch.__version__.startswith("1.")
-PIPELINES = "import pipelined; pipelined.main()"
 Watch = Callable[[nn.Module, Any], gradmon.Monitor]
 
 
@@ -243,29 +240,20 @@ KINDS: "dict[str, Wrapped]" = {
     "whole numbers": Wrapped(lambda x: x.detach().long(), lambda x: x.long()),
     "overlapping": Wrapped(lambda x: x.as_strided((4, 2), (1, 1)), lambda x: x.as_strided((4, 2), (1, 1))),
     "complex": Wrapped(lambda x: torch.complex(x, x), lambda x: torch.complex(x, x), lambda y: y.real),
+    "nested": Wrapped(nested, None, lambda y: torch.nested.to_padded_tensor(y, 0.0)),
+    "jagged": Wrapped(lambda x: nested(x, layout=torch.jagged), None, lambda y: y.values()),
+    "without storage": Wrapped(without_storage),
+    "fake": Wrapped(fake),
+    "within vmap": Wrapped(dense, None, dense, lambda inner, x: torch.func.vmap(inner)(x)),
+    "within vmap, complex": Wrapped(
+        dense, None, torch.real, lambda inner, x: torch.func.vmap(inner)(torch.complex(x, x).conj())
+    ),
+    "within grad": Wrapped(dense, None, dense, lambda inner, x: torch.func.grad(lambda v: inner(v).sum())(x)),
+    "within jvp": Wrapped(
+        dense, None, dense, lambda inner, x: torch.func.jvp(inner, (x,), (torch.ones_like(x),))[1]
+    ),
+    "within functionalize": Wrapped(dense, None, dense, lambda inner, x: torch.func.functionalize(inner)(x)),
 }
-if not OLD:
-    KINDS.update(
-        {
-            "nested": Wrapped(nested, None, lambda y: torch.nested.to_padded_tensor(y, 0.0)),
-            "jagged": Wrapped(lambda x: nested(x, layout=torch.jagged), None, lambda y: y.values()),
-            "without storage": Wrapped(without_storage),
-            "fake": Wrapped(fake),
-            "within vmap": Wrapped(dense, None, dense, lambda inner, x: torch.func.vmap(inner)(x)),
-            "within vmap, complex": Wrapped(
-                dense, None, torch.real, lambda inner, x: torch.func.vmap(inner)(torch.complex(x, x).conj())
-            ),
-            "within grad": Wrapped(
-                dense, None, dense, lambda inner, x: torch.func.grad(lambda v: inner(v).sum())(x)
-            ),
-            "within jvp": Wrapped(
-                dense, None, dense, lambda inner, x: torch.func.jvp(inner, (x,), (torch.ones_like(x),))[1]
-            ),
-            "within functionalize": Wrapped(
-                dense, None, dense, lambda inner, x: torch.func.functionalize(inner)(x)
-            ),
-        }
-    )
 
 
 class Aside(nn.Module):
@@ -336,19 +324,6 @@ def check_none(rows: Any) -> None:
 # --- gradients that no hook of an accumulator sees, and moments of negated gradients ---
 
 
-def test_a_lazy_module_has_rows_or_a_reason_in_the_step_that_gives_it_its_shape(tmp_path: Path) -> None:
-    model = nn.Sequential(nn.LazyLinear(3), nn.Linear(3, 2))
-    train(model, 4, watch_in(tmp_path))
-    found = jobs.rows(tmp_path / "out", "grad_unreduced")
-    reduced = jobs.rows(tmp_path / "out", "grad_reduced")
-    first = 1 if OLD else 0  # torch 1.13 has no post-accumulate hooks
-    for (name, step, _), row in reduced.items():
-        assert (name, step, 0) in found if step >= first or name.startswith("1.") else True
-        if (name, step, 0) in found:
-            assert found[name, step, 0] == row
-    assert {name for name, _, _ in found} == {"0.weight", "0.bias", "1.weight", "1.bias"}
-
-
 OPTIMIZERS = [
     (torch.optim.Adam, {}),
     (torch.optim.Adam, {"foreach": False}),
@@ -371,10 +346,6 @@ def test_mg_direction_compares_the_gradient_as_the_optimizer_uses_it(
 ) -> None:
     """The gradient is the same in both steps, so that the momentum has its sign everywhere."""
     model = nn.Linear(4, 2, bias=False)
-    if OLD and (
-        optimizer in (torch.optim.RMSprop, torch.optim.NAdam, torch.optim.RAdam) or "fused" in options
-    ):
-        pytest.skip("torch 1.13 has no maximize or no fused step there")
     keys = {"mg_direction": True, "xy_distribution": False}
 
     class Same(nn.Module):
@@ -389,98 +360,3 @@ def test_mg_direction_compares_the_gradient_as_the_optimizer_uses_it(
     train(Same(), 4, watch_in(tmp_path, **keys), optimizer=optimizer, maximize=maximize, **options)
     found = jobs.rows(tmp_path / "out", "other")
     assert found == {("fc.weight", 1, 0): {"mg_direction": 1.0}}
-
-
-# --- pipelines that split a backward ---
-
-try:
-    from torch.distributed.pipelining.schedules import ScheduleDualPipeV  # noqa: F401
-
-    HAS_SPLIT_BACKWARDS = True
-except ImportError:
-    HAS_SPLIT_BACKWARDS = False
-
-
-@pytest.mark.skipif(not HAS_SPLIT_BACKWARDS, reason="this torch has no such schedules")
-@pytest.mark.parametrize(
-    "schedule, grad_acc_steps, uses",
-    [("zero_bubble", 4, 1), ("zbv", 1, 2), ("dual_pipe_v", 4, 2)],
-)
-def test_gradients_of_split_backwards_have_their_rows(
-    tmp_path: Path, schedule: str, grad_acc_steps: int, uses: int
-) -> None:
-    import pipelined
-
-    config = jobs.write_config(tmp_path, **twice.EVERYTHING)
-
-    def run(schedule: str, watched: bool) -> "list[list[torch.Tensor]]":
-        ends = str(tmp_path / f"ends_{watched}")
-        options = {"schedule": schedule, "grad_acc_steps": grad_acc_steps, "uses": uses, "ends": ends}
-        ranks.run(
-            tmp_path, PIPELINES, config=str(config), output=str(tmp_path / "out"), watched=watched, **options
-        )
-        return [torch.load(f"{ends}.{rank}") for rank in range(2)]
-
-    ends = [run(schedule, watched) for watched in (False, True)]
-    for bare, watched in zip(*ends):
-        assert bare and all(torch.equal(one, other) for one, other in zip(bare, watched))
-    noted = plain_pipeline(uses)
-    for kind, of_kind in noted.tensors.items():
-        seen = 0
-        for rank in range(2):
-            found = twice.read(tmp_path / "out", kind, rank)
-            for chunk, stage in enumerate(pipelined.stages_of(rank, schedule)):
-                prefix = f"{chunk}:" if chunk else ""
-                for (name, step, micro), tensor in of_kind.items():
-                    if name.startswith(f"layers.{stage}."):
-                        jobs.check(found[prefix + name, step, micro], tensor)
-                        seen += 1
-        assert seen == len(of_kind), kind
-
-
-@contextlib.contextmanager
-def kept_activations(model: nn.Module) -> "Iterator[dict[str, torch.Tensor]]":
-    """The inputs and outputs of the layers' modules in the next forward that require gradients."""
-    kept: "dict[str, torch.Tensor]" = {}
-    calls: "dict[str, int]" = {}
-
-    def keep(name: str, tensor: torch.Tensor) -> None:
-        calls[name] = calls.get(name, 0) + 1
-        if tensor.requires_grad:
-            tensor.retain_grad()
-            kept[f"{name}@{calls[name]}" if calls[name] > 1 else name] = tensor
-
-    def hook(name: str) -> "Callable[..., None]":
-        def hooked(_: Any, inputs: Any, output: torch.Tensor) -> None:
-            keep(f"{name}.input", inputs[0])
-            keep(f"{name}.output", output)
-
-        return hooked
-
-    handles = [m.register_forward_hook(hook(name)) for name, m in model.named_modules() if "layers." in name]
-    yield kept
-    for handle in handles:
-        handle.remove()
-
-
-def plain_pipeline(uses: int) -> twice.Noted:
-    """The layers in one process, one micro batch after the other."""
-    import pipelined
-
-    noted = twice.Noted()
-    model = pipelined.Stage(0, 1, 2, 3, uses=uses)
-    optimizer = pipelined.optimizer_of(model)
-    for step in range(pipelined.STEPS):
-        optimizer.zero_grad()
-        x = pipelined.batch(step)
-        for micro, part in enumerate(x.tensor_split(pipelined.MICRO_BATCHES)):
-            with kept_activations(model) as kept:
-                pipelined.loss_of(model(part), part).backward()
-            for name, tensor in kept.items():
-                noted.note("actv_grad", name, step, tensor.grad, micro)
-        noted.gradients(model, step, "grad_unreduced")
-        for parameter in model.parameters():
-            parameter.grad /= pipelined.MICRO_BATCHES
-        noted.gradients(model, step, "grad_reduced")
-        optimizer.step()
-    return noted

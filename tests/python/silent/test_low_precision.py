@@ -7,7 +7,6 @@ import csv
 import enum
 import json
 import math
-import sys
 from pathlib import Path
 from typing import Any, Callable, Iterator, NamedTuple, Optional
 
@@ -17,8 +16,6 @@ import pytest
 import torch
 import twice
 
-VERSION = tuple(map(int, torch.__version__.split(".")[:2]))
-HAS_FLOAT8 = hasattr(torch, "float8_e4m3fn")
 E8M0 = getattr(torch, "float8_e8m0fnu", torch.uint8)
 E2M1 = [0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0, -0.0, -0.5, -1.0, -1.5, -2.0, -3.0, -4.0, -6.0]
 
@@ -311,7 +308,7 @@ class OneRank:
     shape = (12, 32)
 
 
-WITHOUT_FLOAT8: "dict[str, Callable[[], Case]]" = {
+CASES: "dict[str, Callable[[], Case]]" = {
     "cast_weight": cast_weight,
     "training_weight": lambda: held(
         "Float8TrainingWeightWrapperTensor/TrainingWeightWrapperBaseTensor", "_data"
@@ -329,8 +326,6 @@ WITHOUT_FLOAT8: "dict[str, Callable[[], Case]]" = {
     "mxfp6_e2m3": lambda: mx("mxfp6_e2m3"),
     "mxfp6_e3m2": lambda: mx("mxfp6_e3m2"),
     "local_of_dtensor": local_of_dtensor,
-}
-WITH_FLOAT8: "dict[str, Callable[[], Case]]" = {
     "float8_tensor": lambda: float8_training(torch.tensor(3.7), "float8_e4m3fn/tensor"),
     "float8_e5m2": lambda: float8_training(torch.tensor(3.7), "float8_e5m2/tensor", "float8_e5m2"),
     "float8_rows": lambda: float8_training(waves(2, 1, 1), "float8_e4m3fn/axis"),
@@ -356,7 +351,6 @@ WITH_FLOAT8: "dict[str, Callable[[], Case]]" = {
     "te_blocks_of_columns": lambda: te_blocks(both=False, by_rows=False),
     "te_hybrid": te_hybrid,
 }
-CASES = {**WITHOUT_FLOAT8, **(WITH_FLOAT8 if HAS_FLOAT8 else {})}
 
 
 def tapped(
@@ -393,12 +387,10 @@ def check(row: "dict[str, Any]", numbers: torch.Tensor, dtype: str) -> None:
     assert (row["nans"], row["zeros"]) == (x.isnan().sum(), (x.abs() < 1e-8).double().mean())
 
 
-@pytest.mark.parametrize("name", [*WITHOUT_FLOAT8, *WITH_FLOAT8])
+@pytest.mark.parametrize("name", CASES)
 def test_numbers_of_low_precision_and_their_scale_have_rows(
     name: str, cases: "dict[str, Case]", found: Found
 ) -> None:
-    if name not in cases:
-        pytest.skip("torch 1.13 has no floats of 8 bits")
     case = cases[name]
     check(found[name], case.numbers, case.dtype)
     if case.scale is None:
@@ -461,7 +453,7 @@ REFUSED: "dict[str, tuple[Callable[[], torch.Tensor], str]]" = {
 
 @pytest.mark.parametrize("name", REFUSED)
 def test_numbers_that_are_not_understood_have_no_row_and_a_logged_reason(
-    tmp_path: Path, name: str, capfd: pytest.CaptureFixture[str]
+    tmp_path: Path, name: str, capfd: Any
 ) -> None:
     made, reason = REFUSED[name]
     assert tapped(tmp_path, {name: made(), "plain": waves(3)}).keys() == {"plain"}
@@ -511,15 +503,9 @@ def test_moments_of_8_bits_have_rows_and_training_is_the_same(tmp_path: Path) ->
             optimizer.zero_grad()
             model(jobs.batch(step)).pow(2).mean().backward()
             optimizer.step()
-        monitor.stop()
-        noted.end(model)
+        noted.stop(monitor, model)
 
-    plain = twice.without(training)
-    config = jobs.write_config(
-        tmp_path, **{**twice.EVERYTHING, "ur_distribution": True, "scalars": {"adam_m_norm": "records"}}
-    )
-    watched = twice.with_monitor(config, tmp_path / "out", training)
-    twice.check_same_training(plain, watched)
+    plain = twice.both(tmp_path, training, **{"ur_distribution": True, "scalars": {"adam_m_norm": "records"}})
     for kind in ("exp_avg", "exp_avg_sq"):
         rows = twice.read(tmp_path / "out", kind)
         assert rows.keys() == plain.tensors[kind].keys()
@@ -536,10 +522,9 @@ def test_a_scale_is_no_part_of_the_norm_of_all_weights(tmp_path: Path) -> None:
     model = torch.nn.Linear(3, 2)
     model.register_parameter("low", torch.nn.Parameter(case.tensor, requires_grad=False))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    config = jobs.write_config(
-        tmp_path, param_distribution=True, ndigits=17, scalars={"weight_norm": "records"}
+    monitor = jobs.monitor(
+        tmp_path, jobs.ALONE, param_distribution=True, ndigits=17, scalars={"weight_norm": "records"}
     )
-    monitor = gradmon.Monitor(config, output_dir=tmp_path / "out", dynamic=False, rank=0, world_size=1)
     with monitor.watch(model, optimizer):
         model(waves(4, 3)).sum().backward()
         optimizer.step()
@@ -559,9 +544,7 @@ def all_types() -> "list[torch.dtype]":
     return list(found.values())
 
 
-def test_each_type_of_torch_has_its_name_in_the_row_or_a_reason(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_each_type_of_torch_has_its_name_in_the_row_or_a_reason(tmp_path: Path, capfd: Any) -> None:
     bytes_ = codes(64, below=100)
     values = {}
     for dtype in all_types():
@@ -574,7 +557,7 @@ def test_each_type_of_torch_has_its_name_in_the_row_or_a_reason(
         except (RuntimeError, TypeError):
             continue  # no such tensor can be made
     rows = tapped(tmp_path, values)
-    assert len(rows) >= (13 if VERSION < (2, 3) else 17)
+    assert len(rows) >= 17
     for name, row in rows.items():
         tensor = values[name]
         if tensor.is_quantized:
@@ -607,8 +590,6 @@ def test_each_type_of_torch_has_its_name_in_the_row_or_a_reason(
 
 @pytest.fixture
 def mesh() -> "Iterator[Any]":
-    if VERSION < (2, 6):
-        pytest.skip("tried from torch 2.6 on")
     import torch.distributed as dist
     from torch.distributed.device_mesh import init_device_mesh
     from torch.testing._internal.distributed.fake_pg import FakeStore
@@ -633,14 +614,12 @@ def scalar_rows(output: Path) -> "dict[str, float]":
     return found
 
 
-def test_a_part_of_a_number_is_refused_with_the_remedy(
-    tmp_path: Path, mesh: Any, capfd: pytest.CaptureFixture[str]
-) -> None:
-    config = jobs.write_config(
+def test_a_part_of_a_number_is_refused_with_the_remedy(tmp_path: Path, mesh: Any, capfd: Any) -> None:
+    monitor = jobs.monitor(
         tmp_path,
+        jobs.ALONE,
         scalars={"whole": "records", "norm": "records", "shard": "records", "expert_load": "records"},
     )
-    monitor = gradmon.Monitor(config, output_dir=tmp_path / "out", dynamic=False, rank=0, world_size=1)
     with monitor.watch():
         monitor.scalar("whole", placed(mesh, torch.tensor(3.0), "replicate"))
         monitor.scalar("norm", placed(mesh, torch.tensor(2.0), "partial"))
@@ -669,8 +648,7 @@ class Observing(torch.nn.Module):
 
 def test_a_summand_that_is_tapped_or_observed_is_said_to_be_partial(tmp_path: Path, mesh: Any) -> None:
     model = Observing(mesh)
-    config = jobs.write_config(tmp_path, **twice.HANDED_IN, all_xy=True)
-    monitor = gradmon.Monitor(config, output_dir=tmp_path / "out", dynamic=False, rank=0, world_size=1)
+    monitor = jobs.monitor(tmp_path, jobs.ALONE, **twice.HANDED_IN, all_xy=True)
     with monitor.watch(model):
         model(waves(4))
         monitor.tap("grad_reduced", "w", placed(mesh, waves(4), "partial"))
@@ -679,7 +657,3 @@ def test_a_summand_that_is_tapped_or_observed_is_said_to_be_partial(tmp_path: Pa
     targets = json.loads(file.read_text())["targets"]
     assert targets["0:w"]["grad_reduced"]["scope"] == "partial"
     assert targets["0:summand.output"]["actv"]["scope"] == "partial"
-
-
-if __name__ == "__main__":
-    sys.exit(pytest.main([__file__, "-q"]))

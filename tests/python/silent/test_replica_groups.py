@@ -11,7 +11,7 @@ import jobs
 import pytest
 import ranks
 import torch
-from gradmon.communication.process_groups import replica_group_of
+from gradmon._communication import replica_group_of
 
 
 class Manager:
@@ -197,11 +197,10 @@ def test_torchtitans_steps_that_are_not_committed_or_raise_have_their_rows(tmp_p
     assert "train_step" not in vars(trainer) and "step" not in vars(trainer.optimizers)
 
 
-def test_a_group_that_is_unknown_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_group_that_is_unknown_is_said(tmp_path: Path, monkeypatch: Any) -> None:
     monkeypatch.setitem(sys.modules, "torchft.manager", types.ModuleType("torchft.manager"))
     monkeypatch.delenv("REPLICA_GROUP_ID", raising=False)
-    model = jobs.make_net()
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    model, optimizer = jobs.make()
     config = jobs.write_config(tmp_path, wg_distribution=True)
     with gradmon.Monitor(config, output_dir=tmp_path, dynamic=False, rank=0, world_size=1) as monitor:
         monitor.watch(model, optimizer)

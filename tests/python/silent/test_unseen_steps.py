@@ -19,8 +19,7 @@ class Job:
     """A monitor in static mode, and what plain torch has beside it: norms by kind, name and step."""
 
     def __init__(self, place: Path, **keys: Any) -> None:
-        config = jobs.write_config(place, ops=["norm", "nans"], ndigits=16, **{**KINDS, **keys})
-        self.monitor = gradmon.Monitor(config, dynamic=False, output_dir=place / "out")
+        self.monitor = jobs.monitor(place, ops=["norm", "nans"], ndigits=16, **{**KINDS, **keys})
         self.want: Values = {}
         self._out = place / "out"
 
@@ -73,7 +72,6 @@ def compiled_eagerly(step: Callable[[], Any]) -> Callable[[], Any]:
     return compiled
 
 
-@pytest.mark.skipif(not hasattr(torch, "compile"), reason="torch.optim.Optimizer has no step hooks")
 @pytest.mark.parametrize("kind", [torch.optim.Adam, Twice])
 @pytest.mark.parametrize("taken", [lambda step: step, compiled_eagerly], ids=["bound", "compiled"])
 def test_a_step_that_was_bound_or_compiled_before_watch_has_all_rows_and_ends_one_step(
@@ -127,7 +125,6 @@ def test_what_is_no_optimizer_is_refused_before_anything_is_watched(tmp_path: Pa
     job.check({"grad_reduced"})
 
 
-@pytest.mark.skipif(not hasattr(torch, "compile"), reason="no torch.distributed.checkpoint.state_dict")
 @pytest.mark.parametrize("in_loop", [False, True])
 def test_a_step_that_makes_the_state_for_a_checkpoint_is_not_counted(tmp_path: Path, in_loop: bool) -> None:
     from torch.distributed.checkpoint.state_dict import get_optimizer_state_dict

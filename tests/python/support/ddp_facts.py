@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """One of two ranks that tries what torch does in DistributedDataParallel, collectives and a sharded
-optimizer. Prints what it found as JSON. Run by test_torch_ddp.py; plain torch."""
+optimizer. Prints what it found as JSON. Run by test_torch_facts.py; plain torch."""
 import contextlib
 import json
 import os
@@ -38,8 +38,7 @@ def hooks_read(ddp: "dict[str, Any]" = {}, micro: int = 1, first: bool = True) -
     def attach() -> None:
         held.append(weight.view_as(weight).grad_fn.next_functions[0][0])
         held[0].register_hook(lambda *_: seen["node"].append(weight.grad.clone()))
-        if hasattr(weight, "register_post_accumulate_grad_hook"):
-            weight.register_post_accumulate_grad_hook(lambda _: seen["tensor"].append(weight.grad.clone()))
+        weight.register_post_accumulate_grad_hook(lambda _: seen["tensor"].append(weight.grad.clone()))
 
     if first:
         attach()
@@ -68,10 +67,9 @@ def all_hooks_read() -> "dict[str, Any]":
             found[name] = hooks_read(**options)
         except RuntimeError as error:
             found[name] = str(error)
-    if hasattr(torch, "_dynamo"):
-        with torch._dynamo.config.patch(optimize_ddp="python_reducer"):
-            found["reducer in Python, hooks first"] = hooks_read()
-            found["reducer in Python, hooks last"] = hooks_read(first=False)
+    with torch._dynamo.config.patch(optimize_ddp="python_reducer"):
+        found["reducer in Python, hooks first"] = hooks_read()
+        found["reducer in Python, hooks last"] = hooks_read(first=False)
     return found
 
 
@@ -107,11 +105,7 @@ def collectives() -> "dict[str, str]":
             part,
             [[12], [14]][rank],
         ),
-        "reduce_scatter": (
-            lambda: dist.reduce_scatter(whole, [mine, mine], async_op=True),
-            whole,
-            [12, 14],
-        ),
+        "reduce_scatter": (lambda: dist.reduce_scatter(whole, [mine, mine], async_op=True), whole, [12, 14]),
         "point to point": (
             lambda: dist.isend(mine, 1) if rank == 0 else dist.irecv(other, 0),
             other,
@@ -126,8 +120,7 @@ def sharded_optimizer() -> "dict[str, Any]":
     optimizer = ZeroRedundancyOptimizer(model.parameters(), optimizer_class=torch.optim.Adam, lr=0.1)
     said: "list[str]" = []
     for kind, one in (("outer", optimizer), ("inner", optimizer.optim)):
-        if hasattr(one, "register_step_pre_hook"):
-            one.register_step_pre_hook(lambda *_, kind=kind: said.append(kind))
+        one.register_step_pre_hook(lambda *_, kind=kind: said.append(kind))
     model(torch.ones(1, 2)).sum().backward()
     optimizer.step()
     state = optimizer.optim.state

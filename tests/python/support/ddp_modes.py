@@ -70,6 +70,9 @@ MODES = {
     "accumulated": Mode(micro=3),
     "accumulated_in_buckets": Mode(micro=3, ddp={"gradient_as_bucket_view": True}),
     "reduced_each_micro_batch": Mode(micro=2, no_sync=False, each_micro=True),
+    "reduced_once_but_seen_each_micro_batch": Mode(
+        micro=3, each_micro=True, ddp={"gradient_as_bucket_view": True}
+    ),
     "static_graph": Mode(ddp={"static_graph": True, "gradient_as_bucket_view": True}),
     "unused": Mode(ddp={"find_unused_parameters": True}, spare=True),
     "used_by_one_rank": Mode(
@@ -154,8 +157,7 @@ def train(noted: twice.Noted, monitor: Any, mode: Mode) -> None:
             note_moments(noted, model, optimizer, step)
             optimizer.step()
             noted.weights(model, step, "param_updated")
-    monitor.stop()
-    noted.end(model, optimizer)
+    noted.stop(monitor, model, optimizer)
 
 
 def reducing_in_python() -> Any:

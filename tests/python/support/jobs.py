@@ -29,6 +29,17 @@ def write_config(directory: Path, **keys: Any) -> Path:
     return path
 
 
+ALONE = {"rank": 0, "world_size": 1}
+
+
+def monitor(directory: Path, options: "dict[str, Any]" = {}, **keys: Any) -> Any:
+    """A Monitor in static mode with a config of these keys. Its rows come into `out`. options: as Monitor."""
+    import gradmon  # Not above: programs that train without it use this module, too.
+
+    config = write_config(directory, **keys)
+    return gradmon.Monitor(config, **{"output_dir": directory / "out", "dynamic": False, **options})
+
+
 class Net(torch.nn.Module):
     """Two layers with an in-place activation between them. `spare` is never called."""
 
@@ -46,6 +57,11 @@ class Net(torch.nn.Module):
 def make_net() -> Net:
     torch.manual_seed(7)
     return Net()
+
+
+def make() -> "tuple[Net, torch.optim.Optimizer]":
+    model = make_net()
+    return model, torch.optim.SGD(model.parameters(), lr=0.1)
 
 
 def batch(step: int, micro: int = 0) -> torch.Tensor:

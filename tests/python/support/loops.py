@@ -36,6 +36,9 @@ class Net(torch.nn.Module):
         return self.fc2(self.norm(torch.tanh(self.fc1(x)))).pow(2).mean()
 
 
+NAMES = {name for name, _ in Net().named_parameters()}
+
+
 class Data(torch.utils.data.Dataset[torch.Tensor]):
     def __init__(self, rows: int = ROWS, first: int = 0) -> None:
         self._rows, self._first = rows, first
@@ -156,30 +159,47 @@ def own_directory(directory: Path) -> Path:
     return own
 
 
-def compare(directory: Path, training: Training, **keys: Any) -> twice.Noted:
-    """Trains without gradmon and with it. Both must be equal bit for bit, and this rank's rows must be what
-    the training noted. Returns what it noted."""
+def train_twice(directory: Path, training: Training, out: Path, **keys: Any) -> twice.Noted:
+    """Trains without gradmon and with it. Both must be equal bit for bit. Returns what the first noted."""
     bare, watched = twice.Noted(), twice.Noted()
-    torch.manual_seed(7)
-    training(bare, None)
-    own = own_directory(directory)
-    config = jobs.write_config(own, **{**twice.EVERYTHING, **keys})
-    torch.manual_seed(7)
-    training(watched, {"config": config, "output_dir": directory / "out", "dynamic": False})
+    config = jobs.write_config(directory, **{**twice.EVERYTHING, **keys})
+    for noted, options in ((bare, None), (watched, {"config": config, "output_dir": out, "dynamic": False})):
+        torch.manual_seed(7)
+        training(noted, options)
     twice.check_same_training(bare, watched)
-    assert {
+    return bare
+
+
+def compare(directory: Path, training: Training, **keys: Any) -> twice.Noted:
+    """As train_twice(). This rank's rows must be what the training noted."""
+    out = directory / "out"
+    bare = train_twice(own_directory(directory), training, out, **keys)
+    assert bare.tensors.keys() >= {
         "grad_unreduced",
         "grad_reduced",
         "param_origin",
         "param_updated",
         "exp_avg",
-    } <= bare.tensors.keys()
+    }
     for kind, tensors in bare.tensors.items():
-        found = twice.read(directory / "out", kind, rank())
+        found = twice.read(out, kind, rank())
         if kind == "actv":
             found = {key: row for key, row in found.items() if key in tensors or key[0].endswith(".output@2")}
         twice.check_rows(found, tensors, kind)
     return bare
+
+
+def check_scaled(directory: Path, training: Training) -> None:
+    """A training of four steps whose scaler leaves out an update: all steps count."""
+    bare = train_twice(directory, training, directory / "out")
+    reduced = twice.read(directory / "out", "grad_reduced")
+    assert {(name, step) for name, step, _ in reduced} == {
+        (name, step) for name in NAMES for step in range(4)
+    }
+    for key, tensor in bare.tensors["grad_reduced"].items():
+        twice.check_bits(reduced[key], tensor)
+    updated = twice.read(directory / "out", "param_updated")
+    twice.check_rows(updated, bare.tensors["param_updated"], "param_updated")
 
 
 def check_equal(one: twice.Noted, other: twice.Noted) -> None:
@@ -245,7 +265,7 @@ def check_switched(directory: Path, ranks: int) -> None:
     for kind, counts in (("grad_reduced", (3, 2)), ("param_updated", (2,))):
         steps = [jobs.steps_of(jobs.rows(directory / "out", kind, rank)) for rank in range(ranks)]
         assert steps[0] and all(of_rank == steps[0] for of_rank in steps)
-        assert set(steps[0]) == {name for name, _ in Net().named_parameters()}
+        assert set(steps[0]) == NAMES
         for numbers in steps[0].values():
             assert runs_of(numbers) == list(counts), numbers
 

@@ -6,8 +6,7 @@ import torch
 from torch import nn
 
 STEPS = 3
-Loop = Callable[["Run"], None]
-LOOPS: "dict[str, Loop]" = {}
+LOOPS: "dict[str, Callable[[Run], None]]" = {}  # by name
 
 
 class Run:
@@ -34,11 +33,6 @@ class Run:
             self.watcher.end_iteration()
 
 
-def loop(function: Loop) -> Loop:
-    LOOPS[function.__name__] = function
-    return function
-
-
 def data(*sizes: int, step: int = 0, micro: int = 0) -> torch.Tensor:
     count = int(torch.tensor(sizes).prod())
     return torch.sin(torch.arange(float(count)) * 0.7 + step + 0.3 * micro).reshape(sizes)
@@ -52,21 +46,35 @@ def adam(model: nn.Module, **options: Any) -> Any:
     return torch.optim.Adam(model.parameters(), lr=0.01, **options)
 
 
+def nothing(_step: int) -> None:
+    pass
+
+
 def one_model(
     run: Run,
     model: nn.Module,
-    inputs: Callable[[int], Any] = lambda step: data(3, 4, step=step),
+    inputs: Callable[..., Any] = lambda step, micro=0: data(3, 4, step=step, micro=micro),
     optimizer: Any = None,
     loss: Callable[[Any], torch.Tensor] = lambda out: out.pow(2).mean(),
+    micro: int = 1,
+    to_none: bool = True,
+    begin: Callable[[int], Any] = nothing,
+    reduced: Callable[[int], Any] = nothing,
+    updated: Callable[[int], Any] = nothing,
 ) -> None:
-    """The simplest loop: one forward, one backward, one step."""
+    """The simplest loop: `micro` times forward and backward, then one step. begin, reduced, updated: called
+    before the step's first forward, after its last backward, and after its update."""
     optimizer = adam(model) if optimizer is None else optimizer
-    run.watch(model, optimizer)
+    run.watch(model, optimizer, **({"grad_acc_steps": micro} if micro > 1 else {}))
     for step in range(STEPS):
-        optimizer.zero_grad()
-        given = inputs(step)
-        run.backward(loss(model(*given) if isinstance(given, tuple) else model(given)))
+        optimizer.zero_grad(set_to_none=to_none)
+        begin(step)
+        for number in range(micro):
+            given = inputs(step, number) if number else inputs(step)
+            run.backward(loss(model(*given) if isinstance(given, tuple) else model(given)) / micro)
+        reduced(step)
         optimizer.step()
+        updated(step)
         run.end()
 
 

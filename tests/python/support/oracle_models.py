@@ -3,7 +3,7 @@
 from typing import Any
 
 import torch
-from oracle_loops import Parts, Run, adam, data, loop, mlp, one_model, tokens
+from oracle_loops import LOOPS, Parts, Run, adam, data, mlp, one_model, tokens
 from torch import nn
 from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
@@ -42,154 +42,6 @@ class Language(nn.Module):
         return self.head(x)
 
 
-@loop
-def plain(run: Run) -> None:
-    one_model(run, mlp())
-
-
-@loop
-def without_bias(run: Run) -> None:
-    one_model(run, nn.Linear(4, 2, bias=False))
-
-
-@loop
-def in_place(run: Run) -> None:
-    one_model(run, mlp(inplace=True))
-
-
-@loop
-def residual(run: Run) -> None:
-    block = Parts(lambda m, x: x + m.fc(m.norm(x)), norm=nn.LayerNorm(4), fc=nn.Linear(4, 4))
-    one_model(run, nn.Sequential(nn.Linear(4, 4), block, nn.Linear(4, 2)))
-
-
-@loop
-def pre_norm_transformer(run: Run) -> None:
-    one_model(run, Language(), tokens)
-
-
-@loop
-def post_norm_layer(run: Run) -> None:
-    layer = nn.TransformerEncoderLayer(4, 2, 8, dropout=0.0, batch_first=True)
-    # The last layer, because the squares of a normalized output sum to a constant: all gradients would be 0.
-    model = nn.Sequential(nn.Linear(4, 4), layer, nn.Linear(4, 2))
-    # The keys' bias has a gradient of rounding errors, which differ between two runs of plain torch. With the
-    # usual eps Adam would make steps of lr of them.
-    one_model(run, model, lambda step: data(2, 3, 4, step=step), adam(model, eps=1e-3))
-
-
-@loop
-def tied_weights(run: Run) -> None:
-    one_model(run, Language(tied=True), tokens)
-
-
-@loop
-def shared_module(run: Run) -> None:
-    one_model(run, Parts(lambda m, x: m.fc(torch.tanh(m.fc(x))), fc=nn.Linear(4, 4)))
-
-
-@loop
-def module_under_two_names(run: Run) -> None:
-    fc = nn.Linear(4, 4)
-    one_model(run, Parts(lambda m, x: m.other(torch.tanh(m.one(x))), one=fc, other=fc))
-
-
-@loop
-def input_used_twice(run: Run) -> None:
-    gate = Parts(lambda m, x: m.a(x) * torch.sigmoid(m.b(x)), a=nn.Linear(4, 4), b=nn.Linear(4, 4))
-    one_model(run, nn.Sequential(nn.Linear(4, 4), gate, nn.Linear(4, 2)))
-
-
-@loop
-def tuple_output(run: Run) -> None:
-    split = Parts(lambda m, x: (m.fc(x), m.fc(x).sin()), fc=nn.Linear(4, 4))
-    one_model(
-        run,
-        Parts(
-            lambda m, x: m.head(sum(m.split(m.fc(x)))), fc=nn.Linear(4, 4), split=split, head=nn.Linear(4, 2)
-        ),
-    )
-
-
-@loop
-def dict_output(run: Run) -> None:
-    split = Parts(lambda m, x: {"a": m.fc(x), "b": x * 2}, fc=nn.Linear(4, 4))
-
-    def forward(m: Any, x: torch.Tensor) -> torch.Tensor:
-        found = m.split(m.fc(x))
-        return m.head(found["a"] + found["b"])
-
-    one_model(run, Parts(forward, fc=nn.Linear(4, 4), split=split, head=nn.Linear(4, 2)))
-
-
-@loop
-def several_inputs(run: Run) -> None:
-    mix = Parts(lambda m, x, y: m.fc(x) * y, fc=nn.Linear(4, 4))
-    one_model(
-        run,
-        Parts(lambda m, x: m.mix(m.a(x), m.b(x)), a=nn.Linear(4, 4), b=nn.Linear(4, 4), mix=mix),
-    )
-
-
-@loop
-def input_that_needs_no_gradient(run: Run) -> None:
-    mix = Parts(lambda m, x, y: m.fc(x) * y, fc=nn.Linear(4, 4))
-    one_model(run, Parts(lambda m, x: m.mix(m.a(x), x), a=nn.Linear(4, 4), mix=mix))
-
-
-@loop
-def unused_output(run: Run) -> None:
-    split = Parts(lambda m, x: (m.a(x), m.b(x)), a=nn.Linear(4, 4), b=nn.Linear(4, 4))
-    one_model(run, Parts(lambda m, x: m.split(m.fc(x))[0], fc=nn.Linear(4, 4), split=split))
-
-
-@loop
-def detached_branch(run: Run) -> None:
-    one_model(run, Parts(lambda m, x: m.a(x) + m.b(m.a(x).detach()), a=nn.Linear(4, 4), b=nn.Linear(4, 4)))
-
-
-@loop
-def convolution(run: Run) -> None:
-    model = nn.Sequential(
-        nn.Conv2d(1, 3, 3, padding=1),
-        nn.BatchNorm2d(3),
-        nn.ReLU(),
-        nn.MaxPool2d(2),
-        nn.Flatten(),
-        nn.Linear(12, 2),
-    )
-    one_model(run, model, lambda step: data(2, 1, 4, 4, step=step))
-
-
-@loop
-def lstm(run: Run) -> None:
-    model = Parts(
-        lambda m, x: m.head(m.lstm(x)[0]), lstm=nn.LSTM(4, 5, batch_first=True), head=nn.Linear(5, 2)
-    )
-    one_model(run, model, lambda step: data(2, 3, 4, step=step))
-
-
-@loop
-def gru_by_hand(run: Run) -> None:
-    def forward(m: Any, x: torch.Tensor) -> torch.Tensor:
-        h = torch.zeros(2, 5)
-        for t in range(x.shape[1]):
-            h = m.cell(x[:, t], h)
-        return m.head(h)
-
-    one_model(
-        run,
-        Parts(forward, cell=nn.GRUCell(4, 5), head=nn.Linear(5, 2)),
-        lambda step: data(2, 3, 4, step=step),
-    )
-
-
-@loop
-def sparse_embedding(run: Run) -> None:
-    model = nn.Sequential(nn.Embedding(7, 4, sparse=True), nn.Flatten(), nn.Linear(12, 2))
-    one_model(run, model, tokens, torch.optim.SGD(model.parameters(), lr=0.1))
-
-
 class Waves(nn.Module):
     """A layer with a complex weight."""
 
@@ -201,35 +53,75 @@ class Waves(nn.Module):
         return x.to(torch.cfloat) @ self.weight
 
 
-@loop
+def fc(inputs: int = 4, outputs: int = 4) -> nn.Module:
+    return nn.Linear(inputs, outputs)
+
+
+def two(forward: Any) -> nn.Module:
+    return Parts(forward, a=fc(), b=fc())
+
+
+def post_norm_layer(run: Run) -> None:
+    layer = nn.TransformerEncoderLayer(4, 2, 8, dropout=0.0, batch_first=True)
+    # The last layer, because the squares of a normalized output sum to a constant: all gradients would be 0.
+    model = nn.Sequential(fc(), layer, fc(4, 2))
+    # The keys' bias has a gradient of rounding errors, which differ between two runs of plain torch. With the
+    # usual eps Adam would make steps of lr of them.
+    one_model(run, model, lambda step: data(2, 3, 4, step=step), adam(model, eps=1e-3))
+
+
+def module_under_two_names(run: Run) -> None:
+    layer = fc()
+    one_model(run, Parts(lambda m, x: m.other(torch.tanh(m.one(x))), one=layer, other=layer))
+
+
+def tuple_output(run: Run) -> None:
+    split = Parts(lambda m, x: (m.fc(x), m.fc(x).sin()), fc=fc())
+    one_model(run, Parts(lambda m, x: m.head(sum(m.split(m.fc(x)))), fc=fc(), split=split, head=fc(4, 2)))
+
+
+def dict_output(run: Run) -> None:
+    def forward(m: Any, x: torch.Tensor) -> torch.Tensor:
+        found = m.split(m.fc(x))
+        return m.head(found["a"] + found["b"])
+
+    split = Parts(lambda m, x: {"a": m.fc(x), "b": x * 2}, fc=fc())
+    one_model(run, Parts(forward, fc=fc(), split=split, head=fc(4, 2)))
+
+
+def convolution(run: Run) -> None:
+    layers = [nn.Conv2d(1, 3, 3, padding=1), nn.BatchNorm2d(3), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten()]
+    one_model(run, nn.Sequential(*layers, fc(12, 2)), lambda step: data(2, 1, 4, 4, step=step))
+
+
+def lstm(run: Run) -> None:
+    parts = {"lstm": nn.LSTM(4, 5, batch_first=True), "head": fc(5, 2)}
+    one_model(run, Parts(lambda m, x: m.head(m.lstm(x)[0]), **parts), lambda step: data(2, 3, 4, step=step))
+
+
+def gru_by_hand(run: Run) -> None:
+    def forward(m: Any, x: torch.Tensor) -> torch.Tensor:
+        h = torch.zeros(2, 5)
+        for t in range(x.shape[1]):
+            h = m.cell(x[:, t], h)
+        return m.head(h)
+
+    model = Parts(forward, cell=nn.GRUCell(4, 5), head=fc(5, 2))
+    one_model(run, model, lambda step: data(2, 3, 4, step=step))
+
+
+def sparse_embedding(run: Run) -> None:
+    model = nn.Sequential(nn.Embedding(7, 4, sparse=True), nn.Flatten(), fc(12, 2))
+    one_model(run, model, tokens, torch.optim.SGD(model.parameters(), lr=0.1))
+
+
 def complex_weights(run: Run) -> None:
-    one_model(
-        run,
-        Parts(
-            lambda m, x: m.head(m.waves(m.fc(x)).abs()),
-            fc=nn.Linear(4, 4),
-            waves=Waves(),
-            head=nn.Linear(3, 2),
-        ),
-    )
+    one_model(run, Parts(lambda m, x: m.head(m.waves(m.fc(x)).abs()), fc=fc(), waves=Waves(), head=fc(3, 2)))
 
 
-@loop
-def embedding_bag(run: Run) -> None:
-    one_model(run, nn.Sequential(nn.EmbeddingBag(7, 4), nn.Linear(4, 2)), tokens)
-
-
-@loop
 def frozen_layer(run: Run) -> None:
     model = mlp()
-    for parameter in model[0].parameters():
-        parameter.requires_grad_(False)
-    one_model(run, model)
-
-
-@loop
-def unused_parameters(run: Run) -> None:
-    model = Parts(lambda m, x: m.used(x), used=nn.Linear(4, 2), spare=nn.Linear(2, 2))
+    model[0].requires_grad_(False)
     one_model(run, model)
 
 
@@ -237,15 +129,54 @@ def checkpointed(run: Run, reentrant: bool) -> None:
     def forward(m: Any, x: torch.Tensor) -> torch.Tensor:
         return m.last(checkpoint(m.inner, m.first(x), use_reentrant=reentrant))
 
-    inner = nn.Sequential(nn.Linear(4, 6), nn.GELU(), nn.Linear(6, 4))
-    one_model(run, Parts(forward, first=nn.Linear(4, 4), inner=inner, last=nn.Linear(4, 2)))
+    inner = nn.Sequential(fc(4, 6), nn.GELU(), fc(6, 4))
+    one_model(run, Parts(forward, first=fc(), inner=inner, last=fc(4, 2)))
 
 
-@loop
-def reentrant_checkpointing(run: Run) -> None:
-    checkpointed(run, True)
-
-
-@loop
-def checkpointing_by_saved_tensors(run: Run) -> None:
-    checkpointed(run, False)
+LOOPS.update(
+    plain=lambda run: one_model(run, mlp()),
+    without_bias=lambda run: one_model(run, nn.Linear(4, 2, bias=False)),
+    in_place=lambda run: one_model(run, mlp(inplace=True)),
+    residual=lambda run: one_model(
+        run,
+        nn.Sequential(fc(), Parts(lambda m, x: x + m.fc(m.norm(x)), norm=nn.LayerNorm(4), fc=fc()), fc(4, 2)),
+    ),
+    pre_norm_transformer=lambda run: one_model(run, Language(), tokens),
+    post_norm_layer=post_norm_layer,
+    tied_weights=lambda run: one_model(run, Language(tied=True), tokens),
+    shared_module=lambda run: one_model(run, Parts(lambda m, x: m.fc(torch.tanh(m.fc(x))), fc=fc())),
+    module_under_two_names=module_under_two_names,
+    input_used_twice=lambda run: one_model(
+        run, nn.Sequential(fc(), two(lambda m, x: m.a(x) * torch.sigmoid(m.b(x))), fc(4, 2))
+    ),
+    tuple_output=tuple_output,
+    dict_output=dict_output,
+    several_inputs=lambda run: one_model(
+        run,
+        Parts(
+            lambda m, x: m.mix(m.a(x), m.b(x)),
+            a=fc(),
+            b=fc(),
+            mix=Parts(lambda m, x, y: m.fc(x) * y, fc=fc()),
+        ),
+    ),
+    input_that_needs_no_gradient=lambda run: one_model(
+        run, Parts(lambda m, x: m.mix(m.a(x), x), a=fc(), mix=Parts(lambda m, x, y: m.fc(x) * y, fc=fc()))
+    ),
+    unused_output=lambda run: one_model(
+        run, Parts(lambda m, x: m.split(m.fc(x))[0], fc=fc(), split=two(lambda m, x: (m.a(x), m.b(x))))
+    ),
+    detached_branch=lambda run: one_model(run, two(lambda m, x: m.a(x) + m.b(m.a(x).detach()))),
+    convolution=convolution,
+    lstm=lstm,
+    gru_by_hand=gru_by_hand,
+    sparse_embedding=sparse_embedding,
+    complex_weights=complex_weights,
+    embedding_bag=lambda run: one_model(run, nn.Sequential(nn.EmbeddingBag(7, 4), fc(4, 2)), tokens),
+    frozen_layer=frozen_layer,
+    unused_parameters=lambda run: one_model(
+        run, Parts(lambda m, x: m.used(x), used=fc(4, 2), spare=nn.Linear(2, 2))
+    ),
+    reentrant_checkpointing=lambda run: checkpointed(run, True),
+    checkpointing_by_saved_tensors=lambda run: checkpointed(run, False),
+)

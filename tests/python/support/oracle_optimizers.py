@@ -1,65 +1,41 @@
 # SPDX-License-Identifier: Apache-2.0
 """The oracle's loops and optimizers, with small models."""
-from typing import Any, Optional
+from typing import Any
 
 import torch
-from oracle_loops import STEPS, Parts, Run, adam, data, loop, mlp, one_model
+from oracle_loops import LOOPS, STEPS, Parts, Run, adam, data, mlp, one_model
 from torch import nn
 from torch.nn import functional
 from torch.nn.parallel import DistributedDataParallel
 
 
-@loop
+def by(run: Run, kind: Any, **options: Any) -> None:
+    model = mlp()
+    one_model(run, model, optimizer=kind(model.parameters(), **options))
+
+
 def frozen_in_mid_run(run: Run) -> None:
     model = mlp()
-    optimizer = adam(model)
-    run.watch(model, optimizer)
-    for step in range(STEPS):
-        optimizer.zero_grad(set_to_none=True)
-        for parameter in model[0].parameters():
-            parameter.requires_grad_(step != 1)
-        run.backward(model(data(3, 4, step=step)).pow(2).mean())
-        optimizer.step()
-        for parameter in model[0].parameters():
-            parameter.requires_grad_(True)
-        run.end()
+    one_model(
+        run,
+        model,
+        begin=lambda step: model[0].requires_grad_(step != 1),
+        updated=lambda _: model[0].requires_grad_(True),
+    )
 
 
-@loop
 def another_path_each_iteration(run: Run) -> None:
     model = Parts(lambda m, x, one: m.a(x) if one else m.b(x), a=nn.Linear(4, 2), b=nn.Linear(4, 2))
-    optimizer = adam(model)
-    run.watch(model, optimizer)
-    for step in range(STEPS):
-        optimizer.zero_grad(set_to_none=True)
-        run.backward(model(data(3, 4, step=step), step % 2 == 0).pow(2).mean())
-        optimizer.step()
-        run.end()
+    one_model(run, model, lambda step: (data(3, 4, step=step), step % 2 == 0))
 
 
-@loop
-def momentum(run: Run) -> None:
-    model = mlp()
-    one_model(run, model, optimizer=torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9))
-
-
-@loop
-def rmsprop(run: Run) -> None:
-    model = mlp()
-    one_model(run, model, optimizer=torch.optim.RMSprop(model.parameters(), lr=0.01))
-
-
-@loop
 def several_groups(run: Run) -> None:
     model = mlp()
-    groups = [
-        {"params": model[0].parameters(), "lr": 0.1},
-        {"params": model[2].parameters(), "weight_decay": 0.1},
-    ]
-    one_model(run, model, optimizer=torch.optim.AdamW(groups, lr=0.01))
+    first = {"params": model[0].parameters(), "lr": 0.1}
+    second = {"params": model[2].parameters(), "weight_decay": 0.1}
+    one_model(run, model, optimizer=torch.optim.AdamW([first, second], lr=0.01))
 
 
-@loop
 def closure(run: Run) -> None:
     model = mlp()
     optimizer = torch.optim.LBFGS(model.parameters(), lr=0.1, max_iter=3)
@@ -76,75 +52,42 @@ def closure(run: Run) -> None:
         run.end()
 
 
-@loop
-def accumulation(run: Run) -> None:
-    model = mlp()
-    optimizer = adam(model)
-    run.watch(model, optimizer, grad_acc_steps=3)
-    for step in range(STEPS):
-        optimizer.zero_grad()
-        for micro in range(3):
-            run.backward(model(data(3, 4, step=step, micro=micro)).pow(2).mean() / 3)
-        optimizer.step()
-        run.end()
-
-
-@loop
 def clipping(run: Run) -> None:
     model = mlp()
-    optimizer = adam(model)
-    run.watch(model, optimizer)
-    for step in range(STEPS):
-        optimizer.zero_grad()
-        run.backward(model(data(3, 4, step=step)).pow(2).sum() * 50)
-        nn.utils.clip_grad_norm_(model.parameters(), 0.1)
-        optimizer.step()
-        run.end()
+    clip = nn.utils.clip_grad_norm_
+    one_model(
+        run,
+        model,
+        loss=lambda out: out.pow(2).sum() * 50,
+        to_none=False,
+        reduced=lambda _: clip(model.parameters(), 0.1),
+    )
 
 
-@loop
 def zero_grad_after_the_step(run: Run) -> None:
     model = mlp()
-    optimizer = adam(model)
-    run.watch(model, optimizer)
-    for step in range(STEPS):
-        run.backward(model(data(3, 4, step=step)).pow(2).mean())
-        optimizer.step()
-        optimizer.zero_grad(set_to_none=True)
-        run.end()
+    one_model(run, model, updated=lambda _: model.zero_grad())
 
 
-@loop
 def scheduler(run: Run) -> None:
     model = mlp()
     optimizer = adam(model)
     schedule = torch.optim.lr_scheduler.StepLR(optimizer, 1, 0.5)
-    run.watch(model, optimizer)
-    for step in range(STEPS):
-        optimizer.zero_grad()
-        run.backward(model(data(3, 4, step=step)).pow(2).mean())
-        optimizer.step()
-        schedule.step()
-        run.end()
+    one_model(run, model, optimizer=optimizer, updated=lambda _: schedule.step())
 
 
-@loop
 def evaluation_between(run: Run) -> None:
     model = mlp()
-    optimizer = adam(model)
-    run.watch(model, optimizer)
-    for step in range(STEPS):
-        optimizer.zero_grad()
-        run.backward(model(data(3, 4, step=step)).pow(2).mean())
+
+    def evaluate(_: int) -> None:
         model.eval()
         with torch.no_grad():
             model(data(3, 4, step=9))
         model.train()
-        optimizer.step()
-        run.end()
+
+    one_model(run, model, reduced=evaluate)
 
 
-@loop
 def late_layer(run: Run) -> None:
     model = Parts(lambda m, x: m.extra(m.fc(x)) if hasattr(m, "extra") else m.fc(x), fc=nn.Linear(4, 4))
     optimizer = adam(model)
@@ -181,37 +124,13 @@ def gan(run: Run, generator_first: bool, explicit: bool) -> None:
         run.end(explicit)
 
 
-@loop
-def gan_generator_watched_first(run: Run) -> None:
-    gan(run, True, False)
-
-
-@loop
-def gan_discriminator_watched_first(run: Run) -> None:
-    gan(run, False, False)
-
-
-@loop
-def gan_whose_iterations_the_program_ends(run: Run) -> None:
-    gan(run, True, True)
-
-
-@loop
 def two_optimizers_of_one_model(run: Run) -> None:
     model = mlp()
     slow, fast = adam(model[0]), torch.optim.SGD(model[2].parameters(), lr=0.1, momentum=0.9)
     run.watch(model, slow)
-    run.watch(model, fast)
-    for step in range(STEPS):
-        slow.zero_grad()
-        fast.zero_grad()
-        run.backward(model(data(3, 4, step=step)).pow(2).mean())
-        fast.step()
-        slow.step()
-        run.end()
+    one_model(run, model, optimizer=fast, begin=lambda _: slow.zero_grad(), updated=lambda _: slow.step())
 
 
-@loop
 def optimizer_made_anew(run: Run) -> None:
     model = mlp()
     optimizer = adam(model)
@@ -226,7 +145,6 @@ def optimizer_made_anew(run: Run) -> None:
         run.end()
 
 
-@loop
 def one_optimizer_of_two_models(run: Run) -> None:
     encoder, decoder = mlp(4, 3), mlp(3, 4)
     optimizer = torch.optim.AdamW([*encoder.parameters(), *decoder.parameters()], lr=0.01)
@@ -274,11 +192,6 @@ def train_on_main_gradients(run: Run, model: torch.nn.Module) -> None:
     del accumulators
 
 
-@loop
-def main_gradients_by_hooks(run: Run) -> None:
-    train_on_main_gradients(run, mlp())
-
-
 class Fused(torch.autograd.Function):
     """A matrix product. A kernel adds the weight's gradient to main_grad; the returned one is garbage."""
 
@@ -301,12 +214,6 @@ class FusedLinear(torch.nn.Linear):
         return Fused.apply(x, self.weight) + self.bias
 
 
-@loop
-def main_gradients_by_a_kernel(run: Run) -> None:
-    train_on_main_gradients(run, torch.nn.Sequential(FusedLinear(4, 5), torch.nn.Tanh(), FusedLinear(5, 2)))
-
-
-@loop
 def main_gradients(run: Run) -> None:
     """The program accumulates into main_grad itself, without a hook."""
     model = mlp()
@@ -370,55 +277,55 @@ def train_with_master_weights(run: Run, names: "tuple[str, str]") -> None:
         run.end()
 
 
-@loop
-def master_weights_of_megatron(run: Run) -> None:
-    train_with_master_weights(run, ("float16_groups", "fp32_from_float16_groups"))
-
-
-@loop
-def master_weights_of_apex(run: Run) -> None:
-    train_with_master_weights(run, ("fp16_groups", "fp32_from_fp16_groups"))
-
-
-def ddp(run: Run, hook: Optional[str] = None, skip_sync: bool = False, **options: Any) -> None:
+def ddp(run: Run, skip_sync: bool = False, **options: Any) -> None:
     """DDP over one rank: reduction changes no gradient."""
     model = DistributedDataParallel(mlp(), **options)
-    if hook is not None:
-        from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
 
-        model.register_comm_hook(None, getattr(default_hooks, hook))
-    optimizer = adam(model)
-    run.watch(model, optimizer)
-    for step in range(STEPS):
-        optimizer.zero_grad()
-        if skip_sync:
-            with model.no_sync():
-                run.backward(model(data(3, 4, step=step)).pow(2).mean())
-        run.backward(model(data(3, 4, step=step, micro=1)).pow(2).mean())
-        optimizer.step()
-        run.end()
+    def not_reduced(step: int) -> None:
+        with model.no_sync():
+            run.backward(model(data(3, 4, step=step)).pow(2).mean())
+
+    one_model(
+        run,
+        model,
+        lambda step: data(3, 4, step=step, micro=1),
+        **({"begin": not_reduced} if skip_sync else {}),
+    )
 
 
-@loop
-def ddp_plain(run: Run) -> None:
-    ddp(run)
-
-
-@loop
-def ddp_bucket_views(run: Run) -> None:
-    ddp(run, gradient_as_bucket_view=True)
-
-
-@loop
-def ddp_finds_unused(run: Run) -> None:
-    ddp(run, find_unused_parameters=True)
-
-
-@loop
-def ddp_static_graph(run: Run) -> None:
-    ddp(run, static_graph=True)
-
-
-@loop
-def ddp_without_sync(run: Run) -> None:
-    ddp(run, skip_sync=True)
+LOOPS.update(
+    frozen_in_mid_run=frozen_in_mid_run,
+    another_path_each_iteration=another_path_each_iteration,
+    momentum=lambda run: by(run, torch.optim.SGD, lr=0.1, momentum=0.9),
+    rmsprop=lambda run: by(run, torch.optim.RMSprop, lr=0.01),
+    several_groups=several_groups,
+    closure=closure,
+    accumulation=lambda run: one_model(run, mlp(), micro=3),
+    clipping=clipping,
+    zero_grad_after_the_step=zero_grad_after_the_step,
+    scheduler=scheduler,
+    evaluation_between=evaluation_between,
+    late_layer=late_layer,
+    gan_generator_watched_first=lambda run: gan(run, True, False),
+    gan_discriminator_watched_first=lambda run: gan(run, False, False),
+    gan_whose_iterations_the_program_ends=lambda run: gan(run, True, True),
+    two_optimizers_of_one_model=two_optimizers_of_one_model,
+    optimizer_made_anew=optimizer_made_anew,
+    one_optimizer_of_two_models=one_optimizer_of_two_models,
+    main_gradients_by_hooks=lambda run: train_on_main_gradients(run, mlp()),
+    main_gradients_by_a_kernel=lambda run: train_on_main_gradients(
+        run, nn.Sequential(FusedLinear(4, 5), nn.Tanh(), FusedLinear(5, 2))
+    ),
+    main_gradients=main_gradients,
+    master_weights_of_megatron=lambda run: train_with_master_weights(
+        run, ("float16_groups", "fp32_from_float16_groups")
+    ),
+    master_weights_of_apex=lambda run: train_with_master_weights(
+        run, ("fp16_groups", "fp32_from_fp16_groups")
+    ),
+    ddp_plain=ddp,
+    ddp_bucket_views=lambda run: ddp(run, gradient_as_bucket_view=True),
+    ddp_finds_unused=lambda run: ddp(run, find_unused_parameters=True),
+    ddp_static_graph=lambda run: ddp(run, static_graph=True),
+    ddp_without_sync=lambda run: ddp(run, skip_sync=True),
+)

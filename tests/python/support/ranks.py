@@ -10,7 +10,7 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
-from typing import Optional
+from typing import Any, Optional
 
 import torch
 
@@ -69,6 +69,11 @@ def _run(
             return [path.read_text() if path.exists() else "" for path in paths]
 
         return codes, texts("out"), texts("err")
+
+
+def reports(tmp_path: Path, script: str, world: int = 2, **options: object) -> "list[Any]":
+    """Runs the script as run() does; returns what each rank has printed last, as JSON."""
+    return [json.loads(out.strip().splitlines()[-1]) for out in run(tmp_path, script, world, **options)]
 
 
 def run(tmp_path: Path, script: str, world: int = 2, **options: object) -> "list[str]":

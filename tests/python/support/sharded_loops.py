@@ -107,11 +107,7 @@ class Recorder:
 
 
 def train(
-    model: Any,
-    optimizer: torch.optim.Optimizer,
-    micros: int,
-    sync: str,
-    recorder: Optional[Recorder] = None,
+    model: Any, optimizer: torch.optim.Optimizer, micros: int, sync: str, recorder: Optional[Recorder] = None
 ) -> None:
     """sync: "last": gradients are reduced in the last micro batch of a step; "each": in each of them."""
     rank = dist.get_rank()

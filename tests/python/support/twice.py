@@ -50,6 +50,10 @@ class Noted:
         """A hook of the program that notes `what` when it is called."""
         return lambda *_: self.fired.append(what)
 
+    def stop(self, monitor: Any, model: torch.nn.Module, *optimizers: Any) -> None:
+        monitor.stop()
+        self.end(model, *optimizers)
+
     def end(self, model: torch.nn.Module, *optimizers: Any) -> None:
         """Notes the final state of a training, after stop()."""
         self.ends += [tensor.detach().clone() for tensor in model.state_dict().values()]
@@ -95,12 +99,17 @@ def with_monitor(config: Path, output: Path, training: Training) -> Noted:
     return noted
 
 
-def compare(tmp_path: Path, training: Training, since: int = 0, **keys: object) -> Noted:
-    """Trains twice. For each kind that the training notes, the rows must be what it noted since that step."""
+def both(tmp_path: Path, training: Training, **keys: object) -> Noted:
+    """Trains without gradmon and with it (EVERYTHING, and keys); returns what the training noted without."""
     plain = without(training)
     config = jobs.write_config(tmp_path, **{**EVERYTHING, **keys})
-    watched = with_monitor(config, tmp_path / "out", training)
-    check_same_training(plain, watched)
+    check_same_training(plain, with_monitor(config, tmp_path / "out", training))
+    return plain
+
+
+def compare(tmp_path: Path, training: Training, since: int = 0, **keys: object) -> Noted:
+    """As both(). For each kind that the training notes, the rows must be what it noted since that step."""
+    plain = both(tmp_path, training, **keys)
     for kind, tensors in plain.tensors.items():
         collected = {key: tensor for key, tensor in tensors.items() if key[1] >= since}
         check_rows(read(tmp_path / "out", kind), collected, kind)
@@ -156,15 +165,17 @@ def check_bits(
 def plain_activations(
     model: torch.nn.Module, run: Callable[[], torch.Tensor]
 ) -> "tuple[dict[str, torch.Tensor], dict[str, torch.Tensor]]":
-    """Inputs and outputs of each module in run(), which returns a loss, and their gradients. For models
-    that change no activation in place and use all of them."""
+    """Inputs and outputs of each module in run(), which returns a loss, and their gradients; those of its
+    second call end in @2. For models that change no activation in place and use all of them."""
     seen: "dict[str, torch.Tensor]" = {}
+    calls: "dict[str, int]" = defaultdict(int)
     handles: "list[Any]" = []
 
     def note(name: str, tensor: torch.Tensor) -> None:
         if tensor.requires_grad:
             tensor.retain_grad()
-        seen[name] = tensor
+        calls[name] += 1
+        seen[f"{name}@{calls[name]}" if calls[name] > 1 else name] = tensor
 
     def hook(name: str) -> "Callable[..., None]":
         def hooked(_: Any, inputs: Any, output: torch.Tensor) -> None:
@@ -184,5 +195,4 @@ def plain_activations(
 
 def monitor_by_hand(directory: Path, **keys: Any) -> gradmon.Monitor:
     """In static mode; what is to be watched follows by watch()."""
-    config = jobs.write_config(directory, **{**HANDED_IN, "ndigits": 100, **keys})
-    return gradmon.Monitor(config, output_dir=directory / "out", dynamic=False)
+    return jobs.monitor(directory, **{**HANDED_IN, "ndigits": 100, **keys})

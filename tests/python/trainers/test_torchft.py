@@ -74,10 +74,7 @@ def lighthouse() -> "Iterator[str]":
 def train(directory: Path, lighthouse: str, groups: int = 2, watch: bool = True, **more: Any) -> "list[Any]":
     """What each rank of each group has printed."""
     config = jobs.write_config(
-        directory,
-        wg_distribution=True,
-        param_distribution=True,
-        cc_distribution={"enable": True},
+        directory, wg_distribution=True, param_distribution=True, cc_distribution={"enable": True}
     )
     options = {"config": str(config), "out": str(directory / "out"), "lighthouse": lighthouse, "steps": STEPS}
     launch = uuid.uuid4().hex

@@ -10,10 +10,10 @@
 
 #include "control/alerts/alert_history.h"
 #include "control/debian_version.h"
-#include "control/host/alert_file.h"
-#include "control/link/alert_outbox.h"
+#include "control/host/history_file.h"
+#include "control/link/report_outbox.h"
 #include "control/log.h"
-#include "runtime/collect/alert_stages.h"
+#include "runtime/collect/alerts.h"
 #include "tests/support/scale.h"
 #include "tests/support/temporary_directory.h"
 #include "tests/writers/sample_records.h"
@@ -65,10 +65,10 @@ class Job {
     AlertStage::Settings settings{
         {{Anomaly::nan}, {Anomaly::spike}, {Anomaly::turbulence, 3.0}, {Anomaly::vanish}},
         nullptr,
-        alert_origin_of(rank, {}),
+        find_alert_origin(rank, {}),
         names_};
     settings.on_alerts = [outbox = outboxes_.back().get()](const StepAlerts& alerts) {
-      outbox->put(report_of(alerts));
+      outbox->put(to_report(alerts));
     };
     stages_.push_back(std::make_unique<AlertStage>(std::move(settings), std::make_shared<AlertState>()));
     stages_.back()->begin_revision({});

@@ -14,7 +14,7 @@
 #include "control/config/config_parser.h"
 #include "control/debian_version.h"
 #include "gradmon/observe.h"
-#include "hooks/rows/libtorch_optimizer_state.h"
+#include "hooks/rows/optimizer_state.h"
 #include "runtime/collect/expected_targets.h"
 #include "tests/support/temporary_directory.h"
 #include GRADMON_CATCH_HEADER

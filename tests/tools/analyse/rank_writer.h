@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "writers/sinks/csv/csv_sink.h"
+#include "writers/sinks/csv_sink.h"
 
 namespace gradmon {
 

@@ -9,8 +9,8 @@
 #include "tests/support/golden.h"
 #include "tests/tools/convert/run_convert.h"
 #include "tests/tools/convert/sample_job.h"
-#include "tests/writers/sinks/sqlite/metrics_database.h"
-#include "tests/writers/sinks/tensorboard/event_reader.h"
+#include "tests/writers/sinks/event_reader.h"
+#include "tests/writers/sinks/metrics_database.h"
 #include GRADMON_CATCH_HEADER
 
 namespace gradmon {

@@ -10,11 +10,11 @@
 
 #include "control/debian_version.h"
 #include "tests/support/scale.h"
+#include "tests/tools/convert/rank_run.h"
 #include "tests/tools/convert/sample_job.h"
-#include "tests/tools/gradmonctl/query/rank_run.h"
 #include "tests/whole/failpoints/failpoints.h"
-#include "tests/writers/sinks/sqlite/metrics_database.h"
-#include "tests/writers/sinks/tensorboard/event_reader.h"
+#include "tests/writers/sinks/event_reader.h"
+#include "tests/writers/sinks/metrics_database.h"
 #include GRADMON_CATCH_HEADER
 
 namespace gradmon {

@@ -8,9 +8,9 @@
 #include "tests/support/golden.h"
 #include "tests/support/temporary_directory.h"
 #include "tests/tools/convert/run_convert.h"
-#include "tests/writers/sinks/sqlite/metrics_database.h"
+#include "tests/writers/sinks/metrics_database.h"
 #include "tools/convert/job_runs.h"
-#include "writers/sinks/csv/csv_sink.h"
+#include "writers/sinks/csv_sink.h"
 #include GRADMON_CATCH_HEADER
 
 namespace gradmon {

@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "tools/gradmonctl/ask/job.h"
+#include "tools/gradmonctl/cli/job.h"
 
 namespace gradmon {
 

@@ -8,7 +8,7 @@
 
 #include "control/debian_version.h"
 #include GRADMON_CATCH_HEADER
-#include "control/host/process_identity.h"
+#include "control/host/child_process.h"
 #include "tests/tools/gradmonctl/fake_hub.h"
 #include "tests/tools/gradmonctl/gradmonctl_process.h"
 #include "tests/tools/gradmonctl/sample_status.h"

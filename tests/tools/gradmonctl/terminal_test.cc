@@ -1,22 +1,69 @@
 // SPDX-License-Identifier: Apache-2.0
 // gradmonctl in a small terminal.
+#include <pty.h>
+#include <stdlib.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
 #include <algorithm>
+#include <array>
+#include <sstream>
+#include <stdexcept>
+#include <string>
+#include <vector>
 
 #include "control/debian_version.h"
-#include GRADMON_CATCH_HEADER
-#include "control/host/process_identity.h"
+#include "control/files/descriptor.h"
+#include "control/host/child_process.h"
 #include "tests/tools/gradmonctl/fake_hub.h"
 #include "tests/tools/gradmonctl/fake_job.h"
 #include "tests/tools/gradmonctl/gradmonctl_process.h"
 #include "tests/tools/gradmonctl/sample_status.h"
-#include "tests/tools/gradmonctl/terminal_process.h"
-#include "tools/gradmonctl/cli/display_width.h"
-#include "tools/gradmonctl/commands/history_command.h"
-#include "tools/gradmonctl/commands/jobs_command.h"
+#include "tools/gradmonctl/cli/console.h"
+#include "tools/gradmonctl/cli/printable.h"
+#include "tools/gradmonctl/commands/commands.h"
 #include "tools/gradmonctl/commands/status_view.h"
-#include "tools/gradmonctl/commands/targets_command.h"
+#include GRADMON_CATCH_HEADER
 
 namespace gradmon {
+
+// The lines of `text` without their line feeds and carriage returns.
+std::vector<std::string> lines_of(const std::string& text) {
+  std::vector<std::string> lines;
+  std::istringstream in(text);
+  for (std::string line; std::getline(in, line);) {
+    if (!line.empty() && line.back() == '\r') line.pop_back();
+    lines.push_back(line);
+  }
+  return lines;
+}
+
+// Runs gradmonctl to its end in a terminal of this size. Returns the lines that it shows; throws if its
+// exit code is not 0. `environment`: NAME=VALUE, added to the environment of this process without COLUMNS
+// and LINES, which override the size.
+std::vector<std::string> lines_in_terminal(const Screen& screen, const std::vector<std::string>& arguments,
+                                           const std::vector<std::string>& environment) {
+  winsize size{};
+  size.ws_col = static_cast<unsigned short>(screen.columns);
+  size.ws_row = static_cast<unsigned short>(screen.rows);
+  int master = -1;
+  const pid_t child = forkpty(&master, nullptr, nullptr, &size);
+  if (child < 0) throw std::runtime_error("cannot create a pseudo terminal");
+  if (child == 0) {
+    for (const char* name : {"COLUMNS", "LINES"}) unsetenv(name);
+    exec_gradmonctl(arguments, environment);
+  }
+  const Descriptor terminal(master);
+  std::string text;
+  std::array<char, 4096> piece{};
+  for (ssize_t n = 0; (n = read(terminal.get(), piece.data(), piece.size())) > 0;)
+    text.append(piece.data(), static_cast<std::size_t>(n));
+  int status = 0;
+  if (waitpid(child, &status, 0) != child || status != 0)
+    throw std::runtime_error("gradmonctl failed in the terminal: " + text);
+  return lines_of(text);
+}
+
 namespace {
 
 using Lines = std::vector<std::string>;
@@ -137,4 +184,5 @@ TEST_CASE("targets on a small screen tells the number of omitted lines") {
 }
 
 }  // namespace
+
 }  // namespace gradmon

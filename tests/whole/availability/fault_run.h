@@ -13,7 +13,7 @@
 
 #include "tests/support/temporary_directory.h"
 #include "tests/whole/availability/disks.h"
-#include "tests/whole/availability/stalls.h"
+#include "tests/whole/availability/training_checks.h"
 #include "tests/whole/availability/training_job.h"
 
 namespace gradmon {
@@ -42,7 +42,7 @@ enum class Recovery : std::uint8_t { expected, needs_restart };
 // A fault, and the answers and limits that are expected of the job.
 struct Fault {
   std::string name;  // printed; also chooses the phase (see check_fault())
-  std::function<void(FaultFixture&)> begin;
+  std::function<void(FaultFixture&)> begin = {};
   std::function<void(FaultFixture&)> end = {};      // null: nothing to undo
   std::function<void(FaultFixture&)> prepare = {};  // before the job starts
   JobOptions job = {};
@@ -65,5 +65,15 @@ struct Outcome {
 // within 12 s after the fault, ranks do not disagree on a step, and training ends as
 // without gradmon.
 Outcome run_fault(const Fault& fault, Phase phase, unsigned seed);
+
+// Runs the fault (run_fault()) in one phase, chosen by the fault's name and the seed
+// (GRADMON_AVAILABILITY_SEED, else 1). GRADMON_TEST_SCALE=full: in all three phases.
+// GRADMON_AVAILABILITY_PHASE=idle, on or open: in that phase. Prints the course of
+// events; fails the test if a promise was broken. Skips it where mounts are impossible.
+void check_fault(const Fault& fault);
+
+// A pattern for Fault::status: `what` in the rank's row of the table, or in a line that
+// names the rank. `rank` and `what` are patterns, too.
+std::string rank_pattern(const std::string& rank, const std::string& what);
 
 }  // namespace gradmon

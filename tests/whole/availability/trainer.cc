@@ -24,8 +24,7 @@
 #include <thread>
 
 #include "runtime/monitor_binding.h"
-#include "tests/whole/availability/step_barrier.h"
-#include "tests/whole/availability/step_log.h"
+#include "tests/whole/availability/step_files.h"
 
 namespace gradmon {
 namespace {

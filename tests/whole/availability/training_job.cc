@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/whole/availability/training_job.h"
 
-#include <dirent.h>
 #include <signal.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -12,9 +11,9 @@
 
 #include <algorithm>
 #include <cstddef>
-#include <fstream>
 #include <stdexcept>
 
+#include "tests/support/process_figures.h"
 #include "tests/support/real_job.h"
 #include "tests/support/temporary_directory.h"
 
@@ -185,20 +184,8 @@ bool TrainingJob::cut_connection(int rank) {
 }
 
 pid_t TrainingJob::hub() const {
-  const std::string wanted = job_directory().string();
-  std::error_code error;
-  for (fs::directory_iterator entry("/proc", error), end; entry != end; entry.increment(error)) {
-    const std::string name = entry->path().filename().string();
-    if (name.empty() || !std::isdigit(static_cast<unsigned char>(name[0]))) continue;
-    const std::string command = read_text(entry->path() / "cmdline");
-    if (command.find("gradmon-hub") == std::string::npos || command.find(wanted) == std::string::npos)
-      continue;
-    const std::string state = read_text(entry->path() / "stat");
-    const auto after_name = state.rfind(')');
-    const bool dead = after_name == std::string::npos || state.compare(after_name, 3, ") Z") == 0;
-    if (!dead) return std::stoi(name);
-  }
-  return -1;
+  const auto found = hubs_below(job_directory());
+  return found.empty() ? -1 : found.front();
 }
 
 void TrainingJob::signal_hub(int number) const {

@@ -16,8 +16,7 @@
 #include <vector>
 
 #include "tests/whole/availability/child_process.h"
-#include "tests/whole/availability/step_barrier.h"
-#include "tests/whole/availability/step_log.h"
+#include "tests/whole/availability/step_files.h"
 
 namespace gradmon {
 

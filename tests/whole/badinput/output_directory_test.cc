@@ -1,20 +1,47 @@
 // SPDX-License-Identifier: Apache-2.0
-// An output directory that becomes read-only while a job runs.
-#include <gradmon/monitor.h>
 #include <sched.h>
 #include <sys/mount.h>
+
+#include <gradmon/monitor.h>
 #include <torch/nn/modules/linear.h>
 #include <torch/optim/sgd.h>
 
 #include <algorithm>
+#include <map>
 #include <thread>
 
 #include "control/debian_version.h"
+#include "runtime/environment.h"
 #include "tests/support/temporary_directory.h"
 #include GRADMON_CATCH_HEADER
 
 namespace gradmon {
 namespace {
+
+// --- Rank and world size from environment variables.
+
+std::string rank_or_error(std::map<std::string, std::string> variables) {
+  const auto read = read_environment([&](const char* name) -> std::optional<std::string> {
+    const auto at = variables.find(name);
+    return at == variables.end() ? std::nullopt : std::optional(at->second);
+  });
+  return read ? "rank " + std::to_string(read->rank) + " of " + std::to_string(read->world_size)
+              : read.error();
+}
+
+TEST_CASE("without RANK and WORLD_SIZE there is one rank and invalid values are refused with the reason") {
+  CHECK(rank_or_error({}) == "rank 0 of 1");
+  CHECK(rank_or_error({{"WORLD_SIZE", "1"}}) == "rank 0 of 1");
+  CHECK(rank_or_error({{"WORLD_SIZE", "2"}}) == "WORLD_SIZE=\"2\" without RANK");
+  CHECK(rank_or_error({{"RANK", "abc"}, {"WORLD_SIZE", "2"}}) == "RANK=\"abc\": expected an integer >= 0");
+  CHECK(rank_or_error({{"RANK", "2"}, {"WORLD_SIZE", "2"}}) ==
+        "RANK=\"2\": expected less than WORLD_SIZE (2)");
+  CHECK(rank_or_error({{"RANK", "-1"}, {"WORLD_SIZE", "2"}}) == "RANK=\"-1\": expected an integer >= 0");
+  CHECK(rank_or_error({{"RANK", "1"}, {"WORLD_SIZE", "many"}}) ==
+        "WORLD_SIZE=\"many\": expected an integer >= 1");
+}
+
+// --- An output directory that becomes read-only while a job runs.
 
 namespace fs = std::filesystem;
 
@@ -123,8 +150,6 @@ Outcome train_across_read_only_period(const fs::path& directory) {
   return out;
 }
 
-}  // namespace
-
 TEST_CASE(
     "rows lost to a read-only output directory are counted and reported and later rows are written again") {
   const TemporaryDirectory directory;
@@ -144,4 +169,5 @@ TEST_CASE(
   CHECK(out.error_after.empty());
 }
 
+}  // namespace
 }  // namespace gradmon

@@ -1,22 +1,299 @@
 // SPDX-License-Identifier: Apache-2.0
-// Messages to the lead hub from ranks that are wrong or old, and the answer to a plan
-// without targets. (Sizes, endpoints and keys: tests/control/hub.)
 #include <netinet/in.h>
+#include <poll.h>
+#include <signal.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <chrono>
+#include <cstdint>
+#include <deque>
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+#include <utility>
 #include <zmq.hpp>
 
+#include "control/agree/message.h"
 #include "control/debian_version.h"
 #include "control/files/descriptor.h"
-#include "control/host/process_identity.h"
-#include "control/hub/rendezvous/job_entry.h"
+#include "control/host/boot_clock.h"
+#include "control/host/child_process.h"
+#include "control/host/frame_stream.h"
+#include "control/host/job_directory.h"
+#include "control/host/unix_socket.h"
+#include "control/hub/transport/command_client.h"
+#include "control/hub/transport/rendezvous.h"
+#include "control/link/agent.h"
+#include "control/wire/command.h"
+#include "control/wire/messages.h"
 #include "tests/support/process_figures.h"
-#include "tests/whole/badinput/scripted_rank.h"
+#include "tests/support/temporary_directory.h"
 #include GRADMON_CATCH_HEADER
 
 namespace gradmon {
 namespace {
+
+// A job whose config is off, and whose rank 0 is an Agent in this process, in its first
+// step. The agent starts the hub, and logs the lines that the hub sends it.
+class OneAgentJob {
+ public:
+  struct Options {
+    int world_size = 1;
+    std::int64_t matches = 1;  // targets that match on rank 0, for every plan
+    std::string endpoint;      // the hub's on loopback TCP, without keys; "": none
+  };
+
+  OneAgentJob() : OneAgentJob(Options{}) {}
+  explicit OneAgentJob(const Options& options);
+  // Kills the hub, which would otherwise run for another second.
+  ~OneAgentJob();
+  OneAgentJob(const OneAgentJob&) = delete;
+  OneAgentJob& operator=(const OneAgentJob&) = delete;
+
+  // Rank 0 begins this step, as soon as the gate allows it.
+  void begin(Step step);
+
+  const std::string& launch_id() const { return options_.launch_id; }
+  const std::filesystem::path& output_dir() const { return options_.output_dir; }
+  std::filesystem::path socket() const;  // of the hub
+  CommandReply ask(const Command& command) const;
+  Status ask() const;
+  // Waits for a warning in the status that begins so; empty if none comes.
+  std::string warning(const std::string& begins) const;
+
+ private:
+  const TemporaryDirectory directory_;
+  AgentOptions options_;
+  StepGate gate_{Step{0}};
+  std::optional<Agent> agent_;
+};
+
+EnvironmentLookup with_runtime_directory(const std::string& directory) {
+  return [directory](const char* name) {
+    if (std::string_view(name) == "XDG_RUNTIME_DIR") return std::optional<std::string>(directory);
+    return process_environment(name);
+  };
+}
+
+OneAgentJob::OneAgentJob(const Options& options) {
+  options_.world_size = options.world_size;
+  options_.launch_id = random_hex(4);
+  options_.output_dir = directory_ / "out";
+  options_.lead.config_path = (directory_ / "monitor_config.json").string();
+  options_.endpoint = options.endpoint;
+  options_.insecure_loopback = true;
+  options_.environment = with_runtime_directory(directory_.path().string());
+  write_text(options_.lead.config_path, R"({"dynamic_on": false})");
+  const std::int64_t matches = options.matches;
+  AgentCalls calls{[matches](const Plan&) -> tl::expected<std::int64_t, std::string> { return matches; },
+                   [] { return CollectingReport{}; }};
+  agent_.emplace(options_, gate_, std::move(calls));
+  agent_->start();
+  if (!eventually([&] { return agent_->job().has_value(); })) throw std::runtime_error("no hub has answered");
+}
+
+OneAgentJob::~OneAgentJob() {
+  const pid_t hub = listener_of(socket());
+  agent_.reset();
+  if (hub > 0) kill(hub, SIGKILL);
+}
+
+void OneAgentJob::begin(Step step) {
+  if (!gate_.try_begin(step)) gate_.begin_or_wait(step, boot_now, [] { return false; });
+}
+
+std::filesystem::path OneAgentJob::socket() const {
+  const std::filesystem::path base = job_bases(options_.environment).preferred();
+  return JobDirectory{base / job_file_name(options_.launch_id)}.socket();
+}
+
+CommandReply OneAgentJob::ask(const Command& command) const {
+  CommandClient client("ipc://" + socket().string());
+  auto reply = client.ask(command, std::chrono::seconds(20));
+  if (!reply) throw std::runtime_error(reply.error());
+  return *reply;
+}
+
+Status OneAgentJob::ask() const {
+  Command status;
+  status.request_id = random_hex(8);
+  return ask(status).status.value_or(Status{});
+}
+
+std::string OneAgentJob::warning(const std::string& begins) const {
+  std::string found;
+  eventually([&] {
+    for (const std::string& line : ask().warnings) {
+      if (line.rfind(begins, 0) == 0) found = line;
+    }
+    return !found.empty();
+  });
+  return found;
+}
+
+// One rank of a two-rank OneAgentJob, whose messages the test chooses; over one Unix
+// stream to the job's hub. While it waits it sends Progress, as an agent does: the
+// coordinator asks nothing of a rank that was silent for 2.5 s.
+class ScriptedRank {
+ public:
+  // Connects and sends its Introduction.
+  ScriptedRank(const OneAgentJob& job, Rank rank);
+
+  // Sends the Hello of an honest rank, with this version, and waits for the answer.
+  Welcome send_hello(std::uint32_t version = kProtocolVersion);
+  // send_hello() and become a member. Throws if the hub refuses.
+  void join();
+  void send(Message message) { send_as(rank_, std::move(message)); }
+  void send_as(Rank rank, Message message);
+  void send_raw(const std::string& bytes);
+  // Waits for the next message of this kind and skips others. Throws if none comes.
+  template <class Kind>
+  Kind receive();
+  // Waits until the hub has read everything sent so far.
+  void wait_until_read();
+  // Waits for the hub to close the connection; false if it does not.
+  bool wait_for_close();
+
+  std::string epoch;  // of the messages it sends
+  std::uint64_t incarnation = 0;
+
+ private:
+  void read_for(std::chrono::milliseconds at_most);
+  void report();
+  Frame next_frame();
+
+  const std::string launch_id_;
+  const std::string process_id_;
+  const Rank rank_;
+  FrameStream stream_;
+  bool open_ = true;
+  std::deque<Frame> frames_;
+  std::uint64_t number_ = 0;
+  std::chrono::steady_clock::time_point next_report_;
+};
+
+template <class Kind>
+Kind ScriptedRank::receive() {
+  for (;;) {
+    Frame frame = next_frame();
+    auto* bundles = std::get_if<Bundles>(&frame);
+    if (bundles == nullptr) continue;
+    for (Bundle& bundle : *bundles) {
+      auto* wanted = std::get_if<Kind>(&bundle.message);
+      if (wanted == nullptr) continue;
+      epoch = bundle.epoch;
+      for (const auto& [rank, membership] : bundle.to) {
+        if (rank == rank_.value) incarnation = membership;
+      }
+      return std::move(*wanted);
+    }
+  }
+}
+
+using std::chrono::milliseconds;
+using Clock = std::chrono::steady_clock;
+
+constexpr std::chrono::seconds kTimeout{20};
+constexpr milliseconds kReportEvery{500};
+
+int connected_to(const std::filesystem::path& socket) {
+  const auto fd = connect_unix(socket);
+  if (!fd) throw std::runtime_error(fd.error());
+  return *fd;
+}
+
+ScriptedRank::ScriptedRank(const OneAgentJob& job, Rank rank)
+    : launch_id_(job.launch_id()),
+      process_id_(random_hex(16)),
+      rank_(rank),
+      stream_(connected_to(job.socket()), {kMaxFrameBytes, kMaxFrameBytes}) {
+  Introduction introduction;
+  introduction.launch_id = launch_id_;
+  introduction.rank = rank;
+  introduction.world_size = 2;
+  introduction.output_dir = job.output_dir().string();
+  send_raw(encode(Frame(introduction)));
+}
+
+Welcome ScriptedRank::send_hello(std::uint32_t version) {
+  Hello hello;
+  hello.launch_id = launch_id_;
+  hello.world_size = 2;
+  hello.host = host_name();
+  hello.pid = getpid();
+  hello.process_id = process_id_;
+  hello.version = version;
+  hello.number = ++number_;
+  epoch.clear();
+  incarnation = 0;
+  send(hello);
+  return receive<Welcome>();
+}
+
+void ScriptedRank::join() {
+  if (const Welcome welcome = send_hello(); !welcome.refused.empty())
+    throw std::runtime_error(welcome.refused);
+}
+
+void ScriptedRank::send_as(Rank rank, Message message) {
+  send_raw(encode(Frame(Bundles{to_bundle({epoch, rank, incarnation, std::move(message)})})));
+}
+
+void ScriptedRank::send_raw(const std::string& bytes) { static_cast<void>(stream_.send(bytes)); }
+
+void ScriptedRank::report() {
+  if (incarnation == 0 || Clock::now() < next_report_) return;
+  next_report_ = Clock::now() + kReportEvery;
+  Progress progress;
+  progress.number = ++number_;
+  send(progress);
+}
+
+void ScriptedRank::read_for(milliseconds at_most) {
+  pollfd polled{stream_.fd(), static_cast<short>(POLLIN | (stream_.wants_write() ? POLLOUT : 0)), 0};
+  ::poll(&polled, 1, static_cast<int>(at_most.count()));
+  stream_.flush();
+  const auto read = stream_.read([this](std::string&& bytes) {
+    if (auto frame = decode_frame(bytes)) frames_.push_back(std::move(*frame));
+  });
+  open_ = read.state == FrameStream::Read::State::open;
+}
+
+Frame ScriptedRank::next_frame() {
+  const auto until = Clock::now() + kTimeout;
+  while (frames_.empty() && open_ && Clock::now() < until) {
+    report();
+    read_for(milliseconds(100));
+  }
+  if (frames_.empty()) throw std::runtime_error(open_ ? "the hub does not answer" : "the hub has hung up");
+  Frame frame = std::move(frames_.front());
+  frames_.pop_front();
+  return frame;
+}
+
+void ScriptedRank::wait_until_read() {
+  Command command;
+  command.request_id = random_hex(8);
+  send_raw(encode(Frame(command)));
+  for (;;) {
+    const Frame frame = next_frame();
+    const auto* reply = std::get_if<AddressedReply>(&frame);
+    if (reply != nullptr && reply->request_id == command.request_id) return;
+  }
+}
+
+bool ScriptedRank::wait_for_close() {
+  const auto until = Clock::now() + kTimeout;
+  while (open_ && Clock::now() < until) read_for(milliseconds(100));
+  return !open_;
+}
+
+// --- Messages to the lead hub from ranks that are wrong or old, and the answer to a plan
+// without targets. (Sizes, endpoints and keys: tests/control/hub.)
 
 constexpr Rank kOne{1};
 
@@ -98,8 +375,6 @@ std::string handshake_without_keys() {
 }
 
 std::string own_name() { return "pid " + std::to_string(getpid()) + " on " + host_name(); }
-
-}  // namespace
 
 TEST_CASE("a rank with another protocol version is refused and both versions are named") {
   const OneAgentJob job(of_two());
@@ -260,4 +535,5 @@ TEST_CASE("a plan that matches on no rank is refused and a plan that matches on 
   }
 }
 
+}  // namespace
 }  // namespace gradmon

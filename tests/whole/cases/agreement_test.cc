@@ -7,9 +7,9 @@
 #include <set>
 
 #include "control/debian_version.h"
+#include "tests/support/outcome.h"
 #include "tests/support/real_job.h"
 #include "tests/support/scale.h"
-#include "tests/demo/outcome.h"
 #include GRADMON_CATCH_HEADER
 
 namespace gradmon {

@@ -3,8 +3,8 @@
 #include <algorithm>
 
 #include "control/debian_version.h"
+#include "tests/support/outcome.h"
 #include "tests/support/real_job.h"
-#include "tests/demo/outcome.h"
 #include GRADMON_CATCH_HEADER
 
 namespace gradmon {

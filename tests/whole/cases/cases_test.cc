@@ -7,8 +7,8 @@
 
 #include "control/debian_version.h"
 #include "tests/support/commits.h"
+#include "tests/support/outcome.h"
 #include "tests/support/real_job.h"
-#include "tests/demo/outcome.h"
 #include GRADMON_CATCH_HEADER
 
 namespace gradmon {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // A C++ program that ends over a slow disk: the destructor of its Monitor waits for the rows.
 #include "control/debian_version.h"
+#include "tests/support/outcome.h"
 #include "tests/support/real_job.h"
-#include "tests/demo/outcome.h"
 #include GRADMON_CATCH_HEADER
 
 namespace gradmon {

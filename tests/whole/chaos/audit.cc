@@ -8,7 +8,7 @@
 #include <optional>
 
 #include "control/host/history_file.h"
-#include "tests/demo/outcome.h"
+#include "tests/support/outcome.h"
 
 namespace gradmon {
 namespace {

@@ -10,11 +10,12 @@
 #include <cstdlib>
 #include <stdexcept>
 
-#include "control/client/command_client.h"
+#include "control/host/child_process.h"
 #include "control/host/job_directory.h"
-#include "control/host/process_identity.h"
+#include "control/hub/transport/command_client.h"
+#include "tests/support/process_figures.h"
 #include "tests/support/real_job.h"
-#include "tests/whole/availability/step_log.h"
+#include "tests/whole/availability/step_files.h"
 
 namespace gradmon {
 namespace {
@@ -28,21 +29,6 @@ pid_t pid_on_host_of(pid_t process) {
   if (line == std::string::npos) return process;
   const std::string numbers = status.substr(line, status.find('\n', line) - line);
   return static_cast<pid_t>(std::stol(numbers.substr(numbers.find_last_of(" \t"))));
-}
-
-// The pids of the hubs whose directory begins with `place`.
-std::vector<pid_t> hubs_below(const fs::path& place) {
-  std::vector<pid_t> found;
-  for (const fs::directory_entry& process : fs::directory_iterator("/proc")) {
-    const std::string name = process.path().filename().string();
-    if (name.find_first_not_of("0123456789") != std::string::npos) continue;
-    const std::string line = read_text(process.path() / "cmdline");
-    const std::string program = line.substr(0, line.find('\0'));
-    if (fs::path(program).filename() != "gradmon-hub" || line.size() <= program.size()) continue;
-    if (line.compare(program.size() + 1, place.string().size(), place.string()) == 0)
-      found.push_back(static_cast<pid_t>(std::stol(name)));
-  }
-  return found;
 }
 
 }  // namespace
@@ -80,17 +66,9 @@ RankRun& KillableJob::start(int rank, const Start& start) {
   run.log = directory_ / ("log" + number);
   run.step_log = directory_ / ("steps" + number);
   run.started = wall_now();
-  std::vector<std::string> command{program("gradmon-train"),
-                                   "--config",
-                                   config_path.string(),
-                                   "--step-log",
-                                   run.step_log.string(),
-                                   "--start-iteration",
-                                   std::to_string(start.first_step)};
-  for (const char* argument :
-       {"--uncoupled", "--threads", "1", "--layers", "1", "--width", "8", "--context", "8", "--batch", "1"}) {
-    command.emplace_back(argument);
-  }
+  std::vector<std::string> command = small_training(config_path);
+  command.insert(command.end(), {"--uncoupled", "--step-log", run.step_log.string(), "--start-iteration",
+                                 std::to_string(start.first_step)});
   command.insert(command.end(), start.train.begin(), start.train.end());
   const int world = start.world == 0 ? world_ : start.world;
   const auto environment = environment_of(rank, world, start);

@@ -19,7 +19,7 @@
 #include "tests/support/store_server.h"
 #include "tests/support/temporary_directory.h"
 #include "tests/whole/availability/disks.h"
-#include "tests/whole/hosts/isolated_hosts.h"
+#include "tests/whole/hosts/virtual_hosts.h"
 
 namespace gradmon {
 

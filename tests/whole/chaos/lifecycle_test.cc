@@ -7,9 +7,9 @@
 #include <thread>
 
 #include "control/debian_version.h"
+#include "tests/support/outcome.h"
 #include "tests/whole/chaos/audit.h"
 #include "tests/whole/chaos/killable_job.h"
-#include "tests/demo/outcome.h"
 #include GRADMON_CATCH_HEADER
 
 namespace gradmon {
@@ -137,12 +137,32 @@ void run_last_plan(KillableJob& job, std::size_t ranks) {
       kTimeout));
 }
 
+// A last plan runs on all ranks of a job of one launch, and the audit of the launch finds nothing.
+void end_well(KillableJob& job, std::size_t lapses = 0) {
+  run_last_plan(job, 3);
+  check(job, "one", lapses);
+}
+
+// A job of three ranks that trains, off.
+struct IdleJob : KillableJob {
+  IdleJob() : KillableJob(3, config(false, 1)) {
+    start_all(launch("one"));
+    REQUIRE(all_ranks_passed(*this));
+  }
+};
+
+// A job of three ranks that collects, for ever.
+struct CollectingJob : KillableJob {
+  CollectingJob() : KillableJob(3, config(true, 1000000)) {
+    start_all(launch("one"));
+    REQUIRE(wait_until_collecting(*this));
+  }
+};
+
 constexpr char kFarFence[] = ", \"lookahead_steps\": 300";
 
 TEST_CASE("a killed rank delays no change and rejoins by a resync") {
-  KillableJob job(3, config(false, 1));
-  job.start_all(launch("one"));
-  REQUIRE(all_ranks_passed(job));
+  IdleJob job;
   job.kill(job.run(2));
   write_text(job.config_path, config(true, 1000000));
   REQUIRE(in_force(job, 2));
@@ -152,21 +172,17 @@ TEST_CASE("a killed rank delays no change and rejoins by a resync") {
   job.start(2, launch("one"));
   REQUIRE(in_force(job, 3, 2));
   CHECK(job.history().back().cause == "resync");
-  run_last_plan(job, 3);
-  check(job, "one");
+  end_well(job);
 }
 
 TEST_CASE("a rank killed while it collects is restarted and collects the agreed steps") {
-  KillableJob job(3, config(true, 1000000));
-  job.start_all(launch("one"));
-  REQUIRE(wait_until_collecting(job));
+  CollectingJob job;
   job.kill(job.run(1));
   CHECK(makes_progress(job.run(0)));
   CHECK(makes_progress(job.run(2)));
   job.start(1, launch("one"));
   REQUIRE(wait_for_state(job, 1, "collecting"));
-  run_last_plan(job, 3);
-  check(job, "one");
+  end_well(job);
 }
 
 TEST_CASE("a resync collects only the remaining steps of the plan it continues") {
@@ -184,23 +200,18 @@ TEST_CASE("a resync collects only the remaining steps of the plan it continues")
 }
 
 TEST_CASE("a rank killed between its promise and the effective step rejoins by a later plan") {
-  KillableJob job(3, config(false, 1));
-  job.start_all(launch("one"));
-  REQUIRE(all_ranks_passed(job));
+  IdleJob job;
   write_text(job.config_path, config(true, 1000000, kFarFence));
   REQUIRE(eventually([&] { return !job.history().empty() && job.history().back().verdict == "commit"; }));
   job.kill(job.run(1));
   REQUIRE(in_force(job, 2));
   job.start(1, launch("one"));
   REQUIRE(in_force(job, 3, 2));
-  run_last_plan(job, 3);
-  check(job, "one");
+  end_well(job);
 }
 
 TEST_CASE("a stopped rank delays a change but no other rank") {
-  KillableJob job(3, config(false, 1));
-  job.start_all(launch("one"));
-  REQUIRE(all_ranks_passed(job));
+  IdleJob job;
   job.stop(job.run(1));
   REQUIRE(wait_until_silent(job, 1, seconds(3)));
   write_text(job.config_path, config(true, 1000000));
@@ -209,14 +220,11 @@ TEST_CASE("a stopped rank delays a change but no other rank") {
   CHECK(makes_progress(job.run(2)));
   job.resume(job.run(1));
   REQUIRE(in_force(job, 3));
-  run_last_plan(job, 3);
-  check(job, "one");
+  end_well(job);
 }
 
 TEST_CASE("a rank stopped for longer than its lease lapses and is reported and rejoins by a resync") {
-  KillableJob job(3, config(true, 1000000));
-  job.start_all(launch("one"));
-  REQUIRE(wait_until_collecting(job));
+  CollectingJob job;
   job.stop(job.run(1));
   REQUIRE(wait_for_state(job, 1, "dropped"));
   CHECK(job.status().ranks.at(1).error.find("silent") != std::string::npos);
@@ -225,28 +233,22 @@ TEST_CASE("a rank stopped for longer than its lease lapses and is reported and r
   job.resume(job.run(1));
   REQUIRE(in_force(job, 3, 3));
   CHECK(job.history().back().cause == "resync");
-  run_last_plan(job, 3);
-  check(job, "one", 1);
+  end_well(job, 1);
 }
 
 TEST_CASE("a rank stopped for less than its lease continues to collect") {
-  KillableJob job(3, config(true, 1000000));
-  job.start_all(launch("one"));
-  REQUIRE(wait_until_collecting(job));
+  CollectingJob job;
   job.stop(job.run(1));
   REQUIRE(wait_until_silent(job, 1, kLease / 2));
   job.resume(job.run(1));
   const std::int64_t collected = job.status().collected;
   REQUIRE(eventually([&] { return job.status().collected > collected + 100; }, kTimeout));
   CHECK(job.history().size() == 1);
-  run_last_plan(job, 3);
-  check(job, "one");
+  end_well(job);
 }
 
 TEST_CASE("a killed hub is started again and neither the plan nor training changes") {
-  KillableJob job(3, config(true, 1000000));
-  job.start_all(launch("one"));
-  REQUIRE(wait_until_collecting(job));
+  CollectingJob job;
   const std::string epoch = job.status().epoch;
   const auto first = job.hub();
   REQUIRE(first);
@@ -256,14 +258,11 @@ TEST_CASE("a killed hub is started again and neither the plan nor training chang
   for (const int rank : {0, 1, 2}) CHECK(makes_progress(job.run(rank)));
   REQUIRE(eventually([&] { return state_of(job, 2) == "collecting"; }, kTimeout));
   CHECK(job.history().size() == 1);
-  run_last_plan(job, 3);
-  check(job, "one");
+  end_well(job);
 }
 
 TEST_CASE("a change made just before or just after a hub is killed takes effect") {
-  KillableJob job(3, config(false, 1));
-  job.start_all(launch("one"));
-  REQUIRE(all_ranks_passed(job));
+  IdleJob job;
   write_text(job.config_path, config(true, 1000000, kFarFence));
   job.kill_hub();
   REQUIRE(in_force(job, 3));
@@ -272,27 +271,21 @@ TEST_CASE("a change made just before or just after a hub is killed takes effect"
   write_text(job.config_path, config(true, 1000000, ", \"step_interval\": 3"));
   REQUIRE(eventually([&] { return job.status().step_interval == 3; }, kTimeout));
   REQUIRE(in_force(job, 3));
-  run_last_plan(job, 3);
-  check(job, "one");
+  end_well(job);
 }
 
 TEST_CASE("a change that a killed hub has not read takes effect through the next hub") {
-  KillableJob job(3, config(false, 1));
-  job.start_all(launch("one"));
-  REQUIRE(all_ranks_passed(job));
+  IdleJob job;
   REQUIRE(job.hub().has_value());
   job.signal_hub(SIGSTOP);
   write_text(job.config_path, config(true, 1000000));
   job.kill_hub();
   REQUIRE(in_force(job, 3));
-  run_last_plan(job, 3);
-  check(job, "one");
+  end_well(job);
 }
 
 TEST_CASE("a hub killed again and again delays training by max_wait at most and a last plan still commits") {
-  KillableJob job(3, config(false, 1));
-  job.start_all(launch("one"));
-  REQUIRE(all_ranks_passed(job));
+  IdleJob job;
   for (int i = 0; i < 8; ++i) {
     write_text(job.config_path, config(true, 1000000, ", \"eps\": 1e-" + std::to_string(5 + i)));
     std::this_thread::sleep_for(milliseconds(40 * i));  // not a wait: kills at different times are under test
@@ -306,31 +299,25 @@ TEST_CASE("a hub killed again and again delays training by max_wait at most and 
 }
 
 TEST_CASE("while a hub hangs for longer than a lease all ranks lapse and afterwards all rejoin") {
-  KillableJob job(3, config(true, 1000000));
-  job.start_all(launch("one"));
-  REQUIRE(wait_until_collecting(job));
+  CollectingJob job;
   job.signal_hub(SIGSTOP);
   for (const int rank : {0, 1, 2}) CHECK(makes_progress(job.run(rank)));
   REQUIRE(wait_for_lapses(job, "one", 3));
   job.signal_hub(SIGCONT);
   REQUIRE(in_force(job, 3, 2));
   CHECK(job.history().back().cause == "resync");
-  run_last_plan(job, 3);
-  check(job, "one", 3);
+  end_well(job, 3);
 }
 
 TEST_CASE("a hub killed together with its directory is followed by a new epoch that continues the plan") {
-  KillableJob job(3, config(true, 1000000));
-  job.start_all(launch("one"));
-  REQUIRE(wait_until_collecting(job));
+  CollectingJob job;
   const std::string before = job.status().epoch;
   job.kill_hub(true);
   REQUIRE(eventually([&] { return !job.status().epoch.empty() && job.status().epoch != before; }, kTimeout));
   for (const int rank : {0, 1, 2}) CHECK(makes_progress(job.run(rank)));
   REQUIRE(in_force(job, 3));
   CHECK(job.history().back().revision > Revision{1});
-  run_last_plan(job, 3);
-  check(job, "one");
+  end_well(job);
 }
 
 TEST_CASE("no change waits for a rank that has finished") {
@@ -361,22 +348,17 @@ TEST_CASE("a change waits for a rank that starts late and training does not") {
 }
 
 TEST_CASE("after rank 0 is killed the other ranks agree without it and it rejoins") {
-  KillableJob job(3, config(true, 1000000));
-  job.start_all(launch("one"));
-  REQUIRE(wait_until_collecting(job));
+  CollectingJob job;
   job.kill(job.run(0));
   write_text(job.config_path, config(true, 1000000, ", \"step_interval\": 2"));
   REQUIRE(in_force(job, 2, 2));
   job.start(0, launch("one"));
   REQUIRE(in_force(job, 3, 3));
-  run_last_plan(job, 3);
-  check(job, "one");
+  end_well(job);
 }
 
 TEST_CASE("without rank 0 and its hub the other ranks lapse until rank 0 is back") {
-  KillableJob job(3, config(true, 1000000));
-  job.start_all(launch("one"));
-  REQUIRE(wait_until_collecting(job));
+  CollectingJob job;
   const std::string epoch = job.status().epoch;
   job.kill(job.run(0));
   job.kill_hub();
@@ -385,8 +367,7 @@ TEST_CASE("without rank 0 and its hub the other ranks lapse until rank 0 is back
   job.start(0, launch("one"));
   REQUIRE(in_force(job, 3, 2));
   CHECK(job.status().epoch == epoch);
-  run_last_plan(job, 3);
-  check(job, "one", 2);
+  end_well(job, 2);
 }
 
 TEST_CASE("after rank 0 is killed the plan in force runs out and the other ranks train to the end") {
@@ -410,9 +391,7 @@ TEST_CASE("after rank 0 is killed the plan in force runs out and the other ranks
 }
 
 TEST_CASE("after a restart of all ranks the config file decides whether the new epoch begins on or off") {
-  KillableJob job(3, config(true, 1000000));
-  job.start_all(launch("one"));
-  REQUIRE(wait_until_collecting(job));
+  CollectingJob job;
   const std::string before = job.status().epoch;
   job.kill_all();
   job.start_all(launch("two", 15));
@@ -431,9 +410,7 @@ TEST_CASE("after a restart of all ranks the config file decides whether the new 
 }
 
 TEST_CASE("a process left over from an old launch stays in its epoch") {
-  KillableJob job(3, config(true, 1000000));
-  job.start_all(launch("one"));
-  REQUIRE(wait_until_collecting(job));
+  CollectingJob job;
   RankRun& left_over = job.run(1);
   job.kill(job.run(0));
   job.kill(job.run(2));
@@ -478,9 +455,7 @@ TEST_CASE("if ranks begin at different steps no plan is decided and the status n
 }
 
 TEST_CASE("a second process of a rank is refused while the first runs and replaces it afterwards") {
-  KillableJob job(3, config(true, 1000000));
-  job.start_all(launch("one"));
-  REQUIRE(wait_until_collecting(job));
+  CollectingJob job;
   RankRun& first = job.run(1);
   RankRun& second = job.start(1, launch("one"));
   const std::string claim = "pid " + std::to_string(second.pid) + " on ";
@@ -491,8 +466,7 @@ TEST_CASE("a second process of a rank is refused while the first runs and replac
   CHECK(makes_progress(second));
   job.kill(first);
   REQUIRE(eventually([&] { return job.status().ranks.at(1).pid == second.pid; }, kTimeout));
-  run_last_plan(job, 3);
-  check(job, "one");
+  end_well(job);
 }
 
 }  // namespace

@@ -5,7 +5,7 @@
 #include <gradmon/observe.h>
 
 #include "tests/hooks/gloo_ranks.h"
-#include "tests/whole/conformance/sine_values.h"
+#include "tests/whole/conformance/one_rank_job.h"
 
 namespace gradmon {
 

@@ -3,11 +3,9 @@
 // those of collection. Those of switching and of the config file have other tests
 // (`ctest -L 'agreement|configfile|cases'`).
 #include <ATen/ops/rand.h>
-#include <gradmon/observe.h>
 #include <torch/csrc/autograd/functions/accumulate_grad.h>
 #include <torch/csrc/autograd/variable.h>
 #include <torch/nn/modules/linear.h>
-#include <torch/optim/adamw.h>
 #include <torch/optim/sgd.h>
 #include <torch/utils.h>
 
@@ -105,39 +103,6 @@ TEST_CASE("mg_direction without momentum in the optimizer has no rows and causes
   CHECK(job.rows("exp_avg").empty());
   CHECK(job.rows("grad_reduced").size() == 6);
   CHECK(job.monitor->status().ranks.front().error.empty());
-}
-
-TEST_CASE("a module without part in a step has no row for it") {
-  OneRankJob job(R"("wg_distribution": true, "mv_distribution": true, "mg_direction": true,
-             "xy_distribution": true, "all_xy": true)");
-  TwoTowers model;
-  torch::optim::AdamW optimizer(model.parameters(), torch::optim::AdamWOptions(0.01));
-  job.monitor->watch(model, optimizer);
-  for (int i = 0; i < 6; ++i) {
-    optimizer.zero_grad();
-    observe(i % 2 == 0 ? *model.left : *model.right)(at::rand({2, 4})).sum().backward();
-    job.monitor->step(optimizer);
-  }
-  job.monitor->stop();
-  const Steps even{"0", "2", "4"}, odd{"1", "3", "5"};
-  for (const char* prefix : {"grad_unreduced", "grad_reduced"}) {
-    auto steps = job.steps_by_name(prefix);
-    CAPTURE(prefix);
-    CHECK(steps["left.weight"] == even);
-    CHECK(steps["right.weight"] == odd);
-  }
-  for (const char* prefix : {"actv", "actv_grad"}) {
-    auto steps = job.steps_by_name(prefix);
-    CAPTURE(prefix);
-    CHECK(steps["left.output"] == even);
-    CHECK(steps["right.output"] == odd);
-  }
-  for (const char* prefix : {"exp_avg", "exp_avg_sq", "other"}) {
-    auto steps = job.steps_by_name(prefix);
-    CAPTURE(prefix);
-    CHECK(steps["left.weight"] == Steps{"2", "4"});  // no moments before the first update
-    CHECK(steps["right.weight"] == Steps{"3", "5"});
-  }
 }
 
 TEST_CASE("spectral features do not change training's random numbers") {

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// Golden files of the names of files, their columns, and the names in their rows with
-// their order. Users' scripts rely on them: a change here breaks those scripts.
 #include <algorithm>
 #include <fstream>
+#include <set>
 #include <sstream>
 
 #include "control/debian_version.h"
 #include "tests/support/golden.h"
+#include "tests/support/outcome.h"
+#include "tests/support/real_job.h"
 #include "tests/support/split_csv.h"
 #include "tests/whole/conformance/every_kind.h"
 #include "tests/whole/conformance/one_rank_job.h"
@@ -14,6 +15,9 @@
 
 namespace gradmon {
 namespace {
+
+// --- Golden files of the names of files, their columns, and the names in their rows with
+// their order. Users' scripts rely on them: a change here breaks those scripts.
 
 namespace fs = std::filesystem;
 
@@ -54,20 +58,15 @@ std::vector<fs::path> files_below(const fs::path& directory) {
 }
 
 TEST_CASE("files and columns and row names of every kind stay as they are") {
-  const TemporaryDirectory directory;
-  keep_jobs_in(directory);
-  write_text(directory / "config.json", "{" + std::string(kEveryKind) + R"(, "step_count_per_record": 2})");
   MonitorOptions options;
-  options.output_dir = directory / "out";
-  options.dynamic = false;
   options.start_iteration = 1;
   options.grad_acc_steps = EveryKindTraining::kMicroBatches;
-  Monitor monitor(directory / "config.json", options);
-  EveryKindTraining().run(monitor, 2, always);
-  monitor.stop();
-  REQUIRE(monitor.status().ranks.front().error.empty());
+  OneRankJob job(std::string(kEveryKind) + R"(, "step_count_per_record": 2)", false, options);
+  EveryKindTraining().run(*job.monitor, 2, always);
+  job.monitor->stop();
+  REQUIRE(job.monitor->status().ranks.front().error.empty());
   std::string text;
-  for (const fs::path& file : files_below(run_directory_in(directory / "out"))) {
+  for (const fs::path& file : files_below(run_directory_in(job.directory / "out"))) {
     text += "== " + file.filename().string() + "\n";
     if (file.extension() == ".csv") text += without_values(file);
   }
@@ -85,6 +84,99 @@ TEST_CASE("module structure and call stacks are complete after one step and the 
   CHECK(golden_difference("module_struct.json", structure) == "");
   const std::string stacks = read_text(run_directory_in(out) / "stack_info.csv");
   CHECK(golden_difference("stack_info.csv", stacks) == "");
+}
+
+// --- For every kind: a target that took part in a step has exactly one row for that step,
+// and a target that did not has none.
+
+constexpr int kSteps = 6;
+
+Branch every_second(int step) { return step % 2 == 0 ? Branch::taken : Branch::left_out; }
+
+bool in_branch(const std::string& name) {
+  for (const char* module : {"core.", "split.", "router.", "fc2.", "all_reduce."}) {
+    if (name.rfind(module, 0) == 0) return true;
+  }
+  return false;
+}
+
+std::set<int> steps_of(const std::vector<CsvRow>& rows, bool in_branch_only) {
+  std::set<int> steps;
+  for (const CsvRow& row : rows) {
+    if (in_branch(row.at("name")) == in_branch_only) steps.insert(std::stoi(row.at("step")));
+  }
+  return steps;
+}
+
+// How many rows repeat the name, step and micro step of another row.
+std::size_t duplicate_rows(const std::vector<CsvRow>& rows) {
+  std::multiset<std::string> seen;
+  std::size_t count = 0;
+  for (const CsvRow& row : rows) {
+    std::string key = row.at("name") + " " + row.at("step");
+    if (row.count("micro_step") != 0) key += " " + row.at("micro_step");
+    count += seen.count(key);
+    seen.insert(std::move(key));
+  }
+  return count;
+}
+
+TEST_CASE("every kind has one row for each target that took part in a step and none for the rest") {
+  OneRankJob job(kEveryKind);
+  EveryKindTraining training;
+  training.run(*job.monitor, kSteps, every_second);
+  const std::set<int> all{0, 1, 2, 3, 4, 5}, even{0, 2, 4};
+  for (const char* prefix : {"actv", "actv_grad", "grad_unreduced", "grad_reduced"}) {
+    CAPTURE(prefix);
+    for (const CsvRow& row : job.rows(prefix)) CHECK(row.at("name").rfind("spare.", 0) == std::string::npos);
+    CHECK(steps_of(job.rows(prefix), false) == all);
+    CHECK(steps_of(job.rows(prefix), true) == even);
+  }
+  for (const char* prefix : {"exp_avg", "exp_avg_sq"}) {  // none before the first update
+    CAPTURE(prefix);
+    CHECK(steps_of(job.rows(prefix), false) == std::set<int>{1, 2, 3, 4, 5});
+    CHECK(steps_of(job.rows(prefix), true) == std::set<int>{2, 4});
+  }
+  CHECK(steps_of(job.rows("other"), false) == std::set<int>{1, 2, 3, 4, 5});
+  CHECK(steps_of(job.rows("other"), true) == even);
+  CHECK(steps_of(job.rows("attention_hook"), true) == even);
+  CHECK(steps_of(job.rows("moe_router_logit_hook"), true) == even);
+  // Weights have rows whether or not they are used.
+  for (const char* prefix : {"param_origin", "param_updated", "linear_hook", "moe_router_weight_hook"}) {
+    CAPTURE(prefix);
+    CHECK(steps_of(job.rows(prefix), true) == all);
+  }
+  for (const char* prefix : {"actv", "actv_grad", "grad_unreduced", "grad_reduced", "exp_avg", "exp_avg_sq",
+                             "other", "attention_hook", "linear_hook", "moe_router_weight_hook",
+                             "moe_router_logit_hook", "param_origin", "param_updated", "scalar"}) {
+    CAPTURE(prefix);
+    CHECK(!job.rows(prefix).empty());
+    CHECK(duplicate_rows(job.rows(prefix)) == 0);
+  }
+}
+
+TEST_CASE("ranks outside module_ranks collect nothing and switch off with the others") {
+  const std::string keys =
+      R"({"wg_distribution": true, "module_ranks": [1], "collect_times": 3, "dynamic_on": )";
+  RealJob job({3, keys + "true}", {"--steps", "100000000", "--step-ms", "5"}, "", true});
+  Revision last;
+  for (int round = 0; round < 2; ++round) {
+    REQUIRE(eventually([&] { return job.config_text() == keys + "false}"; }));
+    Status now;
+    REQUIRE(eventually([&] {
+      now = job.status();
+      return now.revision > last && now.reason == "finished" && now.ranks.size() == 3;
+    }));
+    for (const RankStatus& rank : now.ranks) CHECK(rank.revision == now.revision);
+    last = now.revision;
+    write_text(job.config_path, keys + "true}");
+  }
+  REQUIRE(eventually([&] { return job.status().revision > last; }));
+  job.end();
+  auto found = rows_in_files(job.output_dir, "grad_reduced");
+  CHECK(found[0].empty());
+  CHECK(found[1].size() >= 6);
+  CHECK(found[2].empty());
 }
 
 }  // namespace

@@ -8,9 +8,9 @@
 #include <vector>
 
 #include "writers/queue/name_table.h"
-#include "writers/queue/retrying_sink.h"
-#include "writers/sinks/csv/csv_sink.h"
-#include "writers/sinks/sqlite/sqlite_sink.h"
+#include "writers/queue/writer_thread.h"
+#include "writers/sinks/csv_sink.h"
+#include "writers/sinks/sqlite_sink.h"
 
 namespace {
 

@@ -10,8 +10,8 @@
 #include "tests/support/scale.h"
 #include "tests/support/temporary_directory.h"
 #include "tests/whole/failpoints/failpoints.h"
-#include "tests/writers/sinks/sqlite/metrics_database.h"
-#include "tests/writers/sinks/tensorboard/event_reader.h"
+#include "tests/writers/sinks/event_reader.h"
+#include "tests/writers/sinks/metrics_database.h"
 #include GRADMON_CATCH_HEADER
 
 namespace gradmon {

@@ -12,7 +12,7 @@
 #include "control/config/file_content.h"
 #include "control/config/replace_content.h"
 #include "control/debian_version.h"
-#include "control/hub/service/write_back_note.h"
+#include "control/hub/config_service.h"
 #include "tests/support/scale.h"
 #include "tests/support/temporary_directory.h"
 #include "tests/whole/failpoints/failpoints.h"
@@ -136,7 +136,7 @@ class WriteBackRun {
     ::close(held_);
     if (written)
       saved_ = FileIdentity{status.st_mtim.tv_sec * 1'000'000'000 + status.st_mtim.tv_nsec, text.size(),
-                            sha256_of(text)};
+                            sha256_hex(text)};
   }
 
   // The content of the file after the next job has finished the write-back and recovered the side files.
@@ -157,7 +157,7 @@ class WriteBackRun {
         read_text(directory_ / "printed").find("base " + std::to_string(saved_->mtime_ns) + "\n") !=
         std::string::npos;
     const std::string after = next_job();
-    const int n = saved_->sha256 == sha256_of(text_of(2, "true")) ? 2 : 1;
+    const int n = saved_->sha256 == sha256_hex(text_of(2, "true")) ? 2 : 1;
     if (after == text_of(n, "true")) return "";
     if (was_seen && after == text_of(n, "false")) return "";
     return "the user's save is lost: " + after;

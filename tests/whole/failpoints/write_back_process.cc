@@ -9,7 +9,7 @@
 #include <optional>
 #include <string_view>
 
-#include "control/hub/service/config_service.h"
+#include "control/hub/config_service.h"
 
 namespace gradmon {
 namespace {

@@ -4,10 +4,10 @@
 #include <stdexcept>
 #include <string_view>
 
-#include "control/client/command_client.h"
-#include "control/host/process_identity.h"
-#include "control/hub/keys/keygen.h"
-#include "control/hub/rendezvous/job_entry.h"
+#include "control/host/child_process.h"
+#include "control/hub/transport/command_client.h"
+#include "control/hub/transport/curve_keys.h"
+#include "control/hub/transport/rendezvous.h"
 #include "tests/support/process_figures.h"
 
 namespace gradmon {

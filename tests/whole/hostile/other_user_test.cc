@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "control/debian_version.h"
-#include "control/hub/keys/keygen.h"
+#include "control/hub/transport/curve_keys.h"
 #include "tests/support/real_job.h"
 #include "tests/whole/hostile/attack.h"
 #include GRADMON_CATCH_HEADER

@@ -3,8 +3,8 @@
 #include <vector>
 
 #include "control/debian_version.h"
-#include "control/hub/keys/keygen.h"
 #include "control/hub/transport/bus.h"
+#include "control/hub/transport/curve_keys.h"
 #include "control/wire/messages.h"
 #include "tests/whole/hostile/keyed_job.h"
 #include GRADMON_CATCH_HEADER
@@ -93,7 +93,7 @@ TEST_CASE("a key with the role read may ask but neither command nor act as a ran
   auto bus = *Bus::make_client({kMaxFrameBytes}, *read_operator_keys(alice));
   REQUIRE(bus->connect(job.endpoint()));
   const Envelope left{job.status().epoch, Rank{1}, 1, Left{Step{1}}};
-  bus->send("", encode(Frame(Bundles{bundle_of(left)})));
+  bus->send("", encode(Frame(Bundles{to_bundle(left)})));
   const auto has_dropped = [&] {
     for (const std::string& warning : job.status().warnings) {
       if (warning.find("client \"alice\" may read, not be a rank") != warning.npos) return true;

@@ -1,26 +1,230 @@
 // SPDX-License-Identifier: Apache-2.0
-// Real ranks on several hosts: how their hubs find the lead hub, with and without keys made
-// by hand; switching while links go down; and which foreign peers get an answer.
 #include <signal.h>
+#include <sys/types.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
+#include <map>
+#include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <random>
 #include <set>
+#include <stdexcept>
+#include <string>
 #include <thread>
+#include <vector>
 
 #include "control/debian_version.h"
+#include "control/host/child_process.h"
+#include "control/host/job_directory.h"
+#include "control/hub/transport/command_client.h"
+#include "control/hub/transport/rendezvous.h"
+#include "control/wire/command.h"
+#include "tests/support/outcome.h"
 #include "tests/support/process_figures.h"
 #include "tests/support/real_job.h"
 #include "tests/support/scale.h"
-#include "tests/whole/hosts/hosts_job.h"
-#include "tests/demo/outcome.h"
+#include "tests/support/store_server.h"
+#include "tests/support/temporary_directory.h"
+#include "tests/whole/hosts/virtual_hosts.h"
 #include GRADMON_CATCH_HEADER
 
 namespace gradmon {
 namespace {
+
+// Real gradmon-train processes, one on each host, uncoupled: only the agreement keeps them
+// together. Each host has its own directory for its hub's socket, so that no two hosts
+// share a hub.
+class HostsJob {
+  const TemporaryDirectory directory_;  // Keep first: the paths are below it.
+
+ public:
+  // How the hubs of the other hosts find the lead hub. With `endpoint` and without keys made
+  // by hand they get the key from training's store.
+  enum class Rendezvous { endpoint, directory, store, none };
+
+  struct Options {
+    int world = 2;
+    std::string config = "{}";
+    // directory: all hosts share one output directory; else each host has its own.
+    Rendezvous rendezvous = Rendezvous::endpoint;
+    bool keys_by_hand = false;         // gradmonctl keygen
+    bool set_local_world_size = true;  // sets LOCAL_WORLD_SIZE
+  };
+
+  // `network`: its hosts; null: all ranks run on this host.
+  HostsJob(const Options& options, const HostNetwork* network);
+  // Calls end().
+  ~HostsJob();
+  HostsJob(const HostsJob&) = delete;
+  HostsJob& operator=(const HostsJob&) = delete;
+
+  std::filesystem::path directory() const { return directory_.path(); }
+  std::filesystem::path config_path() const { return directory_ / "config.json"; }
+  std::filesystem::path output_dir(int rank) const;
+  const std::filesystem::path& keys() const { return keys_; }
+  JobEntry entry() const;  // of the lead hub; empty if there is none
+  // "tcp://ADDRESS:PORT" of the lead hub, from its entry; "" before it listens.
+  std::string address() const { return entry().address; }
+  pid_t hub(int host) const;  // -1: none listens
+
+  // Asks the hub of that host over its Unix socket; repeats until it answers.
+  CommandReply ask(Command command, int host = 0,
+                   std::chrono::milliseconds at_most = std::chrono::seconds(60));
+  CommandReply ask(CommandVerb verb, int host = 0);
+  Status status() { return ask(CommandVerb::status).status.value_or(Status{}); }
+  std::vector<HistoryEntry> history() { return ask(CommandVerb::history).history; }
+  // Saves a config as the user would, on rank 0's host, without the network.
+  void save(const std::string& config) const;
+  // Waits until the newest change is committed and applied by all ranks.
+  bool wait_until_agreed(std::chrono::milliseconds at_most = std::chrono::seconds(90));
+
+  std::string log(int rank) const { return read_text(directory_ / ("log" + std::to_string(rank))); }
+  std::string logs() const;  // of ranks and hubs
+  bool is_running(int rank);
+  // Kills all ranks and hubs (SIGKILL), and waits for the ranks.
+  void end();
+
+ private:
+  void start(int rank, const HostNetwork* network);
+  std::filesystem::path runtime_directory(int host) const;
+  std::filesystem::path socket(int host) const;
+
+  const Options options_;
+  const std::string launch_;
+  std::filesystem::path keys_;          // "": none
+  std::unique_ptr<StoreServer> store_;  // null: none
+  std::vector<pid_t> ranks_;            // -1: it has ended
+};
+
+namespace fs = std::filesystem;
+
+constexpr char kPort[] = "7741";
+
+HostsJob::HostsJob(const Options& options, const HostNetwork* network)
+    : options_(options), launch_(random_hex(8)) {
+  save(options_.config);
+  const bool no_keys = options_.rendezvous == Rendezvous::endpoint && !options_.keys_by_hand;
+  if (options_.rendezvous == Rendezvous::store || no_keys)
+    store_ = std::make_unique<StoreServer>(HostNetwork::switch_address());
+  if (options_.keys_by_hand) {
+    keys_ = directory_ / "keys";
+    if (run_program({program("gradmonctl"), "keygen", keys_.string()}, directory_ / "keygen") != 0)
+      throw std::runtime_error(read_text(directory_ / "keygen"));
+  }
+  for (int rank = 0; rank < options_.world; ++rank) start(rank, network);
+}
+
+HostsJob::~HostsJob() { end(); }
+
+fs::path HostsJob::runtime_directory(int host) const { return directory_ / ("run" + std::to_string(host)); }
+
+fs::path HostsJob::socket(int host) const {
+  return JobDirectory{runtime_directory(host) / "gradmon" / job_file_name(launch_)}.socket();
+}
+
+void HostsJob::start(int rank, const HostNetwork* network) {
+  fs::create_directory(runtime_directory(rank));
+  fs::permissions(runtime_directory(rank), fs::perms::owner_all);
+  std::map<std::string, std::string> environment{{"RANK", std::to_string(rank)},
+                                                 {"WORLD_SIZE", std::to_string(options_.world)},
+                                                 {"GRADMON_RUN_ID", launch_},
+                                                 {"DYNAMIC_MONITOR", "True"},
+                                                 {"XDG_RUNTIME_DIR", runtime_directory(rank).string()},
+                                                 {"MONITOR_OUTPUT_DIR", output_dir(rank).string()},
+                                                 {"MASTER_ADDR", HostNetwork::address(0)},
+                                                 {"GRADMON_STORE", "none"}};
+  if (options_.set_local_world_size) environment["LOCAL_WORLD_SIZE"] = "1";
+  if (options_.rendezvous == Rendezvous::endpoint)
+    environment["GRADMON_ENDPOINT"] = "tcp://" + HostNetwork::address(0) + ":" + kPort;
+  if (options_.keys_by_hand) environment["GRADMON_KEYS"] = keys_.string();
+  if (store_) environment["GRADMON_STORE"] = store_->host() + ":" + std::to_string(store_->port());
+  std::vector<std::string> command;
+  if (network != nullptr) command = network->host_prefix(rank);
+  const std::vector<std::string> train = small_training(config_path());
+  command.insert(command.end(), train.begin(), train.end());
+  command.insert(command.end(), {"--uncoupled", "--step-ms", "20", "--steps", "100000000"});
+  ranks_.push_back(start_program(command, directory_ / ("log" + std::to_string(rank)), environment));
+}
+
+fs::path HostsJob::output_dir(int rank) const {
+  const bool shared = options_.rendezvous == Rendezvous::directory;
+  return directory_ / (shared ? "out" : "out" + std::to_string(rank));
+}
+
+JobEntry HostsJob::entry() const { return find_entry(output_dir(0), launch_).value_or(JobEntry{}); }
+
+pid_t HostsJob::hub(int host) const { return listener_of(socket(host)); }
+
+void HostsJob::save(const std::string& config) const {
+  const auto beside = directory_ / "beside";
+  write_text(beside, config);
+  fs::rename(beside, config_path());
+}
+
+CommandReply HostsJob::ask(Command command, int host, std::chrono::milliseconds at_most) {
+  if (command.request_id.empty()) command.request_id = random_hex(8);
+  CommandReply reply;
+  reply.outcome = CommandOutcome::failed;
+  CommandClient client("ipc://" + socket(host).string());
+  if (auto answer = client.ask(command, at_most)) reply = std::move(*answer);
+  return reply;
+}
+
+CommandReply HostsJob::ask(CommandVerb verb, int host) {
+  Command command;
+  command.verb = verb;
+  command.by = "tester";
+  return ask(command, host);
+}
+
+bool HostsJob::wait_until_agreed(std::chrono::milliseconds at_most) {
+  return eventually(
+      [&] {
+        const auto entries = history();
+        if (entries.empty()) return false;
+        const HistoryEntry& newest = entries.back();
+        return newest.final && newest.verdict == "commit" &&
+               newest.applied.size() == static_cast<std::size_t>(options_.world);
+      },
+      at_most);
+}
+
+std::string HostsJob::logs() const {
+  std::string all;
+  for (int rank = 0; rank < options_.world; ++rank) {
+    const std::string name = std::to_string(rank);
+    all += "rank " + name + ":\n" + log(rank);
+    all += "hub of host " + name + ":\n" + read_text(socket(rank).parent_path() / "hub.log");
+  }
+  return all;
+}
+
+bool HostsJob::is_running(int rank) {
+  pid_t& process = ranks_[static_cast<std::size_t>(rank)];
+  if (process > 0 && waitpid(process, nullptr, WNOHANG) != 0) process = -1;
+  return process > 0;
+}
+
+void HostsJob::end() {
+  for (int host = 0; host < static_cast<int>(ranks_.size()); ++host) {
+    if (const pid_t hub = listener_of(socket(host)); hub > 0) kill(hub, SIGKILL);
+  }
+  for (const pid_t rank : ranks_) {
+    if (rank > 0) kill(rank, SIGKILL);
+  }
+  for (const pid_t rank : ranks_) {
+    if (rank > 0) waitpid(rank, nullptr, 0);
+  }
+  ranks_.clear();
+}
+
+// --- Real ranks on several hosts: how their hubs find the lead hub, with and without keys made
+// by hand; switching while links go down; and which foreign peers get an answer.
 
 using std::chrono::seconds;
 using Rendezvous = HostsJob::Rendezvous;

@@ -1,18 +1,53 @@
 // SPDX-License-Identifier: Apache-2.0
-// The launch id under each launcher: the same on all ranks of a launch, different for two launches.
 #include <unistd.h>
 
 #include <cstdlib>
 #include <set>
+#include <sstream>
+#include <string>
+#include <vector>
 
 #include "control/debian_version.h"
-#include "tests/whole/hosts/host_network.h"
-#include "tests/whole/launchers/launch_script.h"
-#include "tools/gradmonctl/run/rank_environment.h"
+#include "tests/support/temporary_directory.h"
+#include "tests/whole/hosts/virtual_hosts.h"
+#include "tools/gradmonctl/cli/launcher.h"
 #include GRADMON_CATCH_HEADER
 
 namespace gradmon {
 namespace {
+
+// Runs a bash script that launches a job, and returns the lines that it printed: one for
+// each rank, in any order. `$PRINT` in the script is print-launch-id, `$HERE` a temporary
+// directory. Fails the test if the script fails; ends the script after `seconds`.
+std::vector<std::string> run_launch(const std::string& script, int seconds = 240) {
+  const TemporaryDirectory directory;
+  write_text(directory / "launch", "export PRINT=" GRADMON_BIN "/print-launch-id HERE=" +
+                                       directory.path().string() + "\n" + script + "\n");
+  const std::string command = "timeout -k 1 " + std::to_string(seconds) + " bash " +
+                              (directory / "launch").string() + " >" + (directory / "out").string() + " 2>" +
+                              (directory / "error").string();
+  const int status = std::system(command.c_str());
+  INFO(read_text(directory / "error"));
+  CHECK(status == 0);
+  std::istringstream out(read_text(directory / "out"));
+  std::vector<std::string> lines;
+  for (std::string line; std::getline(out, line);) lines.push_back(line);
+  return lines;
+}
+
+// The line that every rank printed. Fails the test if the lines differ, are not `ranks`
+// lines, or name no launch id.
+std::string launch_id_of(const std::string& script, int ranks = 2) {
+  const auto lines = run_launch(script);
+  REQUIRE(lines.size() == static_cast<std::size_t>(ranks));
+  for (const std::string& line : lines) {
+    REQUIRE(line == lines.front());
+    REQUIRE(line.rfind("- ", 0) != 0);
+  }
+  return lines.front();
+}
+
+// --- The launch id under each launcher: the same on all ranks of a launch, different for two launches.
 
 using std::to_string;
 

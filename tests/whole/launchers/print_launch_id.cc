@@ -12,9 +12,8 @@
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
 #include "control/link/launch_id_search.h"
-#include "runtime/job/launch_id.h"
-#include "runtime/job/torch_store.h"
-#include "tests/training/refuse_libuv.h"
+#include "runtime/launch_id.h"
+#include "tests/support/refuse_libuv.h"
 
 namespace {
 
@@ -49,10 +48,7 @@ void serve_until_all_ranks_are_done(c10d::TCPStore& store, const Environment& en
 
 std::string launch_id_line(const Environment& environment) {
   gradmon::LaunchEnvironment world;
-  world.open_store = [](const gradmon::StoreAddress& address) {
-    return std::make_shared<gradmon::TorchStore>(
-        gradmon::TorchStore::Address{address.host, address.port, milliseconds(1000)});
-  };
+  world.open_store = [](const gradmon::StoreAddress& address) { return gradmon::open_torch_store(address); };
   world.parent = gradmon::parent_process;
   const auto source = gradmon::find_launch_id(environment, 1, world);
   if (source.known) return source.known->id + " from " + source.known->source;

@@ -152,49 +152,5 @@ TEST_CASE("no hook exists before a plan is on or after it has run out") {
   for (int i = 6; i < kSteps; ++i) REQUIRE(hooks[i] == 0);
 }
 
-TEST_CASE("two coupled ranks end with identical parameters with and without the monitor") {
-  const TemporaryDirectory directory;
-  const auto run = [&](const std::string& name, const std::string& monitor, const std::string& text) {
-    write_text(directory / "config.json", text);
-    const int code = run_program({program("gradmonctl"),
-                                  "run",
-                                  "-n",
-                                  "2",
-                                  "--",
-                                  program("gradmon-train"),
-                                  "--steps",
-                                  "60",
-                                  "--layers",
-                                  "1",
-                                  "--width",
-                                  "16",
-                                  "--context",
-                                  "8",
-                                  "--batch",
-                                  "2",
-                                  "--threads",
-                                  "1",
-                                  "--seed",
-                                  "3",
-                                  "--config",
-                                  (directory / "config.json").string(),
-                                  "--monitor",
-                                  monitor,
-                                  "--save",
-                                  (directory / (name + "{rank}")).string()},
-                                 directory / "log",
-                                 {{"MONITOR_OUTPUT_DIR", (directory / "out").string()},
-                                  {"XDG_RUNTIME_DIR", directory.path().string()},
-                                  {"DYNAMIC_MONITOR", "True"}});
-    CAPTURE(read_text(directory / "log"));
-    REQUIRE(code == 0);
-    return read_text(directory / (name + "0")) + read_text(directory / (name + "1"));
-  };
-  const std::string absent = run("absent", "off", config("false"));
-  REQUIRE(absent.size() > 1000);
-  REQUIRE(run("off", "on", config("false")) == absent);
-  REQUIRE(run("on", "on", config("true")) == absent);
-}
-
 }  // namespace
 }  // namespace gradmon

@@ -5,7 +5,7 @@
 
 #include "control/debian_version.h"
 #include "tests/writers/sample_records.h"
-#include "writers/alerts/dump/anomaly_file.h"
+#include "writers/alerts/anomaly_dump.h"
 #include GRADMON_CATCH_HEADER
 
 using namespace gradmon;
@@ -30,7 +30,7 @@ std::string tag(Kind kind, const std::string& name, int vpp_stage, int micro_ste
   record.kind = kind;
   record.micro_step = micro_step;
   record.target = names.intern(name, vpp_stage);
-  return tag_name_of(record, layout, names, Rank{5});
+  return make_tag_name(record, layout, names, Rank{5});
 }
 
 }  // namespace
@@ -112,4 +112,22 @@ TEST_CASE("call_id counts the rows of all kinds in the order in which they were 
   std::vector<std::uint64_t> call_ids;
   for (const AlertEvent& event : alerts.events) call_ids.push_back(event.call_id);
   CHECK(call_ids == std::vector<std::uint64_t>{2, 0, 1, 3});
+}
+
+TEST_CASE("the last 256 alerts are kept and all are counted") {
+  RecentAlerts recent;
+  CHECK(recent.content().events.empty());
+  for (std::int64_t step = 0; step < 300; ++step) {
+    StepAlerts alerts;
+    alerts.step = Step{step};
+    alerts.left_out = 2;
+    alerts.events.emplace_back();
+    alerts.events.back().step = Step{step};
+    recent.add(alerts);
+  }
+  const RecentAlerts::Content content = recent.content();
+  CHECK(content.total == 900);
+  REQUIRE(content.events.size() == RecentAlerts::kMostKept);
+  CHECK(content.events.front().step == Step{300 - 256});
+  CHECK(content.events.back().step == Step{299});
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Records whose values come after them.
-#include "writers/queue/late_values.h"
+#include "writers/queue/record.h"
 
 #include <chrono>
 #include <condition_variable>

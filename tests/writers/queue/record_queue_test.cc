@@ -2,11 +2,12 @@
 #include "writers/queue/record_queue.h"
 
 #include <map>
+#include <string>
 #include <thread>
+#include <vector>
 
 #include "control/debian_version.h"
 #include "tests/writers/sample_records.h"
-#include "writers/queue/marker.h"
 #include GRADMON_CATCH_HEADER
 
 using namespace gradmon;
@@ -76,6 +77,42 @@ Received produce_and_receive(RecordQueue& queue, std::uint64_t each) {
   const Received received = receive(queue, [&] { return running.load() == 0; });
   for (auto& thread : threads) thread.join();
   return received;
+}
+
+std::vector<Record> take_all(ProducerLanes& lanes) {
+  std::vector<Record> records(1000);
+  records.resize(lanes.take(records.data(), records.size()));
+  return records;
+}
+
+std::size_t push_many(HistogramLane& lane, std::uint32_t n) {
+  std::size_t accepted = 0;
+  for (std::uint32_t target = 0; target < n; ++target)
+    accepted += lane.push(plain_histogram(1, target)) ? 1 : 0;
+  return accepted;
+}
+
+std::vector<std::uint32_t> targets_of(const std::vector<Histogram>& histograms) {
+  std::vector<std::uint32_t> targets;
+  for (const Histogram& histogram : histograms) targets.push_back(histogram.target);
+  return targets;
+}
+
+using Targets = std::vector<std::uint32_t>;
+
+Record record(std::uint64_t revision, std::int64_t step, Kind kind, std::uint64_t sequence) {
+  Record made;
+  made.revision = revision;
+  made.step = step;
+  made.kind = kind;
+  made.sequence = sequence;
+  return made;
+}
+
+std::string order(const std::vector<Record>& records) {
+  std::string text;
+  for (const Record& r : records) text += std::string(name_of(r.kind)) + std::to_string(r.sequence) + " ";
+  return text;
 }
 
 }  // namespace
@@ -215,4 +252,175 @@ TEST_CASE("a half full queue wakes the writer") {
   push_many(queue, 32);
   writer.join();
   CHECK(taken == 32);
+}
+
+TEST_CASE("records of one thread are taken in the order they were put") {
+  ProducerLanes lanes;
+  for (std::uint64_t i = 0; i < 600; ++i) REQUIRE(lanes.put(plain_record(0, i)));
+  const auto records = take_all(lanes);
+  REQUIRE(records.size() == 600);
+  bool ordered = true;
+  for (std::uint64_t i = 0; i < 600; ++i) ordered = ordered && records[i].sequence == i;
+  CHECK(ordered);
+  CHECK(take_all(lanes).empty());
+}
+
+TEST_CASE("a lane is reused by the next thread when its thread has ended") {
+  ProducerLanes lanes;
+  for (int i = 0; i < 100; ++i) {
+    std::thread([&] { lanes.put(plain_record(0, 0)); }).join();
+  }
+  CHECK(take_all(lanes).size() == 100);
+  CHECK(lanes.count() == 1);
+}
+
+TEST_CASE("a thread may outlive lanes that it has put records into") {
+  auto first = std::make_unique<ProducerLanes>();
+  ProducerLanes second;
+  first->put(plain_record(0, 0));
+  second.put(plain_record(0, 0));
+  first.reset();
+  ProducerLanes third;
+  third.put(plain_record(0, 0));
+  second.put(plain_record(0, 1));
+  CHECK(take_all(second).size() == 2);
+  CHECK(take_all(third).size() == 1);
+}
+
+TEST_CASE("a full lane drops and counts and keeps the order of the rest") {
+  HistogramLane lane(3);
+  CHECK(push_many(lane, 5) == 3);
+  CHECK(lane.dropped() == 2);
+  CHECK(lane.waiting() == 3);
+  CHECK(targets_of(lane.take_step()) == Targets{0, 1, 2});
+}
+
+TEST_CASE("histograms keep their places until they are released") {
+  HistogramLane lane(4);
+  push_many(lane, 3);
+  CHECK(lane.take_step().size() == 3);
+  CHECK(push_many(lane, 2) == 1);
+  lane.release(3);
+  CHECK(push_many(lane, 3) == 3);
+  CHECK(lane.dropped() == 1);
+  CHECK(targets_of(lane.take_step()) == Targets{0, 0, 1, 2});
+}
+
+TEST_CASE("the memory of a step is used again for a later step") {
+  HistogramLane lane(100);
+  push_many(lane, 100);
+  std::vector<Histogram> first = lane.take_step();
+  const Histogram* const memory = first.data();
+  lane.release(first.size());
+  lane.recycle(std::move(first));
+  push_many(lane, 1);
+  (void)lane.take_step();  // the second step began before the memory came back
+  push_many(lane, 100);
+  CHECK(lane.take_step().data() == memory);
+}
+
+TEST_CASE("an abandoned lane drops everything and keeps what it has") {
+  HistogramLane lane(4);
+  push_many(lane, 2);
+  lane.abandon();
+  CHECK(push_many(lane, 2) == 0);
+  CHECK(lane.dropped() == 2);
+  CHECK(lane.take_step().size() == 2);
+}
+
+TEST_CASE("every histogram is taken or counted as dropped while another thread frees places") {
+  constexpr std::uint32_t kSteps = 2000;
+  HistogramLane lane(8);
+  std::vector<std::vector<Histogram>> steps;
+  std::mutex mutex;
+  std::atomic<bool> done{false};
+  std::uint64_t taken = 0;
+  std::thread writer([&] {
+    for (bool last = false; !last;) {
+      last = done.load();
+      std::vector<std::vector<Histogram>> mine;
+      {
+        const std::lock_guard lock(mutex);
+        mine.swap(steps);
+      }
+      for (auto& step : mine) {
+        taken += step.size();
+        lane.release(step.size());
+        lane.recycle(std::move(step));
+      }
+    }
+  });
+  for (std::uint32_t step = 0; step < kSteps; ++step) {
+    push_many(lane, 3);
+    const std::lock_guard lock(mutex);
+    steps.push_back(lane.take_step());
+  }
+  done.store(true);
+  writer.join();
+  CHECK(taken + lane.dropped() == 3 * kSteps);
+  CHECK(lane.waiting() == 0);
+}
+
+TEST_CASE("the marker of a step's end has the step's histograms and is sent for them alone") {
+  RecordQueue queue({4, Overflow::drop, std::chrono::milliseconds(0)});
+  queue.histograms().push(plain_histogram(8, 5));
+  CHECK(queue.end_step(Revision{3}, Step{8}) == 0);
+  queue.push(plain_record(9, 0));
+  queue.histograms().push(plain_histogram(9, 6));
+  queue.histograms().push(plain_histogram(9, 7));
+  queue.drop_step(Revision{3}, Step{9});
+  std::vector<Marker> markers;
+  queue.take_markers(markers);
+  REQUIRE(markers.size() == 2);
+  CHECK(targets_of(std::get<StepEnded>(markers[0].message).histograms) == Targets{5});
+  CHECK(std::get<StepEnded>(markers[0].message).records == 0);
+  CHECK(targets_of(std::get<StepEnded>(markers[1].message).histograms) == Targets{6, 7});
+  CHECK_FALSE(std::get<StepEnded>(markers[1].message).valid);
+  queue.abandon();
+  CHECK_FALSE(queue.histograms().push(plain_histogram(10, 0)));
+}
+
+TEST_CASE("a closed step is sorted by kind and then sequence") {
+  StepBuffer steps;
+  steps.add({record(1, 5, Kind::param_origin, 1), record(1, 5, Kind::grad_reduced, 9)});
+  steps.add({record(1, 5, Kind::param_origin, 0), record(1, 5, Kind::grad_reduced, 2)});
+  CHECK(steps.count(Revision{1}, Step{5}) == 4);
+  CHECK(order(steps.close(Revision{1}, Step{5})) ==
+        "grad_reduced2 grad_reduced9 param_origin0 param_origin1 ");
+  CHECK(steps.held() == 0);
+  CHECK(steps.lost() == 0);
+}
+
+TEST_CASE("records of the next step are kept until its own end") {
+  StepBuffer steps;
+  steps.add({record(1, 6, Kind::actv, 0), record(1, 5, Kind::actv, 0), record(2, 7, Kind::actv, 3)});
+  CHECK(order(steps.close(Revision{1}, Step{5})) == "actv0 ");
+  CHECK(steps.held() == 2);
+  CHECK(order(steps.close(Revision{1}, Step{6})) == "actv0 ");
+  CHECK(order(steps.close(Revision{2}, Step{7})) == "actv3 ");
+}
+
+TEST_CASE("a record that arrives after its step was closed is counted as lost") {
+  StepBuffer steps;
+  steps.add({record(1, 5, Kind::actv, 0)});
+  steps.close(Revision{1}, Step{5});
+  steps.add({record(1, 5, Kind::actv, 1), record(1, 4, Kind::actv, 0)});
+  CHECK(steps.lost() == 2);
+  CHECK(steps.held() == 0);
+}
+
+TEST_CASE("a step that never ended is lost when a later one ends") {
+  StepBuffer steps;
+  steps.add({record(1, 5, Kind::actv, 0), record(1, 5, Kind::actv, 1), record(2, 6, Kind::actv, 0)});
+  CHECK(order(steps.close(Revision{2}, Step{6})) == "actv0 ");
+  CHECK(steps.lost() == 2);
+  CHECK(steps.held() == 0);
+}
+
+TEST_CASE("clearing counts the held records as lost") {
+  StepBuffer steps;
+  steps.add({record(1, 5, Kind::actv, 0)});
+  steps.clear();
+  CHECK(steps.lost() == 1);
+  CHECK(steps.held() == 0);
 }

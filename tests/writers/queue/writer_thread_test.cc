@@ -6,18 +6,24 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <condition_variable>
+#include <cstdlib>
 #include <future>
 #include <memory>
 #include <mutex>
 #include <new>
 #include <sstream>
+#include <stdexcept>
+#include <string>
+#include <thread>
 
 #include "control/debian_version.h"
 #include "tests/support/temporary_directory.h"
 #include "tests/writers/files_in.h"
 #include "tests/writers/sample_records.h"
-#include "writers/sinks/csv/csv_sink.h"
+#include "writers/queue/sink.h"
+#include "writers/sinks/csv_sink.h"
 #include "writers/sinks/memory_sink.h"
 #include GRADMON_CATCH_HEADER
 
@@ -149,6 +155,48 @@ WriterThread::OnFinished log_finished(const std::shared_ptr<CallLog>& calls) {
   };
 }
 
+// A fixture of TEST_CASE_METHOD.
+struct Writing {
+  const std::shared_ptr<CallLog> calls = std::make_shared<CallLog>();
+  const std::shared_ptr<RecordQueue> queue = make_queue();
+  WriterThread writer{queue, nullptr};
+};
+
+// Logs its calls and the writing of its files: of steps with an odd number.
+class LoggingObserver : public StepObserver {
+ public:
+  explicit LoggingObserver(std::shared_ptr<CallLog> calls, std::int64_t fails_at = -1)
+      : calls_(std::move(calls)), fails_at_(fails_at) {}
+  void begin_revision(const Layout& layout) override {
+    calls_->add("begun:" + std::to_string(layout.revision.value));
+  }
+  std::optional<FileToWrite> on_step(Step step, const std::vector<Record>& records, Time) override {
+    calls_->add("seen:" + std::to_string(step.value) + "=" + std::to_string(records.size()));
+    if (step.value == fails_at_) throw std::runtime_error("planted");
+    if (step.value % 2 == 0) return std::nullopt;
+    return FileToWrite{[calls = calls_, step]() -> tl::expected<void, std::string> {
+      calls->add("file:" + std::to_string(step.value));
+      return {};
+    }};
+  }
+
+ private:
+  const std::shared_ptr<CallLog> calls_;
+  const std::int64_t fails_at_;
+};
+
+void begin(WriterThread& writer, std::uint64_t revision, const std::shared_ptr<CallLog>& calls,
+           std::unique_ptr<StepObserver> observer) {
+  writer.begin_revision(layout(revision), single_sink(std::make_unique<LoggingSink>(calls, "a")),
+                        std::move(observer));
+}
+
+void push_step(RecordQueue& queue, std::uint64_t revision, std::int64_t step) {
+  queue.push(plain_record(step, 1, revision));
+  queue.push(plain_record(step, 0, revision));
+  queue.end_step(Revision{revision}, Step{step});
+}
+
 }  // namespace
 
 TEST_CASE("steps are written whole and ordered and then the end is reported") {
@@ -171,10 +219,7 @@ TEST_CASE("steps are written whole and ordered and then the end is reported") {
   CHECK(writer.status().lost == 0);
 }
 
-TEST_CASE("histograms are written after the records of their step by kind and in order") {
-  const auto calls = std::make_shared<CallLog>();
-  const auto queue = make_queue();
-  WriterThread writer(queue, nullptr);
+TEST_CASE_METHOD(Writing, "histograms are written after the records of their step by kind and in order") {
   writer.begin_revision(layout(1), single_sink(std::make_unique<HistogramSink>(calls, "a")));
   queue->push(plain_record(1, 0));
   queue->histograms().push(plain_histogram(1, 3));
@@ -190,10 +235,7 @@ TEST_CASE("histograms are written after the records of their step by kind and in
   CHECK(queue->histograms().waiting() == 0);
 }
 
-TEST_CASE("histograms count once for each sink that keeps them and are lost without one") {
-  const auto calls = std::make_shared<CallLog>();
-  const auto queue = make_queue();
-  WriterThread writer(queue, nullptr);
+TEST_CASE_METHOD(Writing, "histograms count once for each sink that keeps them and are lost without one") {
   std::vector<std::unique_ptr<Sink>> both = single_sink(std::make_unique<LoggingSink>(calls, "a"));
   both.push_back(std::make_unique<HistogramSink>(calls, "b"));
   writer.begin_revision(layout(1), std::move(both));
@@ -210,10 +252,7 @@ TEST_CASE("histograms count once for each sink that keeps them and are lost with
   CHECK(writer.status().lost == 1);
 }
 
-TEST_CASE("histograms of a step that does not count or has not ended are lost and counted") {
-  const auto calls = std::make_shared<CallLog>();
-  const auto queue = make_queue();
-  WriterThread writer(queue, nullptr);
+TEST_CASE_METHOD(Writing, "histograms of a step that does not count or has not ended are lost and counted") {
   writer.begin_revision(layout(1), single_sink(std::make_unique<HistogramSink>(calls, "a")));
   queue->histograms().push(plain_histogram(1, 3));
   queue->drop_step(Revision{1}, Step{1});
@@ -245,10 +284,7 @@ TEST_CASE("histograms that an abandoned thread has not written are named and cou
   REQUIRE(calls->wait_for("closed"));
 }
 
-TEST_CASE("each revision has its own sinks and the old ones are closed first") {
-  const auto calls = std::make_shared<CallLog>();
-  const auto queue = make_queue();
-  WriterThread writer(queue, nullptr);
+TEST_CASE_METHOD(Writing, "each revision has its own sinks and the old ones are closed first") {
   writer.begin_revision(layout(1), single_sink(std::make_unique<LoggingSink>(calls, "a")));
   queue->push(plain_record(1, 0, 1));
   queue->end_step(Revision{1}, Step{1});
@@ -323,10 +359,7 @@ TEST_CASE("a step that never ends fills the queue and holds a bounded number of 
   CHECK(writer.status().written == queue->accepted());
 }
 
-TEST_CASE("a step that has not ended when the writer stops is lost and counted") {
-  const auto calls = std::make_shared<CallLog>();
-  const auto queue = make_queue();
-  WriterThread writer(queue, nullptr);
+TEST_CASE_METHOD(Writing, "a step that has not ended when the writer stops is lost and counted") {
   writer.begin_revision(layout(1), single_sink(std::make_unique<LoggingSink>(calls, "a")));
   queue->push(plain_record(1, 0));
   queue->end_step(Revision{1}, Step{1});
@@ -497,4 +530,106 @@ TEST_CASE("stop succeeds at once in a forked child") {
   REQUIRE(WIFEXITED(status));
   CHECK(WEXITSTATUS(status) == 7);
   CHECK(writer.stop(60s));
+}
+
+TEST_CASE_METHOD(Writing,
+                 "an observer sees each step before the sinks and its file is written after the rows") {
+  begin(writer, 1, calls, std::make_unique<LoggingObserver>(calls));
+  push_step(*queue, 1, 1);
+  push_step(*queue, 1, 2);
+  queue->push(plain_record(3, 0));
+  queue->drop_step(Revision{1}, Step{3});
+  begin(writer, 2, calls, nullptr);
+  push_step(*queue, 2, 4);
+  begin(writer, 3, calls, std::make_unique<LoggingObserver>(calls));
+  push_step(*queue, 3, 5);
+  REQUIRE(writer.stop(60s));
+  CHECK(calls->text() ==
+        "begun:1 seen:1=2 a:begun a:1=0+1 file:1 seen:2=2 a:2=0+1 a:flushed a:closed a:begun a:4=0+1 "
+        "a:flushed a:closed "
+        "begun:3 seen:5=2 a:begun a:5=0+1 file:5 a:flushed a:closed ");
+}
+
+TEST_CASE_METHOD(Writing, "an observer that throws is not called again and no row is lost") {
+  begin(writer, 1, calls, std::make_unique<LoggingObserver>(calls, 1));
+  push_step(*queue, 1, 1);
+  push_step(*queue, 1, 2);
+  REQUIRE(writer.stop(60s));
+  CHECK(calls->text() == "begun:1 seen:1=2 a:begun a:1=0+1 a:2=0+1 a:flushed a:closed ");
+  CHECK(writer.status().written == 4);
+}
+
+TEST_CASE("abandoned rows and files are listed by kind") {
+  AbandonedOutput abandoned_output;
+  CHECK(to_string(abandoned_output) == "0 rows");
+  abandoned_output.files = 1;
+  abandoned_output.queued = 1;
+  CHECK(to_string(abandoned_output) == "1 row (1 of unknown kind) and 1 other file");
+  abandoned_output.rows[static_cast<std::size_t>(Kind::grad_reduced)] = 10;
+  abandoned_output.files = 2;
+  CHECK(abandoned_output.all_rows() == 11);
+  CHECK(to_string(abandoned_output) == "11 rows (10 of grad_reduced, 1 of unknown kind) and 2 other files");
+}
+
+TEST_CASE("stop waits for a slow file as long as its write reports progress") {
+  for (const bool reports : {true, false}) {
+    const auto written = std::make_shared<std::atomic<bool>>(false);  // the abandoned thread outlives this
+    std::promise<void> release, begun;
+    {
+      WriterThread writer(make_queue(16), nullptr);
+      writer.write_file([&begun, written, reports, released = release.get_future().share(),
+                         progress = writer.progress()]() -> tl::expected<void, std::string> {
+        begun.set_value();
+        while (released.wait_for(10ms) != std::future_status::ready) {
+          if (reports) progress();
+        }
+        *written = true;
+        return {};
+      });
+      begun.get_future().wait();
+      bool released = false;  // by stop(), after 2 s
+      CHECK(writer.stop({1200ms, 60s, [&] {
+                           released = true;
+                           release.set_value();
+                         }}) == reports);
+      if (!released) release.set_value();
+    }
+    if (reports) CHECK(*written);
+  }
+}
+
+TEST_CASE("a writer is not given up because the whole process was stopped") {
+  std::promise<void> release, begun;
+  WriterThread writer(make_queue(16), nullptr);
+  writer.write_file([&begun, released = release.get_future().share()]() -> tl::expected<void, std::string> {
+    begun.set_value();
+    released.wait();
+    return {};
+  });
+  begun.get_future().wait();
+  int code = -1;
+  std::thread pause([&] {
+    code = std::system("kill -STOP $PPID && sleep 1.5; kill -CONT $PPID");
+    release.set_value();
+  });
+  const bool ended = writer.stop({1000ms, 60s, nullptr});
+  pause.join();
+  REQUIRE(code == 0);
+  CHECK(ended);
+}
+
+TEST_CASE("only the last step is kept") {
+  const auto last = std::make_shared<LastStep>();
+  CHECK(last->content().step == Step{-1});
+  MemorySink sink(last);
+  Layout layout;
+  layout.revision = Revision{4};
+  REQUIRE(sink.begin_revision(layout));
+  REQUIRE(sink.write_step(Step{1}, {plain_record(1, 0), plain_record(1, 1)}));
+  REQUIRE(sink.write_step(Step{2}, {plain_record(2, 7)}));
+  const auto content = last->content();
+  CHECK(content.layout.revision == Revision{4});
+  CHECK(content.step == Step{2});
+  REQUIRE(content.records.size() == 1);
+  CHECK(content.records.front().sequence == 7);
 }

@@ -9,9 +9,9 @@
 #include <system_error>
 #include <tuple>
 
-#include "control/files/checked_file.h"
+#include "control/files/file_access.h"
 #include "control/text/json_depth.h"
-#include "control/text/time_stamp.h"
+#include "control/text/output_names.h"
 
 namespace gradmon {
 namespace {

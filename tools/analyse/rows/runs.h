@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "control/text/output_names.h"
-#include "tools/analyse/rows/problems.h"
+#include "tools/analyse/rows/row.h"
 
 namespace gradmon {
 

@@ -44,7 +44,7 @@ std::string table(const std::string& title, const std::vector<Row>& rows) {
   return text;
 }
 
-std::string names_of(const CLI::Option& option) {
+std::string option_names(const CLI::Option& option) {
   if (option.get_positional()) {
     return option.get_option_text().empty() ? option.get_name(true, false) : option.get_option_text();
   }
@@ -69,7 +69,7 @@ class HelpText : public CLI::FormatterBase {
     std::vector<Row> options;
     for (const CLI::Option* option : app->get_options()) {
       (option->get_positional() ? arguments : options)
-          .emplace_back(names_of(*option), option->get_description());
+          .emplace_back(option_names(*option), option->get_description());
     }
     // The first line of the footer is the usage.
     const std::string footer = app->get_footer();
@@ -81,7 +81,7 @@ class HelpText : public CLI::FormatterBase {
 };
 
 // Refuses "off on": the second word would be read as a directory.
-CLI::Validator no_command_of(const CLI::App& command) {
+CLI::Validator refuses_commands(const CLI::App& command) {
   const auto check = [&command](std::string& text) -> std::string {
     const CLI::App* all = &command;
     while (all->get_parent() != nullptr) all = all->get_parent();
@@ -108,7 +108,7 @@ CLI::Option* add_option(CLI::App& command, const Argument& argument) {
           }
           if constexpr (std::is_same_v<Value, std::string>) {
             if (!argument.choices.empty()) option->check(CLI::IsMember(argument.choices));
-            if (argument.name.rfind("RUN", 0) == 0) option->check(no_command_of(command));
+            if (argument.name.rfind("RUN", 0) == 0) option->check(refuses_commands(command));
           } else if constexpr (!std::is_same_v<Value, std::vector<std::string>>) {
             option->check(CLI::Range(argument.least, argument.most));
           }
@@ -132,7 +132,7 @@ void add_arguments(CLI::App& command, const Arguments& arguments) {
 }
 
 // "analyse first"; the name alone at the top level.
-std::string path_of(const std::string& group, const std::string& name) {
+std::string full_name(const std::string& group, const std::string& name) {
   return group.empty() ? name : group + ' ' + name;
 }
 
@@ -158,7 +158,7 @@ class Grammar {
   // Null for an unknown path.
   Subcommand* find(const std::string& path) const {
     const auto found = std::find_if(entries_.begin(), entries_.end(), [&](const Entry& entry) {
-      return path_of(entry.group, entry.app->get_name()) == path;
+      return full_name(entry.group, entry.app->get_name()) == path;
     });
     return found == entries_.end() ? nullptr : found->subcommand.get();
   }
@@ -171,10 +171,10 @@ class Grammar {
   }
   // "" for none.
   std::string path_of_chosen() const {
-    const std::size_t index = index_of(chosen());
-    return index == entries_.size() ? "" : path_of(entries_[index].group, entries_[index].app->get_name());
+    const std::size_t index = find_index(chosen());
+    return index == entries_.size() ? "" : full_name(entries_[index].group, entries_[index].app->get_name());
   }
-  std::unique_ptr<Subcommand> take_chosen() { return std::move(entries_[index_of(chosen())].subcommand); }
+  std::unique_ptr<Subcommand> take_chosen() { return std::move(entries_[find_index(chosen())].subcommand); }
 
  private:
   struct Entry {
@@ -190,14 +190,14 @@ class Grammar {
       const std::string name = usage.substr(0, usage.find(' '));
       const std::string details = subcommand->details();
       CLI::App* command = parent.add_subcommand(name, subcommand->summary());
-      command->footer("gradmonctl " + path_of(group, usage) + (details.empty() ? "" : "\n\n" + details));
+      command->footer("gradmonctl " + full_name(group, usage) + (details.empty() ? "" : "\n\n" + details));
       add_arguments(*command, subcommand->arguments());
       Subcommands members = subcommand->members();
       entries_.push_back({group, std::move(subcommand), command});
-      if (!members.empty()) add(*command, path_of(group, name), std::move(members));
+      if (!members.empty()) add(*command, full_name(group, name), std::move(members));
     }
   }
-  std::size_t index_of(const CLI::App* app) const {
+  std::size_t find_index(const CLI::App* app) const {
     const auto found =
         std::find_if(entries_.begin(), entries_.end(), [&](const Entry& entry) { return entry.app == app; });
     return static_cast<std::size_t>(found - entries_.begin());
@@ -242,7 +242,7 @@ std::string unknown_in(const Grammar& grammar, const std::vector<std::string>& w
     const std::vector<std::string> names = grammar.names_in(path);
     if (names.empty() || word.rfind('-', 0) == 0) return "";
     if (std::find(names.begin(), names.end(), word) == names.end()) return unknown_command(word, names);
-    path = path_of(path, word);
+    path = full_name(path, word);
   }
   return "";
 }
@@ -262,10 +262,10 @@ tl::expected<std::unique_ptr<Subcommand>, ParseExit> parse_command_line(Subcomma
                                                                         const char* const* argv) {
   std::vector<std::string> words(argv + std::min(argc, 1), argv + argc);
   Grammar grammar(std::move(subcommands));
-  const auto help_of = [](const CLI::App& app, int code) {
+  const auto help_text = [](const CLI::App& app, int code) {
     return tl::make_unexpected(ParseExit{code, app.help()});
   };
-  if (words.empty()) return help_of(grammar.app(), kExitUsage);
+  if (words.empty()) return help_text(grammar.app(), kExitUsage);
   if (const std::string unknown = unknown_in(grammar, words); !unknown.empty())
     return usage_error(grammar.find(words.front()) ? words.front() : "", unknown);
   if (Subcommand* first = grammar.find(words.front())) split_rest(words, first->rest());
@@ -273,16 +273,16 @@ tl::expected<std::unique_ptr<Subcommand>, ParseExit> parse_command_line(Subcomma
     std::reverse(words.begin(), words.end());  // CLI11 reads the words from the end.
     grammar.app().parse(words);
   } catch (const CLI::CallForHelp&) {
-    return help_of(grammar.chosen() ? *grammar.chosen() : grammar.app(), kExitDone);
+    return help_text(grammar.chosen() ? *grammar.chosen() : grammar.app(), kExitDone);
   } catch (const CLI::CallForVersion& version) {
     return tl::make_unexpected(ParseExit{kExitDone, std::string(version.what()) + "\n"});
   } catch (const CLI::Error& error) {
     return usage_error(grammar.path_of_chosen(), error.what());
   }
   const CLI::App* const chosen = grammar.chosen();
-  if (chosen == nullptr) return help_of(grammar.app(), kExitUsage);
+  if (chosen == nullptr) return help_text(grammar.app(), kExitUsage);
   const std::string path = grammar.path_of_chosen();
-  if (!grammar.names_in(path).empty()) return help_of(*chosen, kExitUsage);
+  if (!grammar.names_in(path).empty()) return help_text(*chosen, kExitUsage);
   std::unique_ptr<Subcommand> subcommand = grammar.take_chosen();
   if (const std::string error = subcommand->complete(); !error.empty()) return usage_error(path, error);
   return subcommand;

@@ -5,9 +5,10 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
-#include "tools/gradmonctl/cli/screen.h"
+#include "tools/gradmonctl/cli/console.h"
 
 namespace gradmon {
 
@@ -34,5 +35,31 @@ std::string full_text(const Listing& listing);
 // follows. Cuts wide entries with an ellipsis; wraps wide prose; one line has the number of omitted entries.
 // Without a screen: the complete text.
 std::string fit_to_screen(const std::optional<Screen>& screen, const Listing& listing);
+
+// A readable table: columns as wide as their widest cell, two blanks apart,
+// no blanks at the end of a line. A value.
+class TextTable {
+ public:
+  enum class Align { left, right };
+  struct Column {
+    std::string title;
+    Align align = Align::right;
+  };
+
+  explicit TextTable(std::vector<Column> columns) : columns_(std::move(columns)) {}
+
+  // `cells`: one for each column; made printable here.
+  void add(const std::vector<std::string>& cells);
+  // Stores the titles and the rows as lines in `listing`.
+  void fill(Listing& listing) const;
+  std::string text() const;
+
+ private:
+  // Titles first, without line feeds.
+  std::vector<std::string> lines() const;
+
+  std::vector<Column> columns_;  // Constant after construction.
+  std::vector<std::vector<std::string>> rows_;
+};
 
 }  // namespace gradmon

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tools/gradmonctl/commands/all_subcommands.h"
+#include "tools/gradmonctl/commands/commands.h"
 
 #include <memory>
 

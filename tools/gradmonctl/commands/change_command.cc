@@ -1,20 +1,102 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tools/gradmonctl/commands/change_command.h"
+#include "tools/gradmonctl/commands/commands.h"
 
 #include <algorithm>
 #include <array>
 #include <cstdio>
 #include <memory>
+#include <utility>
+#include <vector>
 
 #include "control/config/config_parser.h"
-#include "tools/gradmonctl/ask/connect.h"
+#include "control/config/json_edit.h"
+#include "tools/gradmonctl/cli/command_line.h"
+#include "tools/gradmonctl/cli/connect.h"
+#include "tools/gradmonctl/cli/job.h"
 #include "tools/gradmonctl/cli/printable.h"
-#include "tools/gradmonctl/cli/subcommand.h"
-#include "tools/gradmonctl/cli/time_text.h"
-#include "tools/gradmonctl/commands/dry_run.h"
-#include "tools/gradmonctl/config/set_argument.h"
+#include "tools/gradmonctl/commands/config_text.h"
 
 namespace gradmon {
+namespace {
+
+void show_change(const std::string& file, const std::string& before, const std::string& after,
+                 const Console& console) {
+  const std::string lines = line_diff(before, after);
+  console.out << printable(file) << (lines.empty() ? ": nothing would change\n" : "\n" + lines);
+}
+
+std::string answer_text(const DryRunResult::Answer& answer, const MatchCounts& matching) {
+  if (!answer.known) return "no answer";
+  if (!answer.objection.empty()) return "rejects it: " + printable_lines(answer.objection, "; ");
+  const auto found = matching.find(answer.rank.value);
+  return found == matching.end() ? "did not report the number of matching targets"
+                                 : matching_text(found->second);
+}
+
+// One line for all ranks with the same answer, in the order of the lowest rank.
+void show_answers(const std::vector<DryRunResult::Answer>& answers, const MatchCounts& matching,
+                  const Console& console) {
+  std::vector<std::pair<int, std::string>> texts;
+  for (const DryRunResult::Answer& answer : answers)
+    texts.emplace_back(answer.rank.value, printable(answer_text(answer, matching)));
+  for (const std::string& line : grouped_by_text(texts)) console.out << line << '\n';
+}
+
+}  // namespace
+
+void report_warnings(const Status& status, const Console& console) {
+  for (const std::string& warning : status.warnings) console.err << "warning: " << printable(warning) << '\n';
+}
+
+int report_dry_run(const CommandReply& reply, const Console& console) {
+  bool rejected = false;
+  bool unknown = false;
+  std::int64_t matches = 0;
+  for (const DryRunResult::Answer& answer : reply.rank_answers) {
+    rejected = rejected || !answer.objection.empty();
+    unknown = unknown || !answer.known;
+    matches += answer.matches;
+  }
+  const std::string now = reply.status->state == "on" ? "" : " once it is switched on";
+  if (rejected || (matches == 0 && !unknown)) {
+    console.err << "gradmonctl: the job would reject it" << now
+                << (rejected ? "\n" : ": no target matches on any rank\n");
+    return kExitFailed;
+  }
+  if (!now.empty()) console.err << "gradmonctl: nothing is collected: dynamic_on is false\n";
+  return unknown ? kExitPartial : kExitDone;
+}
+
+int dry_run(const ChangeRequest& request, const AskJob& ask, const Console& console) {
+  Command command = make_command(CommandVerb::dry_run);
+  command.edits = request.command.edits;
+  command.force = request.command.force;
+  const auto reply = ask(command, kAnswerTime);
+  if (const int code = report_failure(reply, console); code != kExitDone) return code;
+  if (!reply->status || reply->config_text.empty()) {
+    console.err << "gradmonctl: the job does not support dry runs\n";
+    return kExitFailed;
+  }
+  report_warnings(*reply->status, console);
+  show_change(reply->status->config_path, reply->config_before, reply->config_text, console);
+  show_answers(reply->rank_answers, matching_with(request.command.edits, ask), console);
+  return report_dry_run(*reply, console);
+}
+
+int dry_run_of_file(const ChangeRequest& request, const Console& console) {
+  const auto before = valid_config_text(request.file, {console.err, console.err});
+  if (!before) return before.error();
+  const auto after = set_values(*before, request.command.edits);
+  if (!after) {
+    console.err << "gradmonctl: " << printable(after.error()) << '\n';
+    return kExitInvalidConfig;
+  }
+  show_change(request.file, *before, *after, console);
+  if (const int code = report_config_problems(*after, request.file, console); code != kExitDone) return code;
+  console.err << "gradmonctl: no job was asked which targets match\n";
+  return kExitDone;
+}
+
 namespace {
 
 using std::chrono::milliseconds;
@@ -69,7 +151,7 @@ class VerdictWait {
   const std::chrono::steady_clock::time_point ends_;
 };
 
-Command command_of(const ChangeRequest& request) {
+Command to_command(const ChangeRequest& request) {
   Command command = request.command;
   const Command asked = make_command(command.verb);
   command.request_id = asked.request_id;
@@ -81,7 +163,7 @@ Command command_of(const ChangeRequest& request) {
 
 int change_command(const ChangeRequest& request, const AskJob& ask, const CommandClock& clock,
                    const Console& console) {
-  const Command command = command_of(request);
+  const Command command = to_command(request);
   VerdictWait verdict(request, ask, clock, console);
   auto reply = ask(command, kAnswerTime);
   if (const int code = report_failure(reply, console); code != kExitDone) return code;
@@ -102,22 +184,22 @@ constexpr milliseconds kOutlookWithin{3000};
 constexpr std::int64_t kUntilOff = 100'000'000;  // the default of collect_times
 
 // The step time of the slowest rank; 0: unknown.
-double step_ms_of(const Status& status) {
+double slowest_step_ms(const Status& status) {
   double slowest = 0;
   for (const RankStatus& rank : status.ranks) slowest = std::max(slowest, rank.step_ms);
   return slowest;
 }
 
 // The rows of all ranks in one collected step; 0: unknown. A target without a row now may get one later.
-std::int64_t rows_of(const Status& status) {
-  const AgreeingRanks agreement = agreeing_ranks_of(status);
+std::int64_t rows_a_step(const Status& status) {
+  const AgreeingRanks agreement = count_agreeing_ranks(status);
   std::int64_t rows = 0;
   for (const RankStatus& rank : status.ranks) rows += is_counted(rank) ? rank.targets.watched : 0;
   return status.unlisted || agreement.agreeing < agreement.counted ? 0 : rows;
 }
 
-std::string outlook_of(const Status& status, const Config& config) {
-  const double step_ms = step_ms_of(status);
+std::string outlook_text(const Status& status, const Config& config) {
+  const double step_ms = slowest_step_ms(status);
   const auto interval = static_cast<double>(status.step_interval);
   std::string text =
       "collects " + (interval == 1 ? "every step" : "one step in " + std::to_string(status.step_interval));
@@ -128,7 +210,7 @@ std::string outlook_of(const Status& status, const Config& config) {
     text += ", " + std::to_string(status.collect_times) + " times, for " +
             (step_ms > 0 ? "about " + span_text(static_cast<std::int64_t>(left)) : "a time unknown so far");
   }
-  const std::int64_t rows = rows_of(status);
+  const std::int64_t rows = rows_a_step(status);
   if (rows == 0 || step_ms <= 0) return text + "; how much it writes is unknown so far";
   const double a_minute = 60'000 / step_ms / interval * static_cast<double>(rows);
   std::array<char, 64> rate{};
@@ -155,8 +237,9 @@ void report_outlook(const AskJob& ask, const CommandClock& clock, const Console&
     if (!config || (status.state != "on" && !status.pending)) return;
     const bool over = clock.now() >= ends;
     if (over && status.state != "on") return;
-    if (over || (!status.pending && status.state == "on" && rows_of(status) > 0 && step_ms_of(status) > 0)) {
-      console.err << "gradmonctl: " << outlook_of(status, config->config) << '\n';
+    if (over ||
+        (!status.pending && status.state == "on" && rows_a_step(status) > 0 && slowest_step_ms(status) > 0)) {
+      console.err << "gradmonctl: " << outlook_text(status, config->config) << '\n';
       return;
     }
     clock.sleep(kVerdictPause);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tools/gradmonctl/commands/doctor_command.h"
+#include "tools/gradmonctl/commands/commands.h"
 
 #include <unistd.h>
 
@@ -8,24 +8,20 @@
 #include <iterator>
 #include <memory>
 
-#include "control/host/process_identity.h"
-#include "tools/gradmonctl/ask/connect.h"
-#include "tools/gradmonctl/ask/find_job.h"
-#include "tools/gradmonctl/ask/find_keys.h"
-#include "tools/gradmonctl/cli/subcommand.h"
+#include "control/host/child_process.h"
+#include "tools/gradmonctl/cli/command_line.h"
+#include "tools/gradmonctl/cli/connect.h"
+#include "tools/gradmonctl/cli/find_job.h"
+#include "tools/gradmonctl/commands/examinations.h"
 #include "tools/gradmonctl/commands/status_view.h"
-#include "tools/gradmonctl/doctor/examine_config.h"
-#include "tools/gradmonctl/doctor/examine_directories.h"
-#include "tools/gradmonctl/doctor/examine_host.h"
-#include "tools/gradmonctl/doctor/examine_hub.h"
 
 namespace gradmon {
 namespace {
 
 namespace fs = std::filesystem;
-using Level = Finding::Level;
+using Level = CheckResult::Level;
 
-Finding examine_hooks(const Status& status) {
+CheckResult examine_hooks(const Status& status) {
   if (status.torch.empty())
     return {Level::warn, "torch", "the job did not report its torch version",
             "rebuild the job with this gradmon"};
@@ -34,7 +30,7 @@ Finding examine_hooks(const Status& status) {
   return {Level::ok, "torch", status.torch + "; hooks: " + (kinds.empty() ? "none" : kinds), ""};
 }
 
-void examine_job(const Status& status, Findings& findings) {
+void examine_job(const Status& status, CheckResults& findings) {
   findings.push_back({Level::ok, "job", status_line(status), ""});
   findings.push_back(examine_hooks(status));
   if (status.last_error)
@@ -45,12 +41,12 @@ void examine_job(const Status& status, Findings& findings) {
     findings.push_back(examine_descriptors("rank " + std::to_string(rank.rank.value), *use));
 }
 
-fs::path directory_of(const std::string& file) {
+fs::path parent_directory(const std::string& file) {
   const fs::path directory = fs::path(file).parent_path();
   return directory.empty() ? "." : directory;
 }
 
-void examine_keys_for(const JobSelector& selector, Findings& findings) {
+void examine_keys_for(const JobSelector& selector, CheckResults& findings) {
   const auto endpoint = find_endpoint(selector);
   if (const std::string keys = key_directory(selector, endpoint.value_or("")); !keys.empty())
     findings.push_back(examine_keys(keys));
@@ -59,7 +55,7 @@ void examine_keys_for(const JobSelector& selector, Findings& findings) {
 }  // namespace
 
 int doctor_command(const DoctorRequest& request, const AskJob& ask, const Console& console) {
-  Findings findings;
+  CheckResults findings;
   std::string file = request.file;
   std::string output = output_directory(request.selector);
   const auto reply = ask(make_command(CommandVerb::status), kAnswerTime);
@@ -72,13 +68,13 @@ int doctor_command(const DoctorRequest& request, const AskJob& ask, const Consol
     findings.push_back({Level::warn, "job", reply ? reply->message : reply.error(),
                         "only this host was checked; start a job to check its status too"});
   }
-  const auto take = [&findings](Findings more) {
+  const auto take = [&findings](CheckResults more) {
     std::move(more.begin(), more.end(), std::back_inserter(findings));
   };
   if (file.empty()) file = "./monitor_config.json";
   const auto named = request.file.empty() ? ConfigNamed::by_job_or_default : ConfigNamed::by_option;
   findings.push_back(examine_config_file(file, named));
-  take(examine_config_directory(directory_of(file)));
+  take(examine_config_directory(parent_directory(file)));
   take(examine_output_directory(output));
   take(examine_hub());
   examine_keys_for(request.selector, findings);

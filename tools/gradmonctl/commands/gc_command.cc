@@ -21,14 +21,13 @@
 #include <vector>
 
 #include "control/files/descriptor.h"
-#include "control/host/process_identity.h"
-#include "control/hub/rendezvous/job_entry.h"
+#include "control/host/child_process.h"
+#include "control/hub/transport/rendezvous.h"
 #include "control/text/output_names.h"
-#include "tools/gradmonctl/ask/find_job.h"
+#include "tools/gradmonctl/cli/command_line.h"
+#include "tools/gradmonctl/cli/find_job.h"
+#include "tools/gradmonctl/cli/listing.h"
 #include "tools/gradmonctl/cli/printable.h"
-#include "tools/gradmonctl/cli/subcommand.h"
-#include "tools/gradmonctl/cli/text_table.h"
-#include "tools/gradmonctl/cli/time_text.h"
 
 namespace gradmon {
 namespace {
@@ -51,7 +50,7 @@ struct Item {
 bool begins(std::string_view name, std::string_view with) { return name.substr(0, with.size()) == with; }
 
 // Returns "" unless the name is exactly that of a rank's directory of gradmon.
-std::string run_of(const std::string& name) {
+std::string run_name(const std::string& name) {
   const auto run = parse_rank_directory(name);
   const bool own = run && is_run_id(run->id) && name == rank_directory_name(run->time, run->rank, run->id);
   return own ? run->id : "";
@@ -110,16 +109,16 @@ Item look(int output, const std::string& path, const std::set<std::string>& fold
 
 // All output of gradmon there; the directories of a run before its file. A run is as old as its newest change
 // on any rank.
-std::vector<Item> items_of(int output) {
+std::vector<Item> list_items(int output) {
   std::vector<Item> items;
   std::set<std::string> runs;  // runs with their own file
   for (const std::string& name : names_in(output, ".")) {
     if (is_run_id(id_of_run_file(name))) runs.insert(id_of_run_file(name));
   }
   for (const std::string& name : names_in(output, ".")) {
-    if (run_of(name).empty()) continue;
+    if (run_name(name).empty()) continue;
     Item item = look(output, name, {"tensorboard", "flight"});
-    item.run = run_of(name);
+    item.run = run_name(name);
     if (item.marked || runs.count(item.run) != 0) items.push_back(std::move(item));
   }
   for (const std::string& run : runs) {
@@ -189,7 +188,7 @@ int collect_garbage(const std::string& directory, const GcRequest& request, cons
   std::int64_t bytes = 0;
   bool any = false;
   int code = kExitDone;
-  for (const Item& item : items_of(output.get())) {
+  for (const Item& item : list_items(output.get())) {
     if (item.changed > newest) continue;
     std::string why = item.objection;
     if (!item.directory && kept_runs.count(item.run) != 0) why = "a directory of its run stays";

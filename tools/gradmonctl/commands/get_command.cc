@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tools/gradmonctl/commands/get_command.h"
+#include "tools/gradmonctl/commands/commands.h"
 
 #include <memory>
 
-#include "tools/gradmonctl/ask/connect.h"
+#include "tools/gradmonctl/cli/command_line.h"
+#include "tools/gradmonctl/cli/connect.h"
 #include "tools/gradmonctl/cli/printable.h"
-#include "tools/gradmonctl/cli/subcommand.h"
-#include "tools/gradmonctl/config/config_text.h"
-#include "tools/gradmonctl/config/config_value.h"
+#include "tools/gradmonctl/commands/config_text.h"
 
 namespace gradmon {
 namespace {

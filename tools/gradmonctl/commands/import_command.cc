@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tools/gradmonctl/commands/import_command.h"
+#include "tools/gradmonctl/commands/commands.h"
 
 #include <exception>
 #include <memory>
 
+#include "tools/gradmonctl/cli/command_line.h"
+#include "tools/gradmonctl/cli/listing.h"
 #include "tools/gradmonctl/cli/printable.h"
-#include "tools/gradmonctl/cli/subcommand.h"
-#include "tools/gradmonctl/cli/text_table.h"
-#include "tools/gradmonctl/config/config_text.h"
-#include "tools/gradmonctl/config/import_mindformers.h"
+#include "tools/gradmonctl/commands/config_text.h"
+#include "tools/gradmonctl/commands/import_mindformers.h"
 
 namespace gradmon {
 namespace {

@@ -12,9 +12,9 @@
 #include <string_view>
 #include <vector>
 
+#include "tools/gradmonctl/cli/command_line.h"
 #include "tools/gradmonctl/cli/printable.h"
-#include "tools/gradmonctl/cli/subcommand.h"
-#include "tools/gradmonctl/config/config_text.h"
+#include "tools/gradmonctl/commands/config_text.h"
 
 namespace gradmon {
 namespace {

@@ -1,15 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tools/gradmonctl/commands/jobs_command.h"
+#include "tools/gradmonctl/commands/commands.h"
 
 #include <memory>
 
 #include "control/host/job_directory.h"
+#include "tools/gradmonctl/cli/command_line.h"
 #include "tools/gradmonctl/cli/json_rule.h"
 #include "tools/gradmonctl/cli/listing.h"
 #include "tools/gradmonctl/cli/printable.h"
-#include "tools/gradmonctl/cli/subcommand.h"
-#include "tools/gradmonctl/cli/text_table.h"
-#include "tools/gradmonctl/cli/time_text.h"
 
 namespace gradmon {
 namespace {

@@ -3,8 +3,8 @@
 #include <memory>
 #include <string>
 
-#include "control/hub/keys/keygen.h"
-#include "tools/gradmonctl/cli/subcommand.h"
+#include "control/hub/transport/curve_keys.h"
+#include "tools/gradmonctl/cli/command_line.h"
 
 namespace gradmon {
 namespace {

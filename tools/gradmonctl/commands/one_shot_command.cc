@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tools/gradmonctl/commands/one_shot_command.h"
+#include "tools/gradmonctl/commands/commands.h"
 
 #include <cstdint>
 #include <limits>
 #include <memory>
 
-#include "tools/gradmonctl/ask/connect.h"
+#include "tools/gradmonctl/cli/command_line.h"
+#include "tools/gradmonctl/cli/connect.h"
 #include "tools/gradmonctl/cli/printable.h"
-#include "tools/gradmonctl/cli/subcommand.h"
 
 namespace gradmon {
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tools/gradmonctl/commands/query_command.h"
+#include "tools/gradmonctl/commands/commands.h"
 
 #include <charconv>
 #include <cmath>
@@ -11,13 +11,12 @@
 #include <ostream>
 #include <utility>
 
-#include "tools/gradmonctl/ask/find_job.h"
+#include "tools/gradmonctl/cli/command_line.h"
+#include "tools/gradmonctl/cli/find_job.h"
 #include "tools/gradmonctl/cli/json_rule.h"
 #include "tools/gradmonctl/cli/listing.h"
 #include "tools/gradmonctl/cli/printable.h"
-#include "tools/gradmonctl/cli/subcommand.h"
-#include "tools/gradmonctl/cli/text_table.h"
-#include "writers/sinks/csv/csv_text.h"
+#include "writers/sinks/csv_text.h"
 #include "writers/sqlite/sqlite_database.h"
 
 namespace gradmon {

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tools/gradmonctl/commands/run_command.h"
+#include "tools/gradmonctl/commands/commands.h"
 
 #include <memory>
 
-#include "tools/gradmonctl/cli/subcommand.h"
-#include "tools/gradmonctl/run/launcher.h"
+#include "tools/gradmonctl/cli/command_line.h"
+#include "tools/gradmonctl/cli/launcher.h"
 
 namespace gradmon {
 namespace {

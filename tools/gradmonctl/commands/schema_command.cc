@@ -3,7 +3,7 @@
 
 #include "control/config/config_schema.h"
 #include "control/config/json_schema.h"
-#include "tools/gradmonctl/cli/subcommand.h"
+#include "tools/gradmonctl/cli/command_line.h"
 
 namespace gradmon {
 namespace {

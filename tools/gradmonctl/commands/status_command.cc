@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tools/gradmonctl/commands/status_command.h"
+#include "tools/gradmonctl/commands/commands.h"
 
 #include <memory>
 
-#include "tools/gradmonctl/ask/connect.h"
-#include "tools/gradmonctl/cli/subcommand.h"
+#include "tools/gradmonctl/cli/command_line.h"
+#include "tools/gradmonctl/cli/connect.h"
 #include "tools/gradmonctl/commands/status_view.h"
 
 namespace gradmon {

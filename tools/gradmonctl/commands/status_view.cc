@@ -5,10 +5,9 @@
 #include <array>
 #include <cstdio>
 
+#include "control/agree/overhead.h"
+#include "tools/gradmonctl/cli/listing.h"
 #include "tools/gradmonctl/cli/printable.h"
-#include "tools/gradmonctl/cli/rank_ranges.h"
-#include "tools/gradmonctl/cli/text_table.h"
-#include "tools/gradmonctl/cli/time_text.h"
 
 namespace gradmon {
 namespace {
@@ -16,7 +15,7 @@ namespace {
 constexpr const char* kBetween = " · ";
 constexpr std::size_t kLongestNames = 60;
 constexpr std::int64_t kStalledMs = 30'000;
-constexpr std::int64_t kUntilOff = 100'000'000;  // the default of collect_times
+constexpr std::int64_t kNoLimit = 100'000'000;  // the default of collect_times
 
 std::string revision_text(Revision revision) { return "revision " + std::to_string(revision.value); }
 
@@ -39,7 +38,7 @@ std::string state_text(const Status& status) {
   if (status.state == "on") {
     const std::int64_t left = std::max<std::int64_t>(status.collect_times - status.collected, 0);
     const std::string times =
-        status.collect_times >= kUntilOff
+        status.collect_times >= kNoLimit
             ? "until it is turned off"
             : std::to_string(left) + " of " + std::to_string(status.collect_times) + " collections left";
     return "ON since step " + std::to_string(status.effective_step) + kBetween + times + reason +
@@ -96,7 +95,7 @@ std::string note_on(const RankStatus& rank, const Status& status) {
   return note;
 }
 
-std::vector<std::string> cells_of(const RankStatus& rank, const Status& status) {
+std::vector<std::string> rank_cells(const RankStatus& rank, const Status& status) {
   const std::string number = std::to_string(rank.rank.value);
   const std::string note = note_on(rank, status);
   if (rank.state == "absent" || rank.pid == 0)
@@ -133,7 +132,7 @@ void list_ranks(const Status& status, Listing& listing) {
                    {"records"},
                    {"dropped"},
                    {"note", left}});
-  for (const RankStatus& rank : status.ranks) table.add(cells_of(rank, status));
+  for (const RankStatus& rank : status.ranks) table.add(rank_cells(rank, status));
   if (status.ranks.empty()) return;
   listing.before += '\n';
   table.fill(listing);
@@ -174,7 +173,7 @@ std::string replicas_text(const ReplicasCompared& compared) {
   return text;
 }
 
-std::string reason_of(const RankStatus& rank) {
+std::string reason_suffix(const RankStatus& rank) {
   return rank.error.empty() ? "" : ": " + printable_lines(rank.error, "; ");
 }
 
@@ -182,7 +181,7 @@ std::string troubles(const Status& status) {
   std::string text;
   for (const RankStatus& rank : status.ranks) {
     const std::string name = "rank " + std::to_string(rank.rank.value);
-    if (rank.state == "dropped") text += name + " was dropped" + reason_of(rank) + '\n';
+    if (rank.state == "dropped") text += name + " was dropped" + reason_suffix(rank) + '\n';
     text += targets_trouble(name, rank.targets);
     text += alerts_text(name, rank);
     text += flight_text(name, rank);
@@ -202,18 +201,18 @@ std::string troubles(const Status& status) {
   return text.empty() ? text : "\n" + text;
 }
 
-OrderedJson json_of(const Pending& pending) {
+OrderedJson to_json(const Pending& pending) {
   return {{"revision",
            pending.revision == Revision{} ? OrderedJson(nullptr) : OrderedJson(pending.revision.value)},
           {"reason", text_or_null(pending.reason)},
           {"since", time_or_null(pending.since)}};
 }
 
-OrderedJson json_of(const LastError& error) {
+OrderedJson to_json(const LastError& error) {
   return {{"at", time_or_null(error.at)}, {"text", error.text}, {"count", error.count}};
 }
 
-OrderedJson json_of(const ReplicasCompared& compared) {
+OrderedJson to_json(const ReplicasCompared& compared) {
   return {{"groups", compared.groups},
           {"ranks", compared.ranks},
           {"last_step", step_or_null(compared.last_step)},
@@ -223,7 +222,7 @@ OrderedJson json_of(const ReplicasCompared& compared) {
           {"not_compared", compared.not_compared}};
 }
 
-OrderedJson json_of(const RankStatus& rank) {
+OrderedJson to_json(const RankStatus& rank) {
   return {
       {"rank", rank.rank.value},
       {"host", text_or_null(rank.host)},
@@ -253,7 +252,7 @@ OrderedJson json_of(const RankStatus& rank) {
 }  // namespace
 
 std::string status_line(const Status& status) {
-  const AgreeingRanks agreement = agreeing_ranks_of(status);
+  const AgreeingRanks agreement = count_agreeing_ranks(status);
   const std::string waited =
       agreement.waited_ms > 0 ? kBetween + ("training has waited " + span_text(agreement.waited_ms)) : "";
   return state_text(status) + waited + kBetween + agreement_text(status, agreement) + kBetween +
@@ -272,8 +271,8 @@ Listing status_listing(const Status& status) {
 
 std::string status_json(const Status& status, JsonLayout layout) {
   OrderedJson ranks = OrderedJson::array();
-  for (const RankStatus& rank : status.ranks) ranks.push_back(json_of(rank));
-  const AgreeingRanks agreement = agreeing_ranks_of(status);
+  for (const RankStatus& rank : status.ranks) ranks.push_back(to_json(rank));
+  const AgreeingRanks agreement = count_agreeing_ranks(status);
   const OrderedJson json{
       {"schema_version", kJsonSchemaVersion},
       {"epoch", status.epoch},
@@ -282,7 +281,7 @@ std::string status_json(const Status& status, JsonLayout layout) {
       {"reason", text_or_null(status.reason)},
       {"revision", status.revision.value},
       {"effective_step", step_or_null(status.effective_step)},
-      {"pending", status.pending ? json_of(*status.pending) : OrderedJson(nullptr)},
+      {"pending", status.pending ? to_json(*status.pending) : OrderedJson(nullptr)},
       {"ranks_agreeing", agreement.agreeing},
       {"ranks_counted", agreement.counted},
       {"training_waited_ms", agreement.waited_ms},
@@ -299,8 +298,8 @@ std::string status_json(const Status& status, JsonLayout layout) {
       {"config_sha256", text_or_null(status.config_sha256)},
       {"alerts_endpoint", text_or_null(status.alerts_endpoint)},
       {"replicas_compared",
-       status.replicas_compared ? json_of(*status.replicas_compared) : OrderedJson(nullptr)},
-      {"last_error", status.last_error ? json_of(*status.last_error) : OrderedJson(nullptr)},
+       status.replicas_compared ? to_json(*status.replicas_compared) : OrderedJson(nullptr)},
+      {"last_error", status.last_error ? to_json(*status.last_error) : OrderedJson(nullptr)},
       {"warnings", status.warnings},
       {"ranks", std::move(ranks)}};
   return json_text(json, layout);

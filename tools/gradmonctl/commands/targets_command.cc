@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tools/gradmonctl/commands/targets_command.h"
+#include "tools/gradmonctl/commands/commands.h"
 
 #include <cstdint>
 #include <memory>
@@ -7,18 +7,13 @@
 #include <sstream>
 
 #include "control/agree/dry_run.h"
-#include "tools/gradmonctl/ask/connect.h"
-#include "tools/gradmonctl/ask/match_counts.h"
+#include "tools/gradmonctl/cli/command_line.h"
+#include "tools/gradmonctl/cli/connect.h"
+#include "tools/gradmonctl/cli/job.h"
 #include "tools/gradmonctl/cli/json_rule.h"
 #include "tools/gradmonctl/cli/listing.h"
 #include "tools/gradmonctl/cli/printable.h"
-#include "tools/gradmonctl/cli/rank_ranges.h"
-#include "tools/gradmonctl/cli/subcommand.h"
-#include "tools/gradmonctl/cli/text_table.h"
-#include "tools/gradmonctl/cli/time_text.h"
-#include "tools/gradmonctl/commands/dry_run.h"
-#include "tools/gradmonctl/config/config_text.h"
-#include "tools/gradmonctl/config/set_argument.h"
+#include "tools/gradmonctl/commands/config_text.h"
 
 namespace gradmon {
 namespace {
@@ -56,7 +51,7 @@ std::string silence_text(const TargetStatus& target) {
          (target.why.empty() ? "" : ": " + target.why);
 }
 
-std::string table_of(const std::vector<TargetStatus>& targets) {
+std::string targets_table(const std::vector<TargetStatus>& targets) {
   if (targets.empty()) return "";
   const auto left = TextTable::Align::left;
   TextTable table({{"  kind", left}, {"target", left}, {"last step"}, {"when", left}, {"", left}});
@@ -77,29 +72,29 @@ std::string answer_text(const DryRunResult::Answer& answer, const MatchCounts& m
   std::string text = summary(list.counts, count, plan);
   for (const std::string& line : list.attached) text += "  " + printable(line) + '\n';
   for (const UnmatchedTarget& entry : list.unmatched) text += unmatched_text(entry);
-  text += table_of(list.targets);
+  text += targets_table(list.targets);
   if (!list.targets.empty() && list.left_out > 0)
     text += "  and " + std::to_string(list.left_out) + " more\n";
   return text;
 }
 
-OrderedJson json_of(const UnmatchedTarget& entry) {
+OrderedJson to_json(const UnmatchedTarget& entry) {
   return {{"pattern", entry.pattern}, {"nearest", entry.nearest}, {"error", text_or_null(entry.error)}};
 }
 
-OrderedJson json_of(const TargetStatus& target) {
+OrderedJson to_json(const TargetStatus& target) {
   return {{"kind", text_or_null(target.kind)},           {"name", target.name},
           {"last_step", step_or_null(target.last_step)}, {"last_at", time_or_null(target.last_at)},
           {"silent_steps", target.silent_steps},         {"why", text_or_null(target.why)}};
 }
 
-OrderedJson json_of(const DryRunResult::Answer& answer, const MatchCounts& matching) {
+OrderedJson to_json(const DryRunResult::Answer& answer, const MatchCounts& matching) {
   const auto found = matching.find(answer.rank.value);
   const TargetList& list = answer.targets;
   OrderedJson unmatched = OrderedJson::array();
-  for (const UnmatchedTarget& entry : list.unmatched) unmatched.push_back(json_of(entry));
+  for (const UnmatchedTarget& entry : list.unmatched) unmatched.push_back(to_json(entry));
   OrderedJson targets = OrderedJson::array();
-  for (const TargetStatus& target : list.targets) targets.push_back(json_of(target));
+  for (const TargetStatus& target : list.targets) targets.push_back(to_json(target));
   return {{"rank", answer.rank.value},
           {"answered", answer.known},
           {"objection", text_or_null(answer.objection)},
@@ -129,15 +124,15 @@ Listing targets_listing(const std::vector<DryRunResult::Answer>& answers, const 
   return listing;
 }
 
-// JSON: "matching" counts targets (match_counts.h); "watched" and "silent" count series.
+// JSON: "matching" counts targets (job.h); "watched" and "silent" count series.
 std::string targets_json(const std::vector<DryRunResult::Answer>& answers, const MatchCounts& matching,
                          JsonLayout layout) {
   OrderedJson ranks = OrderedJson::array();
-  for (const DryRunResult::Answer& answer : answers) ranks.push_back(json_of(answer, matching));
+  for (const DryRunResult::Answer& answer : answers) ranks.push_back(to_json(answer, matching));
   return json_text({{"schema_version", kJsonSchemaVersion}, {"ranks", std::move(ranks)}}, layout);
 }
 
-tl::expected<Command, int> command_of(const TargetsRequest& request, const Console& console) {
+tl::expected<Command, int> to_command(const TargetsRequest& request, const Console& console) {
   Command command = make_command(request.dry_run ? CommandVerb::dry_run_targets : CommandVerb::targets);
   command.edits = request.edits;
   if (request.file.empty()) return command;
@@ -157,7 +152,7 @@ int end_of_list(const CommandReply& reply) {
 }  // namespace
 
 int targets_command(const TargetsRequest& request, const AskJob& ask, const Console& console) {
-  const auto command = command_of(request, console);
+  const auto command = to_command(request, console);
   if (!command) return command.error();
   const auto reply = ask(*command, kAnswerTime);
   if (const int code = report_failure(reply, console); code != kExitDone) return code;

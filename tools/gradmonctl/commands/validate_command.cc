@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tools/gradmonctl/commands/validate_command.h"
+#include "tools/gradmonctl/commands/commands.h"
 
 #include <memory>
 
+#include "tools/gradmonctl/cli/command_line.h"
 #include "tools/gradmonctl/cli/printable.h"
-#include "tools/gradmonctl/cli/subcommand.h"
-#include "tools/gradmonctl/config/config_text.h"
+#include "tools/gradmonctl/commands/config_text.h"
 
 namespace gradmon {
 

@@ -8,15 +8,7 @@
 #include GRADMON_CATCH_HEADER
 #include "tests/support/golden.h"
 #include "tests/support/temporary_directory.h"
-#include "tools/gradmonctl/commands/all_subcommands.h"
-#include "tools/gradmonctl/commands/change_command.h"
-#include "tools/gradmonctl/commands/get_command.h"
-#include "tools/gradmonctl/commands/history_command.h"
-#include "tools/gradmonctl/commands/jobs_command.h"
-#include "tools/gradmonctl/commands/one_shot_command.h"
-#include "tools/gradmonctl/commands/run_command.h"
-#include "tools/gradmonctl/commands/status_command.h"
-#include "tools/gradmonctl/commands/validate_command.h"
+#include "tools/gradmonctl/commands/commands.h"
 
 namespace gradmon {
 namespace {

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tools/gradmonctl/commands/doctor_command.h"
+#include "tools/gradmonctl/commands/commands.h"
 
 #include <utility>
 
 #include "control/debian_version.h"
 #include GRADMON_CATCH_HEADER
+#include "tests/support/scoped_variable.h"
 #include "tests/support/temporary_directory.h"
 #include "tests/tools/gradmonctl/fake_job.h"
 #include "tests/tools/gradmonctl/sample_status.h"
-#include "tests/tools/gradmonctl/scoped_variable.h"
 
 namespace gradmon {
 namespace {

@@ -8,8 +8,8 @@
 #include "tests/support/golden.h"
 #include "tests/support/temporary_directory.h"
 #include "tests/writers/file_size_limit.h"
-#include "tools/gradmonctl/commands/import_command.h"
-#include "tools/gradmonctl/config/import_mindformers.h"
+#include "tools/gradmonctl/commands/commands.h"
+#include "tools/gradmonctl/commands/import_mindformers.h"
 #include GRADMON_CATCH_HEADER
 
 namespace gradmon {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tools/gradmonctl/commands/query_command.h"
+#include "tools/gradmonctl/commands/commands.h"
 
 #include <unistd.h>
 
@@ -11,8 +11,8 @@
 
 #include "control/debian_version.h"
 #include "tests/support/golden.h"
+#include "tests/tools/convert/rank_run.h"
 #include "tests/tools/gradmonctl/gradmonctl_process.h"
-#include "tests/tools/gradmonctl/query/rank_run.h"
 #include "tests/writers/files_in.h"
 #include GRADMON_CATCH_HEADER
 

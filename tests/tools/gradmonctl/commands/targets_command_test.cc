@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tools/gradmonctl/commands/targets_command.h"
+#include "tools/gradmonctl/commands/commands.h"
 
 #include "control/debian_version.h"
 #include GRADMON_CATCH_HEADER

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tools/gradmonctl/commands/watch_command.h"
+#include "tools/gradmonctl/commands/commands.h"
 
 #include <utility>
 

@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "control/files/file_access.h"
+
+#include <fcntl.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <system_error>
+#include <utility>
+
+#include "control/files/descriptor.h"
+
+namespace gradmon {
+
+tl::expected<void, std::string> make_directories(const std::filesystem::path& directory) {
+  std::filesystem::path made;
+  for (const std::filesystem::path& part : directory) {
+    made /= part;
+    if (mkdir(made.c_str(), 0750) == 0 || errno == EEXIST || errno == EISDIR) continue;
+    const int why = errno;
+    std::error_code error;
+    if (std::filesystem::is_directory(made, error)) continue;  // On a read-only root.
+    return tl::unexpected("cannot make " + made.string() + ": " + std::strerror(why));
+  }
+  return {};
+}
+
+bool write_all(int fd, std::string_view bytes) {
+  while (!bytes.empty()) {
+    const auto put = ::write(fd, bytes.data(), bytes.size());
+    if (put < 0 && errno == EINTR) continue;
+    if (put < 0) return false;
+    bytes.remove_prefix(static_cast<std::size_t>(put));
+  }
+  return true;
+}
+
+bool ends_within_a_line(int fd) {
+  struct stat status {};
+  char last = '\n';
+  return ::fstat(fd, &status) == 0 && status.st_size > 0 && ::pread(fd, &last, 1, status.st_size - 1) == 1 &&
+         last != '\n';
+}
+
+std::filesystem::path rotated(const std::filesystem::path& file) { return file.string() + ".1"; }
+
+std::string make_room(const std::filesystem::path& file, std::size_t bytes, std::size_t most_bytes) {
+  std::error_code error;
+  const auto present = std::filesystem::file_size(file, error);
+  if (error || present == 0 || present + bytes <= most_bytes) return "";
+  const auto older = rotated(file);
+  const bool drops = std::filesystem::exists(older, error);
+  std::filesystem::rename(file, older, error);
+  return drops && !error
+             ? "{\"left_out\": \"the oldest lines, with the earlier " + older.filename().string() + "\"}\n"
+             : "";
+}
+
+tl::expected<void, std::string> write_durably(const std::filesystem::path& file, std::string_view bytes) {
+  const auto failed = [&](int code) {
+    return tl::unexpected("cannot write " + file.string() + ": " + std::generic_category().message(code));
+  };
+  Descriptor opened(::open(file.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0640));
+  if (!opened.valid()) return failed(errno);
+  int code = write_all(opened.get(), bytes) && ::fsync(opened.get()) == 0 ? 0 : errno;
+  if (!opened.close() && code == 0) code = errno;
+  if (code == 0) return {};
+  ::unlink(file.c_str());
+  return failed(code);
+}
+
+tl::expected<void, std::string> replace_file(const std::filesystem::path& file, std::string_view bytes,
+                                             mode_t mode) {
+  std::string beside = file.string() + ".XXXXXX";
+  Descriptor fd(::mkostemp(beside.data(), O_CLOEXEC));
+  const bool written = fd.valid() && ::fchmod(fd.get(), mode) == 0 && write_all(fd.get(), bytes) &&
+                       ::fsync(fd.get()) == 0 && fd.close() && ::rename(beside.c_str(), file.c_str()) == 0;
+  if (written) return {};
+  const int code = errno;
+  ::unlink(beside.c_str());
+  return path_error(file, code);
+}
+
+tl::expected<void, std::string> sync_directory(const std::filesystem::path& directory) {
+  const Descriptor opened(::open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (opened.valid() && ::fsync(opened.get()) == 0) return {};
+  return path_error(directory, errno);
+}
+
+tl::expected<std::string, std::string> read_checked_file(
+    const std::filesystem::path& file, int flags,
+    const std::function<std::string(const struct stat&)>& objection) {
+  const auto failed = [&] { return path_error(file, errno); };
+  const Descriptor opened(::open(file.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY | flags));
+  struct stat status {};
+  if (!opened.valid() || fstat(opened.get(), &status) != 0) {
+    if (errno == ENXIO) return tl::unexpected(file.string() + ": not a regular file");
+    return failed();
+  }
+  if (std::string why = objection(status); !why.empty()) return tl::unexpected(std::move(why));
+  std::string text(static_cast<std::size_t>(status.st_size), '\0');
+  std::size_t filled = 0;
+  while (filled < text.size()) {
+    const ssize_t got = ::read(opened.get(), text.data() + filled, text.size() - filled);
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) return failed();
+    if (got == 0) break;
+    filled += static_cast<std::size_t>(got);
+  }
+  text.resize(filled);
+  return text;
+}
+
+}  // namespace gradmon

@@ -1,0 +1,205 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "control/hub/alert_publisher.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <spawn.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <nlohmann/json.hpp>
+#include <string_view>
+#include <utility>
+
+#include "control/alerts/alert_json.h"
+#include "control/host/child_process.h"
+#include "control/host/unix_socket.h"
+#include "control/hub/transport/bus.h"
+#include "control/log.h"
+
+namespace gradmon {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr rlim_t kMostMemory = rlim_t{128} << 20U;
+constexpr rlim_t kMostDescriptors = 256;
+constexpr std::size_t kLongestPacket = 64 << 10;  // an alert with every byte of its texts escaped has 10 KiB
+
+// A packet is the length of the rule's name in one byte, the name, and the alert as JSON.
+std::string encode_packet(const RankAlert& alert) {
+  const std::string rule = alert.rule.substr(0, 255);
+  return std::string(1, static_cast<char>(rule.size())) + rule +
+         to_json(alert).dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
+void send_packet(PublishSocket& socket, std::string_view packet) {
+  const std::size_t rule = packet.empty() ? 0 : static_cast<unsigned char>(packet.front());
+  if (packet.size() <= rule) return;
+  socket.send(std::string(packet.substr(1, rule)), std::string(packet.substr(1 + rule)));
+}
+
+// The descriptor becomes the standard input; the publisher gets no other descriptor of this process.
+int spawn(const std::filesystem::path& program, const std::filesystem::path& socket, int input, pid_t& pid) {
+  posix_spawnattr_t attributes;
+  posix_spawn_file_actions_t actions;
+  ::posix_spawnattr_init(&attributes);
+  ::posix_spawn_file_actions_init(&actions);
+  sigset_t none;
+  sigset_t all;
+  sigemptyset(&none);
+  sigfillset(&all);
+  ::posix_spawnattr_setsigmask(&attributes, &none);
+  ::posix_spawnattr_setsigdefault(&attributes, &all);
+  ::posix_spawnattr_setflags(&attributes, static_cast<short>(POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF));
+  ::posix_spawn_file_actions_adddup2(&actions, input, STDIN_FILENO);
+  for (const int fd : {STDOUT_FILENO, STDERR_FILENO})
+    ::posix_spawn_file_actions_addopen(&actions, fd, "/dev/null", O_RDWR, 0);
+  ::posix_spawn_file_actions_addclosefrom_np(&actions, STDERR_FILENO + 1);
+  std::string publisher = "gradmon-publish", argument = AlertPublisher::kArgument, path = socket.string();
+  const std::array<char*, 4> argv{publisher.data(), argument.data(), path.data(), nullptr};
+  const int error = ::posix_spawn(&pid, program.c_str(), &actions, &attributes, argv.data(), ::environ);
+  ::posix_spawn_file_actions_destroy(&actions);
+  ::posix_spawnattr_destroy(&attributes);
+  return error;
+}
+
+void lower(decltype(RLIMIT_DATA) resource, rlim_t most) {
+  rlimit limit{};
+  if (::getrlimit(resource, &limit) != 0) return;
+  limit.rlim_cur = std::min(limit.rlim_max, most);
+  ::setrlimit(resource, &limit);
+}
+
+}  // namespace
+
+void AlertPublisher::publish(const std::vector<RankAlert>& alerts) {
+  if (settings_.program.empty()) return;
+  for (const RankAlert& alert : alerts) {
+    const std::string packet = encode_packet(alert);
+    const ssize_t sent =
+        alerts_.valid() ? ::send(alerts_.get(), packet.data(), packet.size(), MSG_DONTWAIT | MSG_NOSIGNAL)
+                        : -1;
+    if (sent < 0) ++dropped_;
+  }
+}
+
+void AlertPublisher::tend(Clock::time_point now, bool wanted) {
+  if (settings_.program.empty()) return;
+  reap();
+  if (publisher_ <= 0 && !wanted) return;
+  const bool pauses = started_ && now - *started_ < kRestartAfter;
+  if (pauses) return;
+  if (publisher_ > 0) {
+    const std::string why = fault(now);
+    if (why.empty()) return;
+    stop(why);
+  }
+  started_ = now;
+  start();
+}
+
+// The reason to restart the running publisher, or "".
+std::string AlertPublisher::fault(Clock::time_point now) {
+  struct stat socket {};
+  if (::lstat(settings_.socket.c_str(), &socket) != 0) return "its socket was removed";
+  const std::pair found{socket.st_dev, socket.st_ino};
+  if (!bound_) bound_ = found;
+  if (*bound_ != found) return "its socket was replaced";
+  pollfd room{alerts_.get(), POLLOUT, 0};
+  if (::poll(&room, 1, 0) == 1) {
+    full_since_.reset();
+  } else if (!full_since_) {
+    full_since_ = now;
+  }
+  return full_since_ && now - *full_since_ >= kStuckAfter ? "it has taken no alert for a while" : "";
+}
+
+void AlertPublisher::start() {
+  ::unlink(settings_.socket.c_str());  // an earlier publisher's
+  full_since_.reset();
+  bound_.reset();
+  std::array<int, 2> ends{-1, -1};
+  if (::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends.data()) != 0) {
+    trouble_ = std::strerror(errno);
+    return;
+  }
+  Descriptor own(ends[0]);
+  const Descriptor other(ends[1]);
+  pid_t pid = -1;
+  if (const int code = spawn(settings_.program, settings_.socket, other.get(), pid); code != 0) {
+    trouble_ = settings_.program.string() + ": " + std::strerror(code);
+    return;
+  }
+  publisher_ = pid;
+  alerts_ = std::move(own);
+}
+
+void AlertPublisher::reap() {
+  int status = 0;
+  if (publisher_ <= 0 || ::waitpid(publisher_, &status, WNOHANG) != publisher_) {
+    if (publisher_ > 0) trouble_.clear();
+    return;
+  }
+  trouble_ = WIFSIGNALED(status) ? "the publisher was killed by signal " + std::to_string(WTERMSIG(status))
+                                 : "the publisher exited with status " + std::to_string(WEXITSTATUS(status));
+  log_warn("alerts: " + trouble_);
+  publisher_ = -1;
+  alerts_.reset();
+}
+
+void AlertPublisher::stop(const std::string& why) {
+  log_warn("alerts: the publisher is started anew: " + why);
+  end_child(publisher_);
+  publisher_ = -1;
+  alerts_.reset();
+}
+
+// The publisher ends by itself when its input ends. No wait is needed: this process ends, too.
+void AlertPublisher::close() { alerts_.reset(); }
+
+std::string AlertPublisher::endpoint() const {
+  return publisher_ > 0 && alerts_.valid() ? ipc_endpoint(settings_.socket) : "";
+}
+
+std::vector<std::string> AlertPublisher::warnings() const {
+  std::vector<std::string> lines;
+  if (!trouble_.empty()) lines.push_back("alerts are not published: " + trouble_);
+  if (dropped_ > 0)
+    lines.push_back(std::to_string(dropped_) + (dropped_ == 1 ? " alert was" : " alerts were") +
+                    " not published (gradmonctl alerts lists them)");
+  return lines;
+}
+
+int publish_alerts(int from, const std::filesystem::path& path, ProcessBounds bounds) {
+  lower(RLIMIT_CORE, 0);  // libzmq aborts when memory or descriptors run out
+  if (bounds == ProcessBounds::set) lower(RLIMIT_DATA, kMostMemory);
+  if (bounds == ProcessBounds::set) lower(RLIMIT_NOFILE, kMostDescriptors);
+  auto socket = PublishSocket::listen(path);
+  if (!socket) {
+    log_error(socket.error());
+    return 1;
+  }
+  std::string packet(kLongestPacket, '\0');
+  while (true) {
+    std::array<pollfd, 2> polled{pollfd{from, POLLIN, 0}, pollfd{(*socket)->fd(), POLLIN, 0}};
+    if (::poll(polled.data(), polled.size(), -1) < 0 && errno != EINTR) return 1;
+    (*socket)->handle_subscribers();
+    const ssize_t read = ::recv(from, packet.data(), packet.size(), MSG_DONTWAIT);
+    if (read == 0) return 0;
+    if (read < 0 && errno != EAGAIN && errno != EINTR) return 1;
+    if (read < 0) continue;
+    send_packet(**socket, std::string_view(packet.data(), static_cast<std::size_t>(read)));
+    (*socket)->handle_subscribers();
+  }
+}
+
+}  // namespace gradmon

@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <tl/expected.hpp>
+#include <utility>
+#include <vector>
+
+#include "control/agree/decision_log.h"
+#include "control/files/descriptor.h"
+#include "gradmon/types.h"
+
+namespace gradmon {
+
+// The owner of a decision log.
+struct EpochHeader {
+  std::string epoch;
+  std::string launch_id;
+  std::string run_id;
+  WallTime started = 0;
+};
+
+// The decision log of one epoch, a file in the job's directory. That directory is in memory (tmpfs), so the
+// log survives the hub but not the host. Entries have a length and a check sum; reading ends at the first
+// incomplete one. Space is reserved in advance, so that a full file system is noticed before an entry must be
+// written. A large log is rewritten without the plans of old revisions: see compacted(). One thread.
+class DecisionFile : public DecisionLog {
+ public:
+  struct Opened {
+    std::unique_ptr<DecisionFile> file;
+    EpochHeader header;
+    std::vector<LogEntry> entries;  // of the previous hub
+  };
+
+  struct Bounds {
+    std::int64_t most_bytes = 256 << 20;  // of the file
+    std::int64_t compact_at = 16 << 20;   // or at twice the last compacted size, if that is more
+  };
+
+  // Continues the epoch in the file if it is of the same launch; otherwise starts `fresh` and replaces the
+  // file. Refuses a file of more than `most_bytes`; append() refuses an entry that does not fit.
+  static tl::expected<Opened, std::string> open(const std::filesystem::path& path, EpochHeader fresh,
+                                                Bounds bounds);
+  static tl::expected<Opened, std::string> open(const std::filesystem::path& path, EpochHeader fresh) {
+    return open(path, std::move(fresh), Bounds());
+  }
+
+  tl::expected<void, std::string> append(const LogEntry& entry) override;
+
+  // True if the path still names this file. If not, relink() writes the whole log to the path again, from the
+  // removed file. A file that another hub has put there stays.
+  bool is_at_its_path() const;
+  tl::expected<void, std::string> relink();
+  // Writes the whole log to another path, for a hub that continues the epoch there.
+  tl::expected<void, std::string> copy_to(const std::filesystem::path& path) const;
+
+ private:
+  DecisionFile(std::filesystem::path path, Descriptor file, std::int64_t end, Bounds bounds)
+      : path_(std::move(path)),
+        bounds_(bounds),
+        file_(std::move(file)),
+        end_(end),
+        compact_at_(bounds.compact_at) {}
+  tl::expected<void, std::string> append(std::string_view bytes);
+  tl::expected<void, std::string> reserve(std::int64_t bytes);
+  // Writes `whole` to a new file beside the log. `put` (link or rename) then gives that file the log's name.
+  // On false, errno has the cause, and nothing has changed.
+  bool replace(const std::string& whole, int (*put)(const char* beside, const char* path));
+  void compact_if_due() noexcept;
+  void compact();
+
+  const std::filesystem::path path_;
+  const Bounds bounds_;
+  Descriptor file_;
+  std::int64_t end_;           // of the last complete entry
+  std::int64_t reserved_ = 0;  // end of the reserved space
+  std::int64_t compact_at_;    // the size at which to compact next
+};
+
+}  // namespace gradmon

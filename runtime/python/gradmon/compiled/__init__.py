@@ -1,2 +1,0 @@
-# SPDX-License-Identifier: Apache-2.0
-"""Models of which torch.compile has compiled parts."""

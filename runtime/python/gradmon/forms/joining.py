@@ -1,0 +1,185 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Joins the rows of the ranks that each hold a part of a tensor, for gradmon.load(whole=True)."""
+import json
+import math
+import warnings
+from typing import TYPE_CHECKING, Any, Callable, Iterable, NamedTuple
+
+from gradmon import _gradmon
+from gradmon.forms.rows import RankDirectory
+
+
+if TYPE_CHECKING:
+    import numpy
+    import pandas
+
+Scope = dict[str, Any]
+Scopes = dict[int, dict[str, dict[str, Scope]]]  # by rank, target ("0:fc1.weight") and kind
+_FILE = "scopes.json"
+
+
+class _Parts(NamedTuple):
+    """The ranks whose parts make up a tensor, one for each part, and the elements of each part."""
+
+    ranks: "list[int]"
+    elements: "list[int]"
+
+
+def scopes_of(directories: "Iterable[RankDirectory]") -> Scopes:
+    """The scopes that the ranks have noted. Raises ValueError with the file's name."""
+    found: Scopes = {}
+    for directory in directories:
+        file = directory.path / _FILE
+        try:
+            found[directory.rank] = json.loads(file.read_bytes())["targets"]
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise ValueError(
+                f"{file}: whole=True needs this file, which says what rows are of: {error}"
+            ) from error
+    return found
+
+
+def joined(table: "pandas.DataFrame", scopes: Scopes) -> "pandas.DataFrame":
+    """The rows of whole tensors. Raises ValueError where ranks hold summands only, or a part is missing.
+
+    Warns of steps in which some ranks lack rows, though they have rows of later steps."""
+    import pandas
+
+    table, scopes = _under_global_names(table, scopes)
+    tables = []
+    incomplete: "set[int]" = set()
+    for (kind, stage, name), rows in table.groupby(["kind", "vpp_stage", "name"], sort=False):
+        target = f"{stage}:{name}"
+        of_ranks = {
+            int(rank): scopes.get(int(rank), {}).get(target, {}).get(kind, {})
+            for rank in rows["rank"].unique()
+        }
+        tables += _whole(rows, of_ranks, f"{kind} of {target}", incomplete)
+    if incomplete:
+        steps = sorted(incomplete)
+        named = ", ".join(map(str, steps[:5])) + (f" and {len(steps) - 5} more" if len(steps) > 5 else "")
+        warnings.warn(
+            f"whole=True leaves out rows of step {named}: not all ranks that hold a part have them",
+            stacklevel=3,
+        )
+    return pandas.concat(tables, ignore_index=True) if tables else table
+
+
+def _under_global_names(table: "pandas.DataFrame", scopes: Scopes) -> "tuple[pandas.DataFrame, Scopes]":
+    """Names as in the whole model, where they are known: each rank of a pipeline counts its layers from 0."""
+    renamed: "dict[tuple[int, str, str], str]" = {}  # by rank, target and kind
+    found: Scopes = {}
+    for rank, targets in scopes.items():
+        of_rank = found.setdefault(rank, {})
+        for target, kinds in targets.items():
+            stage, _, name = target.partition(":")
+            for kind, scope in kinds.items():
+                known = scope.get("global_name", name)
+                if known != name:
+                    renamed[rank, target, kind] = known
+                of_rank.setdefault(f"{stage}:{known}", {})[kind] = scope
+    if not renamed:
+        return table, scopes
+    keys = zip(table["rank"], table["vpp_stage"], table["name"], table["kind"])
+    names = [renamed.get((rank, f"{stage}:{name}", kind), name) for rank, stage, name, kind in keys]
+    return table.assign(name=names), found
+
+
+def _whole(
+    rows: "pandas.DataFrame", scopes: "dict[int, Scope]", what: str, incomplete: "set[int]"
+) -> "list[pandas.DataFrame]":
+    groups: "dict[tuple[str, str], list[int]]" = {}
+    for rank in sorted(scopes):
+        label = scopes[rank].get("scope", "whole")
+        if label in ("partial", "local"):
+            raise ValueError(f"{what}: {_REFUSED[label].format(rank)}; leave it out with kind= or names=")
+        groups.setdefault((label, _mesh(scopes[rank])), []).append(rank)
+    found = []
+    for (label, _), ranks in groups.items():
+        if label == "whole":  # each rank's own
+            found.append(rows[rows["rank"].isin(ranks)])
+        elif label == "replica":
+            found.append(rows[rows["rank"] == ranks[0]])
+        else:
+            found += _join(rows, _parts(scopes, ranks, what), what, incomplete)
+    return found
+
+
+_REFUSED = {
+    "partial": "rank {} holds a summand, and the statistics of a sum do not follow from those of summands",
+    "local": "nothing says what the tensor of rank {} is a part of",
+}
+
+
+def _mesh(scope: Scope) -> str:
+    """Ranks in other meshes hold other tensors: each data-parallel group, the gradient of its own batch."""
+    mesh = scope.get("mesh") or {}
+    return json.dumps([mesh.get("shape"), mesh.get("ranks")])
+
+
+def _parts(scopes: "dict[int, Scope]", ranks: "list[int]", what: str) -> _Parts:
+    parts: "dict[str, tuple[int, int]]" = {}  # replicas of a part count once
+    expected = 0
+    for rank in ranks:
+        scope = scopes[rank]
+        if "shape" not in scope:  # only the number of equal parts is known
+            expected, key, elements = scope["count"], [scope["index"]], 1
+        else:
+            expected, elements = math.prod(scope["shape"]), scope.get(
+                "count", math.prod(scope.get("size", []))
+            )
+            key = [scope.get("offset"), scope.get("begin")]
+        parts.setdefault(json.dumps(key), (rank, elements))
+    held = sum(elements for _, elements in parts.values())
+    if held != expected:
+        raise ValueError(
+            f"{what}: ranks {', '.join(map(str, ranks))} hold {held} of {expected} elements; "
+            "expected the rows of all ranks"
+        )
+    chosen = sorted(parts.values())
+    return _Parts([rank for rank, _ in chosen], [elements for _, elements in chosen])
+
+
+def _join(
+    rows: "pandas.DataFrame", parts: _Parts, what: str, incomplete: "set[int]"
+) -> "list[pandas.DataFrame]":
+    """One row for each step and statistic that has the rows of all parts. Some ranks may not have written the
+    last steps yet; earlier steps that lack rows are added to `incomplete`."""
+    import numpy
+
+    found = []
+    held = rows[rows["rank"].isin(parts.ranks)]
+    order = held.assign(_micro=held["micro_step"].fillna(-1)).sort_values(
+        ["step", "_micro", "rank"], kind="stable"
+    )
+    for op, of_op in order.groupby("op", sort=False):
+        counts = of_op.groupby(["step", "_micro"], sort=False)["rank"].transform("size")
+        is_complete = counts == len(parts.ranks)
+        complete = of_op[is_complete]
+        written_by_all = of_op.groupby("rank")["step"].max().min()
+        incomplete.update(of_op.loc[~is_complete & (of_op["step"] < written_by_all), "step"])
+        values = complete["value"].to_numpy().reshape(-1, len(parts.ranks))
+        first = complete[complete["rank"] == parts.ranks[0]].drop(columns="_micro")
+        weights = numpy.array(parts.elements, dtype="float64")
+        found.append(first.assign(value=_fold_of(op, what)(values, weights)))
+    return found
+
+
+def _fold_of(op: str, what: str) -> "Callable[[numpy.ndarray, numpy.ndarray], Any]":
+    import numpy
+
+    folds: "dict[str, Callable[[Any, Any], Any]]" = {
+        "least": lambda values, _: values.min(axis=1),
+        "greatest": lambda values, _: values.max(axis=1),
+        "sum": lambda values, _: values.sum(axis=1),
+        "mean_by_elements": lambda values, weights: values @ (weights / weights.sum()),
+        "root_of_squares": lambda values, _: numpy.sqrt((values**2).sum(axis=1)),
+    }
+    fold = _gradmon.find_fold(op)
+    if op.startswith("bin_"):
+        fold = "sum"
+    elif op == "mg_direction":
+        fold = "mean_by_elements"
+    if fold is not None:
+        return folds[fold]
+    raise ValueError(f"{what}: {op} of parts does not tell that of the whole; leave it out with kind=")

@@ -1,2 +1,0 @@
-# SPDX-License-Identifier: Apache-2.0
-"""Values that a program passes itself, beside those that hooks find."""

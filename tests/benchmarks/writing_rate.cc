@@ -1,0 +1,372 @@
+// SPDX-License-Identifier: Apache-2.0
+// Rows and values per second: through the queue, into files and databases, past the alert rules, and by
+// gradmonctl convert as a process.
+#include <fcntl.h>
+#include <spawn.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <cmath>
+#include <condition_variable>
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <memory>
+#include <mutex>
+#include <random>
+#include <stdexcept>
+#include <system_error>
+#include <thread>
+
+#include "tests/benchmarks/collecting_rig.h"
+#include "writers/alerts/alert_evaluator.h"
+#include "writers/queue/record_queue.h"
+#include "writers/queue/sink.h"
+#include "writers/queue/writer_thread.h"
+#include "writers/sinks/csv_sink.h"
+#include "writers/sinks/metrics_schema.h"
+#include "writers/sinks/sqlite_sink.h"
+#include "writers/sinks/tensorboard_sink.h"
+
+namespace gradmon {
+namespace {
+
+namespace fs = std::filesystem;
+using Clock = std::chrono::steady_clock;
+
+constexpr std::size_t kRowsOfStep = 1000;
+constexpr std::size_t kOpsOfRow = 6;
+constexpr ValueMask kAllOps = (1U << kOpsOfRow) - 1;
+
+double seconds_since(Clock::time_point begin) {
+  return std::chrono::duration<double>(Clock::now() - begin).count();
+}
+
+void check(const tl::expected<void, SinkError>& written) {
+  if (!written) throw std::runtime_error(written.error().text);
+}
+
+// The rows of one step of a model with a thousand parameters, six ops.
+std::vector<Record> rows_of_step(NameTable& names) {
+  std::mt19937_64 random(1);
+  std::normal_distribution<double> normal;
+  std::vector<Record> rows(kRowsOfStep);
+  for (std::size_t i = 0; i < kRowsOfStep; ++i) {
+    Record& row = rows[i];
+    row.revision = 1;
+    row.sequence = i;
+    row.values = {-std::abs(normal(random)),
+                  std::abs(normal(random)),
+                  normal(random) * 1e-5,
+                  std::abs(normal(random)) * 10,
+                  0,
+                  std::abs(normal(random)) * 1e-3};
+    row.target = names.intern("layers." + std::to_string(i) + ".weight");
+    row.shape = names.intern("[512, 512]");
+    row.kind = Kind::grad_reduced;
+    row.dtype = DType::float32;
+    row.mask = kAllOps;
+  }
+  return rows;
+}
+
+Layout layout_of_six_ops() {
+  Layout layout;
+  layout.revision = Revision{1};
+  layout.ops = {Op::norm, Op::min, Op::max, Op::mean, Op::nans, Op::zeros};
+  return layout;
+}
+
+// --- Queue, CSV files and database.
+
+void push_steps(RecordQueue& queue, std::vector<Record>& rows, std::int64_t steps) {
+  for (std::int64_t step = 0; step < steps; ++step) {
+    queue.begin_step();
+    for (Record& row : rows) {
+      row.step = step;
+      queue.push(row);
+    }
+    queue.end_step(Revision{1}, Step{step});
+  }
+  queue.end_collection(Revision{1}, Step{steps - 1});
+  if (queue.dropped() > 0) throw std::runtime_error("rows were dropped");
+}
+
+// Rows per second, from the first push until the reader has taken the last row.
+double queue_rate(std::int64_t steps) {
+  NameTable names;
+  RecordQueue queue(QueueOptions{});
+  std::vector<Record> rows = rows_of_step(names);
+  const std::size_t all = static_cast<std::size_t>(steps) * rows.size();
+  std::thread reader([&queue, all] {
+    std::vector<Record> batch;
+    std::vector<Marker> markers;
+    for (std::size_t taken = 0; taken < all;) {
+      queue.wait(RecordQueue::WakeFor::markers_or_half_full);
+      queue.take_markers(markers);
+      markers.clear();
+      for (std::size_t n = 1; n > 0; taken += n) {
+        batch.clear();
+        n = queue.take(batch, 4096);
+      }
+    }
+  });
+  const auto begin = Clock::now();
+  push_steps(queue, rows, steps);
+  reader.join();
+  return static_cast<double>(all) / seconds_since(begin);
+}
+
+using Names = std::shared_ptr<NameTable>;
+
+std::unique_ptr<Sink> make_csv(const fs::path& output, Names names) {
+  return std::make_unique<CsvSink>([output] { return output; }, std::move(names));
+}
+
+std::unique_ptr<Sink> make_sqlite(const fs::path& output, Names names) {
+  fs::create_directories(output);
+  MetricsFile::Options file;
+  file.directory = [output] { return output; };
+  return std::make_unique<SqliteSink>(std::move(file), std::move(names), Rank{0});
+}
+
+std::size_t rows_in_database(const fs::path& output) {
+  auto database = SqliteDatabase::open(output / kMetricsFileName, SqliteDatabase::Access::read_only);
+  if (!database) throw std::runtime_error(database.error().text);
+  const auto rows = database->integer("SELECT count(*) FROM v_metric_4");
+  if (!rows) throw std::runtime_error(rows.error().text);
+  return static_cast<std::size_t>(*rows);
+}
+
+// Rows per second, from the first push until all rows are in their files.
+double sink_rate(std::unique_ptr<Sink> (*make)(const fs::path&, Names),
+                 std::size_t (*rows_on_disk)(const fs::path&), std::int64_t steps) {
+  const ScratchJob place("{}");
+  const auto names = std::make_shared<NameTable>();
+  std::vector<Record> rows = rows_of_step(*names);
+  auto queue = std::make_shared<RecordQueue>(QueueOptions{});
+  std::mutex mutex;
+  std::condition_variable changed;
+  bool finished = false;
+  WriterThread writer(queue, [&](Revision, Step) {
+    const std::lock_guard lock(mutex);
+    finished = true;
+    changed.notify_all();
+  });
+  std::vector<std::unique_ptr<Sink>> sinks;
+  sinks.push_back(make(place.output(), names));
+  writer.begin_revision(layout_of_six_ops(), std::move(sinks));
+  const auto begin = Clock::now();
+  push_steps(*queue, rows, steps);
+  std::unique_lock lock(mutex);
+  if (!changed.wait_for(lock, std::chrono::seconds(60), [&] { return finished; }))
+    throw std::runtime_error("the rows were not written within 60 s");
+  const double taken = seconds_since(begin);
+  lock.unlock();
+  const std::size_t all = static_cast<std::size_t>(steps) * rows.size();
+  if (rows_on_disk(place.output()) != all) throw std::runtime_error("not all rows are on disk");
+  return static_cast<double>(all) / taken;
+}
+
+// Values per second of one thread, from the first row until all are in their event files.
+double event_file_rate(std::int64_t steps) {
+  const ScratchJob scratch("{}");
+  const auto names = std::make_shared<NameTable>();
+  std::vector<Record> rows = rows_of_step(*names);
+  TensorBoardSink sink({[&] { return scratch.path(); }, names, Rank{0}, "{}"});
+  check(sink.begin_revision(layout_of_six_ops()));
+  const auto begin = Clock::now();
+  for (std::int64_t step = 0; step < steps; ++step) {
+    for (Record& row : rows) row.step = step;
+    check(sink.write_step(Step{step}, rows));
+  }
+  return static_cast<double>(steps) * kRowsOfStep * kOpsOfRow / seconds_since(begin);
+}
+
+template <typename Rate>
+Figure rate_figure(const char* name, const char* unit, double goal, int repetitions, const std::string& how,
+                   const Rate& rate) {
+  std::vector<double> rates;
+  for (int i = 0; i < repetitions; ++i) rates.push_back(rate());
+  return median_figure(name, rates, unit, at_least(goal), how);
+}
+
+std::vector<Figure> rows_per_second(Effort effort) {
+  const int repetitions = pick(effort, 2, 15);
+  const auto steps = pick<std::int64_t>(effort, 20, 300);
+  return {rate_figure("rows_per_s_queue", "rows/s", 5e6, repetitions,
+                      "one producer, one reader, steps of 1,000 rows, 65,536 places",
+                      [&] { return queue_rate(pick<std::int64_t>(effort, 100, 2000)); }),
+          rate_figure(
+              "rows_per_s_csv", "rows/s", 2e6, repetitions,
+              "one producer, queue, writer thread and CSV files of six ops, one for each step of 1,000 rows",
+              [&] { return sink_rate(make_csv, records_on_disk, steps); }),
+          rate_figure(
+              "rows_per_s_sqlite", "rows/s", 3e5, repetitions,
+              "one producer, queue, writer thread and the SQLite database of six ops, steps of 1,000 rows",
+              [&] { return sink_rate(make_sqlite, rows_in_database, steps); })};
+}
+
+std::vector<Figure> values_per_second(Effort effort) {
+  return {rate_figure("values_per_s_tb", "values/s", 1e6, pick(effort, 2, 15),
+                      "one thread, event files of six ops, steps of 1,000 rows",
+                      [&] { return event_file_rate(pick<std::int64_t>(effort, 20, 500)); })};
+}
+
+// --- Alert rules.
+
+// Nanoseconds per value, over steps with full windows. Every value is log-normal around its row's own scale.
+double ns_per_value(ValueMask ops, std::uint32_t values_per_row, int steps) {
+  constexpr std::uint32_t kRows = 5000;  // of a step: 1,000 parameters, 5 kinds
+  std::mt19937_64 random(1);
+  std::normal_distribution<double> normal;
+  std::vector<Record> rows(kRows);
+  for (std::uint32_t i = 0; i < kRows; ++i) {
+    rows[i].target = i;
+    rows[i].kind = Kind::grad_reduced;
+    rows[i].mask = ops;
+  }
+  AlertEvaluator evaluator;
+  evaluator.set_rules({AlertRule{Anomaly::nan, 1e30}, AlertRule{Anomaly::turbulence, 1e6},
+                       AlertRule{Anomaly::spike}, AlertRule{Anomaly::vanish}});
+  constexpr int kWindow = 64;
+  double spent = 0;
+  std::size_t found = 0;
+  for (int i = 0; i < kWindow + steps; ++i) {
+    for (Record& row : rows) {
+      for (double& value : row.values) value = std::exp(0.2 * normal(random)) * (1 + row.target);
+    }
+    const auto begin = Clock::now();
+    const std::size_t alerts = evaluator.evaluate({}, rows).first.size();
+    if (i < kWindow) continue;
+    spent += seconds_since(begin);
+    found += alerts;
+  }
+  if (found > kRows) throw std::runtime_error("healthy series raised too many alerts");
+  return spent * 1e9 / (static_cast<double>(steps) * kRows * values_per_row);
+}
+
+std::vector<Figure> alert_evaluation(Effort effort) {
+  const int steps = pick(effort, 10, 100);
+  std::vector<double> norms, all;
+  for (int i = 0; i < pick(effort, 2, 15); ++i) {
+    norms.push_back(ns_per_value(bit_of(Op::norm), 1, steps));
+    all.push_back(ns_per_value(kAllOps, kOpsOfRow, steps));
+  }
+  return {median_figure("alert_ns_per_value", norms, "ns", at_most(200),
+                        "four rules, 5,000 rows a step, full windows of 64; a value of rows with six ops: " +
+                            text_of(range_of(all)) + "; rows of a norm alone")};
+}
+
+// --- gradmonctl convert, from its start to its end.
+
+constexpr std::chrono::milliseconds kLookInterval{20};
+
+// Writes a job of one rank: gradients of a thousand parameters, a hundred steps a file.
+void write_job(const fs::path& output, std::int64_t steps) {
+  const auto names = std::make_shared<NameTable>();
+  CsvSink sink([&] { return output / "Nov24_12-04-37-rank0-1a2b3c4d"; }, names);
+  Layout layout = layout_of_six_ops();
+  layout.step_count_per_record = 100;
+  check(sink.begin_revision(layout));
+  std::mt19937_64 random(1);
+  std::normal_distribution<double> normal;
+  std::vector<Record> rows = rows_of_step(*names);
+  for (std::int64_t step = 0; step < steps; ++step) {
+    for (Record& row : rows) {
+      row.step = step;
+      for (const Op op : {Op::norm, Op::min, Op::max, Op::mean})
+        row.values[static_cast<std::size_t>(op)] = normal(random);
+    }
+    check(sink.write_step(Step{step}, rows));
+  }
+}
+
+struct Measured {
+  double seconds = 0;
+  double peak_mib = 0;
+};
+
+// The largest resident size of a process so far, in MiB; 0 if it has ended.
+double peak_mib_of(pid_t process) {
+  std::ifstream status("/proc/" + std::to_string(process) + "/status");
+  long kib = 0;
+  for (std::string line; std::getline(status, line);) {
+    if (std::sscanf(line.c_str(), "VmHWM: %ld", &kib) == 1) break;
+  }
+  return static_cast<double>(kib) / 1024;
+}
+
+// Reads the memory of the process while it runs: wait4() would count the memory of this process, too.
+Measured convert(const std::string& command, const ScratchJob& job) {
+  const fs::path output = job.path() / command;
+  const std::string program = fs::read_symlink("/proc/self/exe").parent_path() / "gradmonctl";
+  std::vector<std::string> words = {
+      program,        "convert", command, "--monitor-path", job.output().string(), "--output-dirpath",
+      output.string()};
+  std::vector<char*> argv;
+  for (std::string& word : words) argv.push_back(word.data());
+  argv.push_back(nullptr);
+  posix_spawn_file_actions_t actions;
+  ::posix_spawn_file_actions_init(&actions);
+  ::posix_spawn_file_actions_addopen(&actions, STDOUT_FILENO, "/dev/null", O_WRONLY, 0);
+  const auto begin = Clock::now();
+  pid_t process = -1;
+  const int error = ::posix_spawn(&process, program.c_str(), &actions, nullptr, argv.data(), environ);
+  ::posix_spawn_file_actions_destroy(&actions);
+  if (error != 0) throw std::system_error(error, std::generic_category(), program);
+  Measured measured;
+  int status = 0;
+  while (::waitpid(process, &status, WNOHANG) == 0) {
+    measured.peak_mib = std::max(measured.peak_mib, peak_mib_of(process));
+    std::this_thread::sleep_for(kLookInterval);
+  }
+  measured.seconds = seconds_since(begin);
+  if (status != 0) throw std::runtime_error("gradmonctl convert " + command + " failed");
+  fs::remove_all(output);
+  return measured;
+}
+
+std::vector<Figure> conversion_rate(Effort effort) {
+  const std::vector<std::string> commands{"csv2tb", "csv2db"};
+  std::vector<Figure> figures;
+  const auto rows_of = [](std::int64_t steps) { return steps * static_cast<std::int64_t>(kRowsOfStep); };
+  {
+    const ScratchJob job("{}");
+    const auto steps = pick<std::int64_t>(effort, 50, 1000);
+    write_job(job.output(), steps);
+    for (const std::string& command : commands)
+      figures.push_back(
+          rate_figure(("rows_per_s_" + command).c_str(), "rows/s", 3e5, pick(effort, 2, 7),
+                      "gradmonctl convert " + command + ", one process, --process-num 1, " +
+                          std::to_string(rows_of(steps)) + " rows of six ops of one rank",
+                      [&] { return static_cast<double>(rows_of(steps)) / convert(command, job).seconds; }));
+  }
+  const ScratchJob job("{}");
+  const auto steps = pick<std::int64_t>(effort, 100, 10'000);
+  write_job(job.output(), steps);
+  for (const std::string& command : commands) {
+    const Measured measured = convert(command, job);
+    figures.push_back({command + "_peak_mib", measured.peak_mib, "MiB", at_most(256),
+                       "the same with " + std::to_string(rows_of(steps)) +
+                           " rows: largest resident size, looked at every " +
+                           std::to_string(kLookInterval.count()) + " ms, in " +
+                           std::to_string(measured.seconds) + " s"});
+  }
+  return figures;
+}
+
+}  // namespace
+
+std::vector<Bench> writing_rate() {
+  return {
+      {{"rows_per_s_queue", "rows_per_s_csv", "rows_per_s_sqlite"}, rows_per_second},
+      {{"values_per_s_tb"}, values_per_second},
+      {{"alert_ns_per_value"}, alert_evaluation},
+      {{"rows_per_s_csv2tb", "rows_per_s_csv2db", "csv2tb_peak_mib", "csv2db_peak_mib"}, conversion_rate}};
+}
+
+}  // namespace gradmon

@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "control/hub/transport/command_client.h"
+
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cstdlib>
+
+#include "control/debian_version.h"
+#include "tests/support/temporary_directory.h"
+#include GRADMON_CATCH_HEADER
+
+namespace gradmon {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr uid_t kOtherUser = 65'534;
+
+// This process acts as another user until the destructor; needs root.
+class AsOtherUser {
+ public:
+  AsOtherUser() { REQUIRE(seteuid(kOtherUser) == 0); }
+  ~AsOtherUser() {
+    if (seteuid(0) != 0) std::abort();
+  }
+  AsOtherUser(const AsOtherUser&) = delete;
+  AsOtherUser& operator=(const AsOtherUser&) = delete;
+};
+
+bool may_change_user() {
+  if (geteuid() == 0) return true;
+  WARN("skipped: needs root, to become another user");
+  return false;
+}
+
+std::string denial_to_other_user(const fs::path& path, Access access) {
+  const AsOtherUser other;
+  return access_denial(path, access);
+}
+
+bool has(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
+
+TEST_CASE("a missing path and a readable path give no denial") {
+  CHECK(access_denial("/no/such/path", Access::read).empty());
+  const TemporaryDirectory directory;
+  CHECK(access_denial(directory.path(), Access::read).empty());
+  write_text(directory / "file", "");
+  CHECK(access_denial(directory / "file", Access::read).empty());
+}
+
+TEST_CASE("the denial of a path in a closed directory names that directory and its owner and mode") {
+  if (!may_change_user()) return;
+  const TemporaryDirectory directory;
+  REQUIRE(chmod(directory.path().c_str(), 0700) == 0);
+  const fs::path path = directory / "in/file";  // Nobody else can see whether it exists.
+  const std::string denial = denial_to_other_user(path, Access::read);
+  CHECK(denial.find(path.string() + ": permission denied to ") == 0);
+  CHECK(has(denial, "uid 65534"));
+  CHECK(has(denial, ": " + directory.path().string() + " belongs to root (uid 0) and has mode 0700: "));
+  CHECK(has(denial, ": run gradmonctl as root, or ask root for access"));
+}
+
+TEST_CASE("a file can be readable and deny a connection") {
+  if (!may_change_user()) return;
+  const TemporaryDirectory directory;
+  REQUIRE(chmod(directory.path().c_str(), 0755) == 0);
+  const fs::path file = directory / "file";
+  write_text(file, "");
+  REQUIRE(chmod(file.c_str(), 0644) == 0);
+  CHECK(denial_to_other_user(file, Access::read).empty());
+  CHECK(has(denial_to_other_user(file, Access::connect), ": it belongs to root (uid 0) and has mode 0644: "));
+}
+
+TEST_CASE("the owner of a path that denies access is told how to regain it") {
+  if (!may_change_user()) return;
+  const TemporaryDirectory directory;
+  REQUIRE(chmod(directory.path().c_str(), 0755) == 0);
+  const fs::path file = directory / "file";
+  write_text(file, "");
+  REQUIRE(chown(file.c_str(), kOtherUser, static_cast<gid_t>(-1)) == 0);
+  REQUIRE(chmod(file.c_str(), 0000) == 0);
+  const std::string denial = denial_to_other_user(file, Access::read);
+  CHECK(has(denial, " and has mode 0000: to regain access: chmod u+rwX " + file.string()));
+}
+
+}  // namespace
+
+}  // namespace gradmon

@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "runtime/collect/plan_settings.h"
+
+#include "control/config/file_content.h"
+#include "control/debian_version.h"
+#include GRADMON_CATCH_HEADER
+
+namespace gradmon {
+namespace {
+
+Plan plan_of(const std::string& text) {
+  Plan plan;
+  plan.config_text = text;
+  plan.config_sha256 = sha256_hex(text);
+  return plan;
+}
+
+Plan plan_with_interval(int interval) {
+  return plan_of("{\"step_interval\": " + std::to_string(interval) + "}");
+}
+
+TEST_CASE("the config of a plan is parsed once") {
+  PlanConfigs configs("config.json");
+  const auto first = configs.of(plan_with_interval(3));
+  REQUIRE(first);
+  CHECK((*first)->step_interval == 3);
+  REQUIRE(configs.of(plan_with_interval(4)));
+  CHECK(*configs.of(plan_with_interval(3)) == *first);
+}
+
+TEST_CASE("only the configs of the two plans used last are kept") {
+  PlanConfigs configs("config.json");
+  const auto first = configs.of(plan_with_interval(1));
+  const auto second = configs.of(plan_with_interval(2));
+  CHECK(*configs.of(plan_with_interval(1)) == *first);
+  REQUIRE(configs.of(plan_with_interval(3)));
+  CHECK(*configs.of(plan_with_interval(1)) == *first);
+  CHECK(*configs.of(plan_with_interval(2)) != *second);
+}
+
+TEST_CASE("a config that the caller has parsed is not parsed again") {
+  PlanConfigs configs("config.json");
+  Config parsed;
+  parsed.step_interval = 7;
+  configs.keep(plan_of("{}"), parsed);
+  CHECK((*configs.of(plan_of("{}")))->step_interval == 7);
+}
+
+TEST_CASE("the errors of a config are given each time with the file's name") {
+  PlanConfigs configs("config.json");
+  for (int i = 0; i < 2; ++i) {
+    const auto config = configs.of(plan_with_interval(0));
+    REQUIRE_FALSE(config);
+    CHECK(config.error().find("config.json:1:") == 0);
+  }
+}
+
+}  // namespace
+}  // namespace gradmon

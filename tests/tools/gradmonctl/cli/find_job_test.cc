@@ -1,0 +1,178 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tools/gradmonctl/cli/find_job.h"
+
+#include <filesystem>
+
+#include "control/debian_version.h"
+#include "control/host/child_process.h"
+#include "control/hub/transport/curve_keys.h"
+#include "tests/support/scoped_variable.h"
+#include "tests/support/temporary_directory.h"
+#include "tests/tools/gradmonctl/no_job_message.h"
+#include "tests/tools/gradmonctl/sample_status.h"
+#include GRADMON_CATCH_HEADER
+
+namespace gradmon {
+namespace {
+
+// The entry of a job on another host. This host cannot check whether the job lives.
+JobEntry entry_on_other_host(const std::string& number) {
+  JobEntry job;
+  job.epoch = number;
+  job.launch_id = "launch-" + number;
+  job.name = "train.py";
+  job.endpoint = "ipc:///only/there";
+  job.address = "tcp://elsewhere:" + number;
+  job.host = "elsewhere";
+  job.started = kSampleTime;
+  return job;
+}
+
+// The entry as live_jobs() returns it.
+JobEntry live_entry(const std::string& number) {
+  JobEntry job = entry_on_other_host(number);
+  job.endpoint = job.address;
+  return job;
+}
+
+TEST_CASE("options override GRADMON_ENDPOINT and that overrides MONITOR_OUTPUT_DIR") {
+  TemporaryDirectory directory;
+  const std::string out = (directory / "").string();
+  REQUIRE(write_entry(out, entry_on_other_host("1")));
+  const ScopedVariable output("MONITOR_OUTPUT_DIR", out.c_str());
+  const ScopedVariable job("GRADMON_JOB", nullptr);
+  {
+    const ScopedVariable endpoint("GRADMON_ENDPOINT", "ipc:///given");
+    CHECK(*find_endpoint({"ipc:///option", ""}) == "ipc:///option");
+    CHECK(*find_endpoint({}) == "ipc:///given");
+    CHECK(*find_endpoint({"", out}) == "tcp://elsewhere:1");
+  }
+  const ScopedVariable endpoint("GRADMON_ENDPOINT", nullptr);
+  CHECK(*find_endpoint({}) == "tcp://elsewhere:1");
+}
+
+TEST_CASE("the output directory is the option or else the variable or else the default") {
+  const ScopedVariable unset("MONITOR_OUTPUT_DIR", nullptr);
+  CHECK(output_directory({}) == "monitor_output");
+  const ScopedVariable output("MONITOR_OUTPUT_DIR", "/out");
+  CHECK(output_directory({}) == "/out");
+  CHECK(output_directory({"", "/mine"}) == "/mine");
+}
+
+TEST_CASE("a name also chooses among the jobs of the output directory") {
+  TemporaryDirectory directory;
+  const std::string out = (directory / "").string();
+  const std::string one = random_hex(4);  // Random: any job of this user on this host can be found.
+  const std::string two = random_hex(4);
+  REQUIRE(write_entry(out, entry_on_other_host(one)));
+  REQUIRE(write_entry(out, entry_on_other_host(two)));
+  const ScopedVariable job("GRADMON_JOB", ("launch-" + two).c_str());
+  {
+    const ScopedVariable endpoint("GRADMON_ENDPOINT", nullptr);
+    CHECK(*find_endpoint({"", out, "", "launch-" + one}) == "tcp://elsewhere:" + one);
+    CHECK(find_endpoint({"", out}).error().code == 2);
+  }
+  const ScopedVariable output("MONITOR_OUTPUT_DIR", out.c_str());
+  const ScopedVariable endpoint("GRADMON_ENDPOINT", "ipc:///given");
+  CHECK(*find_endpoint({}) == "ipc:///given");
+  CHECK(*find_endpoint({"", "", "", "launch-" + one}) == "tcp://elsewhere:" + one);
+  const ScopedVariable unset("GRADMON_ENDPOINT", nullptr);
+  CHECK(*find_endpoint({}) == "tcp://elsewhere:" + two);
+  CHECK(says_no_job(find_endpoint({"", "", "", one}).error().message, "named " + one));
+}
+
+TEST_CASE("a job with this name has precedence over a job with this launch id") {
+  JobEntry one = live_entry("1");
+  JobEntry two = live_entry("2");
+  one.name = "launch-2";
+  REQUIRE(jobs_named("launch-2", {one, two}).size() == 1);
+  CHECK(jobs_named("launch-2", {one, two}).front().launch_id == "launch-1");
+  CHECK(jobs_named("launch-1", {one, two}).size() == 1);
+  CHECK(jobs_named("", {live_entry("1")}).empty());
+}
+
+TEST_CASE("without a live job the search fails with 4") {
+  TemporaryDirectory directory;
+  const std::string out = (directory / "").string();
+  const auto none = find_endpoint({"", out});
+  REQUIRE(!none);
+  CHECK(none.error().code == 4);
+  CHECK(says_no_job(none.error().message, "with the output directory " + out));
+}
+
+TEST_CASE("an unresponsive hub is reported instead of a missing job") {
+  const auto none = only_job({{}, {"the hub at /run/hub.sock does not answer"}}, "named train.py");
+  REQUIRE(!none);
+  CHECK(none.error().code == 4);
+  CHECK(none.error().message ==
+        "no job named train.py answered:\nthe hub at /run/hub.sock does not answer\n");
+  CHECK(only_job({{live_entry("1")}, {"the hub at /run/hub.sock does not answer"}}, "").has_value());
+}
+
+TEST_CASE("a job that has ended is not taken for one of several") {
+  LiveJobs both{{live_entry("1"), live_entry("2")}, {}};
+  both.ended = {"tcp://elsewhere:1"};
+  CHECK(*only_job(both, "") == "tcp://elsewhere:2");
+  CHECK(*only_job({{live_entry("1")}, {}, {}, both.ended}, "") == "tcp://elsewhere:1");
+}
+
+TEST_CASE("several live jobs are an error that lists them") {
+  const auto several = only_job({{live_entry("1"), live_entry("2")}, {}}, "with the output directory /out");
+  REQUIRE(!several);
+  CHECK(several.error().code == 2);
+  CHECK(several.error().message ==
+        "2 live jobs with the output directory /out; choose one with --job or --endpoint\n"
+        "endpoint           name      host       started                  launch\n"
+        "tcp://elsewhere:1  train.py  elsewhere  2026-07-06 12:34:56 UTC  launch-1\n"
+        "tcp://elsewhere:2  train.py  elsewhere  2026-07-06 12:34:56 UTC  launch-2\n");
+}
+
+// Sets the variables that find_keys() reads.
+class ScopedKeyVariables {
+ public:
+  ScopedKeyVariables(const std::string& keys, const std::string& config_home, const std::string& insecure)
+      : keys_("GRADMON_KEYS", keys.c_str()),
+        config_home_("XDG_CONFIG_HOME", config_home.c_str()),
+        insecure_("GRADMON_INSECURE_LOOPBACK", insecure.c_str()) {}
+
+ private:
+  const ScopedVariable keys_;
+  const ScopedVariable config_home_;
+  const ScopedVariable insecure_;
+};
+
+TEST_CASE("keys come from the option or else GRADMON_KEYS or else the default directory") {
+  const TemporaryDirectory scratch;
+  const std::string tcp = "tcp://127.0.0.1:5555";
+  for (const char* name : {"option", "variable"}) REQUIRE(make_key_directory(scratch / name));
+  REQUIRE(make_key_directory(scratch / "home/gradmon/keys"));
+  const auto job_of = [](const std::filesystem::path& directory) {
+    return read_operator_keys(directory)->server_public;
+  };
+  JobSelector selector;
+  {
+    const ScopedKeyVariables variables((scratch / "variable").string(), (scratch / "home").string(), "");
+    CHECK((**find_keys(selector, tcp)).server_public == job_of(scratch / "variable"));
+    selector.keys = (scratch / "option").string();
+    CHECK((**find_keys(selector, tcp)).server_public == job_of(scratch / "option"));
+    CHECK_FALSE(find_keys(selector, "ipc:///tmp/x")->has_value());
+    selector.keys = (scratch / "nothing").string();
+    CHECK(find_keys(selector, tcp).error().find("nothing: No such file or directory") != std::string::npos);
+  }
+  selector.keys = "";
+  {
+    const ScopedKeyVariables variables("", (scratch / "home").string(), "");
+    CHECK((**find_keys(selector, tcp)).server_public == job_of(scratch / "home/gradmon/keys"));
+  }
+  {
+    const ScopedKeyVariables variables("", (scratch / "home").string(), "1");
+    CHECK_FALSE(find_keys(selector, tcp)->has_value());
+    CHECK(find_keys(selector, "tcp://192.0.2.1:5555")->has_value());
+  }
+  const ScopedKeyVariables variables("", (scratch / "nowhere").string(), "");
+  CHECK_FALSE(find_keys(selector, tcp)->has_value());
+}
+
+}  // namespace
+
+}  // namespace gradmon

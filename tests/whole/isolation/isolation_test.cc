@@ -1,0 +1,465 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <poll.h>
+#include <signal.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/types.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstdint>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <iostream>
+#include <iterator>
+#include <list>
+#include <random>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "control/debian_version.h"
+#include "control/files/descriptor.h"
+#include "control/host/unix_socket.h"
+#include "control/wire/messages.h"
+#include "tests/support/real_job.h"
+#include "tests/support/scale.h"
+#include "tests/support/temporary_directory.h"
+#include "tests/whole/availability/child_process.h"
+#include "tests/whole/availability/training_checks.h"
+#include "tests/whole/availability/training_job.h"
+#include GRADMON_CATCH_HEADER
+
+namespace gradmon {
+namespace {
+
+// --- The descriptors, threads and memory of a process, from /proc.
+
+struct Footprint {
+  std::vector<std::string> descriptors;  // the kind of each, sorted: "socket", "file", "anon_inode:[eventfd]"
+  int threads = 0;
+  std::int64_t address_space = 0;  // bytes
+  std::int64_t memory = 0;         // anonymous and resident, bytes
+};
+
+namespace fs = std::filesystem;
+
+std::int64_t bytes_of(const fs::path& status, const std::string& key) {
+  std::ifstream in(status);
+  std::string word;
+  std::int64_t kilobytes = 0;
+  while (in >> word) {
+    if (word == key && in >> kilobytes) return kilobytes * 1024;
+  }
+  return 0;
+}
+
+Footprint footprint(pid_t pid) {
+  const fs::path process = "/proc/" + std::to_string(pid);
+  Footprint found;
+  for (const auto& entry : fs::directory_iterator(process / "fd")) {
+    std::error_code error;
+    const std::string target = fs::read_symlink(entry.path(), error).string();
+    if (error) continue;  // closed since
+    const bool numbered = target.rfind("socket:", 0) == 0 || target.rfind("pipe:", 0) == 0;
+    // Files have no name here: the names differ between processes.
+    found.descriptors.push_back(numbered           ? target.substr(0, target.find(':'))
+                                : target[0] == '/' ? "file"
+                                                   : target);
+  }
+  std::sort(found.descriptors.begin(), found.descriptors.end());
+  found.threads =
+      static_cast<int>(std::distance(fs::directory_iterator(process / "task"), fs::directory_iterator()));
+  found.address_space = bytes_of(process / "status", "VmSize:");
+  found.memory = bytes_of(process / "status", "RssAnon:");
+  return found;
+}
+
+// The descriptors of `more` that are not in `less`.
+std::vector<std::string> additional_descriptors(const Footprint& more, const Footprint& less) {
+  std::vector<std::string> result;
+  std::set_difference(more.descriptors.begin(), more.descriptors.end(), less.descriptors.begin(),
+                      less.descriptors.end(), std::back_inserter(result));
+  return result;
+}
+
+// --- Many hostile clients of a hub's socket, driven by one thread.
+
+class HostileClients {
+ public:
+  enum class Kind : std::uint8_t {
+    idle,      // connect and send nothing
+    endless,   // announce a long frame and send without end
+    garbage,   // send bytes that are no frame
+    no_reader  // send commands, and never read a reply
+  };
+
+  // Clients that the hub disconnects connect again.
+  HostileClients(std::filesystem::path socket, Kind kind, int count);
+  // Closes all connections.
+  ~HostileClients();
+  HostileClients(const HostileClients&) = delete;
+  HostileClients& operator=(const HostileClients&) = delete;
+
+  // Bytes sent by all clients.
+  std::uint64_t sent() const { return sent_; }
+
+ private:
+  void run();
+  void connect_and_send(int& fd);
+
+  const std::filesystem::path socket_;
+  const Kind kind_;
+  std::vector<int> clients_;  // used by thread_ only
+  std::atomic<std::uint64_t> sent_{0};
+  std::atomic<bool> stopping_{false};
+  // Keep last: it uses the other members.
+  std::thread thread_;
+};
+
+// Below kMaxFrameBytes: the hub must accept the frame and wait for the rest.
+constexpr std::uint32_t kAnnounced = 2U << 20U;
+
+std::string framed(const std::string& bytes, std::uint32_t announced) {
+  std::string frame(sizeof announced, '\0');
+  for (std::size_t i = 0; i < sizeof announced; ++i)
+    frame[i] = static_cast<char>(announced >> (8 * i) & 0xFFU);
+  return frame + bytes;
+}
+
+std::string history_commands() {
+  Command command;
+  command.verb = CommandVerb::history;
+  command.request_id = "hostile";
+  std::string frame = encode(Frame(command));
+  frame = framed(frame, static_cast<std::uint32_t>(frame.size()));
+  std::string many;
+  for (int i = 0; i < 100; ++i) many += frame;
+  return many;
+}
+
+const std::string& bytes_to_send(HostileClients::Kind kind) {
+  static const std::string nothing;
+  static const std::string endless = framed(std::string(65'536, 'x'), kAnnounced);
+  static const std::string garbage(4096, '\xff');
+  static const std::string questions = history_commands();
+  switch (kind) {
+    case HostileClients::Kind::idle:
+      return nothing;
+    case HostileClients::Kind::endless:
+      return endless;
+    case HostileClients::Kind::garbage:
+      return garbage;
+    case HostileClients::Kind::no_reader:
+      return questions;
+  }
+  return nothing;
+}
+
+void raise_descriptors() {
+  rlimit limit{};
+  getrlimit(RLIMIT_NOFILE, &limit);
+  limit.rlim_cur = limit.rlim_max;
+  setrlimit(RLIMIT_NOFILE, &limit);
+}
+
+HostileClients::HostileClients(std::filesystem::path socket, Kind kind, int count)
+    : socket_(std::move(socket)), kind_(kind), clients_(static_cast<std::size_t>(count), -1) {
+  raise_descriptors();
+  thread_ = std::thread([this] { run(); });
+}
+
+HostileClients::~HostileClients() {
+  stopping_ = true;
+  thread_.join();
+  for (const int fd : clients_) {
+    if (fd >= 0) close(fd);
+  }
+}
+
+void HostileClients::run() {
+  while (!stopping_) {
+    for (int& fd : clients_) connect_and_send(fd);
+    ::poll(nullptr, 0, 1);
+  }
+}
+
+void HostileClients::connect_and_send(int& fd) {
+  if (stopping_) return;
+  if (fd < 0) fd = connect_unix(socket_).value_or(-1);
+  if (fd < 0) return;
+  const std::string& bytes = bytes_to_send(kind_);
+  if (bytes.empty()) return;
+  const ssize_t count = send(fd, bytes.data(), bytes.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+  if (count > 0) sent_ += static_cast<std::uint64_t>(count);
+  if (count < 0 && errno != EAGAIN && errno != EINTR) close(std::exchange(fd, -1));
+}
+
+// --- The descriptors, threads and memory that gradmon takes in a rank's process: while off,
+// while on, and while hostile clients attack the hub.
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+// Address space, or memory, that training's own heap may take meanwhile. AddressSanitizer keeps what is
+// freed.
+constexpr std::int64_t kMaxRankGrowth = std::int64_t{GRADMON_SANITIZED ? 64 : 1} << 20U;
+constexpr std::int64_t kMaxHubGrowth = std::int64_t{GRADMON_SANITIZED ? 512 : 64} << 20U;
+constexpr int kHostile = 1'000;
+
+ProcessResult output_of(std::vector<std::string> command) {
+  ProcessOptions options;
+  options.command = std::move(command);
+  return run_process(options, seconds(30));
+}
+
+struct MonitoredRank {
+  MonitoredRank() : places(directory.path()), job(places, alone()) {
+    job.start_all();
+    ProcessOptions options;
+    options.command = {program("availability-trainer"), "--bare", "1", "--step-log",
+                       (directory / "bare").string()};
+    options.output = directory / "bare-output";
+    options.environment = {{"OMP_NUM_THREADS", "1"}};  // as in TrainingJob
+    bare = std::make_unique<ChildProcess>(options);
+    REQUIRE(job.wait_until_running());
+    REQUIRE(eventually([this] { return read_step_log(directory / "bare").lines.size() > 10; }));
+  }
+  static JobOptions alone() {
+    JobOptions options;
+    options.world = 1;
+    return options;
+  }
+  pid_t pid() { return job.rank_process(0).process->pid(); }
+  ProcessResult switch_plan(const char* verb) {
+    return job.run_gradmonctl({verb, "--wait", "--timeout", "5"});
+  }
+
+  TemporaryDirectory directory;
+  JobPlaces places;
+  TrainingJob job;
+  std::unique_ptr<ChildProcess> bare;
+};
+
+bool maps_zmq(pid_t pid) {
+  return read_text("/proc/" + std::to_string(pid) + "/maps").find("libzmq") != std::string::npos;
+}
+
+TEST_CASE("gradmon brings no ZeroMQ into a rank's process") {
+  MonitoredRank rank;
+  // Debian's libtorch itself may load libzmq, also in bare training.
+  CHECK(maps_zmq(rank.pid()) == maps_zmq(rank.bare->pid()));
+  const ProcessResult needed = output_of({"objdump", "-p", program("availability-trainer")});
+  CHECK(needed.code == 0);
+  CHECK(needed.out.find("libzmq") == std::string::npos);
+  for (const char* symbols : {"--dynamic", "--extern-only"}) {
+    const ProcessResult answer = output_of({"nm", symbols, program("availability-trainer")});
+    CHECK(answer.code == 0);
+    CHECK(answer.out.find(" zmq_") == std::string::npos);
+    CHECK(answer.out.find("_ZN3zmq") == std::string::npos);
+  }
+}
+
+// The connection to the hub and the eventfd that wakes the agent; the threads are agent and writer.
+TEST_CASE("a rank has one connection and two threads more than bare training") {
+  MonitoredRank rank;
+  const Footprint bare = footprint(rank.bare->pid());
+  const Footprint idle = footprint(rank.pid());
+  CAPTURE(additional_descriptors(idle, bare));
+  CHECK(idle.threads - bare.threads <= 2);
+  CHECK(additional_descriptors(idle, bare) == std::vector<std::string>{"anon_inode:[eventfd]", "socket"});
+
+  REQUIRE(rank.switch_plan("on").code == 0);
+  REQUIRE(eventually([&] { return rank.job.steps().at(0).lines.back().collected; }));
+  const Footprint on = footprint(rank.pid());
+  auto more = additional_descriptors(on, bare);
+  more.erase(std::remove(more.begin(), more.end(), "file"), more.end());  // the CSV files
+  CAPTURE(more, on.threads, idle.threads, bare.threads);
+  CHECK(on.threads - bare.threads == 2);
+  CHECK(more == std::vector<std::string>{"anon_inode:[eventfd]", "socket"});
+}
+
+void attack(HostileClients::Kind kind) {
+  MonitoredRank rank;
+  REQUIRE(rank.switch_plan("on").code == 0);
+  REQUIRE(rank.switch_plan("off").code == 0);
+  const Footprint before = footprint(rank.pid());
+  const pid_t hub = rank.job.hub();
+  REQUIRE(hub > 0);
+  const Footprint hub_before = footprint(hub);
+  const std::int64_t began = monotonic_us();
+  {
+    HostileClients hostile(rank.job.socket(), kind, kHostile);
+    const auto until = std::chrono::steady_clock::now() + seconds(scaled(4, 30));
+    ProcessResult slowest;
+    while (std::chrono::steady_clock::now() < until) {
+      const ProcessResult answer = rank.job.run_gradmonctl({"status"}, seconds(5));
+      if (answer.took > slowest.took || answer.code != 0) slowest = answer;
+      if (answer.code != 0) break;
+      ::poll(nullptr, 0, 200);
+    }
+    CAPTURE(slowest.out, slowest.err, slowest.took.count());
+    CHECK(slowest.code == 0);
+    const Footprint after = footprint(rank.pid());
+    CHECK(after.address_space - before.address_space <= kMaxRankGrowth);
+    CHECK(after.memory - before.memory <= kMaxRankGrowth);
+    CHECK(after.threads == before.threads);
+    CHECK(additional_descriptors(after, before).empty());
+    REQUIRE(rank.job.hub() == hub);  // The attack has not ended the hub.
+    const Footprint hub_after = footprint(hub);
+    std::cout << kHostile << " hostile connections: " << (hostile.sent() >> 20U) << " MiB sent, the hub took "
+              << (hub_after.memory - hub_before.memory) / 1024 << " KiB, slowest status "
+              << slowest.took.count() << " ms\n";
+    CHECK(hub_after.memory - hub_before.memory <= kMaxHubGrowth);
+    const ProcessResult on = rank.switch_plan("on");
+    CAPTURE(on.err);
+    CHECK(on.code == 0);
+  }
+  ProcessResult off;
+  const bool is_off = eventually([&] { return (off = rank.switch_plan("off")).code == 0; }, seconds(5));
+  CAPTURE(off.err);
+  CHECK(is_off);
+  const std::int64_t until = monotonic_us();
+  const auto codes = rank.job.end(seconds(20));
+  CHECK(different_ends(rank.job, codes).empty());
+  const auto felt = stalls(rank.job, began, until);
+  CAPTURE(to_string(felt));
+  CHECK(bound_violations(felt, {}).empty());
+}
+
+TEST_CASE("a thousand silent clients of the hub cost the rank nothing and commands work") {
+  attack(HostileClients::Kind::idle);
+}
+TEST_CASE("a thousand clients that send to the hub without end cost the rank nothing and commands work") {
+  attack(HostileClients::Kind::endless);
+}
+TEST_CASE("a thousand clients that send garbage to the hub cost the rank nothing and commands work") {
+  attack(HostileClients::Kind::garbage);
+}
+TEST_CASE("a thousand clients of the hub that never read cost the rank nothing and commands work") {
+  attack(HostileClients::Kind::no_reader);
+}
+
+// --- The hub is killed again and again at random times, while plans are switched.
+
+TEST_CASE("a hub that is killed again and again is back soon and training computes the same bits") {
+  const char* given = std::getenv("GRADMON_AVAILABILITY_SEED");
+  const unsigned seed = given == nullptr ? 1U : static_cast<unsigned>(std::stoul(given));
+  std::mt19937 random(seed);
+  const int kills = scaled(5, 100);
+  const auto pick = [&](int least, int most) {
+    return std::uniform_int_distribution<int>(least, most)(random);
+  };
+  TemporaryDirectory directory;
+  const JobPlaces places(directory.path());
+  TrainingJob job(places, {});
+  job.start_all();
+  REQUIRE(job.wait_until_running());
+  const std::int64_t began = monotonic_us();
+  milliseconds slowest{0};
+  for (int i = 0; i < kills; ++i) {
+    ProcessOptions asked = job.gradmonctl_options({i % 2 == 0 ? "on" : "off"});
+    ChildProcess change(asked);
+    ::poll(nullptr, 0, pick(0, 250));
+    pid_t dead = -1;
+    REQUIRE(eventually([&] { return (dead = job.hub()) > 0; }));
+    kill(dead, SIGKILL);
+    const auto killed = std::chrono::steady_clock::now();
+    const bool back = eventually(
+        [&] {
+          // The process alone does not count: the hub must accept connections.
+          const Descriptor connection(connect_unix(job.socket()).value_or(-1));
+          const pid_t now = job.hub();
+          return connection.valid() && now > 0 && now != dead;
+        },
+        seconds(10));
+    const auto took = std::chrono::duration_cast<milliseconds>(std::chrono::steady_clock::now() - killed);
+    slowest = std::max(slowest, took);
+    CAPTURE(seed, i, job.output());
+    CHECK(back);
+    if (pick(0, 1) == 0) ::poll(nullptr, 0, pick(0, 1'500));  // Else some ranks may not be back.
+  }
+  const ProcessResult on = job.run_gradmonctl({"on", "--wait", "--timeout", "5"});
+  CAPTURE(seed, on.err, job.output());
+  CHECK(on.code == 0);
+  CHECK(job.run_gradmonctl({"off", "--wait", "--timeout", "5"}).code == 0);
+  CHECK(job.store_history());
+  const std::int64_t until = monotonic_us();
+  const auto codes = job.end(seconds(20));
+  CHECK(different_ends(job, codes).empty());
+  const auto apart = disagreements(job);
+  CAPTURE(apart);
+  CHECK(apart.empty());
+  const auto felt = stalls(job, began, until);
+  std::cout << kills << " kills, seed " << seed << ": the hub is back after " << slowest.count()
+            << " ms at most; stalls: " << to_string(felt) << '\n';
+  // Each kill may cost one stall.
+  StallBounds bounds;
+  bounds.all_but_one = bounds.longest;
+  bounds.total *= kills;
+  CAPTURE(to_string(felt));
+  CHECK(bound_violations(felt, bounds).empty());
+}
+
+// --- A Monitor that is created when almost no descriptors, memory or processes are left:
+// monitoring may fail, training may not.
+
+constexpr std::int64_t kSteps = 80;
+
+struct LimitedJob {
+  LimitedJob(const std::string& limit, int left)
+      : places(directory.path(), user(left)), job(places, options(limit, left)) {
+    job.start_all();
+  }
+  // RLIMIT_NPROC does not bind root, and counts all processes of a user: each job has a user of its own.
+  static uid_t user(int left) { return static_cast<uid_t>(30'000 + getpid() % 3'000 * 10 + left); }
+  static JobOptions options(const std::string& limit, int left) {
+    JobOptions made;
+    made.world = 1;
+    made.user = user(left);
+    made.trainer_arguments = {
+        {0, {"--limit", limit, "--headroom", std::to_string(left), "--steps", std::to_string(kSteps)}}};
+    return made;
+  }
+
+  TemporaryDirectory directory;
+  JobPlaces places;
+  TrainingJob job;
+};
+
+void train_with_limit(const std::string& limit) {
+  if (geteuid() != 0) {
+    WARN("skipped: needs root, for jobs of other users");
+    return;
+  }
+  if (GRADMON_SANITIZED && limit != "nofile") {
+    WARN("skipped: sanitizers take memory and start a process themselves");
+    return;
+  }
+  std::list<std::pair<int, LimitedJob>> jobs;
+  for (const int left : {0, 1, 2, 4, 8})
+    jobs.emplace_back(std::piecewise_construct, std::forward_as_tuple(left),
+                      std::forward_as_tuple(limit, left));
+  for (auto& [left, limited] : jobs) {
+    const auto code = limited.job.rank_process(0).process->wait(seconds(240));
+    const std::map<int, std::optional<int>> codes{{0, code}};
+    const auto different = different_ends(limited.job, codes);
+    const auto steps = limited.job.steps().at(0).lines.size();
+    std::cout << limit << ", " << left << " left: exit " << code.value_or(-1) << " after " << steps
+              << " steps\n";
+    CAPTURE(limit, left, different, limited.job.output());
+    CHECK(different.empty());
+    CHECK(steps == static_cast<std::size_t>(kSteps));
+  }
+}
+
+TEST_CASE("training goes on where no descriptor is left for its Monitor") { train_with_limit("nofile"); }
+TEST_CASE("training goes on where no memory is left for its Monitor") { train_with_limit("as"); }
+TEST_CASE("training goes on where no process is left for its Monitor") { train_with_limit("nproc"); }
+
+}  // namespace
+}  // namespace gradmon

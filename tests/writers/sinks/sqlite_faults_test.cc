@@ -1,0 +1,585 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the sink does when its file is deleted, replaced, damaged, locked or cannot be written.
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <csignal>
+#include <cstddef>
+#include <cstdlib>
+#include <fstream>
+#include <iterator>
+#include <random>
+#include <system_error>
+#include <thread>
+
+#include "control/debian_version.h"
+#include "tests/support/temporary_directory.h"
+#include "tests/writers/files_in.h"
+#include "tests/writers/killed_writer.h"
+#include "tests/writers/sinks/metrics_database.h"
+#include "tests/writers/small_disk.h"
+#include "writers/sqlite/unmapped_vfs.h"
+#include GRADMON_CATCH_HEADER
+
+using namespace gradmon;
+
+namespace fs = std::filesystem;
+
+namespace {
+
+MetricsFile::Options options_with(const fs::path& directory, JournalMode journal) {
+  MetricsFile::Options options = file_options(directory);
+  options.journal = [journal](const fs::path&) { return journal; };
+  return options;
+}
+
+// "" if all rows were written.
+std::string write_step(SqliteSink& sink, NameTable& names, std::int64_t step, std::uint32_t rows = 10) {
+  const auto written = sink.write_step(Step{step}, norm_records(names, step, rows));
+  return written ? "" : written.error().text;
+}
+
+struct Fixture {
+  explicit Fixture(JournalMode journal = JournalMode::wal)
+      : options(options_with(scratch.path() / "run", journal)) {
+    start();
+  }
+  void start() {
+    sink = std::make_unique<SqliteSink>(options, names, Rank{3});
+    REQUIRE(sink->begin_revision(layout_with({Op::norm})));
+  }
+  fs::path path() const { return scratch.path() / "run" / kMetricsFileName; }
+  std::string write(std::int64_t step, std::uint32_t rows = 10) {
+    return write_step(*sink, *names, step, rows);
+  }
+  TextRows steps() const { return query_rows(path(), "SELECT DISTINCT step FROM v_metrics ORDER BY step"); }
+
+  const TemporaryDirectory scratch;
+  MetricsFile::Options options;
+  const std::shared_ptr<NameTable> names = std::make_shared<NameTable>();
+  std::unique_ptr<SqliteSink> sink;
+};
+
+unsigned mode_of(const fs::path& path) {
+  struct stat seen {};
+  return ::stat(path.c_str(), &seen) == 0 ? seen.st_mode & 07777U : 0;
+}
+
+}  // namespace
+
+TEST_CASE("a new database and its side files have mode 0640") {
+  const mode_t before = ::umask(022);
+  Fixture f;
+  CHECK(f.write(1) == "");
+  ::umask(before);
+  for (const char* const side : {"", "-wal", "-shm"}) CHECK(mode_of(f.path().string() + side) == 0640);
+}
+
+TEST_CASE("a closed database is one file") {
+  Fixture f;
+  CHECK(f.write(1) == "");
+  f.sink.reset();
+  CHECK(files_in(f.path().parent_path()) == std::set<std::string>{kMetricsFileName});
+  CHECK(f.steps() == TextRows{"1"});
+}
+
+TEST_CASE("a rollback journal holds the same rows") {
+  Fixture f(JournalMode::rollback);
+  CHECK(f.write(1) == "");
+  CHECK(f.write(2) == "");
+  CHECK(query_rows(f.path(), "PRAGMA journal_mode") == TextRows{"delete"});  // of the reader's connection
+  CHECK(files_in(f.path().parent_path()) ==
+        std::set<std::string>{kMetricsFileName, std::string(kMetricsFileName) + "-journal"});
+  CHECK(f.steps() == TextRows{"1", "2"});
+  CHECK(integrity_error(f.path()) == "");
+}
+
+TEST_CASE("a deleted directory or database is made anew") {
+  Fixture f;
+  CHECK(f.write(1) == "");
+  fs::remove_all(f.path().parent_path());
+  CHECK(f.write(2) == "");
+  CHECK(f.steps() == TextRows{"2"});
+  fs::remove(f.path());
+  CHECK(f.write(3) == "");
+  CHECK(f.steps() == TextRows{"3"});
+  CHECK(integrity_error(f.path()) == "");
+}
+
+TEST_CASE("a database that is moved away is complete, and a new one is made in its place") {
+  Fixture f;
+  CHECK(f.write(1) == "");
+  const fs::path moved = f.scratch.path() / "moved.db";
+  fs::rename(f.path(), moved);
+  CHECK(f.write(2) == "");
+  CHECK(query_rows(moved, "SELECT count(*), max(step) FROM v_metrics") == TextRows{"10|1"});
+  CHECK(f.steps() == TextRows{"2"});
+}
+
+TEST_CASE("deleted side files lose no row that was written") {
+  for (const char* const side : {"-wal", "-shm"}) {
+    Fixture f;
+    CHECK(f.write(1) == "");
+    fs::remove(f.path().string() + side);
+    CHECK(f.write(2) == "");
+    CHECK(f.steps() == TextRows{"1", "2"});
+    CHECK(integrity_error(f.path()) == "");
+  }
+}
+
+TEST_CASE("a file that is no database of ours is moved aside and kept") {
+  for (const bool database : {false, true}) {
+    Fixture f;
+    fs::create_directories(f.path().parent_path());
+    const std::string garbage(10'000, 'x');
+    write_text(f.path(), database ? "" : garbage);
+    if (database) {
+      auto foreign = SqliteDatabase::open(f.path(), SqliteDatabase::Access::read_write);
+      REQUIRE(foreign);
+      REQUIRE(foreign->run("CREATE TABLE other (a); INSERT INTO other VALUES (42)"));
+    }
+    CHECK(f.write(1) == "");
+    CHECK(f.steps() == TextRows{"1"});
+    const fs::path aside = f.path().string() + ".aside-1";
+    if (database) CHECK(query_rows(aside, "SELECT a FROM other") == TextRows{"42"});
+    if (!database) CHECK(read_text(aside) == garbage);
+  }
+}
+
+TEST_CASE("a directory, a link and a pipe in the place of the database are moved aside") {
+  for (const int what : {0, 1, 2}) {
+    Fixture f;
+    fs::create_directories(f.path().parent_path());
+    const fs::path elsewhere = f.scratch.path() / "elsewhere";
+    write_text(elsewhere, "precious");
+    if (what == 0) fs::create_directory(f.path());
+    if (what == 1) fs::create_symlink(elsewhere, f.path());
+    if (what == 2) REQUIRE(::mkfifo(f.path().c_str(), 0600) == 0);
+    CHECK(f.write(1) == "");
+    CHECK(f.steps() == TextRows{"1"});
+    CHECK(read_text(elsewhere) == "precious");
+    CHECK(fs::symlink_status(f.path().string() + ".aside-1").type() != fs::file_type::not_found);
+  }
+}
+
+TEST_CASE("a database with our mark and other tables, an endless view or a newer version is moved aside") {
+  const std::string mark = "PRAGMA application_id = " + std::to_string(kMetricsApplicationId) + ";";
+  for (const std::string& content :
+       {mark + "PRAGMA user_version = 2; CREATE TABLE a (b)",
+        mark + "PRAGMA user_version = 1; CREATE TABLE a (b)",
+        mark + "PRAGMA user_version = 1; CREATE VIEW monitoring_metrics (metric_id, metric_name) AS WITH "
+               "RECURSIVE "
+               "r (x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM r) SELECT x, 'endless' FROM r"}) {
+    Fixture f;
+    fs::create_directories(f.path().parent_path());
+    write_text(f.path(), "");
+    auto hostile = SqliteDatabase::open(f.path(), SqliteDatabase::Access::read_write);
+    REQUIRE(hostile);
+    REQUIRE(hostile->run(content));
+    hostile = tl::unexpected(SqliteError{});
+    CHECK(f.write(1) == "");
+    CHECK(f.steps() == TextRows{"1"});
+    CHECK(fs::exists(f.path().string() + ".aside-1"));
+  }
+}
+
+TEST_CASE("a trigger in the file is not followed") {
+  Fixture f;
+  CHECK(f.write(1) == "");
+  auto other = SqliteDatabase::open(f.path(), SqliteDatabase::Access::read_write);
+  REQUIRE(other);
+  REQUIRE(
+      other->run("CREATE TRIGGER t AFTER INSERT ON metric_4_step_0_499 BEGIN DELETE FROM "
+                 "metric_4_step_0_499; END"));
+  CHECK(f.write(2) == "");
+  CHECK(f.steps() == TextRows{"1", "2"});
+}
+
+TEST_CASE("a database damaged while it is open is moved aside and the step goes to a new one") {
+  Fixture f;
+  for (std::int64_t step = 0; step < 300; ++step) CHECK(f.write(step, 100) == "");
+  f.sink.reset();
+  const auto size = fs::file_size(f.path());
+  std::string content = read_text(f.path());
+  for (std::size_t at = 8192; at < size; at += 64) content[at] = '\xff';
+  write_text(f.path(), content);
+  f.start();
+  CHECK(f.write(300) == "");
+  CHECK(f.steps() == TextRows{"300"});
+  CHECK(read_text(f.path().string() + ".aside-1").size() == content.size());
+}
+
+TEST_CASE("no more than eight files are moved aside") {
+  Fixture f;
+  fs::create_directories(f.path().parent_path());
+  for (int i = 1; i <= MetricsFile::kMostAside; ++i)
+    write_text(f.path().string() + ".aside-" + std::to_string(i), "older");
+  write_text(f.path(), std::string(10'000, 'x'));
+  CHECK(f.write(1) ==
+        f.path().string() + ": file is not a database, and 8 files are already moved aside; remove them");
+  CHECK(read_text(f.path()).size() == 10'000);
+  CHECK(read_text(f.path().string() + ".aside-1") == "older");
+}
+
+TEST_CASE("a step is lost and counted while another process has the database locked, and no longer") {
+  for (const JournalMode journal : {JournalMode::wal, JournalMode::rollback}) {
+    Fixture f(journal);
+    CHECK(f.write(1) == "");
+    auto other = SqliteDatabase::open(f.path(), SqliteDatabase::Access::read_write);
+    REQUIRE(other);
+    REQUIRE(other->run("BEGIN IMMEDIATE"));
+    const auto locked = f.sink->write_step(Step{2}, norm_records(*f.names, 2, 10));
+    REQUIRE_FALSE(locked);
+    CHECK(locked.error().rows_lost == 10);
+    CHECK(locked.error().text.find(f.path().string() + ": database is locked") != std::string::npos);
+    REQUIRE(other->run("ROLLBACK"));
+    CHECK(f.write(3) == "");
+    CHECK(f.steps() == TextRows{"1", "3"});
+  }
+}
+
+TEST_CASE("a reader in the middle of its query does not hold up the writer of a write-ahead log") {
+  Fixture f;
+  CHECK(f.write(1) == "");
+  auto reader = SqliteDatabase::open(f.path(), SqliteDatabase::Access::read_only);
+  REQUIRE(reader);
+  auto query = reader->prepare("SELECT count(*) OVER (), step FROM metric_4_step_0_499");
+  REQUIRE(query);
+  REQUIRE(query->step());
+  for (std::int64_t step = 2; step < 50; ++step) CHECK(f.write(step) == "");
+  int rows = 1;
+  while (*query->step()) ++rows;
+  CHECK(rows == 10);
+  CHECK(f.steps().size() == 49);
+}
+
+TEST_CASE("a reader sees whole steps only, while they are written") {
+  Fixture f;
+  CHECK(f.write(0, 200) == "");
+  std::atomic<bool> stop{false};
+  int wrong = 0;
+  int looks = 0;
+  std::thread reader([&] {
+    while (!stop) {
+      const TextRows rows =
+          query_rows(f.path(), "SELECT count(*) % 200, count(DISTINCT step) * 200 = count(*) FROM v_metrics");
+      wrong += rows == TextRows{"0|1"} ? 0 : 1;
+      ++looks;
+    }
+  });
+  for (std::int64_t step = 1; step < 600; ++step) CHECK(f.write(step, 200) == "");
+  stop = true;
+  reader.join();
+  CHECK(looks > 0);
+  CHECK(wrong == 0);
+}
+
+TEST_CASE("a directory that cannot be made is an error that names it") {
+  Fixture f;
+  f.options.directory = [] { return fs::path("/proc/no/such/directory"); };
+  f.start();
+  CHECK(f.write(1) ==
+        "/proc/no/such/directory/monitor_metrics.db: cannot make it: No such file or directory");
+}
+
+namespace {
+
+struct FullDisk {
+  bool mounted = false;
+  std::uint64_t sent = 0;
+  std::uint64_t written = 0;
+  std::uint64_t stored = 0;
+  int lost_steps = 0;
+  int written_after = 0;
+  std::string error;
+  std::string damage;
+};
+
+// Writes steps until a small disk is full, then frees space.
+FullDisk fill_disk(const fs::path& place, JournalMode journal) {
+  FullDisk result;
+  result.mounted = on_small_disk(place, 4U << 20U, [&] {
+    const std::string ballast = (place / "ballast").string();
+    write_text(ballast, std::string(2'000'000, 'b'));
+    auto names = std::make_shared<NameTable>();
+    SqliteSink sink(options_with(place, journal), names, Rank{3});
+    if (!sink.begin_revision(layout_with({Op::norm}))) return;
+    const auto write = [&](std::int64_t step) {
+      const auto written = sink.write_step(Step{step}, norm_records(*names, step, 500));
+      result.sent += 500;
+      result.written += 500 - (written ? 0 : written.error().rows_lost);
+      if (!written) result.error = written.error().text;
+      return written.has_value();
+    };
+    std::int64_t step = 0;
+    while (step < 1000 && result.lost_steps < 20) result.lost_steps += write(step++) ? 0 : 1;
+    fs::remove(ballast);
+    for (int i = 0; i < 5; ++i) result.written_after += write(step++) ? 1 : 0;
+    result.stored = stored_rows_in(place);
+    result.damage = integrity_error(place / kMetricsFileName);
+  });
+  return result;
+}
+
+}  // namespace
+
+TEST_CASE("a full disk loses whole steps, all counted, and writing resumes when there is space") {
+  for (const JournalMode journal : {JournalMode::wal, JournalMode::rollback}) {
+    const TemporaryDirectory scratch;
+    const FullDisk result = fill_disk(scratch.path(), journal);
+    if (!result.mounted) {
+      WARN("skipped: needs root, to mount a small disk");
+      return;
+    }
+    CHECK(result.lost_steps == 20);
+    CHECK(result.error.find("database or disk is full") != std::string::npos);
+    CHECK(result.written_after == 5);
+    CHECK(result.stored == result.written);
+    CHECK(result.damage == "");
+  }
+}
+
+namespace {
+
+constexpr std::uint32_t kRowsAStep = 200;
+constexpr char kWritten = 'w', kLost = 'l';
+
+// Writes a step for each byte of `wanted`, and then a letter to `progress`.
+[[noreturn]] void write_steps(const fs::path& directory, int progress, int wanted) {
+  auto names = std::make_shared<NameTable>();
+  {
+    SqliteSink sink(file_options(directory), names, Rank{3});
+    if (!sink.begin_revision(layout_with({Op::norm}))) ::_exit(1);
+    char byte = 0;
+    for (std::int64_t step = 0; ::read(wanted, &byte, 1) == 1; ++step) {
+      const bool written = sink.write_step(Step{step}, norm_records(*names, step, kRowsAStep)).has_value();
+      if (::write(progress, written ? &kWritten : &kLost, 1) != 1) ::_exit(2);
+    }
+  }
+  ::_exit(0);
+}
+
+struct Outcome {
+  int status = 0;     // of the process; 1000 and more: the signal that ended it
+  std::string steps;  // the letters
+};
+
+int truncations() { return kill_count(150, 2000); }
+
+// A process that writes steps when it is told to.
+class Writer {
+ public:
+  explicit Writer(const fs::path& directory) {
+    int progress[2], wanted[2];
+    REQUIRE(::pipe(progress) == 0);
+    REQUIRE(::pipe(wanted) == 0);
+    child_ = ::fork();
+    REQUIRE(child_ >= 0);
+    if (child_ == 0) {
+      ::close(progress[0]);
+      ::close(wanted[1]);
+      write_steps(directory, progress[1], wanted[0]);
+    }
+    ::close(progress[1]);
+    ::close(wanted[0]);
+    progress_ = progress[0];
+    wanted_ = wanted[1];
+  }
+
+  void begin(std::size_t steps) { REQUIRE(::write(wanted_, std::string(steps, '.').data(), steps) > 0); }
+  void wait_for(std::size_t steps) {
+    char letter = 0;
+    while (steps-- > 0 && ::read(progress_, &letter, 1) == 1) outcome_.steps += letter;
+  }
+  Outcome end() {
+    ::close(wanted_);
+    int status = 0;
+    ::waitpid(child_, &status, 0);
+    ::close(progress_);
+    outcome_.status = WIFSIGNALED(status) ? 1000 + WTERMSIG(status) : WEXITSTATUS(status);
+    return outcome_;
+  }
+
+ private:
+  pid_t child_ = -1;
+  int progress_ = -1, wanted_ = -1;
+  Outcome outcome_;
+};
+
+// Truncates the file with that suffix to a random size, again and again, while a process writes; then lets it
+// write undisturbed.
+Outcome write_and_truncate(const fs::path& directory, const std::string& suffix) {
+  std::signal(SIGPIPE, SIG_IGN);  // the process may end
+  Writer writer(directory);
+  std::mt19937 random(5);
+  const std::string path = (directory / kMetricsFileName).string() + suffix;
+  writer.begin(3);
+  writer.wait_for(3);
+  for (int i = 0; i < truncations(); ++i) {
+    writer.begin(2);
+    ::usleep(static_cast<unsigned>(random() % 3000));  // any moment will do
+    std::error_code ignored;                           // while the file is made anew it is not there
+    fs::resize_file(path, random() % 4 == 0 ? random() % 70'000 : 0, ignored);
+    writer.wait_for(2);
+  }
+  writer.begin(20);
+  writer.wait_for(20);
+  return writer.end();
+}
+
+}  // namespace
+
+TEST_CASE("a writer whose index is truncated goes on, and each step is there or counted as lost") {
+  const TemporaryDirectory scratch;
+  const Outcome outcome = write_and_truncate(scratch.path(), "-shm");
+  CHECK(outcome.status == 0);
+  REQUIRE(!outcome.steps.empty());
+  CHECK(outcome.steps.back() == kWritten);
+  CHECK(outcome.steps.find(kLost) != std::string::npos);
+  const fs::path path = scratch / kMetricsFileName;
+  CHECK(integrity_error(path) == "");
+  CHECK(!fs::exists(path.string() + ".aside-1"));
+  TextRows expected;
+  for (std::size_t step = 0; step < outcome.steps.size(); ++step) {
+    if (outcome.steps[step] == kWritten)
+      expected.push_back(std::to_string(step) + "|" + std::to_string(kRowsAStep));
+  }
+  CHECK(query_rows(path, "SELECT step, count(*) FROM v_metrics GROUP BY step ORDER BY step") == expected);
+}
+
+TEST_CASE("a writer whose log or database is truncated goes on") {
+  for (const char* const suffix : {"-wal", ""}) {
+    const TemporaryDirectory scratch;
+    const Outcome outcome = write_and_truncate(scratch.path(), suffix);
+    CAPTURE(suffix, outcome.steps);
+    CHECK(outcome.status == 0);
+    CHECK(outcome.steps.size() == static_cast<std::size_t>(3 + 2 * truncations() + 20));
+    CHECK(outcome.steps.back() == kWritten);
+  }
+}
+
+namespace {
+
+constexpr std::uint32_t kRowsOfKilled = 2000;
+
+// Kills writers of one directory one after the other: each goes on in what the last one left.
+void kill_writers(JournalMode journal) {
+  std::mt19937 random(4);
+  auto scratch = std::make_unique<TemporaryDirectory>();
+  std::int64_t first = 0;
+  for (int i = 0; i < kill_count(10, 300); ++i) {
+    if (i % 10 == 0) {
+      scratch = std::make_unique<TemporaryDirectory>();
+      first = 0;
+    }
+    const fs::path path = scratch->path() / kMetricsFileName;
+    const int steps = static_cast<int>(random() % 8);
+    auto names = std::make_shared<NameTable>();
+    SqliteSink sink(options_with(scratch->path(), journal), names, Rank{3});
+    REQUIRE(sink.begin_revision(layout_with({Op::norm})));
+    const int reported =
+        kill_after(steps, std::chrono::microseconds(random() % 8000), [&](std::int64_t step) {
+          const std::int64_t at = first + 100 * step;  // 5 steps a partition
+          return sink.write_step(Step{at}, norm_records(*names, at, kRowsOfKilled)) && sink.flush();
+        });
+    REQUIRE(reported >= steps);
+    CAPTURE(i, reported);
+    if (reported == 0 && first == 0 && !fs::exists(path)) continue;  // killed before it has made the database
+    REQUIRE(integrity_error(path) == "");
+    REQUIRE(!fs::exists(path.string() + ".aside-1"));
+    const std::string from = " FROM v_metrics WHERE step >= " + std::to_string(first);
+    if (reported > 0) {
+      // Every step has all its rows or none, and all reported steps are there.
+      REQUIRE(query_integer(path, "SELECT count(DISTINCT step)" + from) >= reported);
+      REQUIRE(query_rows(path, "SELECT DISTINCT count(*)" + from + " GROUP BY step") ==
+              TextRows{std::to_string(kRowsOfKilled)});
+      REQUIRE(query_integer(path, "SELECT count(*)" + from +
+                                      " AND value <> step * 1000 + CAST(substr(target, 8) "
+                                      "AS INTEGER)") == 0);
+    }
+    first += 100'000;
+  }
+}
+
+}  // namespace
+
+TEST_CASE("a killed writer, with either journal, leaves whole steps, and all that it reported") {
+  for (const JournalMode journal : {JournalMode::wal, JournalMode::rollback}) kill_writers(journal);
+}
+
+namespace {
+
+constexpr const char* kInside = "inside a sandbox";
+constexpr const char* kDirectory = "GRADMON_TEST_SANDBOX";
+
+// From now on process_vm_readv() and process_vm_writev() fail with EPERM, also after exec.
+bool refuse_copies() {
+  sock_filter code[] = {
+      BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
+      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_process_vm_readv, 1, 0),
+      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_process_vm_writev, 0, 1),
+      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM),
+      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+  };
+  sock_fprog program{static_cast<unsigned short>(std::size(code)), code};
+  return ::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 &&
+         ::prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) == 0;
+}
+
+bool maps(const std::string& file) {
+  std::ifstream lines("/proc/self/maps");
+  for (std::string line; std::getline(lines, line);) {
+    if (line.find(file) != std::string::npos) return true;
+  }
+  return false;
+}
+
+}  // namespace
+
+TEST_CASE("where memory cannot be copied the sink uses a rollback journal, and maps no file") {
+  const TemporaryDirectory scratch;
+  const fs::path path = scratch / kMetricsFileName;
+  auto names = std::make_shared<NameTable>();
+  {
+    SqliteSink sink(file_options(scratch.path()), names, Rank{3});
+    REQUIRE(sink.begin_revision(layout_with({Op::norm})));
+    REQUIRE(write_step(sink, *names, 1) == "");
+    REQUIRE(fs::exists(path.string() + "-wal"));
+  }
+  const pid_t child = ::fork();
+  REQUIRE(child >= 0);
+  if (child == 0) {
+    ::setenv(kDirectory, scratch.path().c_str(), 1);
+    if (refuse_copies()) ::execl("/proc/self/exe", "sqlite_test", kInside, nullptr);
+    ::_exit(100);
+  }
+  int status = 0;
+  ::waitpid(child, &status, 0);
+  CHECK(status == 0);
+  CHECK(query_rows(path, "SELECT DISTINCT step FROM v_metrics ORDER BY step") == TextRows{"1", "2", "3"});
+  CHECK(integrity_error(path) == "");
+}
+
+// Run by the test above, in a process of its own.
+TEST_CASE("inside a sandbox", "[.]") {
+  REQUIRE(unmapped_vfs() == nullptr);
+  const fs::path directory = ::getenv(kDirectory);
+  auto names = std::make_shared<NameTable>();
+  SqliteSink sink(file_options(directory), names, Rank{3});
+  REQUIRE(sink.begin_revision(layout_with({Op::norm})));
+  CHECK(write_step(sink, *names, 2) == "");  // the file has a write-ahead log
+  CHECK(!maps(kMetricsFileName));
+  CHECK(files_in(directory) ==
+        std::set<std::string>{kMetricsFileName, std::string(kMetricsFileName) + "-journal"});
+  CHECK(query_rows(directory / kMetricsFileName, "SELECT DISTINCT step FROM v_metrics ORDER BY step") ==
+        TextRows{"1", "2"});  // a reader meanwhile
+  CHECK(write_step(sink, *names, 3) == "");
+  CHECK(!maps(kMetricsFileName));
+}

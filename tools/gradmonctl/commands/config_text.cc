@@ -1,0 +1,255 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tools/gradmonctl/commands/config_text.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <nlohmann/json.hpp>
+#include <vector>
+
+#include "control/config/config_parser.h"
+#include "control/config/config_schema.h"
+#include "control/config/json_edit.h"
+#include "control/config/json_locate.h"
+#include "control/config/json_schema.h"
+#include "control/files/file_access.h"
+#include "control/hub/transport/command_client.h"
+#include "tools/gradmonctl/cli/printable.h"
+
+namespace gradmon {
+namespace {
+
+constexpr std::size_t kTooLong = (std::size_t{1} << 20) + 1;  // The parser refuses texts over 1 MiB.
+
+}  // namespace
+
+tl::expected<std::string, std::string> read_config_text(const std::string& file) {
+  const int fd = open(file.c_str(), O_RDONLY | O_CLOEXEC);
+  std::string text;
+  std::array<char, 64 * 1024> buffer;
+  ssize_t size = fd < 0 ? -1 : 1;
+  while (size > 0 && text.size() < kTooLong) {
+    size = read(fd, buffer.data(), buffer.size());
+    if (size > 0) text.append(buffer.data(), static_cast<std::size_t>(size));
+    if (size < 0 && errno == EINTR) size = 1;
+  }
+  const int cause = errno;
+  if (fd >= 0) close(fd);
+  if (size >= 0) return text;
+  const std::string denial = cause == EACCES ? access_denial(file, Access::read) : "";
+  return tl::make_unexpected(denial.empty() ? file + ": " + std::strerror(cause) : denial);
+}
+
+int report_config_problems(const std::string& text, const std::string& file, const Console& console) {
+  const auto parsed = parse_config(text, file);
+  if (!parsed) {
+    for (const ConfigError& error : parsed.error()) console.err << printable(to_string(error)) << '\n';
+    return kExitInvalidConfig;
+  }
+  for (const ConfigWarning& warning : parsed->warnings) {
+    console.err << "warning: " << printable(to_string(warning)) << '\n';
+  }
+  return kExitDone;
+}
+
+int make_config_file(const std::string& file, const std::string& text, Existing existing,
+                     const Console& console) {
+  const auto failed = [&](int cause) { return report_error(file + ": " + std::strerror(cause), console); };
+  const int how = existing == Existing::keep ? O_EXCL : O_TRUNC;
+  const int fd = open(file.c_str(), O_WRONLY | O_CREAT | how | O_CLOEXEC, 0640);
+  if (fd < 0) return failed(errno);
+  int cause = write_all(fd, text) ? 0 : errno;
+  if (close(fd) != 0 && cause == 0) cause = errno;
+  if (cause == 0) return kExitDone;
+  if (existing == Existing::keep) unlink(file.c_str());
+  return failed(cause);
+}
+
+tl::expected<std::string, int> valid_config_text(const std::string& file, const Console& console) {
+  auto text = read_config_text(file);
+  if (!text) return tl::make_unexpected(report_error(text.error(), console));
+  if (const int code = report_config_problems(*text, file, console); code != kExitDone)
+    return tl::make_unexpected(code);
+  return std::move(*text);
+}
+
+namespace {
+
+using Lines = std::vector<std::string_view>;
+constexpr std::size_t kMaxCells = 4'000'000;  // of the table; shows larger inputs as one run
+
+Lines split_lines(std::string_view text) {
+  Lines lines;
+  while (!text.empty()) {
+    const std::size_t end = std::min(text.find('\n'), text.size() - 1) + 1;
+    lines.push_back(text.substr(0, end));
+    text.remove_prefix(end);
+  }
+  return lines;
+}
+
+// The longest common subsequence by dynamic programming: at(i, j) is its length for the
+// lines of `before` from i and of `after` from j.
+class CommonLines {
+ public:
+  CommonLines(const Lines& before, const Lines& after) : width_(after.size() + 1) {
+    if ((before.size() + 1) * width_ > kMaxCells) return;
+    lengths_.assign((before.size() + 1) * width_, 0);
+    for (std::size_t i = before.size(); i-- > 0;) {
+      for (std::size_t j = after.size(); j-- > 0;) {
+        lengths_[i * width_ + j] =
+            before[i] == after[j] ? at(i + 1, j + 1) + 1 : std::max(at(i + 1, j), at(i, j + 1));
+      }
+    }
+  }
+  bool known() const { return !lengths_.empty(); }
+  unsigned at(std::size_t i, std::size_t j) const { return lengths_[i * width_ + j]; }
+
+ private:
+  std::size_t width_;
+  std::vector<unsigned> lengths_;
+};
+
+class Differ {
+ public:
+  Differ(Lines before, Lines after)
+      : before_(std::move(before)), after_(std::move(after)), common_(before_, after_) {}
+
+  std::string text(std::size_t lines_skipped) {
+    std::size_t i = 0;
+    std::size_t j = 0;
+    while (i < before_.size() || j < after_.size()) {
+      const bool both = i < before_.size() && j < after_.size();
+      if (both && common_.known() && before_[i] == after_[j]) {
+        flush();
+        i += 1;
+        j += 1;
+        continue;
+      }
+      if (old_.empty() && new_.empty()) line_ = lines_skipped + i + 1;
+      const bool drop =
+          i < before_.size() && (!both || !common_.known() || common_.at(i + 1, j) >= common_.at(i, j + 1));
+      drop ? add(old_, "- ", before_[i++]) : add(new_, "+ ", after_[j++]);
+    }
+    flush();
+    return std::move(text_);
+  }
+
+ private:
+  static void add(std::string& to, const char* mark, std::string_view line) {
+    while (!line.empty() && (line.back() == '\n' || line.back() == '\r')) line.remove_suffix(1);
+    to += mark + printable(line) + '\n';
+  }
+
+  void flush() {
+    if (old_.empty() && new_.empty()) return;
+    text_ += "line " + std::to_string(line_) + ":\n" + old_ + new_;
+    old_.clear();
+    new_.clear();
+  }
+
+  const Lines before_;
+  const Lines after_;
+  const CommonLines common_;
+  std::string text_;
+  std::size_t line_ = 0;  // first line of the current run
+  std::string old_;
+  std::string new_;
+};
+
+}  // namespace
+
+std::string line_diff(std::string_view before, std::string_view after) {
+  Lines old_lines = split_lines(before);
+  Lines new_lines = split_lines(after);
+  const auto [old_from, new_from] =
+      std::mismatch(old_lines.begin(), old_lines.end(), new_lines.begin(), new_lines.end());
+  const auto skipped = old_from - old_lines.begin();
+  const auto [old_to, new_to] = std::mismatch(old_lines.rbegin(), std::make_reverse_iterator(old_from),
+                                              new_lines.rbegin(), std::make_reverse_iterator(new_from));
+  return Differ(Lines(old_from, old_to.base()), Lines(new_from, new_to.base()))
+      .text(static_cast<std::size_t>(skipped));
+}
+
+tl::expected<std::pair<std::string, std::string>, std::string> parse_set_argument(
+    const std::string& argument) {
+  const std::size_t equals = argument.find('=');
+  if (equals == std::string::npos || equals == 0) {
+    return tl::make_unexpected("\"" + argument + "\" is not KEY=VALUE");
+  }
+  const std::string key = argument.substr(0, equals);
+  const std::string value = argument.substr(equals + 1);
+  if (key.front() != '/' && key.find('.') != std::string::npos) {
+    std::string pointer = "/" + key;
+    std::replace(pointer.begin(), pointer.end(), '.', '/');
+    return tl::make_unexpected("no key has a dot: \"" + key + "\"; a key within another is written " +
+                               pointer);
+  }
+  if (nlohmann::json::accept(value)) return std::make_pair(key, value);
+  try {
+    return std::make_pair(key, nlohmann::json(value).dump());
+  } catch (const nlohmann::json::exception&) {
+    return tl::make_unexpected("the value of " + key + " is not UTF-8");
+  }
+}
+
+Argument edit_words(std::vector<std::string>& words, const std::string& help) {
+  return {"EDIT", &words, help, "KEY=VALUE"};
+}
+
+std::string parse_edits(const std::vector<std::string>& words,
+                        std::vector<std::pair<std::string, std::string>>& edits) {
+  for (const std::string& word : words) {
+    auto edit = parse_set_argument(word);
+    if (!edit) return edit.error();
+    edits.push_back(std::move(*edit));
+  }
+  return "";
+}
+
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+// The nearest key to `name` in the object at `pointer`, among the keys of the schema and of the text. "" if
+// all are too far.
+std::string near_key(std::string_view text, const std::string& pointer, const Json& schema,
+                     const std::string& name) {
+  std::vector<std::string> names;
+  if (schema.contains("properties")) {
+    for (const auto& property : schema["properties"].items()) names.push_back(property.key());
+  }
+  const Json there = Json::parse(value_at(text, pointer).value_or("null"), nullptr, false);
+  if (there.is_object()) {
+    for (const auto& member : there.items()) names.push_back(member.key());
+  }
+  return std::string(nearest(name, {names.begin(), names.end()}));
+}
+
+}  // namespace
+
+tl::expected<std::string, std::string> config_value(std::string_view text, const std::string& key) {
+  const std::string pointer = to_pointer(key);
+  if (const auto value = value_at(text, pointer)) return std::string(*value);
+  const auto parts = split_pointer(pointer);
+  if (!parts || parts->empty()) return tl::make_unexpected("\"" + key + "\" is not a key or JSON pointer");
+  Json schema = Json::parse(config_json_schema());
+  std::string above;
+  for (const std::string& part : *parts) {
+    const Json properties = schema.value("properties", Json::object());
+    if (!properties.contains(part)) {
+      const std::string near = near_key(text, above, schema, part);
+      return tl::make_unexpected("unknown key \"" + part + "\"" + (above.empty() ? "" : " in " + above) +
+                                 (near.empty() ? "" : " (did you mean \"" + near + "\"?)"));
+    }
+    schema = properties[part];
+    above += to_pointer(part);
+  }
+  return schema.value("default", Json(nullptr)).dump();
+}
+
+}  // namespace gradmon

@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <tl/expected.hpp>
+#include <vector>
+
+#include "control/host/environment.h"
+#include "control/link/start_hub.h"
+
+namespace gradmon {
+
+// The result of one check by `gradmonctl doctor`.
+struct CheckResult {
+  enum class Level : std::uint8_t { ok, warn, fail };
+  Level level = Level::ok;
+  std::string check;   // the name of the check: "config watch"
+  std::string text;    // the finding
+  std::string remedy;  // the user's remedy; "": none
+};
+
+using CheckResults = std::vector<CheckResult>;
+
+std::string_view name_of(CheckResult::Level level);
+CheckResult::Level worst(const CheckResults& findings);
+
+// Readable UTF-8 text: the lines of each finding, with its remedy below.
+std::string findings_text(const CheckResults& findings);
+// One JSON object that follows json_rule.h.
+std::string findings_json(const CheckResults& findings);
+
+// The source of the config file's path.
+enum class ConfigNamed : std::uint8_t { by_option, by_job_or_default };
+
+// Checks that the config file can be read and is valid. An invalid file is a failure. An
+// unreadable file is a failure only if --config names it: the job's file may be on
+// another host.
+CheckResult examine_config_file(const std::string& file, ConfigNamed named);
+
+// The type of a path's file system: "ext4", "nfs", or "0x1234abcd" for an unknown type. "" if statfs() fails;
+// errno then has the cause.
+std::string file_system_type(const std::filesystem::path& path);
+// True if changes made on another host raise no inotify events on this host.
+bool is_network_file_system(const std::string& kind);
+
+// The operations that a directory supports, tested with temporary files in it.
+struct DirectoryCapabilities {
+  bool watch = false;     // a rename raises an event within a second
+  bool exchange = false;  // renameat2(RENAME_EXCHANGE)
+};
+
+// Runs the tests and removes the files. The error, one readable line: no file can be
+// created in the directory.
+tl::expected<DirectoryCapabilities, std::string> probe_directory(const std::filesystem::path& directory);
+
+// Checks the directory of the config file: its file system, events on saves, and the exchange of files by
+// write-back, so that no save is lost. Creates temporary files there and removes them.
+CheckResults examine_config_directory(const std::filesystem::path& directory);
+// Checks the output directory, which need not exist yet: its file system, the creation of files, and the
+// users who may write to it.
+CheckResults examine_output_directory(const std::filesystem::path& directory);
+// Checks a directory of keys (curve_keys.h).
+CheckResult examine_keys(const std::filesystem::path& directory);
+
+// The kernel's inotify limits per user, and this user's usage.
+struct InotifyUse {
+  std::int64_t most_instances = 0;
+  std::int64_t most_watches = 0;
+  std::int64_t instances = 0;  // used by this user's readable processes
+  std::int64_t watches = 0;
+};
+InotifyUse inotify_use();  // from /proc; an unreadable value is 0
+CheckResult examine_inotify(const InotifyUse& use);
+
+// The limits and the number of open file descriptors of one process.
+struct DescriptorUse {
+  std::int64_t soft = 0;
+  std::int64_t hard = 0;
+  std::int64_t open = 0;
+};
+std::optional<DescriptorUse> descriptor_use(std::int64_t pid);  // nullopt: unreadable
+CheckResult examine_descriptors(const std::string& whose, const DescriptorUse& use);
+
+// Checks that a private job directory can be created, that its file system has room,
+// and that gradmon-hub is found, starts and answers. Creates a temporary job directory
+// and hub, and removes both. gradmon-hub is searched beside the file `object`; a
+// training process searches beside its own library.
+CheckResults examine_hub(const EnvironmentLookup& environment = process_environment,
+                         const std::filesystem::path& object = own_object());
+
+// The free space of a file system.
+struct FreeSpace {
+  std::uint64_t free_bytes = 0;
+  bool files = true;  // more files can be created
+};
+CheckResult check_free_space(const std::filesystem::path& base, const FreeSpace& room);
+
+// True if a process has this argument. `command_line` is its /proc/PID/cmdline; an unreadable file, such as
+// an ended process's, has no argument.
+bool has_argument(const std::filesystem::path& command_line, const std::string& argument);
+
+}  // namespace gradmon
