@@ -55,13 +55,13 @@ TEST_CASE("query_all_hubs says why a hub gives no status, and asks it again firs
   const TemporaryDirectory runtime;
   REQUIRE(chmod(runtime.path().c_str(), 0700) == 0);
   const RuntimeVariable variable(runtime.path());
-  const FakeHub hub(runtime.path(), status_of("far"), "the lead hub is not found yet");
+  const FakeHub hub(runtime.path(), status_of("far"), "the lead hub of far is not found yet");
   const auto replies = query_all_hubs([](const Status&) { return false; });
   // Hubs of other tests may be found, too.
   CHECK(std::none_of(replies.answers.begin(), replies.answers.end(),
                      [](const HubReplies::Answer& answer) { return answer.status.launch_id == "far"; }));
   const auto has_reason = [](const std::string& line) {
-    return line.find(": the lead hub is not found yet") != std::string::npos;
+    return line.find(": the lead hub of far is not found yet") != std::string::npos;
   };
   CHECK(std::count_if(replies.unresponsive.begin(), replies.unresponsive.end(), has_reason) == 1);
   CHECK(hub.asked().size() > 1);
