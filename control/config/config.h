@@ -17,6 +17,9 @@
 
 namespace gradmon {
 
+// The default of `collect_times`: without a limit.
+inline constexpr std::int64_t kUntilOff = 100'000'000;
+
 struct Config {
   enum class Format : std::uint8_t { csv, tensorboard, api, sqlite };
   enum class OnPartition : std::uint8_t { carry_on, wait };  // carry_on is "continue" in the file
@@ -79,7 +82,7 @@ struct Config {
 
   // Steps.
   bool dynamic_on = false;
-  std::int64_t collect_times = 100'000'000;
+  std::int64_t collect_times = kUntilOff;
   std::int64_t start_step = 0;
   std::int64_t step_interval = 1;
 

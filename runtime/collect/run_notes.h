@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the output says about the run and its rows: run-{id}.json has the run's ranks and revisions with their
-// configs, scopes.json the scopes of a rank's rows. writers/FORMAT.md describes both.
+// The notes in the output about the run and its rows: run-{id}.json has the run's ranks and revisions with
+// their configs, scopes.json the scopes of a rank's rows. writers/FORMAT.md describes both.
 #pragma once
 
 #include <cstdint>

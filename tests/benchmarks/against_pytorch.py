@@ -49,7 +49,7 @@ def by_torch(x: torch.Tensor) -> Way:
 
 
 def six(x: torch.Tensor) -> "tuple[torch.Tensor, ...]":
-    """What Inductor fuses into one loop. Half precision is added in float32, as gradmon adds it."""
+    """Inductor fuses these into one loop. Half precision is added in float32, as gradmon adds it."""
     y = x if x.dtype == torch.float64 else x.float()
     nans, zeros = y.isnan().sum(), y.abs().lt(EPS).sum() / y.numel()
     return y.amin(), y.amax(), y.mean(), torch.linalg.vector_norm(y), nans, zeros

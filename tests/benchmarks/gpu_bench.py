@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What gradmon costs on a CUDA device, in figures; tools/bench --gpu runs it."""
+"""The costs of gradmon on a CUDA device, in figures; tools/bench --gpu runs it."""
 import importlib.util
 import os
 import statistics

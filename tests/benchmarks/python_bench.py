@@ -81,7 +81,7 @@ IDLE: "dict[str, tuple[Callable[[], torch.nn.Module], type[EmptyStep], Callable[
 
 
 def idle_step(quick: bool, name: str) -> Figure:
-    """Of two equal optimizer steps a monitor watches one."""
+    """A monitor watches one of two equal optimizer steps."""
     rounds, steps = (3, 2000) if quick else (40, 50000)
     make_model, make_optimizer, watch, where = IDLE[name]
     model = make_model()

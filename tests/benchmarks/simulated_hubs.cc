@@ -152,7 +152,7 @@ class SimulatedHub {
     relay_.turn(Clock::now());
     spoke_this_turn_ = false;
   }
-  // Whether messages must be sent before the next tick.
+  // True if messages must be sent before the next tick.
   bool has_to_say() const { return relay_.longest_wait(kTick) < kTick; }
   void connect() {
     for (const auto& member : members_) member->connect();

@@ -292,10 +292,10 @@ std::string reuse_text(Readings readings) {
   return readings == Readings::reused ? "with reuse_readings, " : "";
 }
 
-// Where the chain's tensors lie. In the ordinary case glibc 2.36 puts each tensor of a collected step into
-// cold memory, because small objects that live on take the slivers beside its aligned pieces, and the step's
-// own computation takes twice as long: more than the readings do. In three places in turns, as with other
-// allocators, what collecting adds is its own work.
+// The places of the chain's tensors. In the ordinary case glibc 2.36 puts each tensor of a collected step
+// into cold memory, because small objects that live on take the slivers beside its aligned pieces, and the
+// step's own computation takes twice as long: more than the readings do. In three places in turns, as with
+// other allocators, what collecting adds is its own work.
 enum class Places { ordinary, three };
 
 // A new tensor in the next of the three places, with unknown content.

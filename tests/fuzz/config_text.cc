@@ -19,7 +19,7 @@ using gradmon::fuzz::promise;
 // Too short for more values than we allow.
 constexpr std::size_t kMostBytes = 4096;
 
-// Whether brackets may be nested deeper than we allow; counts those in strings, too.
+// True if brackets may be nested deeper than we allow; counts those in strings, too.
 bool deep(const std::string& text) {
   std::size_t depth = 0;
   std::size_t deepest = 0;

@@ -22,7 +22,7 @@ using gradmon::fuzz::promise;
 
 constexpr std::size_t kDataBytes = 4096;
 
-// Whether the kernel can read there. Such memory is this program's own, freed or AddressSanitizer's, and the
+// True if the kernel can read there. Such memory is this program's own, freed or AddressSanitizer's, and the
 // sanitizer would report that array_behind() reads it. A syscall(), because the sanitizer checks the memory
 // that write() is given.
 bool kernel_reads(std::int64_t address) {

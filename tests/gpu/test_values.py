@@ -9,7 +9,7 @@ from reading import Started, check, same
 NARROW = ["float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz"]
 TYPES = [torch.float32, torch.float64, torch.float16, torch.bfloat16]
 TYPES += [getattr(torch, name) for name in NARROW if hasattr(torch, name)]
-# Of one element, of less and more than a vector, a tile (16 KiB) and a chunk (64 KiB), of many chunks.
+# Tensors of one element, of less and more than a vector, a tile (16 KiB) and a chunk (64 KiB), of many chunks.
 SIZES = [1, 2, 3, 15, 16, 17, 255, 4095, 4096, 4097, 16383, 65536, 65537, 1 << 20, (1 << 22) + 5]
 
 

@@ -12,7 +12,7 @@
 
 namespace gradmon {
 
-// Those on an accumulator that nobody holds do not count: they are gone with it.
+// Does not count hooks on an accumulator that nobody holds: they are gone with it.
 inline std::size_t gradient_hooks_on(const at::Tensor& parameter) {
   namespace impl = torch::autograd::impl;
   std::size_t count = impl::hooks(parameter).size();

@@ -24,7 +24,7 @@ SourceTree read_tree(const std::filesystem::path& root,
 
 std::string read_file(const std::filesystem::path& path);
 
-// Whether `path` is `place`, or lies in the folder `place`.
+// True if `path` is `place`, or lies in the folder `place`.
 bool lies_in(const std::string& path, const std::string& place);
 
 }  // namespace gradmon

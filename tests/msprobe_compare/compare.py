@@ -21,7 +21,7 @@ _SHOWN = 12  # undocumented differences that are printed of a case
 
 
 class Outcome:
-    """What the comparison of a case has shown."""
+    """The result of the comparison of a case."""
 
     def __init__(self, case: Case, comparison: Comparison, differences: "list[Difference]") -> None:
         self.case = case

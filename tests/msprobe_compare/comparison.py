@@ -117,7 +117,7 @@ class Comparison:
             self._cells(kind, key[1], one.get("step", ""), cells)
 
     def _order(self, file: str, original: "list[tuple[str, ...]]", ours: "list[tuple[str, ...]]") -> None:
-        """Whether the rows that both have come in one order, within each model."""
+        """True if the rows that both have come in one order, within each model."""
         for stage in sorted({key[0] for key in original}):
             orders = [" ".join(key[1] for key in keys if key[0] == stage) for keys in (original, ours)]
             self._one("order", *orders, file=prefix_of(file), name=file)
@@ -176,11 +176,11 @@ class Comparison:
                 self._add("value", original=original, ours=ours, **where)
 
     def _wiped_out(self, a: Optional[float], b: Optional[float]) -> bool:
-        """Whether msprobe's rounding has left nothing of a value that is here."""
+        """True if msprobe's rounding has left nothing of a value that is here."""
         return a == 0 and b is not None and 0 < abs(b) <= 0.51 * 10.0**-self._ndigits
 
     def _equal_numbers(self, column: str, a: Optional[float], b: Optional[float], scale: float) -> bool:
-        """Whether rounding explains the difference: of the last digit, and of the order of a double sum."""
+        """True if rounding explains the difference: of the last digit, and of the order of a double sum."""
         if a is None or b is None:
             return False
         if not (math.isfinite(a) and math.isfinite(b)):

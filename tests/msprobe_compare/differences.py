@@ -76,13 +76,13 @@ def _ratio(original: str, ours: str) -> Optional[float]:
 
 
 def _float32(original: str, ours: str) -> bool:
-    """Whether rounding to float32 explains the difference."""
+    """True if rounding to float32 explains the difference."""
     ratio = _ratio(original, ours)
     return ratio is not None and abs(ratio - 1) < 2.0**-23
 
 
 def _float32_sum(original: str, ours: str) -> bool:
-    """Whether a sum in float32 explains the difference from a sum in double precision."""
+    """True if a sum in float32 explains the difference from a sum in double precision."""
     try:
         return abs(float(original) - float(ours)) <= 1e-6 * abs(float(ours)) + 1e-7
     except ValueError:  # a cell that is empty or no number

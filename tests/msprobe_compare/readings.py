@@ -12,7 +12,7 @@ _RANK_DIRECTORY = re.compile(r"^[A-Z][a-z]{2}\d\d_\d\d-\d\d-\d\d-rank(\d+)-[0-9a
 _PERIOD = re.compile(r"_(\d+)-(\d+)(\.r\d+)?\.csv$")
 _FRAME = re.compile(r"File (.*?), line (\d+), in (.*?), \n (.*?) \n", re.DOTALL)
 
-# Where gradmon writes the structure of the modules.
+# The place to which gradmon writes the structure of the modules.
 STRUCTURE = "module_struct/rank0/module_struct.json"
 # Cells that say whose row it is.
 KEY_COLUMNS = ("vpp_stage", "name", "step", "micro_step")
@@ -40,7 +40,7 @@ class Table:
 
 @dataclass
 class Side:
-    """What one run has left behind."""
+    """The output of one run."""
 
     exit_code: int
     log: str
@@ -140,7 +140,7 @@ def structure_parts(modules: "dict[str, Any]") -> "dict[str, str]":
 
 
 def stack_parts(stacks: "dict[str, str]") -> "dict[str, str]":
-    """Of each module's stack, the frames of the script, and the number of others before and after these."""
+    """The script's frames of each module's stack, and the number of others before and after these."""
     parts: "dict[str, str]" = {}
     for module, text in stacks.items():
         frames = [match.groups() for match in _FRAME.finditer(text)]

@@ -41,7 +41,7 @@ std::vector<at::Tensor> gradients(const torch::nn::Module& model) {
   return result;
 }
 
-// Whether the tensors of each pair are bit for bit equal, or both undefined.
+// True if the tensors of each pair are bit for bit equal, or both undefined.
 bool equal_tensors(const std::vector<at::Tensor>& a, const std::vector<at::Tensor>& b) {
   return std::equal(a.begin(), a.end(), b.begin(), b.end(), [](const at::Tensor& x, const at::Tensor& y) {
     if (!x.defined() || !y.defined()) return x.defined() == y.defined();

@@ -43,7 +43,7 @@ class GradientAverage {
 
  private:
   void sum(const at::Tensor& tensor) const;  // over the ranks
-  // Whether the gradient of each parameter exists on any rank.
+  // True if the gradient of each parameter exists on any rank.
   std::vector<bool> present() const;
 
   const std::vector<at::Tensor> parameters_;

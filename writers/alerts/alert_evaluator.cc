@@ -248,9 +248,9 @@ const Findings& AlertEvaluator::evaluate(const Layout& layout, const std::vector
       double unknown = kNoMean;
       double& history = series == kNone ? unknown : means_[series][value.index];
       const double mean = std::isnan(history) ? std::fabs(x) : history;
-      if (const auto anomaly = check(value, x, mean, series)) {
+      if (const auto fired = check(value, x, mean, series)) {
         const auto place = static_cast<std::size_t>(&record - records.data());
-        add_finding({place, value.index, value.op, *anomaly, has_window(*anomaly) ? median_ : mean});
+        add_finding({place, value.index, value.op, fired->anomaly, fired->compared});
       }
       if (std::isfinite(x)) history = next_mean(history, x);
     }
@@ -262,16 +262,15 @@ const Findings& AlertEvaluator::evaluate(const Layout& layout, const std::vector
 }
 
 // Also adds x to its windows. Every rule sees x, because AnomalyVanish counts.
-std::optional<Anomaly> AlertEvaluator::check(const WatchedValue& value, double x, double mean,
-                                             std::uint32_t series) {
-  std::optional<Anomaly> first;
+std::optional<AlertEvaluator::Fired> AlertEvaluator::check(const WatchedValue& value, double x, double mean,
+                                                           std::uint32_t series) {
+  std::optional<Fired> first;
   vanishing_ = false;
   for (const CheckedRule& checked : rules_) {
     const Anomaly anomaly = checked.rule.anomaly;
     if ((value.anomalies & bit_of(anomaly)) == 0) continue;
     if (!fires(checked, x, mean, series) || first) continue;
-    first = anomaly;
-    if (has_window(anomaly)) median_ = windows_[checked.windows].of[series].median();
+    first = Fired{anomaly, has_window(anomaly) ? windows_[checked.windows].of[series].median() : mean};
   }
   const bool windowed = (value.anomalies & bit_of(Anomaly::spike)) != 0;
   if (windowed && series != kNone && std::isfinite(x) && !vanishing_) {

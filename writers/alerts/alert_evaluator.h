@@ -134,13 +134,17 @@ class AlertEvaluator {
     std::vector<SlidingWindow> of;
   };
 
+  struct Fired {
+    Anomaly anomaly;
+    double compared;  // see Finding::mean
+  };
   // For each anomaly, the steps after which it ends; 0: not active.
   using ActiveSteps = std::array<std::uint8_t, kAnomalyNames.size()>;
 
   std::uint32_t find_or_add_series(std::uint64_t key);
   void add_series(std::uint64_t key);
   std::size_t windows_of_length(std::int64_t length, const std::vector<Windows>& earlier);
-  std::optional<Anomaly> check(const WatchedValue& value, double x, double mean, std::uint32_t series);
+  std::optional<Fired> check(const WatchedValue& value, double x, double mean, std::uint32_t series);
   bool fires(const CheckedRule& checked, double x, double mean, std::uint32_t series);
   bool has_vanished(const CheckedRule& checked, double x, std::uint32_t series);
   void add_finding(const Finding& finding);
@@ -154,7 +158,6 @@ class AlertEvaluator {
   std::unordered_map<std::uint64_t, std::uint32_t> index_;  // key to series
   std::uint32_t last_ = kNone;                              // the previous record's series
   std::uint64_t rows_without_series_ = 0;
-  double median_ = 0;       // of the window whose rule has fired for the value that is being checked
   bool vanishing_ = false;  // the value that is being checked is low, and its rule has not fired yet
   Findings findings_;
 

@@ -48,9 +48,9 @@ std::vector<std::string> AlertLog::lines(const StepAlerts& alerts, Time now) {
     const auto freed = static_cast<int>(std::min<std::int64_t>((now - rule.counted_to) / kPause, kBurst));
     rule.lines_left = std::min(rule.lines_left + freed, kBurst);
     rule.counted_to = rule.lines_left == kBurst ? now : rule.counted_to + freed * kPause;
-    if (rule.lines_left > 0 && rule.line_of != event->step.value) {
+    if (rule.lines_left > 0 && rule.logged_step != event->step.value) {
       --rule.lines_left;
-      rule.line_of = event->step.value;
+      rule.logged_step = event->step.value;
       lines.push_back(line_of(*event, more));
       const auto not_logged = std::exchange(rule.not_logged, 0);
       if (not_logged > 0)

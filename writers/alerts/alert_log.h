@@ -28,10 +28,10 @@ class AlertLog {
  private:
   struct OfRule {
     int lines_left = kBurst;
-    Time counted_to{};             // lines_left includes lines that became free until then
-    std::uint64_t not_logged = 0;  // alerts
-    std::int64_t since = 0;        // step of the first one
-    std::int64_t line_of = -1;     // step of the last line
+    Time counted_to{};              // lines_left includes lines that became free until then
+    std::uint64_t not_logged = 0;   // alerts
+    std::int64_t since = 0;         // step of the first one
+    std::int64_t logged_step = -1;  // of the last line
   };
 
   OfRule& of(const std::string& rule);

@@ -134,7 +134,7 @@ class Monitor {
   // Reports a value under any name: "loss", "learning-rate". A second value in the same step replaces the
   // first. Values of "local_loss" are also summed into "device_local_loss". A value that is reported just
   // after step() belongs to the step that has ended, until the next forward with gradients, backward or
-  // update; unless that step already has a value of this name.
+  // update; unless this name was reported within that step. A second one after the step is ignored.
   void scalar(std::string_view name, double value) noexcept;
   // Adds to the number of samples that all ranks together have processed. Every rank reports the
   // size of the whole job's batch (or micro batch). Before the first step: the samples of an

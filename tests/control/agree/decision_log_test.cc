@@ -50,7 +50,7 @@ TEST_CASE("a compacted log keeps the newest plans, the user's plan, an open offe
   CHECK(compacted({}, 0).empty());
 }
 
-// What Membership::restore() makes of the entries.
+// The result of Membership::restore() for the entries.
 std::string restored_members(const std::vector<LogEntry>& entries) {
   Membership members({2, "launch"});
   for (const LogEntry& entry : entries) {

@@ -116,7 +116,7 @@ class SmallJob {
   std::vector<HistoryEntry> history() { return coordinator_->journal().entries(); }
   HistoryEntry last_entry() { return history().back(); }
   bool committed(std::uint64_t revision);
-  // Why a change is pending; "" if none is.
+  // The reason why a change is pending; "" if none is.
   std::string pending();
   // The first step that was run (or counted) under two revisions; "" if there is none.
   std::string divergence() const;
@@ -130,7 +130,7 @@ class SmallJob {
   std::vector<std::string> warnings;
   std::function<tl::expected<std::int64_t, std::string>(int rank, const Plan&)> can_carry_out;
   std::function<TargetList(int rank, const Plan*)> list_targets;
-  // Whether to lose the message; null: only Faults decide.
+  // True: loses the message; null: only Faults decide.
   std::function<bool(bool up, const Envelope&)> should_lose;
   bool coordinator_paused = false;
   MemoryLog decisions;

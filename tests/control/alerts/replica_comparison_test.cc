@@ -18,7 +18,7 @@ using Time = ReplicaComparison::Time;
 constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 constexpr double kInf = std::numeric_limits<double>::infinity();
 
-// What a rank holds in a step: the norm of each parameter.
+// The values of a rank in a step: the norm of each parameter.
 using Norms = std::map<std::string, double>;
 
 ReplicaRows rows_of(const Norms& norms, std::int64_t step, Kind kind = Kind::grad_reduced) {

@@ -238,7 +238,7 @@ class ConfigGenerator {
   std::mt19937_64 random_;
 };
 
-// Whether no schema can express this error.
+// True if no schema can express this error.
 bool beyond_schema(const ConfigError& error) {
   return error.expected.find("RE2") != std::string::npos ||
          error.expected == "an element index below the size of the tuple";

@@ -227,7 +227,7 @@ struct Job {
   JobDirectory directory;
 };
 
-// Whether another process can take the lock.
+// True if another process can take the lock.
 bool free_for_another(const JobDirectory& directory) {
   const pid_t other = fork();
   if (other == 0) _exit(HubLock::acquire(directory) ? 0 : 1);

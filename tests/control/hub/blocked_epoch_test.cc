@@ -21,7 +21,7 @@ struct BlockedEpoch {
     fs::create_directories(epoch.parent_path());
     write_text(epoch, "in the way");
   }
-  // Whether everything that was due has been tried.
+  // True if everything that was due has been tried.
   bool has_tried_to_save() {
     for (int i = 0; i < 5; ++i) {
       job.turn();

@@ -108,7 +108,7 @@ class HubPeer {
   }
   CommandReply ask(CommandVerb verb);
   Status status();
-  // Whether the hub closes the connection within five seconds.
+  // True if the hub closes the connection within five seconds.
   bool is_closed();
   void close() { stream_.reset(); }
 

@@ -35,7 +35,7 @@ std::string state_of(HubPeer& client, std::size_t rank) {
   return rank < status.ranks.size() ? status.ranks[rank].state : "";
 }
 
-// Whether a hub listens. The path of the socket exists a moment before it listens.
+// True if a hub listens. The path of the socket exists a moment before it listens.
 bool is_listening(const fs::path& socket) {
   const auto fd = connect_unix(socket);
   return fd && Descriptor(*fd).valid();

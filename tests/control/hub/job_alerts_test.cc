@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the lead hub does with the alerts of the ranks.
+// The lead hub and the alerts of the ranks.
 // The actions of `on_alert`: a program, and a capture.
 #include <sys/stat.h>
 
@@ -131,7 +131,7 @@ struct Diverging {
     job.ranks[static_cast<std::size_t>(rank)]->say(std::move(by));
     job.ranks[static_cast<std::size_t>(rank)]->ended = true;
   }
-  // What rank 1 was told to raise.
+  // The alerts that rank 1 was told to raise.
   AlertReport told() {
     for (const Envelope& envelope : std::exchange(job.to_ranks, {})) {
       if (const auto* report = std::get_if<AlertReport>(&envelope.message)) return *report;

@@ -61,7 +61,7 @@ TEST_CASE("a command that was never sent is dropped a minute after it was added"
 
 using std::chrono::milliseconds;
 
-// What is measured of steps of that duration, looked at every 100 ms for ten seconds.
+// The measured duration of such steps, looked at every 100 ms for ten seconds.
 double measured(milliseconds step) {
   const StepPace::Time begin{};
   StepPace pace(Step{5}, begin);

@@ -66,7 +66,7 @@ struct Incident {
   std::int64_t at = 0;  // ms since the history began
   std::int64_t rank = -1;
   std::int64_t lasts = 0;  // ms
-  // Of a proposal; of an alert: interval, times and answer of the capture's plan.
+  // For a proposal and for an alert: interval, times and answer of the capture's plan.
   std::int64_t on = 0;
   std::int64_t interval = 1;
   std::int64_t times = 1;
@@ -75,14 +75,14 @@ struct Incident {
   std::int64_t max_wait = 2000;
   std::int64_t budget = 0;  // max_overhead, per mille; 0: none
   std::int64_t answer = 0;  // 0: all ranks match; 1: `rank` rejects; 2: none matches; 3: only `rank` matches
-  // Of a cut: 1: messages arrive after it; 0: they are lost. Of hub_dies: 1: the log survives.
+  // For a cut: 1: messages arrive after it; 0: they are lost. For hub_dies: 1: the log survives.
   std::int64_t keeps = 0;
-  // Of a storm: per mille, per mille, ms.
+  // For a storm: per mille, per mille, ms.
   std::int64_t lose = 0;
   std::int64_t twice = 0;
   std::int64_t delay = 0;
   std::int64_t behind = 0;  // of a crash: the new process resumes this many steps earlier
-  // Of costs: per mille of the rank's step time.
+  // For costs: per mille of the rank's step time.
   std::int64_t cost = 0;
 };
 

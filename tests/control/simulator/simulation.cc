@@ -35,7 +35,7 @@ std::int64_t first_of(const Verdict& commit) {
   return std::max(commit.effective.value, commit.plan->at.value);
 }
 
-// Of a plan that is on.
+// The number of steps that a plan collects; the plan is on.
 std::int64_t times_of(const Verdict& commit) {
   const Plan& plan = *commit.plan;
   if (!plan.continues) return plan.collect_times;

@@ -193,7 +193,7 @@ struct Hub {
   std::vector<std::pair<Membership::Phase, std::string>> seen;  // of each rank: phase and process
 };
 
-// What was sent to the ranks in one epoch.
+// The messages sent to the ranks in one epoch.
 struct EpochRecord {
   std::map<std::uint64_t, Verdict> commits;
   std::map<std::uint64_t, std::string> offered;  // revision to meaning() of its plan
@@ -224,7 +224,7 @@ class Rows {
   std::map<std::int64_t, std::vector<Row>> rows_;
 };
 
-// Whether a plan collects a step. Implements the definition a second time, without Schedule.
+// True if a plan collects a step. Implements the definition a second time, without Schedule.
 bool is_collected(const Verdict& commit, Step step);
 // How many steps from this one on a plan collects if no other follows.
 std::int64_t collected_from(const Verdict& commit, Step from);

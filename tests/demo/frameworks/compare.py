@@ -70,7 +70,7 @@ FRAMEWORKS = (
     Framework("Megatron core", "megatron", "engines-venv", package="megatron-core"),
 )
 
-# What tools/demo --frameworks does not show, with the reason.
+# tools/demo --frameworks does not show these, for the reason given.
 LEFT_OUT = (
     "the whole model's own input and output: Trainer and Lightning call the model in another way",
     "Megatron's GPTModel, tensor, pipeline and expert parallelism: here its DistributedDataParallel and its "
@@ -190,7 +190,7 @@ class Result:
 
 
 class Outcome:
-    """What the ranks of one framework have left in its directory."""
+    """The files that the ranks of one framework have left."""
 
     def __init__(self, framework: Framework, directory: Path) -> None:
         self.framework = framework
@@ -257,7 +257,7 @@ def _check_training(outcome: Outcome, result: Result) -> None:
 def _check_rows(outcome: Outcome, kind: str, expected: "dict[Key, Values]", result: Result) -> None:
     each = gradmon.load(outcome.out, kind=kind)
     result.counts[kind] = int((each["op"] == "norm").sum())
-    # Of each edit, every kind that it asks for has rows in the same steps.
+    # Every kind that an edit asks for has rows in the same steps.
     steps = set(outcome.steps[0]["grad_unreduced" if kind.startswith("grad") else "actv"])
     wanted = {key: values for key, values in expected.items() if key[1] in steps}
     _check_names({(name, step) for name, step, _ in wanted}, each, kind, result)

@@ -97,7 +97,7 @@ class Run:
         return False
 
     def _collects(self) -> bool:
-        """Whether the last edit has not been collected yet on all ranks: gradmon then writes false back."""
+        """True if the last edit has not been collected yet on all ranks: gradmon then writes false back."""
         try:
             return bool(json.loads(self._config.read_text())["dynamic_on"])
         except ValueError:  # it is just being written
@@ -196,7 +196,7 @@ def fsdp2_tp(run: Run) -> None:
 
 
 def _forget_accelerator() -> None:
-    """Of the training before in this process."""
+    """Ends the training before in this process."""
     from accelerate.state import AcceleratorState, GradientState
 
     AcceleratorState._reset_state(reset_partial_state=False)

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a machine without a CUDA device can test: the kernel's source, and what is said where something is
+// The tests that need no CUDA device: the kernel's source, and what is said where something is
 // missing.
 #include "hooks/device/cuda_totals.h"
 

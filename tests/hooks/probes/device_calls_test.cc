@@ -31,14 +31,14 @@ struct Event {
   std::set<c10::StreamId> waited_for_by;
 };
 
-// What the streams have been given.
+// The work that the streams have been given.
 struct Streams {
   std::vector<std::unique_ptr<Event>> events;
   std::vector<c10::StreamId> kept_for;  // streams that keep a tensor's memory until they have read it
   c10::StreamId current = kProgram;
   c10::StreamId taken_of_pool = 0, taken_of_own_pool = 0;
 
-  // Whether the first stream waits for an event of the second.
+  // True if the first stream waits for an event of the second.
   bool waits_for(c10::StreamId waiting, c10::StreamId other) const {
     return std::any_of(events.begin(), events.end(), [&](const auto& event) {
       return event->on == other && event->waited_for_by.count(waiting) != 0;

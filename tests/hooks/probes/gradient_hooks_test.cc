@@ -210,7 +210,7 @@ TEST_CASE_METHOD(HookedModel<gradients_only>,
   }
 }
 
-// What another optimizer's backward adds after the update.
+// A gradient that another optimizer's backward adds after the update.
 TEST_CASE_METHOD(HookedModel<gradients_only>,
                  "a gradient that arrives after the last update of its parameter is in no row") {
   TinyModel alone;

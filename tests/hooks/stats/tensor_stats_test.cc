@@ -231,7 +231,7 @@ TEST_CASE("reading a tensor that requires grad changes neither its version nor t
   CHECK(!x.grad().defined());
 }
 
-// Of `rows` x `columns` numbers with a scale for each block.
+// A tensor of `rows` x `columns` numbers with a scale for each block.
 ScaledValues scaled(std::int64_t rows, std::int64_t columns, std::int64_t high, std::int64_t wide) {
   ScaledValues values;
   values.codes = at::randint(-9, 9, {rows, columns}, at::kChar);

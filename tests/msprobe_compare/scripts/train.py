@@ -61,7 +61,7 @@ class Run:
             json.dump({"parameters": digest.hexdigest(), "random": random, **more}, file, sort_keys=True)
 
     def collection_ended(self) -> bool:
-        """Whether the monitor has written `dynamic_on: false` back; a half-written file is not an answer."""
+        """True if the monitor has written `dynamic_on: false` back; a half-written file is not an answer."""
         try:
             with open(self.config) as file:
                 return not json.load(file)["dynamic_on"]
@@ -78,7 +78,7 @@ def classes_loss(logits: Tensor, wanted: Tensor) -> Tensor:
 
 
 def next_loss(model: nn.Module, text: Tensor) -> Tensor:
-    """Of the prediction of each next character."""
+    """The loss of the prediction of each next character."""
     return classes_loss(model(text[:, :-1]), text[:, 1:])
 
 

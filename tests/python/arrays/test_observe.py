@@ -266,7 +266,9 @@ if hasattr(getattr(torch, "compiler", None), "nested_compile_region"):
 
 @pytest.mark.parametrize("compiled", [False, True])
 @pytest.mark.parametrize("forward", HAS_ROWS)
-def test_the_program_goes_on(tmp_path: Path, forward: Forward, compiled: bool, monkeypatch: Any) -> None:
+def test_the_program_goes_on(
+    tmp_path: Path, forward: Forward, compiled: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     config = jobs.write_config(tmp_path, xy_distribution=True, all_xy=True)
     found = losses(config, forward, compiled)
     names = {name for name, _, _ in jobs.rows(tmp_path / "out", "actv")}

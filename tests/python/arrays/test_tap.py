@@ -70,7 +70,7 @@ def test_values_that_are_not_finite_are_counted(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", arrays.REFUSED)
 def test_what_is_no_array_of_numbers_has_no_row_and_a_logged_reason(
-    tmp_path: Path, name: str, capfd: Any
+    tmp_path: Path, name: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
     array, reason = arrays.REFUSED[name]
     found = tapped(tmp_path, {name: array, "other": np.ones(3)})
@@ -79,7 +79,7 @@ def test_what_is_no_array_of_numbers_has_no_row_and_a_logged_reason(
     assert f"{name}: no row: " in said and reason in said
 
 
-def test_empty_arrays_have_no_row(tmp_path: Path, capfd: Any) -> None:
+def test_empty_arrays_have_no_row(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     assert tapped(tmp_path, {**arrays.EMPTY, "other": np.ones(3)}).keys() == {"other"}
     assert "no row" not in capfd.readouterr().err
 
@@ -119,7 +119,9 @@ def test_rows_stand_beside_those_of_a_torch_model(tmp_path: Path) -> None:
     assert [found["of_numpy", step, 0]["norm"] for step in range(3)] == [2.0, 4.0, 6.0]
 
 
-def test_targets_select_and_are_not_reported_as_unmatched(tmp_path: Path, capfd: Any) -> None:
+def test_targets_select_and_are_not_reported_as_unmatched(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     with twice.monitor_by_hand(tmp_path, targets={"decoder": {}, "head": {}}).watch() as monitor:
         for name in ("decoder.weight", "head", "encoder.weight"):
             monitor.tap("grad_reduced", name, np.ones(3))
@@ -147,7 +149,9 @@ def test_off_it_looks_at_one_flag(tmp_path: Path) -> None:
     assert list(twice.read(tmp_path / "out", "grad_reduced")) == [("on", 1, 0)]
 
 
-def test_wrong_arguments_are_logged_and_end_nothing(tmp_path: Path, capfd: Any) -> None:
+def test_wrong_arguments_are_logged_and_end_nothing(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     class Interrupting:
         def __array__(self, dtype: Any = None, copy: Any = None) -> Any:
             raise KeyboardInterrupt
@@ -370,7 +374,7 @@ def test_what_the_program_says_of_a_value_is_in_scopes_json(tmp_path: Path) -> N
     ],
 )
 def test_a_scope_that_is_none_is_named_and_the_value_has_no_row(
-    tmp_path: Path, capfd: Any, scope: Any, why: str
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], scope: Any, why: str
 ) -> None:
     with twice.monitor_by_hand(tmp_path).watch() as monitor:
         monitor.tap("grad_reduced", "w", np.ones(4), scope=scope)

@@ -117,7 +117,7 @@ def train(tmp_path: "Optional[Path]", takes_away: bool) -> "tuple[Any, list[torc
 
 
 def traces(models: "list[Any]", optimizers: "list[Any]") -> "list[Any]":
-    """What gradmon could leave."""
+    """The traces that gradmon could leave."""
     found: "list[Any]" = [sorted(vars(one)) for one in optimizers]
     found += [sorted(vars(one.optim)) for one in optimizers]
     found += [len(one.optim._optimizer_step_pre_hooks) for one in optimizers]
@@ -161,7 +161,7 @@ class GeminiOptimizer:
         pass
 
 
-def test_gemini_is_refused_by_name(tmp_path: Path, capfd: Any) -> None:
+def test_gemini_is_refused_by_name(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     config = jobs.write_config(tmp_path, wg_distribution=True)
     optimizer = GeminiOptimizer()
     monitor = gradmon.colossalai.watch(jobs.make_net(), optimizer, config, dynamic=False)

@@ -157,7 +157,9 @@ def test_what_knows_the_engine_goes_when_the_monitor_has_stopped(tmp_path: Path)
     assert gone() is None and monitor._hooks is not None and monitor._hooks._attachments == []
 
 
-def test_a_loss_scale_that_cannot_be_read_leaves_training_alone(tmp_path: Path, capfd: Any) -> None:
+def test_a_loss_scale_that_cannot_be_read_leaves_training_alone(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     engine = FlatEngine(twice.Noted())
     monitor = watched(engine, jobs.write_config(tmp_path, **twice.EVERYTHING), tmp_path / "out")
 
@@ -359,7 +361,7 @@ def test_what_tensor_parallelism_splits_is_local_under_colossalai() -> None:
         assert labels[kind]["bias"]["scope"] in ("whole", "replica")
 
 
-def test_a_checkpoint_that_is_loaded_after_watch_is_named(capfd: Any) -> None:
+def test_a_checkpoint_that_is_loaded_after_watch_is_named(capfd: pytest.CaptureFixture[str]) -> None:
     engine = SimpleNamespace(global_steps=0)
     ended = []
     monitor: Any = SimpleNamespace(end_step=lambda: ended.append(engine.global_steps))

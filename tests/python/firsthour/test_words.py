@@ -262,7 +262,7 @@ def train(tmp_path: Path) -> "tuple[Path, int, int, int]":
 
 
 def test_a_spike_and_a_lasting_nan_have_one_line_each_and_are_first_in_the_list_of_the_ended_job(
-    tmp_path: Path, monkeypatch: Any, capfd: pytest.CaptureFixture
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture
 ) -> None:
     monkeypatch.setenv("GRADMON_LOG", "info")
     out, spike, nan, last = train(tmp_path)
@@ -418,7 +418,9 @@ def test_a_late_loss_is_there_at_once_and_through_changes_of_the_config(tmp_path
     assert scalars(loop.out) == {step: step + 0.5 for step in range(4)}
 
 
-def test_a_late_value_replaces_a_computed_one_and_a_step_has_one_line(tmp_path: Path, capfd: Any) -> None:
+def test_a_late_value_replaces_a_computed_one_and_a_step_has_one_line(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     loop = Loop(tmp_path)
     loop.config = jobs.write_config(
         tmp_path, scalars={"loss": ["log", "records"], "grad-norm": ["log", "records"]}
@@ -459,7 +461,7 @@ def test_an_unknown_kind_is_answered_by_the_known_ones(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("package", ["pandas", "matplotlib"])
 def test_what_is_missing_is_named_with_the_command_that_installs_it(
-    package: str, tmp_path: Path, monkeypatch: Any
+    package: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, package, None)
     with pytest.raises(ImportError) as raised:

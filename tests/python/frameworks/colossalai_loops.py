@@ -79,7 +79,7 @@ def train(case: "tuple[str, int, bool]", options: "Optional[dict[str, Any]]") ->
 
 
 def traces(model: Any, optimizer: Any) -> "list[Any]":
-    """What gradmon could leave."""
+    """The traces that gradmon could leave."""
     inner = optimizer.optim
     left: "list[Any]" = ["step" in vars(optimizer), "step" in vars(inner)]
     left += [len(inner._optimizer_step_pre_hooks), len(inner._optimizer_step_post_hooks)]

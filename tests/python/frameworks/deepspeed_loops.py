@@ -219,7 +219,7 @@ def whole_weights(engine: Any) -> "dict[str, torch.Tensor]":
 
 
 def traces(engine: Any) -> "list[Any]":
-    """What gradmon could leave."""
+    """The traces that gradmon could leave."""
     inner = getattr(engine.optimizer, "optimizer", engine.optimizer)
     left: "list[Any]" = ["step" in vars(engine), sorted(vars(inner))]
     left += [len(inner._optimizer_step_pre_hooks), len(inner._optimizer_step_post_hooks)]

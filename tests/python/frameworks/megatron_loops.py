@@ -273,7 +273,7 @@ def train(case: Case, options: "Optional[dict[str, Any]]") -> "dict[str, Any]":
 
 
 def traces(chunks: "list[DistributedDataParallel]", optimizer: Any) -> "list[Any]":
-    """What gradmon could leave."""
+    """The traces that gradmon could leave."""
     left: "list[Any]" = ["step" in vars(optimizer)]
     for one in megatron_own.inner_optimizers(optimizer):
         inner = one.optimizer
@@ -360,7 +360,7 @@ def cut_to_shards(kind: str, tensors: "dict[Any, torch.Tensor]") -> None:
 
 
 def is_counted(case: Case) -> "Callable[[torch.Tensor, str], bool]":
-    """Whether a parameter counts in the norm on this rank: what all tensor-parallel ranks hold, once."""
+    """True if a parameter counts in the norm on this rank: what all tensor-parallel ranks hold, once."""
     parameters = make_plain(case).named_parameters()
     split = {name for name, one in parameters if getattr(one, "tensor_model_parallel", False)}
     first = parallel_state.get_tensor_model_parallel_rank() == 0

@@ -93,7 +93,7 @@ class DeepSpeedOptimizerWrapper(torch.optim.SGD):
     """Has the name of Accelerate's class."""
 
 
-def test_deepspeeds_optimizer_is_refused_by_name(tmp_path: Path, capfd: Any) -> None:
+def test_deepspeeds_optimizer_is_refused_by_name(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     accelerator = accelerate_loops.make_accelerator()
     model = loops.Net()
     optimizer = DeepSpeedOptimizerWrapper(model.parameters(), lr=0.1)

@@ -114,7 +114,7 @@ def test_every_type_has_the_row_of_a_torch_tensor(tmp_path: Path, of_numpy: bool
 
 
 def test_within_a_traced_function_a_warning_says_that_nothing_is_handed_in(
-    tmp_path: Path, capfd: Any
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     with twice.monitor_by_hand(tmp_path).watch() as monitor:
 

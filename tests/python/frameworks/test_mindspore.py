@@ -86,7 +86,7 @@ def train(
 
 
 @pytest.fixture
-def output(tmp_path: Path, monkeypatch: Any) -> Path:
+def output(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("MONITOR_OUTPUT_DIR", str(tmp_path / "out"))
     return tmp_path / "out"
 
@@ -209,7 +209,7 @@ def test_activations_switched_on_while_gradients_are_collected(tmp_path: Path, o
     assert {2, 3} <= {step for _, step, _ in jobs.rows(output, "actv")}
 
 
-def test_all_orders_of_set_monitor(tmp_path: Path, monkeypatch: Any) -> None:
+def test_all_orders_of_set_monitor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     net = make_net()
     optimizer = adam(net.trainable_params())
     config = jobs.write_config(tmp_path, wg_distribution=True)
@@ -285,7 +285,9 @@ def test_a_second_set_monitor_takes_the_place_of_the_first(tmp_path: Path, outpu
     assert {step for _, step, _ in twice.read(output, "grad_reduced")} == {5}
 
 
-def test_graph_mode_is_refused_by_name(tmp_path: Path, output: Path, capfd: Any) -> None:
+def test_graph_mode_is_refused_by_name(
+    tmp_path: Path, output: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     net = make_net()
     optimizer = adam(net.trainable_params())
     mindspore.set_context(mode=mindspore.GRAPH_MODE)

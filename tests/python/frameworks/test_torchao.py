@@ -23,7 +23,7 @@ from torchao.prototype.quantized_training.int8 import Int8QuantizedTrainingLinea
 
 
 @pytest.fixture(autouse=True)
-def without_compiler(monkeypatch: Any) -> None:
+def without_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
     """torchao compiles its optimizers' step, which takes a minute. TORCH_COMPILE_DISABLE=1 does not help:
     torch 2.13 then raises, because torchao asks for the full graph."""
     monkeypatch.setattr(torch, "compile", lambda function, **_: function)

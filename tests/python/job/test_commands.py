@@ -7,6 +7,7 @@ from typing import Any
 
 import gradmon
 import jobs
+import pytest
 import numpy as np
 import torch
 from training import Training, gradmonctl
@@ -60,7 +61,7 @@ def test_commands_of_one_step_take_effect_in_their_order(tmp_path: Path) -> None
 
 
 def test_a_layer_that_came_while_nothing_was_collected_may_be_asked_for(
-    tmp_path: Path, monkeypatch: Any
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("gradmon._steps._LOOK_EVERY_S", 0.0)
     training = training_of(tmp_path, targets={"fc2.1": {}})
@@ -75,7 +76,9 @@ def test_a_layer_that_came_while_nothing_was_collected_may_be_asked_for(
     assert {name for name, _, _ in found} == {"fc2.1.weight", "fc2.1.bias"}
 
 
-def test_commands_before_watch_are_logged_and_ignored(tmp_path: Path, capfd: Any) -> None:
+def test_commands_before_watch_are_logged_and_ignored(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     gradmon.Monitor(tmp_path / "config.json").on()
     assert "on() before watch() does nothing" in capfd.readouterr().err
 

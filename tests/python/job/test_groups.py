@@ -2,7 +2,6 @@
 """Which rank writes which rows, if ranks share parameters; two ranks with gloo."""
 import json
 from pathlib import Path
-from typing import Any
 
 import jobs
 import pytest
@@ -130,7 +129,7 @@ dist.barrier()
 
 @pytest.mark.parametrize("group, stages", [([0, 1], (0, 1)), ([], (0, 0))])
 def test_alerts_are_dumped_with_the_ranks_place_in_the_pipeline_of_process_group(
-    group: "list[int]", stages: "tuple[int, int]", tmp_path: Path, monkeypatch: Any
+    group: "list[int]", stages: "tuple[int, int]", tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rules = [{"rule_name": "AnomalyNan", "args": {"threshold": 0}}]
     config = jobs.write_config(tmp_path, wg_distribution=True, alert={"rules": rules, "dump": True})

@@ -255,7 +255,9 @@ def test_moments_of_an_optimizer_that_wraps_another_are_found(tmp_path: Path) ->
     assert jobs.steps_of(jobs.rows(tmp_path / "out", "exp_avg"))["fc1.weight"] == [1]
 
 
-def test_unreadable_outputs_and_optimizers_do_not_disturb_training(tmp_path: Path, capfd: Any) -> None:
+def test_unreadable_outputs_and_optimizers_do_not_disturb_training(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     class Odd(torch.nn.Module):
         def forward(self, x: torch.Tensor) -> "dict[object, object]":
             return {b"\xff": x, Unprintable(): x, "deep": [[x], ({"y": x},)]}
@@ -325,7 +327,9 @@ jobs.train(model, optimizer, 3)
 
 
 @pytest.mark.parametrize("timeout", ["soon", float("nan"), [1]])
-def test_a_timeout_that_is_no_number_is_logged_and_left_out(tmp_path: Path, capfd: Any, timeout: Any) -> None:
+def test_a_timeout_that_is_no_number_is_logged_and_left_out(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], timeout: Any
+) -> None:
     model, optimizer = jobs.make()
     monitor = jobs.monitor(tmp_path, jobs.ALONE, collect_times=1_000_000, wg_distribution=True)
     monitor.watch(model, optimizer)
@@ -401,7 +405,9 @@ for _ in range(3):
     assert result.stdout.splitlines()[-1].count("stopped") == 2
 
 
-def test_ranks_that_one_process_plays_have_a_monitor_each(tmp_path: Path, capfd: Any) -> None:
+def test_ranks_that_one_process_plays_have_a_monitor_each(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     config = jobs.write_config(tmp_path, wg_distribution=True)
     model, optimizer = jobs.make()
     options: "dict[str, Any]" = dict(output_dir=tmp_path / "out", dynamic=False, world_size=2)

@@ -108,7 +108,9 @@ def test_an_encoder_that_two_optimizers_update(tmp_path: Path, shared_last: bool
     }
 
 
-def test_an_optimizer_of_more_parameters_replaces_one(tmp_path: Path, capfd: Any) -> None:
+def test_an_optimizer_of_more_parameters_replaces_one(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     """Layers are unfrozen."""
     model = jobs.make_net()
     with make_monitor(tmp_path) as monitor:
@@ -152,7 +154,9 @@ def test_the_optimizer_in_a_schedule_is_watched(tmp_path: Path, has_groups: bool
 
 
 @pytest.mark.parametrize("explicit", [True, False])
-def test_an_iteration_of_several_updates(tmp_path: Path, monkeypatch: Any, explicit: bool) -> None:
+def test_an_iteration_of_several_updates(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, explicit: bool
+) -> None:
     """As in PPO."""
     said: "list[str]" = []
     monkeypatch.setattr(_gradmon, "warn_once", said.append)  # another test may have been told already

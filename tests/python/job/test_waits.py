@@ -37,7 +37,7 @@ def methods() -> "list[Any]":
 
 
 @pytest.fixture
-def over(group: Any, monkeypatch: Any) -> Over:
+def over(group: Any, monkeypatch: pytest.MonkeyPatch) -> Over:
     """What gradmon is told of coalesced calls: "over", "waited_for" or "dropped", and their number."""
     # Gloo has none of these.
     monkeypatch.setattr(ProcessGroup, "_start_coalescing", lambda group, fails=False: 1 / (not fails))
@@ -130,7 +130,7 @@ def test_what_has_not_started_does_not_count(tmp_path: Path, group: Any, over: O
 
 
 def test_code_that_has_wrapped_a_method_keeps_one_that_does_nothing(
-    tmp_path: Path, group: Any, over: Over, monkeypatch: Any
+    tmp_path: Path, group: Any, over: Over, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for owner, name in METHODS:
         monkeypatch.setattr(owner, name, vars(owner)[name])  # what is there again after the test
@@ -184,7 +184,7 @@ def test_a_work_in_python_may_call_its_base(tmp_path: Path, over: Over) -> None:
 
 
 @pytest.fixture
-def told(monkeypatch: Any) -> "list[tuple[str, Any]]":
+def told(monkeypatch: pytest.MonkeyPatch) -> "list[tuple[str, Any]]":
     """What gradmon is told of futures, as if calls on a device were not waited for."""
     told: "list[tuple[str, Any]]" = []
     monkeypatch.setattr(_gradmon, "calls_are_unwaited", lambda: True)
@@ -195,7 +195,7 @@ def told(monkeypatch: Any) -> "list[tuple[str, Any]]":
 
 @pytest.mark.parametrize("wait", WAITS)
 def test_the_future_of_a_call_is_told_once_it_is_waited_for(
-    tmp_path: Path, group: Any, told: Any, wait: str, monkeypatch: Any
+    tmp_path: Path, group: Any, told: Any, wait: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if wait == "block_current_stream":
         monkeypatch.setattr(Work, wait, lambda work: None)  # Gloo has none.
@@ -237,7 +237,7 @@ class WithAnother(Without):
 
 @pytest.mark.parametrize("kind", [Without, WithAnother])
 def test_what_has_no_future_may_be_waited_for(
-    tmp_path: Path, group: Any, told: Any, kind: Any, monkeypatch: Any
+    tmp_path: Path, group: Any, told: Any, kind: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Work, "synchronize", lambda work: None)
     with collecting(tmp_path):
@@ -281,7 +281,9 @@ def test_calls_of_python_are_read_at_their_waits_and_those_of_torchs_c_are_not(t
         dist.destroy_process_group()
 
 
-def test_tensors_of_the_compiler_may_be_waited_for(tmp_path: Path, group: Any, capfd: Any) -> None:
+def test_tensors_of_the_compiler_may_be_waited_for(
+    tmp_path: Path, group: Any, capfd: pytest.CaptureFixture[str]
+) -> None:
     """They may have sizes that are not known yet."""
     from torch._subclasses import FakeTensorMode
     from torch.fx.experimental.symbolic_shapes import ShapeEnv

@@ -51,7 +51,9 @@ class Raising:
 
 
 @pytest.mark.parametrize("error", [ZeroDivisionError("no batch"), AttributeError("lazy"), KeyError("x")])
-def test_a_value_that_raises_is_logged(tmp_path: Path, error: Exception, capfd: Any) -> None:
+def test_a_value_that_raises_is_logged(
+    tmp_path: Path, error: Exception, capfd: pytest.CaptureFixture[str]
+) -> None:
     model = jobs.make_net()
     with watching(tmp_path, model, sgd(model), scalars={"loss": "records"}) as monitor:
         monitor.scalar("loss", Raising(error))  # type: ignore[arg-type]
@@ -63,7 +65,7 @@ def test_a_value_that_raises_is_logged(tmp_path: Path, error: Exception, capfd: 
         assert what in said
 
 
-def test_a_call_that_does_not_fit_is_logged_once(tmp_path: Path, capfd: Any) -> None:
+def test_a_call_that_does_not_fit_is_logged_once(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     """Whatever numbers the tensors hold, which pybind11 prints."""
     model = jobs.make_net()
     with watching(tmp_path, model, sgd(model)) as monitor:
@@ -128,7 +130,9 @@ def test_a_module_whose_attributes_raise_a_key_error(tmp_path: Path, when: str) 
     assert rows(tmp_path) >= {("fc1.inner.weight", 2), ("fc2.weight", 2)}
 
 
-def test_a_model_that_lists_its_parameters_in_its_own_way_later(tmp_path: Path, capfd: Any) -> None:
+def test_a_model_that_lists_its_parameters_in_its_own_way_later(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     model = jobs.make_net()
     optimizer = sgd(model)
     with watching(tmp_path, model, optimizer):
@@ -140,7 +144,7 @@ def test_a_model_that_lists_its_parameters_in_its_own_way_later(tmp_path: Path, 
     assert "changes of the model are not seen: ValueError" in capfd.readouterr().err
 
 
-def test_a_parameter_that_is_no_tensor(tmp_path: Path, capfd: Any) -> None:
+def test_a_parameter_that_is_no_tensor(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     model = jobs.make_net()
     optimizer = sgd(model)
     with watching(tmp_path, model, optimizer):
@@ -207,7 +211,7 @@ def train_it(model: torch.nn.Module, optimizer: Any, steps: int) -> None:
 
 @pytest.mark.parametrize("copied", [copy.deepcopy, lambda model: pickle.loads(pickle.dumps(model))])
 def test_a_copy_of_a_model_that_holds_the_monitor_watches_nothing(
-    tmp_path: Path, copied: Callable[[Any], Any], capfd: Any
+    tmp_path: Path, copied: Callable[[Any], Any], capfd: pytest.CaptureFixture[str]
 ) -> None:
     model = HoldsMonitor()
     optimizer = sgd(model)
@@ -405,7 +409,9 @@ class OptimizerOfMegatron:
         return True, 0.0, 0
 
 
-def test_gradients_that_megatron_has_renamed_do_not_end_its_reduction(tmp_path: Path, capfd: Any) -> None:
+def test_gradients_that_megatron_has_renamed_do_not_end_its_reduction(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     chunk = OfMegatron()
     optimizer = OptimizerOfMegatron(torch.optim.Adam(chunk.parameters()))
     config = jobs.write_config(tmp_path, **jobs.EVERYTHING)

@@ -104,7 +104,9 @@ def test_a_killed_job_goes_on_in_its_directory(form: str, steps_a_file: int, tmp
     assert set(found) == {(kind, name, step) for kind, name in names for step in range(last + 5)}
 
 
-def test_a_rank_without_a_directory_has_a_fresh_one_and_a_warning(tmp_path: Path, capfd: Any) -> None:
+def test_a_rank_without_a_directory_has_a_fresh_one_and_a_warning(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     config = jobs.write_config(tmp_path, wg_distribution=True, append_output=ALL)
     train(config, tmp_path / "out", 0, 2)
     assert "append_output: no directory of rank 0" in capfd.readouterr().err
@@ -197,7 +199,9 @@ def check(out: Path, expected: "dict[int, int]") -> None:
 
 
 @pytest.mark.parametrize("first", [3, 6])
-def test_a_resumed_job_counts_on_in_every_format(first: int, tmp_path: Path, capfd: Any) -> None:
+def test_a_resumed_job_counts_on_in_every_format(
+    first: int, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     """From a checkpoint at step `first`; the earlier job ended after step 5."""
     train_samples(tmp_path, 0, 6)
     check(resume(tmp_path, first, 9), {step: BATCH * (step + 1) for step in range(9)})

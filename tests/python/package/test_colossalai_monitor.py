@@ -99,7 +99,7 @@ def test_ranks_that_share_a_directory_append_to_one_pair_of_files(tmp_path: Path
 
 
 def test_a_second_call_of_monitor_stops_the_first_and_goes_on_counting_steps(
-    tmp_path: Path, monkeypatch: Any
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     scratch = tmp_path / "scratch"
     scratch.mkdir()
@@ -132,7 +132,7 @@ def test_columns_that_the_config_leaves_out_are_empty(tmp_path: Path) -> None:
 
 
 def test_parameters_have_their_full_names_and_the_rank_is_the_launchers(
-    tmp_path: Path, monkeypatch: Any
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SLURM_PROCID", "1")
     monkeypatch.setenv("SLURM_NTASKS", "2")

@@ -5,7 +5,6 @@ import re
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import gradmon
 import pytest
@@ -30,7 +29,7 @@ def test_it_says_in_twenty_lines_that_all_works() -> None:
     ]
 
 
-def test_a_kind_without_rows_is_named(monkeypatch: Any) -> None:
+def test_a_kind_without_rows_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     weights_alone = ({"param_distribution": True}, ["param_origin", "grad_reduced"])
     monkeypatch.setattr(doctor, "_KINDS", {"gradients": weights_alone, "weights": doctor._KINDS["weights"]})
     said: "list[str]" = []
@@ -38,7 +37,7 @@ def test_a_kind_without_rows_is_named(monkeypatch: Any) -> None:
     assert "gradients: no grad_reduced (no reason is known)" in said and "weights: works" in said
 
 
-def test_a_refusal_of_the_machine_is_shown(monkeypatch: Any) -> None:
+def test_a_refusal_of_the_machine_is_shown(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: object, **__: object) -> None:
         raise RuntimeError("unable to resolve\nits own name")
 
@@ -106,7 +105,7 @@ def test_the_page_has_the_modes_that_the_doctor_names() -> None:
     assert page[begin : end.start()] == "".join(lines)
 
 
-def test_the_doctor_names_each_mode(monkeypatch: Any) -> None:
+def test_the_doctor_names_each_mode(monkeypatch: pytest.MonkeyPatch) -> None:
     modes = [relied_on.Mode("stage 1", "all kinds"), relied_on.Mode("graphs", "none", "nothing is watched")]
     monkeypatch.setitem(relied_on.FRAMEWORKS, "gradmon's", ("no-such-package", []))
     monkeypatch.setitem(relied_on.MODES, "gradmon's", modes)

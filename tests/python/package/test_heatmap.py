@@ -14,7 +14,7 @@ NAN, INF = float("nan"), float("inf")
 
 
 @pytest.fixture
-def pyplot(monkeypatch: Any) -> Any:
+def pyplot(monkeypatch: pytest.MonkeyPatch) -> Any:
     monkeypatch.setenv("MPLBACKEND", "Agg")
     yield pytest.importorskip("matplotlib.pyplot")
     sys.modules["matplotlib.pyplot"].close("all")
@@ -138,7 +138,7 @@ def test_it_draws_on_axes_that_are_given(pyplot: Any) -> None:
     assert names_on(many)[:2] == ["n0", "n4"]  # as many names as are readable
 
 
-def test_without_matplotlib_it_says_what_to_install(monkeypatch: Any) -> None:
+def test_without_matplotlib_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     with pytest.raises(ImportError, match="^gradmon.heatmap.. needs matplotlib: pip install matplotlib "):
         gradmon.heatmap(table([("a", 0, 1)]))

@@ -187,7 +187,9 @@ def test_master_weights_have_the_histograms_of_their_parameters(tmp_path: Path) 
     check(tmp_path / "out", expected)
 
 
-def test_an_optimizer_without_moments_of_adam_has_none_and_one_warning(tmp_path: Path, capfd: Any) -> None:
+def test_an_optimizer_without_moments_of_adam_has_none_and_one_warning(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     model = make_net()
     out, _ = collect(
         tmp_path, model, torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9), wg_distribution=True
@@ -197,7 +199,9 @@ def test_an_optimizer_without_moments_of_adam_has_none_and_one_warning(tmp_path:
     assert said.count("no row: its optimizer keeps no exp_avg, exp_avg_sq, betas, eps and step") == 1
 
 
-def test_other_formats_hold_no_histograms_and_say_so(tmp_path: Path, capfd: Any) -> None:
+def test_other_formats_hold_no_histograms_and_say_so(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     model = make_net()
     optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
     out, _ = collect(tmp_path, model, optimizer, format="csv", wg_distribution=True)
@@ -208,7 +212,9 @@ def test_other_formats_hold_no_histograms_and_say_so(tmp_path: Path, capfd: Any)
     }
 
 
-def test_rows_of_other_formats_are_complete_beside_histograms(tmp_path: Path, capfd: Any) -> None:
+def test_rows_of_other_formats_are_complete_beside_histograms(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     model = make_net()
     optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
     out, expected = collect(

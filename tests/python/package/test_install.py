@@ -7,7 +7,6 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import jobs
 import pytest
@@ -157,7 +156,7 @@ def test_no_library_of_another_torch_is_linked(tmp_path: Path) -> None:
     assert found == {f"{package}/lib/lib{name}.so" for name in ("torch", "torch_cpu", "torch_python", "c10")}
 
 
-def test_a_build_without_torch_says_so(monkeypatch: Any) -> None:
+def test_a_build_without_torch_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(str(ROOT / "runtime" / "python"))
     import build_gradmon
 

@@ -39,7 +39,7 @@ csv2db(
 
 
 @pytest.fixture
-def calls(tmp_path: Path, monkeypatch: Any) -> Any:
+def calls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     """A stand-in for gradmonctl on PATH, and a function that returns the arguments of its calls."""
     program, log = tmp_path / "bin" / "gradmonctl", tmp_path / "calls"
     program.parent.mkdir()
@@ -79,7 +79,7 @@ def test_arguments_are_passed_on(calls: Any) -> None:
 
 
 def test_a_failure_is_an_exception_that_says_what_the_program_said(
-    calls: Any, monkeypatch: Any, capfd: Any
+    calls: Any, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("SAY", "3 rows left out")
     gradmon.csv2tensorboard_by_step("out")
@@ -133,7 +133,7 @@ def has_convert() -> bool:
     return b"\n  convert" in subprocess.run([program, "--help"], capture_output=True).stdout
 
 
-def test_what_is_converted_is_read_back(tmp_path: Path, monkeypatch: Any) -> None:
+def test_what_is_converted_is_read_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """With the real program. (Before it has `convert`, it must say so.)"""
     monkeypatch.setenv("PATH", os.environ["GRADMON_BIN"] + os.pathsep + os.environ["PATH"])
     model = jobs.make_net()

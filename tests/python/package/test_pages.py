@@ -20,7 +20,7 @@ OTHER_PINS = ("frameworks-jax", "mindspore")
 README = ROOT / "README.md"
 
 
-def test_the_quick_start_collects(tmp_path: Path, monkeypatch: Any) -> None:
+def test_the_quick_start_collects(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     code = README.read_text().split("```python\n")[1].split("```")[0]
     assert len(code.splitlines()) <= 10
     config = jobs.write_config(tmp_path, wg_distribution=True, dynamic_on=True)

@@ -6,7 +6,7 @@ import re
 import sqlite3
 import struct
 from pathlib import Path
-from typing import Any, Union
+from typing import Union
 
 import gradmon
 import jobs
@@ -56,7 +56,7 @@ def test_a_training_is_read_back_whole(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("looks", [0, 1])
 def test_a_file_that_the_job_renames_meanwhile_is_passed_over(
-    tmp_path: Path, monkeypatch: Any, looks: int
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, looks: int
 ) -> None:
     run = write_run(tmp_path, "Nov27_00-00-00-rank0-00000001", **{"grad_reduced_0-0": "x"})
     (run / "scopes.json.new").write_text("{}")
@@ -150,7 +150,7 @@ def test_of_several_runs_one_is_taken(tmp_path: Path) -> None:
     assert new.exists()
 
 
-def test_the_working_directory_can_be_a_ranks(tmp_path: Path, monkeypatch: Any) -> None:
+def test_the_working_directory_can_be_a_ranks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     directory = write_run(tmp_path, "Nov21_10-00-00-rank3-0123abcd", grad_reduced_0="name,step,norm\nw,0,2\n")
     (directory / "grad_reduced_0.csv").rename(directory / "grad_reduced_0-0.csv")
     monkeypatch.chdir(directory)

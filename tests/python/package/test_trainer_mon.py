@@ -18,7 +18,7 @@ KEYS = {"wg_distribution": True, "xy_distribution": True, "all_xy": True}
 
 
 @pytest.fixture
-def training(tmp_path: Path, monkeypatch: Any) -> Any:
+def training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     monkeypatch.setenv("MONITOR_OUTPUT_DIR", str(tmp_path / "out"))
     monkeypatch.delenv("DYNAMIC_MONITOR", raising=False)
     model = jobs.make_net()
@@ -75,7 +75,9 @@ def test_steps_that_are_no_whole_number_are_refused_by_name(training: Any, steps
         gradmon.TrainerMon(str(config)).set_monitor(model, grad_acc_steps=steps, optimizer=optimizer)
 
 
-def test_the_oldest_way_of_naming_the_optimizer(tmp_path: Path, training: Any, monkeypatch: Any) -> None:
+def test_the_oldest_way_of_naming_the_optimizer(
+    tmp_path: Path, training: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     config, model, optimizer = training
     monkeypatch.setattr(gradmon.TrainerMon, "_wrapped_for_all", lambda: None)
     gradmon.TrainerMon.set_wrapped_optimizer(optimizer)
@@ -139,7 +141,7 @@ def test_metrics_are_tagged_as_msprobe_does(tmp_path: Path, training: Any, per_m
     assert "0:fc1.output:0/rank0/actv_grad" in actv_grad
 
 
-def test_the_rank_is_the_launchers(tmp_path: Path, training: Any, monkeypatch: Any) -> None:
+def test_the_rank_is_the_launchers(tmp_path: Path, training: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     _, model, optimizer = training
     config = jobs.write_config(tmp_path, format="api", **KEYS)  # no rank waits for rank 0 to write a file
     monkeypatch.setenv("SLURM_PROCID", "3")
@@ -280,7 +282,7 @@ def test_ops_that_are_set_before_the_model_is_known(tmp_path: Path, training: An
 
 
 def test_a_dynamic_job_follows_its_file_and_the_program(
-    tmp_path: Path, training: Any, monkeypatch: Any
+    tmp_path: Path, training: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _, model, optimizer = training
     monkeypatch.setenv("DYNAMIC_MONITOR", "True")
@@ -340,7 +342,7 @@ def test_files_have_msprobes_headers(tmp_path: Path, training: Any, per_micro_ba
 
 
 def test_a_setting_that_makes_no_valid_config_changes_nothing(
-    tmp_path: Path, training: Any, capfd: Any
+    tmp_path: Path, training: Any, capfd: pytest.CaptureFixture[str]
 ) -> None:
     config, model, optimizer = training
     mon = gradmon.TrainerMon(str(config))

@@ -268,7 +268,7 @@ print(json.dumps({
 """
 
 
-def collect(tmp_path: Path, monkeypatch: Any, processes: bool, share_output: bool) -> None:
+def collect(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, processes: bool, share_output: bool) -> None:
     """Both ranks collect three steps, the same ones, and `gradmonctl status` in each container shows both."""
     out, runtime = tmp_path / "out", tmp_path / "runtime"
     out.mkdir()
@@ -296,13 +296,13 @@ def collect(tmp_path: Path, monkeypatch: Any, processes: bool, share_output: boo
 
 
 @needs_root
-def test_containers_agree_over_the_output_directory(tmp_path: Path, monkeypatch: Any) -> None:
+def test_containers_agree_over_the_output_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GRADMON_STORE", "none")
     collect(tmp_path, monkeypatch, processes=False, share_output=True)
 
 
 @needs_root
 def test_containers_with_processes_of_their_own_and_no_shared_directory_agree_over_the_store(
-    tmp_path: Path, monkeypatch: Any
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     collect(tmp_path, monkeypatch, processes=True, share_output=False)

@@ -6,7 +6,7 @@ import pickle
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any, Callable, Iterator
+from typing import Callable, Iterator
 
 import jobs
 import pytest
@@ -101,7 +101,9 @@ def test_a_replaced_method_that_other_code_has_wrapped_passes_calls_through_once
     assert stepper.step() == "wrapped own"
 
 
-def test_a_replica_of_data_parallel_is_named_in_a_warning(tmp_path: Path, capfd: Any) -> None:
+def test_a_replica_of_data_parallel_is_named_in_a_warning(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     model, optimizer = jobs.make()
     with jobs.monitor(tmp_path, **jobs.EVERYTHING).watch(model, optimizer):
         replica = model.fc1._replicate_for_data_parallel()

@@ -147,7 +147,9 @@ def test_exceptions_of_the_optimizer_pass_through() -> None:
     assert told.said == ["before"]
 
 
-def test_reading_an_optimizer_runs_no_code_of_python(tmp_path: Path, monkeypatch: Any, capfd: Any) -> None:
+def test_reading_an_optimizer_runs_no_code_of_python(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
     """A signal handler would run in it, and gradmon would catch the handler's exception."""
     model = jobs.make_net()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
@@ -186,7 +188,7 @@ def test_after_an_update_only_the_parameters_are_read(tmp_path: Path) -> None:
 
 
 def test_a_moment_that_an_optimizer_keeps_under_another_name_is_said_to_be_missing(
-    tmp_path: Path, capfd: Any
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     """Adamax has exp_avg and exp_inf."""
     model, optimizer = make(torch.optim.Adamax)

@@ -70,7 +70,7 @@ def is_explained(name: str, kind: str, row: str) -> bool:
 
 
 def near(found: "dict[str, Any]", tensor: torch.Tensor) -> bool:
-    """Whether the row has the tensor's values, up to rounding in another order of summation."""
+    """True if the row has the tensor's values, up to rounding in another order of summation."""
     x = tensor.detach().double().flatten()
     scale = max(x.abs().max().item(), 1e-30)
     wanted = jobs.expected(tensor)

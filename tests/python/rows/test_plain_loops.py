@@ -155,7 +155,9 @@ def train(tmp_path: Path, model: torch.nn.Module, **keys: Any) -> "dict[tuple[st
     return jobs.rows(tmp_path / "out", "grad_unreduced")
 
 
-def test_what_a_kernel_adds_has_no_row_of_one_micro_batch(tmp_path: Path, capfd: Any) -> None:
+def test_what_a_kernel_adds_has_no_row_of_one_micro_batch(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     model = torch.nn.Sequential(oracle_optimizers.FusedLinear(4, 5), torch.nn.Linear(5, 2))
     found = train(tmp_path, model, monitor_mbs_grad=True)
     assert {name for name, _, _ in found} == {"0.bias", "1.weight", "1.bias"}

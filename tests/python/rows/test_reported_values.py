@@ -3,7 +3,6 @@
 import csv
 import math
 from pathlib import Path
-from typing import Any
 
 import gradmon
 import jobs
@@ -22,7 +21,9 @@ def test_scalars_and_samples_are_recorded(tmp_path: Path) -> None:
     assert file.read_text().splitlines() == ["name,step,samples,value", "loss,0,8,0.5", "loss,1,16,1.5"]
 
 
-def test_the_formats_page_example_of_scalars_does_what_it_says(tmp_path: Path, capfd: Any) -> None:
+def test_the_formats_page_example_of_scalars_does_what_it_says(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     page = (Path(__file__).resolve().parents[3] / "writers" / "FORMAT.md").read_text()
     section = page.split("\n## Training scalars\n")[1]
     config, program = (
@@ -56,7 +57,7 @@ def test_a_scalar_is_not_read_while_nothing_is_collected(tmp_path: Path) -> None
     assert file.read_text().splitlines()[1:] == ["loss,1,,1.5"]
 
 
-def test_invalid_values_do_not_end_training(tmp_path: Path, capfd: Any) -> None:
+def test_invalid_values_do_not_end_training(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     model, optimizer = jobs.make()
     with jobs.monitor(tmp_path, scalars={"loss": "records"}, **jobs.EVERYTHING).watch(
         model, optimizer

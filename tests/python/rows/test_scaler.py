@@ -111,7 +111,7 @@ def test_an_explicit_step_ends_the_iteration_instead(
     assert jobs.steps_of(jobs.rows(tmp_path / "out", "grad_reduced"))["fc1.weight"] == [0, 1, 2]
 
 
-def test_a_scaler_without_a_scale_is_logged_once(tmp_path: Path, capfd: Any) -> None:
+def test_a_scaler_without_a_scale_is_logged_once(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     class Mute(SmallScaler):
         def get_scale(self) -> float:
             raise RuntimeError("not now")
@@ -485,7 +485,7 @@ def test_only_a_single_plain_number_says_that_an_update_was_left_out() -> None:
     assert left_out_by_scaler(SimpleNamespace()) is False
 
 
-def test_while_a_graph_is_captured_the_scale_is_the_last_one(monkeypatch: Any) -> None:
+def test_while_a_graph_is_captured_the_scale_is_the_last_one(monkeypatch: pytest.MonkeyPatch) -> None:
     """A read of the scale would wait for the device, which ends the capture."""
     asked = iter([8.0, 16.0])
     scaler = SimpleNamespace(get_scale=lambda: next(asked), step=lambda _: None, update=lambda: None)

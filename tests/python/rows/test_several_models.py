@@ -199,7 +199,9 @@ def test_a_teacher_that_is_not_trained_is_left_alone(tmp_path: Path) -> None:
     assert noted.fired == ["teacher"] * 3
 
 
-def test_parameters_that_no_watched_optimizer_holds_are_named(tmp_path: Path, capfd: Any) -> None:
+def test_parameters_that_no_watched_optimizer_holds_are_named(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     """The warning comes after the program's last watch()."""
     model, other = jobs.make_net(), mlp(4, 2)
     of_model = torch.optim.SGD(model.fc1.parameters(), lr=0.1)
@@ -256,7 +258,9 @@ def test_an_optimizer_that_stops_stepping_is_named_until_it_steps(tmp_path: Path
         assert jobs.eventually(lambda: not idle_in(monitor))
 
 
-def test_an_optimizer_that_stops_stepping_is_named_after_a_minute(tmp_path: Path, monkeypatch: Any) -> None:
+def test_an_optimizer_that_stops_stepping_is_named_after_a_minute(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The program ends the steps. An evaluation of any length causes no warning."""
     now = [0.0]
     monkeypatch.setattr(time, "monotonic", lambda: now[0])
@@ -276,7 +280,7 @@ def test_an_optimizer_that_stops_stepping_is_named_after_a_minute(tmp_path: Path
 
 
 def test_an_optimizer_that_always_steps_less_often_is_not_taken_for_one_that_has_stopped(
-    tmp_path: Path, capfd: Any
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     """Only before its second step nobody can know; from three times as many iterations on it has stopped."""
     often, seldom = jobs.make_net(), mlp(4, 2)
@@ -348,7 +352,9 @@ def test_status_and_metrics_print_their_fields(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("explicit", [False, True])
-def test_an_optimizer_that_steps_more_often_than_another(tmp_path: Path, explicit: bool, capfd: Any) -> None:
+def test_an_optimizer_that_steps_more_often_than_another(
+    tmp_path: Path, explicit: bool, capfd: pytest.CaptureFixture[str]
+) -> None:
     """From its second step on, each of its steps ends an iteration, and a warning names the slower
     optimizer. `explicit`: the program ends the iterations."""
     often, seldom = mlp(4, 2), mlp(4, 2)

@@ -242,7 +242,7 @@ def test_functional_collectives_have_rows(tmp_path: Path, group: None) -> None:
 
 @pytest.mark.parametrize("module", ["torchcomms", "torchft"])
 def test_libraries_that_communicate_by_themselves_are_named(
-    tmp_path: Path, monkeypatch: Any, module: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, module: str
 ) -> None:
     monkeypatch.setitem(sys.modules, module, types.ModuleType(module))
     said = [sentence for name, sentence in _UNREAD.items() if name == module]

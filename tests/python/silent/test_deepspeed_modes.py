@@ -290,7 +290,9 @@ def test_unmanaged_micro_batches_have_their_own_rows(tmp_path: Path, each: bool)
 
 
 @pytest.mark.parametrize("each", [False, True])
-def test_a_coalesced_gradient_is_no_micro_batchs_own(tmp_path: Path, capfd: Any, each: bool) -> None:
+def test_a_coalesced_gradient_is_no_micro_batchs_own(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], each: bool
+) -> None:
     model = jobs.make_net()
     optimizer = Taking(model)
     engine = Engine(2, optimizer)

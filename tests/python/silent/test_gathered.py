@@ -163,7 +163,9 @@ class OfParts(torch.optim.Optimizer):
                     parameter._local_tensor.sub_(parameter.grad.reduced._local_tensor, alpha=0.1)
 
 
-def test_a_gradient_of_parts_is_read_where_it_is_reduced(tmp_path: Path, mesh: Any, capfd: Any) -> None:
+def test_a_gradient_of_parts_is_read_where_it_is_reduced(
+    tmp_path: Path, mesh: Any, capfd: pytest.CaptureFixture[str]
+) -> None:
     from torch.distributed.tensor import Shard, distribute_tensor
 
     kind = parts_class()

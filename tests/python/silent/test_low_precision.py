@@ -453,7 +453,7 @@ REFUSED: "dict[str, tuple[Callable[[], torch.Tensor], str]]" = {
 
 @pytest.mark.parametrize("name", REFUSED)
 def test_numbers_that_are_not_understood_have_no_row_and_a_logged_reason(
-    tmp_path: Path, name: str, capfd: Any
+    tmp_path: Path, name: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
     made, reason = REFUSED[name]
     assert tapped(tmp_path, {name: made(), "plain": waves(3)}).keys() == {"plain"}
@@ -544,7 +544,9 @@ def all_types() -> "list[torch.dtype]":
     return list(found.values())
 
 
-def test_each_type_of_torch_has_its_name_in_the_row_or_a_reason(tmp_path: Path, capfd: Any) -> None:
+def test_each_type_of_torch_has_its_name_in_the_row_or_a_reason(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     bytes_ = codes(64, below=100)
     values = {}
     for dtype in all_types():
@@ -614,7 +616,9 @@ def scalar_rows(output: Path) -> "dict[str, float]":
     return found
 
 
-def test_a_part_of_a_number_is_refused_with_the_remedy(tmp_path: Path, mesh: Any, capfd: Any) -> None:
+def test_a_part_of_a_number_is_refused_with_the_remedy(
+    tmp_path: Path, mesh: Any, capfd: pytest.CaptureFixture[str]
+) -> None:
     monitor = jobs.monitor(
         tmp_path,
         jobs.ALONE,

@@ -259,7 +259,9 @@ def test_a_step_is_not_ended_twice_where_the_program_calls_step(tmp_path: Path) 
     training.check(tmp_path / "out")
 
 
-def test_after_a_captured_backward_the_optimizers_rows_go_on(tmp_path: Path, monkeypatch: Any) -> None:
+def test_after_a_captured_backward_the_optimizers_rows_go_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     wrapper = types.SimpleNamespace(cuda_graph={"training": None, "validation": object()})
     monkeypatch.setitem(
         sys.modules, "megatron.core.full_cuda_graph", types.SimpleNamespace(FullCudaGraphWrapper=wrapper)

@@ -197,7 +197,7 @@ def test_torchtitans_steps_that_are_not_committed_or_raise_have_their_rows(tmp_p
     assert "train_step" not in vars(trainer) and "step" not in vars(trainer.optimizers)
 
 
-def test_a_group_that_is_unknown_is_said(tmp_path: Path, monkeypatch: Any) -> None:
+def test_a_group_that_is_unknown_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "torchft.manager", types.ModuleType("torchft.manager"))
     monkeypatch.delenv("REPLICA_GROUP_ID", raising=False)
     model, optimizer = jobs.make()

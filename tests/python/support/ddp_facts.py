@@ -28,7 +28,7 @@ HOOKS: "dict[str, dict[str, Any]]" = {
 
 
 def hooks_read(ddp: "dict[str, Any]" = {}, micro: int = 1, first: bool = True) -> "dict[str, str]":
-    """Whether the last hooks in the second step read this rank's own gradient, or one that DDP has already
+    """True if the last hooks in the second step read this rank's own gradient, or one that DDP has already
     changed: a post-hook of the accumulator, and a post-accumulate hook of the tensor."""
     model = torch.nn.Linear(2, 2, bias=False)
     weight = model.weight

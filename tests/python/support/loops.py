@@ -239,7 +239,7 @@ class Edits:
         self._left = self._left * times
 
     def __call__(self) -> bool:
-        """Whether all that was asked for is collected, on all ranks."""
+        """True if all that was asked for is collected, on all ranks."""
         assert time.monotonic() < self._until
         done = rank() == 0 and self._edit()
         if not dist.is_initialized():

@@ -240,7 +240,7 @@ def train(trainer: Any, options: "Optional[dict[str, Any]]") -> "dict[str, Any]"
 
 
 def traces(trainer: Any) -> "list[Any]":
-    """What gradmon could leave."""
+    """The traces that gradmon could leave."""
     left: "list[Any]" = [sorted(vars(trainer)), sorted(vars(trainer.optimizers))]
     for optimizer in trainer.optimizers.optimizers:
         left.append(sorted(set(vars(optimizer)) - {"_opt_called"}))  # of the scheduler

@@ -76,7 +76,7 @@ std::size_t unfinished_in(const fs::path& place) {
   return count;
 }
 
-// Whether the output has all rows; nullopt if it is not there.
+// True if the output has all rows; nullopt if it is not there.
 std::optional<bool> whole(const std::string& command, const fs::path& output) {
   if (!fs::exists(output)) return std::nullopt;
   if (command != "csv2tb") {
@@ -109,7 +109,7 @@ void make_earlier_output(const std::string& command, const fs::path& place) {
   REQUIRE(process.exit_code() == 0);
 }
 
-// Whether each directory of curves, or the database, is the earlier one or the new one.
+// True if each directory of curves, or the database, is the earlier one or the new one.
 bool old_or_new(const std::string& command, const fs::path& output) {
   if (command == "csv2db") {
     const fs::path database = output / "monitor_metrics.db";

@@ -103,7 +103,7 @@ bool has(const Lines& lines, const std::string& part) {
                      [&](const std::string& line) { return line.find(part) != std::string::npos; });
 }
 
-// Whether no line wraps and one row is left for the prompt.
+// True if no line wraps and one row is left for the prompt.
 bool fits(const Lines& lines, const Screen& screen) {
   return widest(lines) <= screen.columns && lines.size() < screen.rows;
 }

@@ -44,7 +44,7 @@ void link_programs(const fs::path& to) {
   }
 }
 
-// Whether the descriptor is a Unix stream connected to a socket with the file name of `path`.
+// True if the descriptor is a Unix stream connected to a socket with the file name of `path`.
 // The hub may have bound it by another name of the directory: see bind_unix().
 bool is_connected_to(int fd, const fs::path& path) {
   sockaddr_un peer{};

@@ -36,7 +36,7 @@ StepList steps_of(const RealJob& job, int world) {
   return lists.front();
 }
 
-// Whether every rank has rows of the step on disk.
+// True if every rank has rows of the step on disk.
 bool on_disk(const RealJob& job, int world, std::int64_t step) {
   const auto found = rows_in_files(job.output_dir, "grad_reduced");
   return found.size() == static_cast<std::size_t>(world) &&

@@ -122,7 +122,7 @@ class RunAudit {
     return false;
   }
 
-  // Whether the rank ran the effective step under an older plan without a lapse. A rank that has just
+  // True if the rank ran the effective step under an older plan without a lapse. A rank that has just
   // joined or has lapsed is off, and waits for a later plan.
   bool skipped(const HistoryEntry& commit) const {
     const auto is_it = [&](const Note& note) { return note.revision == commit.revision; };

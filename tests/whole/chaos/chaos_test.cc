@@ -438,7 +438,7 @@ std::string RandomFaults::event_log() const {
 // Monitor::step() also runs the optimizer, on a machine with more ranks than cores.
 constexpr std::chrono::milliseconds kOptimizerTime{500};
 
-// Whether each host runs exactly one hub, and that hub has an open TCP connection.
+// True if each host runs exactly one hub, and that hub has an open TCP connection.
 bool hubs_are_apart(const KillableJob& job) {
   for (int host = 0; host < job.hosts(); ++host) {
     const auto hubs = job.hubs(host);

@@ -238,7 +238,7 @@ std::string config(bool on, int times = 3, double max_wait = 1.5) {
   return all.dump() + "\n";
 }
 
-// Whether to skip the test. `quick` 0: the test is for the full scale only.
+// True: the test is skipped. `quick` 0: the test is for the full scale only.
 bool skipped(int quick) {
   std::string why = HostNetwork::why_unavailable();
   if (why.empty() && scaled(quick, 1) == 0) why = "GRADMON_TEST_SCALE=full only";

@@ -61,7 +61,7 @@ class IsolatedHosts {
   // Starts a program on a host, as a child of this process; its output is appended to `log`.
   pid_t start(int host, const std::vector<std::string>& command, const std::filesystem::path& log,
               const std::map<std::string, std::string>& environment) const;
-  // Whether the process runs on the host.
+  // True if the process runs on the host.
   bool runs(int host, pid_t process) const;
   // The path by which this process reaches `path` of the host.
   std::filesystem::path path_from_test(int host, const std::filesystem::path& path) const;

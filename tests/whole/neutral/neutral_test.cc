@@ -80,7 +80,7 @@ struct DynamicJob {
   }
 };
 
-// Whether the monitor has collected anything: without rows a test of its effect would prove nothing.
+// True if the monitor has collected anything: without rows a test of its effect would prove nothing.
 bool has_rows(const DynamicJob& job) {
   const std::filesystem::path output = job.directory / "out";
   if (!std::filesystem::exists(output)) return false;

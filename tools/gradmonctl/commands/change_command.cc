@@ -181,7 +181,6 @@ int change_command(const ChangeRequest& request, const AskJob& ask, const Comman
 namespace {
 
 constexpr milliseconds kOutlookWithin{3000};
-constexpr std::int64_t kUntilOff = 100'000'000;  // the default of collect_times
 
 // The step time of the slowest rank; 0: unknown.
 double slowest_step_ms(const Status& status) {

@@ -6,6 +6,7 @@
 #include <cstdio>
 
 #include "control/agree/overhead.h"
+#include "control/config/config.h"
 #include "tools/gradmonctl/cli/listing.h"
 #include "tools/gradmonctl/cli/printable.h"
 
@@ -15,7 +16,6 @@ namespace {
 constexpr const char* kBetween = " · ";
 constexpr std::size_t kLongestNames = 60;
 constexpr std::int64_t kStalledMs = 30'000;
-constexpr std::int64_t kNoLimit = 100'000'000;  // the default of collect_times
 
 std::string revision_text(Revision revision) { return "revision " + std::to_string(revision.value); }
 
@@ -38,7 +38,7 @@ std::string state_text(const Status& status) {
   if (status.state == "on") {
     const std::int64_t left = std::max<std::int64_t>(status.collect_times - status.collected, 0);
     const std::string times =
-        status.collect_times >= kNoLimit
+        status.collect_times >= kUntilOff
             ? "until it is turned off"
             : std::to_string(left) + " of " + std::to_string(status.collect_times) + " collections left";
     return "ON since step " + std::to_string(status.effective_step) + kBetween + times + reason +

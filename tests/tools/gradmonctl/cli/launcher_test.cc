@@ -107,7 +107,7 @@ std::vector<pid_t> pids(const TemporaryDirectory& directory, int count) {
   return result;
 }
 
-// Whether the process has ended. A zombie has: only its parent can reap it.
+// True if the process has ended. A zombie has: only its parent can reap it.
 bool has_ended(pid_t pid) {
   const std::string state = read_text("/proc/" + std::to_string(pid) + "/stat");
   return state.empty() || state.find(") Z ") != std::string::npos;

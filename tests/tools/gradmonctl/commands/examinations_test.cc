@@ -142,7 +142,7 @@ class RuntimeDirectory {
   TemporaryDirectory directory_;
 };
 
-// Whether the command line of a process names a path in `directory`, as that of a hub does.
+// True if the command line of a process names a path in `directory`, as that of a hub does.
 bool named_by_a_process(const std::filesystem::path& directory) {
   std::error_code error;
   for (std::filesystem::directory_iterator process("/proc", error), end; !error && process != end;
