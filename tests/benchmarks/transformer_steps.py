@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The time that collecting adds to the steps of a transformer of a billion parameters that fills the device."""
+"""The time that collecting adds to a step of a transformer of a billion parameters that fills the device."""
 import json
 import statistics
 import tempfile

@@ -277,8 +277,8 @@ class Monitor:
 
         A value that is reported just after a step has ended (after ``optimizer.step()``, ``step()``) belongs
         to that step, until the next forward, backward, update or tap() begins. If the program reported this
-        name within that step, it belongs to the next step; a second one after the step is ignored. A forward that cannot be seen (a captured graph, no
-        model watched) begins with the end of the step before.
+        name within that step, it belongs to the next step; a second one after the step is ignored. A forward
+        that cannot be seen (a captured graph, no model watched) begins with the end of the step before.
 
         Examples
         --------
