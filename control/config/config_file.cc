@@ -199,7 +199,7 @@ void ConfigFile::check_displaced(Time now) {
     std::vector<DisplacedFile> more;
     const auto restored = restore_if_written(watched.displaced, recovery_.ours, more);
     for (auto& file : more) kept.push_back({std::move(file), clock_()});
-    if (restored == Restored::failed) {
+    if (restored == Restored::failed || restored == Restored::superseded) {
       recover_at_ = std::min(recover_at_, now + kRecoverEvery);
     } else if (restored == Restored::yes) {
       take_events();

@@ -522,7 +522,7 @@ Restored restore_if_written(const DisplacedFile& file, const FileSignature& ours
   if (!side || side->same_save(file.signature)) return Restored::no;
   const auto target = sign_file(file.target);
   const bool target_is_ours = target && target->same_save(ours);
-  if (target && !target_is_ours && target->mtime_ns >= side->mtime_ns) return Restored::no;
+  if (target && !target_is_ours && target->mtime_ns >= side->mtime_ns) return Restored::superseded;
   const auto restored = restore(file.side, file.target, target.value_or(FileSignature{}));
   if (restored.side) displaced.push_back({file.target, file.side, *restored.side});
   if (!restored.done) {

@@ -64,9 +64,10 @@ enum class Replacement : std::uint8_t { exchange, rename };
                                                                     const std::filesystem::path& spare = {});
 
 enum class Restored : std::uint8_t {
-  no,      // the target is unchanged
-  yes,     // the target has changed
-  failed,  // the save is still in the side file; do not discard() it
+  no,          // the displaced file was not written to
+  yes,         // the target has changed
+  superseded,  // the target was saved later; recover_side_files() decides; do not discard()
+  failed,      // the save is still in the side file; do not discard() it
 };
 
 // If a displaced file was written to, and the target was not saved later, puts the displaced file back at the

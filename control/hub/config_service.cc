@@ -232,10 +232,10 @@ struct ConfigService::OnDisk {
     using Clock = std::chrono::steady_clock;
 
     Watched(const fs::path& path, const fs::path& spare, const JobRegistry::Job& own)
-        : file(path, &Clock::now, spare), jobs(jobs_file_path(path), own) {}
+        : jobs(jobs_file_path(path), own), file(path, &Clock::now, spare) {}
 
+    JobRegistry jobs;  // Before `file`: a job that is not registered any more does not touch the file.
     ConfigFile file;
-    JobRegistry jobs;
     Clock::time_point next_look{};
     std::vector<std::string> others;
     std::vector<std::string> superseded;

@@ -211,6 +211,24 @@ TEST_CASE("a save into a displaced file is taken up by the next job although tha
   CHECK(next.superseded_saves().empty());
 }
 
+TEST_CASE("a save into a displaced file is taken up by the next job although the earlier hub still lives",
+          "[configfile]") {
+  const OldConfig directory;
+  auto earlier = std::make_unique<ConfigFile>(directory.config);
+  first_content(*earlier);
+  const int fd = ::open(directory.config.c_str(), O_WRONLY | O_CLOEXEC);
+  REQUIRE(earlier->edit(kOff, std::nullopt).has_value());
+  ConfigFile next(directory.config);
+  first_content(next);
+  const auto text = text_of(2);
+  write_and_close(fd, text);
+  REQUIRE(next.edit({{"n", "6"}}, std::nullopt).has_value());
+  SECTION("and ends") { earlier.reset(); }
+  SECTION("and looks at the file") { earlier->poll(); }
+  CHECK(next_text(next) == text);
+  CHECK(read_text(directory.config) == text);
+}
+
 TEST_CASE("a save that an earlier job left and that the user has replaced since is named", "[configfile]") {
   ScratchDirectory directory;
   const auto path = directory / "c.json";

@@ -157,7 +157,12 @@ def test_metrics_are_those_of_the_step_collected_last(tmp_path: Path) -> None:
     with jobs.monitor(tmp_path, **jobs.EVERYTHING).watch(model, optimizer) as monitor:
         assert monitor.metrics() == []
         seen = []
-        jobs.train(model, optimizer, 3, lambda step: seen.append(monitor.metrics()))
+
+        def look(step: int) -> None:
+            assert jobs.eventually(lambda: {metric.step for metric in monitor.metrics()} == {step})
+            seen.append(monitor.metrics())
+
+        jobs.train(model, optimizer, 3, look)
         monitor.step()  # takes over
         monitor.step()
         assert monitor.metrics() == []  # the last collected step had no rows
