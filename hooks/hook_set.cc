@@ -2,8 +2,6 @@
 #include "hooks/hook_set.h"
 
 #include <algorithm>
-#include <optional>
-#include <unordered_map>
 #include <utility>
 
 #include "hooks/device/cuda_totals.h"

@@ -8,7 +8,6 @@
 #include <initializer_list>
 #include <sstream>
 #include <string_view>
-#include <utility>
 
 namespace gradmon {
 namespace {

@@ -5,10 +5,8 @@
 #include <torch/optim/optimizer.h>
 #include <torch/version.h>
 
-#include <algorithm>
 #include <fstream>
 #include <iterator>
-#include <mutex>
 #include <set>
 #include <stdexcept>
 #include <utility>
@@ -24,7 +22,6 @@
 #include "hooks/rows/target_names.h"
 #include "runtime/collect/expected_targets.h"
 #include "runtime/collect/parameter_share.h"
-#include "runtime/collect/plan_settings.h"
 #include "writers/queue/record.h"
 #include "writers/sink_table.h"
 
@@ -46,12 +43,12 @@ AgentOptions agent_options(const Environment& environment, const std::filesystem
   options.ask_for_launch_id = launch.ask;
   options.launch_id_error = launch.reason;
   options.mode = environment.dynamic ? Mode::dynamic : Mode::static_once;
-  options.output_dir = environment.output_dir;
+  options.output_dir = environment.output_dir.string();
   options.endpoint = environment.endpoint.value_or("");
   options.keys = environment.keys.value_or("").string();
   options.insecure_loopback = environment.insecure_loopback;
   options.several_hosts = environment.several_hosts;
-  options.master = environment.master;
+  options.master_addr = environment.master;
   options.exchange_notes = std::move(exchange_notes);
   options.start_iteration = start;
   options.lead.config_path = config.string();

@@ -88,17 +88,20 @@ class Monitor::Session {
   Session(const Session&) = delete;
   Session& operator=(const Session&) = delete;
 
+  // `interrupted` is called at least every 100 ms while the training thread waits at a boundary. If it
+  // returns true, the wait ends and the rank lapses; the caller must then call stop(), because the next step
+  // is not agreed on. It must not throw.
   void set_interrupt_check(std::function<bool()> interrupted) noexcept {
     interrupted_ = std::move(interrupted);
   }
-  // Before the first watch().
+  // Sets the source of call stacks in the program's language. Call it before the first watch().
   void set_stack_source(StackSource stack) noexcept {
     const std::lock_guard lock(mutex_);
     stack_ = std::move(stack);
   }
-  // Assigns the chunk's vpp_stage, authors and scopes.
+  // Reads names, tensors and identities from the chunk. Assigns the chunk's vpp_stage, authors and scopes.
   void watch(WatchedModel chunk);
-  // Replaces the chunk with that number (vpp_stage).
+  // Replaces the chunk with that number (vpp_stage). `chunk` counts the calls of watch(), from 0.
   void watch_again(int chunk, WatchedModel model);
   Loop step() noexcept {
     current_.value += 1;
@@ -123,19 +126,23 @@ class Monitor::Session {
   bool takes_scalars() const noexcept {
     return collecting() || (!inactive() && collection_ && collection_->awaits_scalars());
   }
+  // Sets the factor in this step's gradients (GradScaler), of one chunk (vpp_stage) or of all. Call it in a
+  // collected step, before its backward.
   void gradient_scale(double scale, std::optional<int> chunk) noexcept {
     if (collecting() && scale > 0) collection_->gradient_scale(scale, chunk);
   }
+  // A GradScaler has skipped the optimizer's step of this iteration.
   void note_skipped_update() noexcept {
     if (inactive()) return;
     const std::lock_guard lock(mutex_);
     if (skipped_.last != current_) skipped_ = {skipped_.count + 1, current_};
   }
+  // Replaces the warnings that status() shows about the program's use of the monitor.
   void note_warnings(std::vector<std::string> warnings) noexcept {
     const std::lock_guard lock(mutex_);
     program_warnings_ = std::move(warnings);
   }
-  void note_attached(std::vector<std::string> lines) noexcept {
+  void note_attached(std::vector<std::string> lines) noexcept {  // see TargetList::attached
     const std::lock_guard lock(mutex_);
     attached_ = std::move(lines);
   }
@@ -233,6 +240,15 @@ class Monitor::Session {
 
   // Keep last: its thread calls this object, so it must end first.
   Agent agent_;
+};
+
+// For bindings to other languages, which have no torch::nn::Module to watch and no torch::optim::Optimizer to
+// call.
+class MonitorBinding {
+ public:
+  using Session = Monitor::Session;
+  // Null: it could not be set up. Lives as long as the monitor.
+  static Session* session(const Monitor& monitor) noexcept { return monitor.session_.get(); }
 };
 
 }  // namespace gradmon

@@ -31,37 +31,9 @@
 namespace gradmon {
 namespace {
 
-// libtorch's calls have no time limit, so each call runs on a separate thread and is abandoned after
-// `patience`. At most four such threads may hang at a time; they are never joined. One thread.
-class TorchStore : public SharedStore {
- public:
-  struct Address {
-    std::string host;
-    std::uint16_t port = 0;
-    std::chrono::milliseconds patience{3000};
-  };
-
-  explicit TorchStore(Address address);
-
-  tl::expected<std::string, std::string> put_once(const std::string& key, const std::string& value) override;
-  tl::expected<void, std::string> put(const std::string& key, const std::string& value) override;
-  tl::expected<std::int64_t, std::string> add(const std::string& key, std::int64_t number) override;
-  tl::expected<std::optional<std::string>, std::string> get(const std::string& key) override;
-
- private:
-  using Bytes = std::vector<std::uint8_t>;
-
-  // Runs `call` with a new client on a new thread; returns its result or an error.
-  template <class Answer, class Call>
-  tl::expected<Answer, std::string> ask(Call call);
-  // If the value of `key` is `expected` (empty: or the key is absent), sets it to `desired`. Returns the
-  // value that the key then has. Never waits for a key to appear.
-  tl::expected<Bytes, std::string> compare_set(const std::string& key, const Bytes& expected,
-                                               const Bytes& desired);
-  tl::unexpected<std::string> failed(const std::string& why) const;
-
-  const Address address_;
-  const std::shared_ptr<std::atomic<int>> under_way_;  // number of running calls; shared with their threads
+struct Server {
+  StoreAddress address;
+  std::chrono::milliseconds patience{3000};
 };
 
 constexpr int kMostUnderWay = 4;
@@ -88,7 +60,7 @@ int connected_to(const addrinfo& address, std::chrono::milliseconds patience) {
 
 // Throws std::runtime_error if it cannot connect. libtorch's own connect would retry until its timeout, and
 // print a line to stderr each second.
-Descriptor connected_to(const TorchStore::Address& address, std::chrono::milliseconds patience) {
+Descriptor connected_to(const StoreAddress& address, std::chrono::milliseconds patience) {
   addrinfo hints{};
   hints.ai_socktype = SOCK_STREAM;
   addrinfo* found = nullptr;
@@ -112,11 +84,10 @@ using Bytes = std::vector<std::uint8_t>;
 // the server resets the connection.
 class StoreClient {
  public:
-  explicit StoreClient(const TorchStore::Address& address)
-      : fd_(connected_to(address, address.patience / 2)) {
+  explicit StoreClient(const Server& server) : fd_(connected_to(server.address, server.patience / 2)) {
     timeval patience{};
-    patience.tv_sec = static_cast<time_t>(address.patience.count() / 1000);
-    patience.tv_usec = static_cast<suseconds_t>(address.patience.count() % 1000 * 1000);
+    patience.tv_sec = static_cast<time_t>(server.patience.count() / 1000);
+    patience.tv_usec = static_cast<suseconds_t>(server.patience.count() % 1000 * 1000);
     for (const int direction : {SO_RCVTIMEO, SO_SNDTIMEO})
       setsockopt(fd_.get(), SOL_SOCKET, direction, &patience, sizeof patience);
   }
@@ -187,21 +158,21 @@ auto refuse_libuv(Options& options, int) -> decltype(options.useLibUV, void()) {
 template <typename Options>
 void refuse_libuv(Options&, long) {}
 
-c10::intrusive_ptr<c10d::Store> connect_to(const TorchStore::Address& address) {
-  connected_to(address, address.patience / 2);  // throws without a server
+c10::intrusive_ptr<c10d::Store> connect_to(const Server& server) {
+  connected_to(server.address, server.patience / 2);  // throws without a server
   c10d::TCPStoreOptions options;
-  options.port = address.port;
+  options.port = server.address.port;
   options.isServer = false;
   options.waitWorkers = false;
   // Whole seconds: torch 1.13 needed them.
-  options.timeout = std::chrono::ceil<std::chrono::seconds>(address.patience);
+  options.timeout = std::chrono::ceil<std::chrono::seconds>(server.patience);
   refuse_libuv(options, 0);
-  return c10::make_intrusive<c10d::TCPStore>(address.host, options);
+  return c10::make_intrusive<c10d::TCPStore>(server.address.host, options);
 }
 
 class StoreClient {
  public:
-  explicit StoreClient(const TorchStore::Address& address) : store_(connect_to(address)) {}
+  explicit StoreClient(const Server& server) : store_(connect_to(server)) {}
   Bytes compareSet(const std::string& key, const Bytes& expected, const Bytes& desired) {
     return store_->compareSet(key, expected, desired);
   }
@@ -212,86 +183,97 @@ class StoreClient {
 };
 #endif
 
-TorchStore::TorchStore(Address address)
-    : address_(std::move(address)), under_way_(std::make_shared<std::atomic<int>>(0)) {}
+// libtorch's calls have no time limit, so each call runs on a separate thread and is abandoned after
+// `patience`. At most four such threads may hang at a time; they are never joined. One thread.
+class TorchStore : public SharedStore {
+ public:
+  explicit TorchStore(Server server) : server_(std::move(server)) {}
 
-tl::unexpected<std::string> TorchStore::failed(const std::string& why) const {
-  return tl::unexpected("the store at " + address_.host + ":" + std::to_string(address_.port) + ": " + why);
-}
-
-template <class Answer, class Call>
-tl::expected<Answer, std::string> TorchStore::ask(Call call) {
-  using Outcome = tl::expected<Answer, std::string>;
-  if (*under_way_ >= kMostUnderWay) return failed("does not answer");
-  const auto answer = std::make_shared<std::promise<Outcome>>();
-  std::future<Outcome> awaited = answer->get_future();
-  *under_way_ += 1;
-  try {
-    const SignalsBlocked blocked;
-    std::thread([=, address = address_, under_way = under_way_] {
-      Outcome got = tl::unexpected(std::string());
-      try {
-        StoreClient client(address);
-        got = call(client);
-      } catch (const std::exception& error) {
-        got = tl::unexpected(first_line(error.what()));
-      }
-      *under_way -= 1;
-      answer->set_value(std::move(got));
-    }).detach();
-  } catch (const std::system_error& error) {
-    *under_way_ -= 1;
-    return failed(error.what());
+  tl::expected<std::int64_t, std::string> add(const std::string& key, std::int64_t number) override {
+    return ask<std::int64_t>([=](StoreClient& store) { return store.add(key, number); });
   }
-  const bool in_time = awaited.wait_for(address_.patience) == std::future_status::ready;
-  Outcome got = in_time ? awaited.get() : Outcome(tl::unexpected(std::string("does not answer")));
-  if (got) return got;
-  return failed(got.error());
-}
 
-tl::expected<TorchStore::Bytes, std::string> TorchStore::compare_set(const std::string& key,
-                                                                     const Bytes& expected,
-                                                                     const Bytes& desired) {
-  return ask<Bytes>([=](StoreClient& store) { return store.compareSet(key, expected, desired); });
-}
-
-tl::expected<std::int64_t, std::string> TorchStore::add(const std::string& key, std::int64_t number) {
-  return ask<std::int64_t>([=](StoreClient& store) { return store.add(key, number); });
-}
-
-tl::expected<std::string, std::string> TorchStore::put_once(const std::string& key,
-                                                            const std::string& value) {
-  auto held = compare_set(key, {}, Bytes(value.begin(), value.end()));
-  if (!held) return tl::unexpected(held.error());
-  return std::string(held->begin(), held->end());
-}
-
-// Does not use the store's set(): the server does not answer it, so its success is unknown.
-tl::expected<void, std::string> TorchStore::put(const std::string& key, const std::string& value) {
-  const Bytes desired(value.begin(), value.end());
-  Bytes expected;
-  for (int i = 0; i < kMostExchanges; ++i) {
-    auto held = compare_set(key, expected, desired);
+  tl::expected<std::string, std::string> put_once(const std::string& key, const std::string& value) override {
+    auto held = compare_set(key, {}, Bytes(value.begin(), value.end()));
     if (!held) return tl::unexpected(held.error());
-    if (*held == desired) return {};
-    expected = std::move(*held);
+    return std::string(held->begin(), held->end());
   }
-  return failed("others keep changing " + key);
-}
 
-// Side effect: an absent key gets an empty value, which put_once() treats as absent.
-tl::expected<std::optional<std::string>, std::string> TorchStore::get(const std::string& key) {
-  auto held = compare_set(key, {}, {});
-  if (!held) return tl::unexpected(held.error());
-  if (held->empty()) return std::nullopt;
-  return std::string(held->begin(), held->end());
-}
+  // Does not use the store's set(): the server does not answer it, so its success is unknown.
+  tl::expected<void, std::string> put(const std::string& key, const std::string& value) override {
+    const Bytes desired(value.begin(), value.end());
+    Bytes expected;
+    for (int i = 0; i < kMostExchanges; ++i) {
+      auto held = compare_set(key, expected, desired);
+      if (!held) return tl::unexpected(held.error());
+      if (*held == desired) return {};
+      expected = std::move(*held);
+    }
+    return failed("others keep changing " + key);
+  }
+
+  // Side effect: an absent key gets an empty value, which put_once() treats as absent.
+  tl::expected<std::optional<std::string>, std::string> get(const std::string& key) override {
+    auto held = compare_set(key, {}, {});
+    if (!held) return tl::unexpected(held.error());
+    if (held->empty()) return std::nullopt;
+    return std::string(held->begin(), held->end());
+  }
+
+ private:
+  // Runs `call` with a new client on a new thread; returns its result or an error.
+  template <class Answer, class Call>
+  tl::expected<Answer, std::string> ask(Call call) {
+    using Outcome = tl::expected<Answer, std::string>;
+    if (*under_way_ >= kMostUnderWay) return failed("does not answer");
+    const auto answer = std::make_shared<std::promise<Outcome>>();
+    std::future<Outcome> awaited = answer->get_future();
+    *under_way_ += 1;
+    try {
+      const SignalsBlocked blocked;
+      std::thread([=, server = server_, under_way = under_way_] {
+        Outcome got = tl::unexpected(std::string());
+        try {
+          StoreClient client(server);
+          got = call(client);
+        } catch (const std::exception& error) {
+          got = tl::unexpected(first_line(error.what()));
+        }
+        *under_way -= 1;
+        answer->set_value(std::move(got));
+      }).detach();
+    } catch (const std::system_error& error) {
+      *under_way_ -= 1;
+      return failed(error.what());
+    }
+    const bool in_time = awaited.wait_for(server_.patience) == std::future_status::ready;
+    Outcome got = in_time ? awaited.get() : Outcome(tl::unexpected(std::string("does not answer")));
+    if (got) return got;
+    return failed(got.error());
+  }
+
+  // If the value of `key` is `expected` (empty: or the key is absent), sets it to `desired`. Returns the
+  // value that the key then has. Never waits for a key to appear.
+  tl::expected<Bytes, std::string> compare_set(const std::string& key, const Bytes& expected,
+                                               const Bytes& desired) {
+    return ask<Bytes>([=](StoreClient& store) { return store.compareSet(key, expected, desired); });
+  }
+
+  tl::unexpected<std::string> failed(const std::string& why) const {
+    const StoreAddress& address = server_.address;
+    return tl::unexpected("the store at " + address.host + ":" + std::to_string(address.port) + ": " + why);
+  }
+
+  const Server server_;
+  // Number of running calls; shared with their threads.
+  const std::shared_ptr<std::atomic<int>> under_way_ = std::make_shared<std::atomic<int>>(0);
+};
 
 }  // namespace
 
 std::shared_ptr<SharedStore> open_torch_store(const StoreAddress& address,
                                               std::chrono::milliseconds patience) {
-  return std::make_shared<TorchStore>(TorchStore::Address{address.host, address.port, patience});
+  return std::make_shared<TorchStore>(Server{address, patience});
 }
 
 }  // namespace gradmon

@@ -162,6 +162,27 @@ ensure_torch() {
   }
 }
 
+# ensure_reading: installs what gradmon_read needs: in build/venv, or in an environment of its own beside another
+# torch.
+ensure_reading() {
+  local wanted=$gradmon_root/tools/requirements-read.txt
+  if [ "$torch" != pip ]; then
+    ensure_venv "$gradmon_root/build/read-venv" read
+    return
+  fi
+  ! cmp -s "$wanted" "$gradmon_venv/installed-read.txt" || return 0
+  say "installing tools/requirements-read.txt in $gradmon_venv"
+  "$gradmon_venv/bin/pip" install -q --disable-pip-version-check -r "$wanted" >&2 && cp "$wanted" "$gradmon_venv/installed-read.txt" || {
+    say "pip could not install tools/requirements-read.txt (no network?)"
+    return 1
+  }
+}
+
+# reading_python: prints the Python that runs gradmon_read.
+reading_python() {
+  [ "$torch" = pip ] && echo "$gradmon_python" || echo "$gradmon_root/build/read-venv/bin/python3"
+}
+
 # ensure_torch_beside_build TARGET...: installs the packages of the chosen torch, and torch. While it
 # installs them, builds TARGETs, which need no torch.
 ensure_torch_beside_build() {
@@ -260,7 +281,8 @@ configure_preset() {
   shift
   tree=$gradmon_root/build/$(build_tree "$preset")
   has_cache "$tree" || fresh=--fresh
-  (cd "$gradmon_root" && cmake --preset "$preset" -B "$tree" $fresh -DPython_EXECUTABLE="$gradmon_python" "$@") >&2
+  (cd "$gradmon_root" && cmake --preset "$preset" -B "$tree" $fresh -DPython_EXECUTABLE="$gradmon_python" \
+    -DGRADMON_READ_PYTHON="$(reading_python)" "$@") >&2
 }
 
 # build_preset PRESET [TARGET...]: configures if needed, and builds.

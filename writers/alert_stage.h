@@ -12,7 +12,6 @@
 #include "control/alert_rule.h"
 #include "writers/alerts/alert_evaluator.h"
 #include "writers/alerts/alert_event.h"
-#include "writers/alerts/alert_log.h"
 #include "writers/alerts/anomaly_dump.h"
 #include "writers/alerts/flight_recorder.h"
 #include "writers/queue/name_table.h"

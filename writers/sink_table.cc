@@ -8,7 +8,6 @@
 #include "control/text/output_names.h"
 #include "writers/sinks/csv_sink.h"
 #include "writers/sinks/event_files.h"
-#include "writers/sinks/memory_sink.h"
 #include "writers/sinks/sqlite_sink.h"
 #include "writers/sinks/tensorboard_sink.h"
 

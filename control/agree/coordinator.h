@@ -15,7 +15,6 @@
 #include "control/agree/message.h"
 #include "control/agree/overhead_budget.h"
 #include "control/agree/plan.h"
-#include "control/agree/schedule.h"
 
 namespace gradmon {
 

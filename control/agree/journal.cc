@@ -5,8 +5,6 @@
 #include <iterator>
 #include <utility>
 
-#include "control/agree/plan.h"
-
 namespace gradmon {
 
 bool is_counted(const RankStatus& rank) { return rank.state != "left" && rank.state != "dropped"; }

@@ -10,14 +10,11 @@
 #include <string>
 #include <vector>
 
-#include "control/agree/schedule.h"
+#include "control/agree/plan.h"
 #include "control/step.h"
 #include "gradmon/status.h"
 
 namespace gradmon {
-
-struct Plan;
-struct Verdict;
 
 // A rank that has been silent for this time or longer does not agree.
 inline constexpr std::int64_t kHeardWithinMs = 3'000;

@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <iterator>
-#include <utility>
 
 #include "control/agree/mutant.h"
 #include "control/text/utf8.h"

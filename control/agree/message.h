@@ -10,12 +10,12 @@
 #include <variant>
 #include <vector>
 
-#include "control/agree/overhead.h"
 #include "control/agree/plan.h"
 #include "control/agree/target_status.h"
 #include "control/alerts/alert_report.h"
 #include "control/alerts/replicas.h"
 #include "control/step.h"
+#include "gradmon/status.h"
 
 namespace gradmon {
 
@@ -83,28 +83,32 @@ struct SkippedUpdates {
   Step last{-1};
 };
 
-struct Progress {
+// The rank's results so far.
+struct CollectingReport {
+  std::uint64_t records = 0;  // rows on disk
+  std::uint64_t dropped = 0;
+  std::uint64_t flight_written = 0;  // rows of the flight recorder, as in RankStatus
+  std::uint64_t flight_lost = 0;
+  Overhead overhead;  // OverheadMeter::measured()
+  TargetCounts targets;
+  SkippedUpdates skipped;
+  std::string error;                  // "": none
+  std::vector<std::string> warnings;  // of the plan in force: targets without a match
+};
+
+struct Progress : CollectingReport {
   std::uint64_t number = 0;  // as in Hello; echoed by ProgressAck
   Step step;
   double step_ms = 0;
   bool collecting = false;
   bool waiting = false;
   std::int64_t waited_ms = 0;  // current wait of training at its fence; 0: it does not wait
-  std::uint64_t records = 0;
-  std::uint64_t dropped = 0;
   // The rank's knowledge and progress. Makes up for lost messages.
   Revision closed;
   Revision applied;
   Step applied_step;
   Revision finished;
-  std::string error;
-  std::vector<std::string> warnings;  // of the plan in force: targets without a match
-  Overhead overhead;
-  TargetCounts targets;
-  SkippedUpdates skipped;
-  std::uint64_t alerts = 0;          // raised by this process so far, with or without an AlertReport
-  std::uint64_t flight_written = 0;  // rows of the flight recorder, as in RankStatus
-  std::uint64_t flight_lost = 0;
+  std::uint64_t alerts = 0;  // raised by this process so far, with or without an AlertReport
 };
 
 struct Left {

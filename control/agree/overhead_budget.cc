@@ -2,10 +2,17 @@
 #include "control/agree/overhead_budget.h"
 
 #include <algorithm>
+#include <cstdio>
 #include <limits>
 #include <utility>
 
 namespace gradmon {
+
+std::string percent_text(double share) {
+  std::array<char, 32> text{};
+  std::snprintf(text.data(), text.size(), share < 0.0995 ? "%.2g %%" : "%.0f %%", 100 * share);
+  return text.data();
+}
 
 void OverheadMeter::begin_plan(Revision revision) {
   *this = {};

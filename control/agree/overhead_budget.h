@@ -3,16 +3,18 @@
 
 #include <array>
 #include <chrono>
-#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <string>
 #include <vector>
 
-#include "control/agree/overhead.h"
 #include "control/agree/plan.h"
+#include "gradmon/status.h"
 
 namespace gradmon {
+
+// A share for people: "4.1 %".
+std::string percent_text(double share);
 
 // Measures the share of a rank's training time that monitoring takes:
 //

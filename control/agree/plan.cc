@@ -5,6 +5,41 @@
 
 namespace gradmon {
 
+bool Schedule::collects(Step t) const {
+  if (t < first_) return false;
+  const std::int64_t since = t - first_;
+  return since % interval_ == 0 && since / interval_ < times_;
+}
+
+std::int64_t Schedule::collected_before(Step t) const {
+  if (t <= first_) return 0;
+  const std::int64_t since = t - first_;
+  return std::min(times_, (since - 1) / interval_ + 1);
+}
+
+Step Schedule::end() const {
+  if (times_ == 0) return first_;
+  const std::int64_t room = (kNever - first_ - 1) / interval_;
+  if (times_ - 1 > room) return kNever;
+  return first_ + (times_ - 1) * interval_ + 1;
+}
+
+Step Schedule::next_change(Step t) const {
+  if (t <= first_) return first_;
+  const Step end = this->end();
+  if (t > end) return kNever;
+  const std::int64_t phase = (t - first_) % interval_;
+  if (phase <= 1) return t;
+  return std::min(t + (interval_ - phase), end);
+}
+
+Schedule static_schedule(Step start_step, Step start_iteration, std::int64_t interval, std::int64_t times) {
+  if (start_iteration <= start_step) return {start_step, interval, times};
+  const std::int64_t behind = start_iteration - start_step;
+  const std::int64_t rounds = (behind + interval - 1) / interval;
+  return {start_step + rounds * interval, interval, times};
+}
+
 const char* name_of(Cause cause) {
   switch (cause) {
     case Cause::start:

@@ -2,7 +2,6 @@
 #include "control/agree/target_status.h"
 
 #include <algorithm>
-#include <iterator>
 #include <utility>
 
 namespace gradmon {

@@ -30,6 +30,23 @@ std::size_t take_fitting(Alerts& from, const std::optional<std::int64_t>& rank, 
   return bytes;
 }
 
+void add(std::deque<UnraisedAlerts::Told>& kept, UnraisedAlerts::Told one) {
+  kept.push_back(std::move(one));
+  if (kept.size() > UnraisedAlerts::kMostKept) kept.pop_front();
+}
+
+// Returns true if the alert was kept.
+bool remove(std::deque<UnraisedAlerts::Told>& kept, Rank rank, const std::string& process_id,
+            const RankAlert& alert) {
+  const auto found = std::find_if(kept.begin(), kept.end(), [&](const UnraisedAlerts::Told& one) {
+    return one.rank == rank && one.process_id == process_id && one.alert.step == alert.step &&
+           one.alert.rule == alert.rule && one.alert.tag_name == alert.tag_name && one.alert.op == alert.op;
+  });
+  if (found == kept.end()) return false;
+  kept.erase(found);
+  return true;
+}
+
 }  // namespace
 
 std::vector<RankAlert> AlertHistory::add(Rank rank, const std::string& process_id, AlertReport report,
@@ -127,27 +144,6 @@ std::uint64_t AlertHistory::listed(Rank rank) const {
   const auto found = ranks_.find(rank.value);
   return found == ranks_.end() ? 0 : found->second.listed;
 }
-
-namespace {
-
-void add(std::deque<UnraisedAlerts::Told>& kept, UnraisedAlerts::Told one) {
-  kept.push_back(std::move(one));
-  if (kept.size() > UnraisedAlerts::kMostKept) kept.pop_front();
-}
-
-// Returns true if the alert was kept.
-bool remove(std::deque<UnraisedAlerts::Told>& kept, Rank rank, const std::string& process_id,
-            const RankAlert& alert) {
-  const auto found = std::find_if(kept.begin(), kept.end(), [&](const UnraisedAlerts::Told& one) {
-    return one.rank == rank && one.process_id == process_id && one.alert.step == alert.step &&
-           one.alert.rule == alert.rule && one.alert.tag_name == alert.tag_name && one.alert.op == alert.op;
-  });
-  if (found == kept.end()) return false;
-  kept.erase(found);
-  return true;
-}
-
-}  // namespace
 
 // The rank reports the alerts back cut by bounded().
 void UnraisedAlerts::tell(Rank rank, const std::string& process_id, AlertReport report) {

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The alerts of a rank as sent from the rank to the lead hub, and from there to gradmonctl. Values; any
-// thread. each_field() numbers the fields for the wire (control/wire/field_codec.h): a new field needs a line
-// there, and its number must never be reused.
+// thread. A new field needs a number in control/wire/messages.cc.
 #pragma once
 
 #include <cstddef>
@@ -24,49 +23,24 @@ struct RankAlert {
   // Set by the rank.
   std::string rule;  // "AnomalyNan"
   std::int64_t step = 0;
-  std::int64_t micro_step = 0;
+  std::int64_t micro_step = 0;  // 0: the row covers the whole step
   std::int64_t pp_stage = 0;
   std::int64_t vpp_stage = 0;
-  std::uint64_t call_id = 0;
-  std::string tag_name;
-  std::string op;  // "norm"
+  std::uint64_t call_id = 0;  // number of the row in the step, as read, over all kinds, from 0
+  std::string tag_name;       // "0:fc1.input:0/rank0/actv"
+  std::string op;             // "norm"
   double value = 0;
   double history_mean = 0;
   std::string message;  // one sentence for people
   // Number of the step's alerts of this rank and rule that the report omits. Set only in the first alert of a
   // rule.
   std::uint64_t left_out = 0;
-
-  template <typename Self, typename Visit>
-  static void each_field(Self& self, Visit visit) {
-    visit(1, self.number);
-    visit(2, self.at);
-    visit(3, self.rank);
-    visit(4, self.rule);
-    visit(5, self.step);
-    visit(6, self.micro_step);
-    visit(7, self.pp_stage);
-    visit(8, self.vpp_stage);
-    visit(9, self.call_id);
-    visit(10, self.tag_name);
-    visit(11, self.op);
-    visit(12, self.value);
-    visit(13, self.history_mean);
-    visit(14, self.message);
-    visit(15, self.left_out);
-  }
 };
 
 // The alerts of one step of one rank.
 struct AlertReport {
   std::vector<RankAlert> alerts;  // at most kMostAlertsInAReport
   std::uint64_t left_out = 0;     // alerts of that step missing in `alerts`
-
-  template <typename Self, typename Visit>
-  static void each_field(Self& self, Visit visit) {
-    visit(1, self.alerts);
-    visit(2, self.left_out);
-  }
 };
 
 // Cuts the report to kMostAlertsInAReport alerts, and their texts to 64 (rule, op), 512 (tag_name) and 1,000

@@ -7,7 +7,6 @@
 #include <cstring>
 
 #include "control/text/utf8.h"
-#include "control/vocabulary.h"
 
 namespace gradmon {
 namespace {
@@ -30,23 +29,6 @@ bool all_valid(const std::vector<Part>& parts, std::size_t most) {
   return parts.size() <= most &&
          std::all_of(parts.begin(), parts.end(), [](const Part& part) { return is_valid(part); });
 }
-
-}  // namespace
-
-bool is_valid(const ReplicaDigests& message) {
-  return message.group_size >= 2 && all_valid(message.digests, kMostReplicaDigests);
-}
-
-bool is_valid(const ReplicaRequest& message) {
-  return is_kind(message.kind) && message.step >= 0 && message.bucket >= 0 &&
-         message.bucket < static_cast<std::int64_t>(kReplicaBuckets);
-}
-
-bool is_valid(const ReplicaValues& message) {
-  return is_valid(message.request) && message.threshold > 0 && all_valid(message.rows, kMostReplicaRows);
-}
-
-namespace {
 
 constexpr std::uint64_t kOffset = 0xcbf29ce484222325;  // FNV-1a, 64 bits
 constexpr std::uint64_t kPrime = 0x100000001b3;
@@ -78,6 +60,19 @@ void append_little_endian(std::uint64_t value, std::string& to) {
 }
 
 }  // namespace
+
+bool is_valid(const ReplicaDigests& message) {
+  return message.group_size >= 2 && all_valid(message.digests, kMostReplicaDigests);
+}
+
+bool is_valid(const ReplicaRequest& message) {
+  return is_kind(message.kind) && message.step >= 0 && message.bucket >= 0 &&
+         message.bucket < static_cast<std::int64_t>(kReplicaBuckets);
+}
+
+bool is_valid(const ReplicaValues& message) {
+  return is_valid(message.request) && message.threshold > 0 && all_valid(message.rows, kMostReplicaRows);
+}
 
 ReplicaGroup replica_group_of(std::vector<int> ranks) {
   std::sort(ranks.begin(), ranks.end());

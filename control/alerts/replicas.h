@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The messages of AnomalyRankDivergence, and the rows that they describe, as values. Ranks that should hold
 // the same values send digests of them to the lead hub, and the values themselves on request.
-// control/PROTOCOL.md describes the messages. Pure; any thread. each_field() numbers the fields for the wire
-// (control/wire/field_codec.h): a new field needs a line there, and its number must never be reused.
+// control/PROTOCOL.md describes the messages. Pure; any thread. A new field needs a number in
+// control/wire/messages.cc.
 #pragma once
 
 #include <cstddef>
@@ -30,14 +30,6 @@ struct ReplicaDigest {
   std::int64_t step = 0;
   std::int64_t kind = 0;  // a Kind
   std::string buckets;    // kReplicaDigestBytes
-
-  template <typename Self, typename Visit>
-  static void each_field(Self& self, Visit visit) {
-    visit(1, self.revision);
-    visit(2, self.step);
-    visit(3, self.kind);
-    visit(4, self.buckets);
-  }
 };
 
 // Member to lead hub.
@@ -45,13 +37,6 @@ struct ReplicaDigests {
   std::uint64_t group = 0;      // identifies the ranks that should hold the same values
   std::int64_t group_size = 0;  // the number of those ranks
   std::vector<ReplicaDigest> digests;
-
-  template <typename Self, typename Visit>
-  static void each_field(Self& self, Visit visit) {
-    visit(1, self.group);
-    visit(2, self.group_size);
-    visit(3, self.digests);
-  }
 };
 
 // Lead hub to member: asks for the values of a bucket.
@@ -60,38 +45,17 @@ struct ReplicaRequest {
   std::int64_t step = 0;
   std::int64_t kind = 0;
   std::int64_t bucket = 0;  // 0 … kReplicaBuckets − 1
-
-  template <typename Self, typename Visit>
-  static void each_field(Self& self, Visit visit) {
-    visit(1, self.revision);
-    visit(2, self.step);
-    visit(3, self.kind);
-    visit(4, self.bucket);
-  }
 };
 
 struct ReplicaValue {
   std::int64_t op = 0;  // an Op
   double value = 0;
-
-  template <typename Self, typename Visit>
-  static void each_field(Self& self, Visit visit) {
-    visit(1, self.op);
-    visit(2, self.value);
-  }
 };
 
 struct ReplicaRow {
   std::int64_t vpp_stage = 0;
   std::string name;  // of the parameter
   std::vector<ReplicaValue> values;
-
-  template <typename Self, typename Visit>
-  static void each_field(Self& self, Visit visit) {
-    visit(1, self.vpp_stage);
-    visit(2, self.name);
-    visit(3, self.values);
-  }
 };
 
 // Member to lead hub: the answer to a request. No rows: the member no longer keeps that step.
@@ -100,14 +64,6 @@ struct ReplicaValues {
   std::uint64_t group = 0;
   double threshold = 0;  // of the rule
   std::vector<ReplicaRow> rows;
-
-  template <typename Self, typename Visit>
-  static void each_field(Self& self, Visit visit) {
-    visit(1, self.request);
-    visit(2, self.group);
-    visit(3, self.threshold);
-    visit(4, self.rows);
-  }
 };
 
 // True if gradmon sends every kind, bucket, statistic, count and length in it. The input is untrusted.

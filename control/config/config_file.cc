@@ -2,7 +2,6 @@
 #include "control/config/config_file.h"
 
 #include <algorithm>
-#include <cstdlib>
 #include <system_error>
 #include <thread>
 

@@ -8,20 +8,15 @@
 #include <cmath>
 #include <cstdint>
 #include <exception>
-#include <string>
-#include <string_view>
 #include <utility>
 #include <variant>
-#include <vector>
 
 #include "control/config/config_schema.h"
 #include "control/config/json_locate.h"
 #include "control/text/output_names.h"
 
 namespace gradmon {
-
-// Fills a Config from JSON values by the tables of config_schema.h, and collects all errors and
-// warnings. Uses no JSON library. Pure; any thread.
+namespace {
 
 // A decoded scalar; monostate for null, objects and arrays.
 using JsonScalar = std::variant<std::monostate, bool, std::int64_t, std::uint64_t, double, std::string>;
@@ -39,10 +34,10 @@ struct ConfigReading {
   std::vector<ConfigWarning> warnings;
 };
 
-namespace {
-
 constexpr std::size_t kMaxReports = 100;
 
+// Fills a Config from JSON values by the tables of config_schema.h, and collects all errors and
+// warnings. Uses no JSON library. Pure; any thread.
 class Reader {
  public:
   Reader(const JsonTree& tree, std::string_view file) : tree_(tree), file_(file) {}
@@ -111,12 +106,13 @@ class Reader {
            '"' + std::string(option.name) + "\" has no effect: \"max_wait\" bounds how long training waits");
   }
 
-  void read(std::uint32_t at, const Constraint& wanted, bool& out) {
-    if (const auto* value = std::get_if<bool>(&scalar(at))) {
-      out = *value;
-    } else {
-      add_error(at, wanted.expected);
-    }
+  void read(std::uint32_t at, const Constraint& wanted, bool& out) { read_scalar(at, wanted, out); }
+  void read(std::uint32_t at, const Constraint& wanted, std::string& out) { read_scalar(at, wanted, out); }
+  template <typename Value>
+  void read_scalar(std::uint32_t at, const Constraint& wanted, Value& out) {
+    const auto* const value = std::get_if<Value>(&scalar(at));
+    if (value == nullptr) return add_error(at, wanted.expected);
+    out = *value;
   }
 
   void read(std::uint32_t at, const Constraint& wanted, std::int64_t& out) {
@@ -151,14 +147,6 @@ class Reader {
     if (!read_whole(at, wanted, in_seconds)) return;
     out = std::chrono::milliseconds(
         static_cast<std::int64_t>(std::min(std::ceil(in_seconds * 1000), kLongest)));
-  }
-
-  void read(std::uint32_t at, const Constraint& wanted, std::string& out) {
-    if (const auto* value = std::get_if<std::string>(&scalar(at))) {
-      out = *value;
-    } else {
-      add_error(at, wanted.expected);
-    }
   }
 
   template <typename Value>
@@ -478,14 +466,6 @@ class Reader {
   bool within_collect_ = false;
 };
 
-}  // namespace
-
-ConfigReading read_config(const JsonTree& tree, std::string_view file_name) {
-  return Reader(tree, file_name).run();
-}
-
-namespace {
-
 using Result = tl::expected<ParsedConfig, std::vector<ConfigError>>;
 namespace dom = simdjson::dom;
 
@@ -554,7 +534,7 @@ Result parse(std::string_view text, std::string_view file) {
         std::vector{document_error(text, file, {0, "JSON that two parsers read differently", "valid JSON"})});
   }
   for (const auto& [node, value] : oversized) tree.scalars[node] = value;
-  auto reading = read_config(tree, file);
+  auto reading = Reader(tree, file).run();
   if (!reading.errors.empty()) return tl::unexpected(std::move(reading.errors));
   return ParsedConfig{std::move(reading.config), std::move(reading.warnings)};
 }

@@ -84,14 +84,14 @@ const Option<Config> kConfigOptions[] = {
      implemented, restart, Rule::zero_or_two},
     {"squash_name", &Config::squash_name, "true or false", "true", "shorten names"},
     {"replicas", &Config::replicas, "\"all\" or \"first\"", "\"all\"",
-     "first: of weights, reduced gradients, moments and mg_direction that are the same on several ranks "
-     "(plain DistributedDataParallel), only the first of these ranks in module_ranks writes rows"},
+     "first: of ranks with equal weights, reduced gradients, moments and mg_direction (plain "
+     "DistributedDataParallel), only the first in module_ranks writes these"},
     {"tags", &Config::tags, "\"gradmon\" or \"msprobe\"", "\"gradmon\"",
      "form of TensorBoard's tags: \"grad_reduced_norm/fc1.weight\", or "
      "\"0:fc1.weight/rank0/post_grad_norm\""},
     {"reuse_readings", &Config::reuse_readings, "true or false", "false",
-     "activations: read a tensor only once if several modules receive or return it. Faster, but a write that "
-     "does not change the tensor's version is not seen: through .data, by NumPy, by a kernel in place"},
+     "activations: read a tensor once if several modules receive or return it; faster, but misses a write "
+     "that keeps the tensor's version (.data, NumPy, a kernel)"},
     {"lookahead_steps", &Config::lookahead_steps, "an integer >= 1", "measured",
      "steps between the agreement on a change and its effect", implemented, live, range, 1},
     {"max_wait", &Config::max_wait, "a number of seconds > 0", "2", "longest wait of training for a verdict",

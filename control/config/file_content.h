@@ -2,7 +2,6 @@
 // Reads a small regular file. Refuses pipes and devices, which could block. Any thread.
 #pragma once
 
-#include <cstddef>
 #include <cstdint>
 #include <filesystem>
 #include <string>

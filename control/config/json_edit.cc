@@ -4,9 +4,6 @@
 #include <algorithm>
 #include <charconv>
 #include <map>
-#include <optional>
-#include <utility>
-#include <vector>
 
 #include "control/config/json_locate.h"
 
@@ -83,6 +80,22 @@ tl::expected<std::string, std::string> checked(std::string edited) {
   return edited;
 }
 
+// The members of an object, by their decoded keys.
+std::map<std::string, std::uint32_t> members_by_key(const JsonDocument& document, std::string_view text,
+                                                    std::uint32_t object) {
+  std::map<std::string, std::uint32_t> members;
+  if (document.nodes[object].children == 0) return members;
+  for (auto at = object + 1; at != kNoJsonNode; at = document.nodes[at].next)
+    members.emplace(decode_string(document.nodes[at].key.of(text)), at);
+  return members;
+}
+
+std::optional<std::uint32_t> find_collect(const JsonDocument& document, std::string_view text) {
+  if (document.fault) return std::nullopt;
+  const auto on_alert = find_member(document, text, 0, "on_alert");
+  return on_alert ? find_member(document, text, *on_alert, "collect") : std::nullopt;
+}
+
 }  // namespace
 
 tl::expected<std::string, std::string> set_value(std::string_view text, std::string_view json_pointer,
@@ -139,26 +152,6 @@ tl::expected<std::string, std::string> set_values(
   }
   return text;
 }
-
-namespace {
-
-// The members of an object, by their decoded keys.
-std::map<std::string, std::uint32_t> members_by_key(const JsonDocument& document, std::string_view text,
-                                                    std::uint32_t object) {
-  std::map<std::string, std::uint32_t> members;
-  if (document.nodes[object].children == 0) return members;
-  for (auto at = object + 1; at != kNoJsonNode; at = document.nodes[at].next)
-    members.emplace(decode_string(document.nodes[at].key.of(text)), at);
-  return members;
-}
-
-std::optional<std::uint32_t> find_collect(const JsonDocument& document, std::string_view text) {
-  if (document.fault) return std::nullopt;
-  const auto on_alert = find_member(document, text, 0, "on_alert");
-  return on_alert ? find_member(document, text, *on_alert, "collect") : std::nullopt;
-}
-
-}  // namespace
 
 // One pass over the text for any number of keys.
 tl::expected<std::string, std::string> capture_config(std::string_view config_text) {

@@ -3,13 +3,10 @@
 
 #include <fcntl.h>
 #include <stdlib.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <cstdio>
-#include <cstring>
-#include <system_error>
 #include <utility>
 
 #include "control/files/descriptor.h"
@@ -24,7 +21,7 @@ tl::expected<void, std::string> make_directories(const std::filesystem::path& di
     const int why = errno;
     std::error_code error;
     if (std::filesystem::is_directory(made, error)) continue;  // On a read-only root.
-    return tl::unexpected("cannot make " + made.string() + ": " + std::strerror(why));
+    return path_error("make", made, why);
   }
   return {};
 }
@@ -61,9 +58,7 @@ std::string make_room(const std::filesystem::path& file, std::size_t bytes, std:
 }
 
 tl::expected<void, std::string> write_durably(const std::filesystem::path& file, std::string_view bytes) {
-  const auto failed = [&](int code) {
-    return tl::unexpected("cannot write " + file.string() + ": " + std::generic_category().message(code));
-  };
+  const auto failed = [&](int code) { return path_error("write", file, code); };
   Descriptor opened(::open(file.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0640));
   if (!opened.valid()) return failed(errno);
   int code = write_all(opened.get(), bytes) && ::fsync(opened.get()) == 0 ? 0 : errno;

@@ -19,6 +19,12 @@ inline tl::unexpected<std::string> path_error(const std::filesystem::path& path,
   return tl::unexpected<std::string>(path.string() + ": " + std::generic_category().message(code));
 }
 
+// "cannot VERB /the/path: No such file or directory". `code`: an errno.
+inline tl::unexpected<std::string> path_error(const std::string& verb, const std::filesystem::path& path,
+                                              int code) {
+  return tl::unexpected("cannot " + verb + " " + path_error(path, code).value());
+}
+
 // Creates a directory and its missing parents with mode 0750 (less the umask). Existing directories keep
 // their mode. Any thread.
 tl::expected<void, std::string> make_directories(const std::filesystem::path& directory);

@@ -5,6 +5,7 @@
 #include <poll.h>
 #include <signal.h>
 #include <sodium.h>
+#include <spawn.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -14,13 +15,10 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
-#include <chrono>
 #include <fstream>
 #include <sstream>
 #include <system_error>
-#include <utility>
 
-#include "control/files/descriptor.h"
 #include "control/files/file_access.h"
 
 namespace gradmon {
@@ -69,6 +67,37 @@ void end_child(pid_t child) {
     if (reaped == child || (reaped < 0 && errno != EINTR)) return;
     ::poll(nullptr, 0, 1);
   }
+}
+
+int spawn(const std::string& program, const std::vector<char*>& argv, char* const* envp,
+          const SpawnOptions& options, pid_t& pid) {
+  posix_spawnattr_t attributes{};
+  posix_spawn_file_actions_t actions{};
+  int error = 0;
+  const auto note = [&](int of_call) { error = error == 0 ? of_call : error; };
+  // glibc's two init functions cannot fail.
+  note(::posix_spawnattr_init(&attributes));
+  note(::posix_spawn_file_actions_init(&actions));
+  sigset_t none;
+  sigset_t all;
+  sigemptyset(&none);
+  sigfillset(&all);
+  note(::posix_spawnattr_setsigmask(&attributes, &none));
+  note(::posix_spawnattr_setsigdefault(&attributes, &all));
+  const int session = options.new_session ? POSIX_SPAWN_SETSID : 0;
+  note(::posix_spawnattr_setflags(
+      &attributes, static_cast<short>(session | POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF)));
+  if (options.input >= 0) note(::posix_spawn_file_actions_adddup2(&actions, options.input, STDIN_FILENO));
+  // First, because the opens below need free descriptors.
+  note(::posix_spawn_file_actions_addclosefrom_np(&actions, STDERR_FILENO + 1));
+  for (const int fd : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
+    if (fd != STDIN_FILENO || options.input < 0)
+      note(::posix_spawn_file_actions_addopen(&actions, fd, "/dev/null", O_RDWR, 0));
+  }
+  if (error == 0) error = ::posix_spawn(&pid, program.c_str(), &actions, &attributes, argv.data(), envp);
+  ::posix_spawn_file_actions_destroy(&actions);
+  ::posix_spawnattr_destroy(&attributes);
+  return error;
 }
 
 std::optional<std::string> run_in_child(const std::function<std::string()>& work, milliseconds at_most) {

@@ -37,6 +37,16 @@ inline std::vector<char*> exec_pointers(const std::vector<std::string>& texts) {
   return pointers;
 }
 
+// How spawn() starts a program: with the default signals, none masked, and no descriptor of this process
+// except `input`.
+struct SpawnOptions {
+  int input = -1;            // becomes the standard input; -1: /dev/null, as for the other standard streams
+  bool new_session = false;  // setsid(2)
+};
+// posix_spawn(3). `argv` and `envp`: see exec_pointers(). Returns an errno; 0: `pid` runs.
+int spawn(const std::string& program, const std::vector<char*>& argv, char* const* envp,
+          const SpawnOptions& options, pid_t& pid);
+
 // A user's program that a daemon starts and does not wait for.
 struct LimitedCommand {
   static constexpr std::size_t kMostInput = 60'000;

@@ -7,7 +7,6 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <cstdio>
 #include <cstring>
 #include <fstream>
 #include <functional>
@@ -216,9 +215,6 @@ tl::expected<std::vector<HistoryEntry>, std::string> history_from_files(const fs
 }
 
 namespace {
-
-namespace fs = std::filesystem;
-using Json = nlohmann::ordered_json;
 
 std::string json_line(const AlertHistory::Kept& kept) {
   Json json = to_json(kept.alert);

@@ -10,13 +10,10 @@
 #include <array>
 #include <cerrno>
 #include <cstdio>
-#include <filesystem>
 #include <system_error>
 #include <utility>
-#include <vector>
 
 #include "control/config/file_content.h"
-#include "control/files/descriptor.h"
 #include "control/files/file_access.h"
 
 namespace gradmon {
@@ -131,6 +128,19 @@ void find_in(const fs::path& base, FoundJobs& found) {
   }
 }
 
+using Failure = HubLock::Failure;
+using Kind = HubLock::Failure::Kind;
+
+constexpr int kAttempts = 3;
+
+tl::unexpected<Failure> cannot(const fs::path& path, const std::string& why) {
+  return tl::unexpected(Failure{Kind::error, path.string() + ": " + why});
+}
+
+tl::unexpected<Failure> cannot(const fs::path& path, int code) {
+  return cannot(path, std::generic_category().message(code));
+}
+
 }  // namespace
 
 std::vector<fs::path> JobBases::all() const {
@@ -186,24 +196,6 @@ FoundJobs find_job_directories(const JobBases& bases) {
   return found;
 }
 
-namespace {
-
-namespace fs = std::filesystem;
-using Failure = HubLock::Failure;
-using Kind = HubLock::Failure::Kind;
-
-constexpr int kAttempts = 3;
-
-tl::unexpected<Failure> cannot(const fs::path& path, const std::string& why) {
-  return tl::unexpected(Failure{Kind::error, path.string() + ": " + why});
-}
-
-tl::unexpected<Failure> cannot(const fs::path& path, int code) {
-  return cannot(path, std::generic_category().message(code));
-}
-
-}  // namespace
-
 HubLock::HubLock(JobDirectory directory, Descriptor folder, Descriptor file)
     : directory_(std::move(directory)), folder_(std::move(folder)), file_(std::move(file)) {}
 
@@ -242,7 +234,6 @@ bool HubLock::is_at_its_path() const {
 
 namespace {
 
-namespace fs = std::filesystem;
 using WallClock = std::chrono::system_clock;
 
 struct Found {

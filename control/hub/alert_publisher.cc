@@ -1,10 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "control/hub/alert_publisher.h"
 
-#include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
-#include <spawn.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -17,7 +15,6 @@
 #include <cstring>
 #include <nlohmann/json.hpp>
 #include <string_view>
-#include <utility>
 
 #include "control/alerts/alert_json.h"
 #include "control/host/child_process.h"
@@ -45,31 +42,6 @@ void send_packet(PublishSocket& socket, std::string_view packet) {
   const std::size_t rule = packet.empty() ? 0 : static_cast<unsigned char>(packet.front());
   if (packet.size() <= rule) return;
   socket.send(std::string(packet.substr(1, rule)), std::string(packet.substr(1 + rule)));
-}
-
-// The descriptor becomes the standard input; the publisher gets no other descriptor of this process.
-int spawn(const std::filesystem::path& program, const std::filesystem::path& socket, int input, pid_t& pid) {
-  posix_spawnattr_t attributes;
-  posix_spawn_file_actions_t actions;
-  ::posix_spawnattr_init(&attributes);
-  ::posix_spawn_file_actions_init(&actions);
-  sigset_t none;
-  sigset_t all;
-  sigemptyset(&none);
-  sigfillset(&all);
-  ::posix_spawnattr_setsigmask(&attributes, &none);
-  ::posix_spawnattr_setsigdefault(&attributes, &all);
-  ::posix_spawnattr_setflags(&attributes, static_cast<short>(POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF));
-  ::posix_spawn_file_actions_adddup2(&actions, input, STDIN_FILENO);
-  for (const int fd : {STDOUT_FILENO, STDERR_FILENO})
-    ::posix_spawn_file_actions_addopen(&actions, fd, "/dev/null", O_RDWR, 0);
-  ::posix_spawn_file_actions_addclosefrom_np(&actions, STDERR_FILENO + 1);
-  std::string publisher = "gradmon-publish", argument = AlertPublisher::kArgument, path = socket.string();
-  const std::array<char*, 4> argv{publisher.data(), argument.data(), path.data(), nullptr};
-  const int error = ::posix_spawn(&pid, program.c_str(), &actions, &attributes, argv.data(), ::environ);
-  ::posix_spawn_file_actions_destroy(&actions);
-  ::posix_spawnattr_destroy(&attributes);
-  return error;
 }
 
 void lower(decltype(RLIMIT_DATA) resource, rlim_t most) {
@@ -134,8 +106,12 @@ void AlertPublisher::start() {
   }
   Descriptor own(ends[0]);
   const Descriptor other(ends[1]);
+  SpawnOptions options;
+  options.input = other.get();
   pid_t pid = -1;
-  if (const int code = spawn(settings_.program, settings_.socket, other.get(), pid); code != 0) {
+  const std::vector<std::string> arguments{"gradmon-publish", kArgument, settings_.socket.string()};
+  const int code = spawn(settings_.program.string(), exec_pointers(arguments), ::environ, options, pid);
+  if (code != 0) {
     trouble_ = settings_.program.string() + ": " + std::strerror(code);
     return;
   }

@@ -33,41 +33,14 @@ fs::path whole_path(const fs::path& path) {
   return (error ? path : whole).lexically_normal();
 }
 
-}  // namespace
+constexpr std::chrono::seconds kLookForJobsEvery{2};
 
-WriteBackNote::WriteBackNote(const fs::path& output_dir, const fs::path& config_path)
-    : note_(output_dir / ".gradmon" / "writeback.json"), config_path_(whole_path(config_path)) {}
-
-tl::expected<void, std::string> WriteBackNote::write(const FileIdentity& save) const {
-  const Json note{{"config", config_path_.string()},
-                  {"mtime_ns", save.mtime_ns},
-                  {"size", save.size},
-                  {"sha256", save.sha256}};
-  const std::string text = note.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
-  if (read_trusted_file(note_) == text) return {};
-  if (auto made = make_directories(note_.parent_path()); !made) return made;
-  auto replaced = replace_file(note_, text, 0640);
-  if (replaced) sync_directory(note_.parent_path());
-  return replaced;
+fs::path jobs_file_path(const fs::path& config) {
+  std::error_code error;
+  const fs::path resolved = fs::canonical(config, error);
+  const fs::path& target = error ? config : resolved;
+  return target.parent_path() / ("." + target.filename().string() + ".gradmon-jobs");
 }
-
-std::optional<FileIdentity> WriteBackNote::read() const {
-  try {
-    const Json note = Json::parse(read_trusted_file(note_));
-    if (note.at("config") != config_path_.string()) return std::nullopt;
-    return FileIdentity{note.at("mtime_ns").get<std::int64_t>(), note.at("size").get<std::uint64_t>(),
-                        note.at("sha256").get<std::string>()};
-  } catch (const Json::exception&) {
-    return std::nullopt;
-  }
-}
-
-void WriteBackNote::remove() const { ::unlink(note_.c_str()); }
-
-namespace {
-
-namespace fs = std::filesystem;
-using Json = nlohmann::ordered_json;
 
 constexpr std::int64_t kRecordBytes = 2048;
 constexpr std::int64_t kMostJobs = 50;
@@ -110,6 +83,35 @@ std::string for_people(const JobRegistry::Job& job) {
 }
 
 }  // namespace
+
+WriteBackNote::WriteBackNote(const fs::path& output_dir, const fs::path& config_path)
+    : note_(output_dir / ".gradmon" / "writeback.json"), config_path_(whole_path(config_path)) {}
+
+tl::expected<void, std::string> WriteBackNote::write(const FileIdentity& save) const {
+  const Json note{{"config", config_path_.string()},
+                  {"mtime_ns", save.mtime_ns},
+                  {"size", save.size},
+                  {"sha256", save.sha256}};
+  const std::string text = note.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
+  if (read_trusted_file(note_) == text) return {};
+  if (auto made = make_directories(note_.parent_path()); !made) return made;
+  auto replaced = replace_file(note_, text, 0640);
+  if (replaced) sync_directory(note_.parent_path());
+  return replaced;
+}
+
+std::optional<FileIdentity> WriteBackNote::read() const {
+  try {
+    const Json note = Json::parse(read_trusted_file(note_));
+    if (note.at("config") != config_path_.string()) return std::nullopt;
+    return FileIdentity{note.at("mtime_ns").get<std::int64_t>(), note.at("size").get<std::uint64_t>(),
+                        note.at("sha256").get<std::string>()};
+  } catch (const Json::exception&) {
+    return std::nullopt;
+  }
+}
+
+void WriteBackNote::remove() const { ::unlink(note_.c_str()); }
 
 JobRegistry::JobRegistry(fs::path file, Job own) : file_(std::move(file)), own_{std::move(own), {}} {
   for (std::string* text : {&own_.job.launch_id, &own_.job.name, &own_.job.host})
@@ -210,21 +212,6 @@ std::optional<std::string> JobRegistry::find_writer(const FileIdentity& save) {
   }
   return {};
 }
-
-namespace {
-
-namespace fs = std::filesystem;
-
-constexpr std::chrono::seconds kLookForJobsEvery{2};
-
-fs::path jobs_file_path(const fs::path& config) {
-  std::error_code error;
-  const fs::path resolved = fs::canonical(config, error);
-  const fs::path& target = error ? config : resolved;
-  return target.parent_path() / ("." + target.filename().string() + ".gradmon-jobs");
-}
-
-}  // namespace
 
 struct ConfigService::OnDisk {
   // Open while the config is watched.

@@ -8,7 +8,6 @@
 #include <optional>
 #include <string>
 #include <tl/expected.hpp>
-#include <utility>
 #include <vector>
 
 #include "control/config/config_file.h"

@@ -13,7 +13,6 @@
 #include <cstring>
 #include <new>
 #include <optional>
-#include <utility>
 
 #include "control/files/file_access.h"
 #include "control/wire/messages.h"
@@ -27,8 +26,6 @@ constexpr std::size_t kSumBytes = crypto_generichash_BYTES_MIN;
 constexpr std::size_t kHeadBytes = sizeof(std::uint32_t) + kSumBytes;
 
 using Sum = std::array<unsigned char, kSumBytes>;
-
-std::string problem(const char* what) { return std::string(what) + ": " + std::strerror(errno); }
 
 Sum checksum(std::string_view bytes) {
   Sum sum{};
@@ -99,7 +96,7 @@ tl::expected<DecisionFile::Opened, std::string> DecisionFile::open(const std::fi
   if (sodium_init() < 0) return tl::unexpected(std::string("libsodium does not start"));
   Descriptor fd(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0600));
   struct stat status {};
-  if (!fd.valid() || fstat(fd.get(), &status) != 0) return tl::unexpected(problem(path.c_str()));
+  if (!fd.valid() || fstat(fd.get(), &status) != 0) return path_error(path, errno);
   if (!S_ISREG(status.st_mode) || status.st_uid != geteuid() || status.st_size > bounds.most_bytes)
     return tl::unexpected(path.string() + ": expected a regular file of this user of at most " +
                           std::to_string(bounds.most_bytes >> 20) + " MiB");
@@ -117,13 +114,13 @@ tl::expected<DecisionFile::Opened, std::string> DecisionFile::open(const std::fi
       whole = at;
     }
     // Bytes behind an incomplete entry must not be read as entries later.
-    if (ftruncate(fd.get(), static_cast<off_t>(whole)) != 0) return tl::unexpected(problem(path.c_str()));
+    if (ftruncate(fd.get(), static_cast<off_t>(whole)) != 0) return path_error(path, errno);
     opened.file.reset(new DecisionFile(path, std::move(fd), static_cast<std::int64_t>(whole), bounds));
     opened.file->compact_if_due();
     static_cast<void>(opened.file->reserve(0));
     return opened;
   }
-  if (ftruncate(fd.get(), 0) != 0) return tl::unexpected(problem(path.c_str()));
+  if (ftruncate(fd.get(), 0) != 0) return path_error(path, errno);
   opened.file.reset(new DecisionFile(path, std::move(fd), 0, bounds));
   if (auto written = opened.file->append(header_text(fresh)); !written)
     return tl::unexpected(written.error());
@@ -167,7 +164,7 @@ bool DecisionFile::replace(const std::string& whole, int (*put)(const char* besi
 tl::expected<void, std::string> DecisionFile::relink() {
   const std::string whole = contents(file_.get()).substr(0, static_cast<std::size_t>(end_));
   if (replace(whole, ::link)) return {};
-  return tl::unexpected(problem(path_.c_str()));
+  return path_error(path_, errno);
 }
 
 tl::expected<void, std::string> DecisionFile::copy_to(const std::filesystem::path& path) const {
@@ -213,7 +210,7 @@ tl::expected<void, std::string> DecisionFile::append(std::string_view bytes) {
   if (auto room = reserve(static_cast<std::int64_t>(record.size())); !room) return room;
   const bool written =
       lseek(file_.get(), static_cast<off_t>(end_), SEEK_SET) >= 0 && write_all(file_.get(), record);
-  if (!written) return tl::unexpected(problem("decision log"));
+  if (!written) return path_error("decision log", errno);
   end_ += static_cast<std::int64_t>(record.size());
   return {};
 }

@@ -4,9 +4,6 @@
 #include <poll.h>
 #include <unistd.h>
 
-#include <algorithm>
-#include <utility>
-
 #include "control/files/descriptor.h"
 #include "control/host/unix_socket.h"
 #include "control/log.h"
@@ -134,12 +131,11 @@ void Hub::on_introduction(Peer peer, Introduction introduction) {
   if (leads && !lead_) become_lead(introduction);
   if (!lead_ && !relay_) {
     relay_ = std::make_unique<Relay>(
-        introduction, Relay::Host{mailbox_, [this](const Bundle& bundle) { deliver(bundle); },
-                                  [this](const std::string& to, std::string frame) {
-                                    static_cast<void>(server_->send(parse_peer(to), frame));
-                                  },
-                                  directory_.keys(), [this](const StoreNotes& notes) { ask_store(notes); },
-                                  [this] { return ranks_.size(); }});
+        introduction,
+        Relay::Host{mailbox_, [this](const Bundle& bundle) { deliver(bundle); },
+                    [this](const std::string& to, const std::string& frame) { answer(to, frame); },
+                    directory_.keys(), [this](const StoreNotes& notes) { ask_store(notes); },
+                    [this] { return ranks_.size(); }});
   }
   ranks_[peer].introduction = std::move(introduction);
 }
@@ -149,9 +145,7 @@ void Hub::become_lead(const Introduction& introduction) {
                   publisher_,
                   mailbox_,
                   [this](const Bundle& bundle) { deliver(bundle); },
-                  [this](const std::string& to, std::string frame) {
-                    static_cast<void>(server_->send(parse_peer(to), frame));
-                  },
+                  [this](const std::string& to, const std::string& frame) { answer(to, frame); },
                   [this](LogLevel level, const std::string& text) {
                     if (rank0_)
                       static_cast<void>(server_->send(*rank0_, encode(Frame(HubLogLine{level, text}))));
@@ -183,6 +177,10 @@ void Hub::on_bundle(Peer peer, Bundle bundle) {
   for (Envelope& envelope : to_envelopes(std::move(bundle))) lead_->on_envelope(std::move(envelope));
 }
 
+void Hub::answer(const std::string& to, const std::string& frame) {
+  static_cast<void>(server_->send(parse_peer(to), frame));
+}
+
 void Hub::ask_store(const StoreNotes& notes) {
   for (const auto& [peer, rank] : ranks_) {
     if (!rank.introduction.has_store || (lead_ && peer != rank0_)) continue;
@@ -202,9 +200,7 @@ void Hub::on_store_notes(Peer peer, const StoreNotes& notes) {
 void Hub::on_command(Peer peer, const Command& command) {
   if (lead_) return lead_->on_command(name_of(peer), command);
   if (relay_) return relay_->on_command(name_of(peer), command);
-  CommandReply reply;
-  reply.outcome = CommandOutcome::no_lead;
-  reply.message = "no rank of this job has connected yet";
+  const CommandReply reply = failed_reply(CommandOutcome::no_lead, "no rank of this job has connected yet");
   static_cast<void>(server_->send(peer, encode(Frame(AddressedReply{command.request_id, reply}))));
 }
 

@@ -7,11 +7,9 @@
 #include <map>
 #include <memory>
 #include <optional>
-#include <set>
 #include <string>
 #include <tl/expected.hpp>
 #include <utility>
-#include <vector>
 
 #include "control/host/job_directory.h"
 #include "control/host/mailbox.h"
@@ -62,6 +60,7 @@ class Hub {
   void on_introduction(Peer peer, Introduction introduction);
   void on_bundle(Peer peer, Bundle bundle);
   void on_command(Peer peer, const Command& command);
+  void answer(const std::string& to, const std::string& frame);
   void become_lead(const Introduction& introduction);
   void on_store_notes(Peer peer, const StoreNotes& notes);
   // Sends `notes` to a rank of this host that can ask training's store; on the lead hub only to rank 0.

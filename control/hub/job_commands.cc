@@ -2,6 +2,7 @@
 // JobService: the commands of gradmonctl. A command sets a state and never toggles it. A repeated request id
 // gets the same answer and changes nothing.
 #include <algorithm>
+#include <array>
 #include <iterator>
 #include <string_view>
 #include <utility>
@@ -25,18 +26,15 @@ constexpr std::size_t kAnswersKept = 1000;
 constexpr std::size_t kMostKeptMessage = 4'000;  // bytes of an answer that is kept
 constexpr std::size_t kMostDryRuns = 16;
 constexpr std::size_t kMostReason = 1'000;   // bytes of the reason in a refused change's history entry
+constexpr std::size_t kMostAsked = 200;      // bytes of the refused command in it
 constexpr std::size_t kMostOfASender = 256;  // bytes of a command's sender, and of its request id
 constexpr std::size_t kMostTargetBytes = kMaxFrameBytes / 3;  // for rank 0, and for all other ranks together
-constexpr const char* kCollectsNothing =
-    "nothing will be collected: the config enables no kind of row (set wg_distribution, param_distribution, "
-    "xy_distribution, ...)";
 
-CommandReply failed(CommandOutcome outcome, std::string message) {
-  CommandReply reply;
-  reply.outcome = outcome;
-  reply.message = std::move(message);
-  return reply;
-}
+// The words of gradmonctl, by CommandVerb.
+constexpr std::array<const char*, 13> kVerbs = {
+    "status",  "on",    "off",           "set",     "history",
+    "verdict", "get",   "set --dry-run", "targets", "targets --dry-run",
+    "cancel",  "evict", "alerts"};
 
 CommandReply nothing_to_change(std::string message) {
   CommandReply reply;
@@ -88,18 +86,19 @@ std::string unknown_names(const Command& command, const std::string& config) {
 std::string_view without_pid(std::string_view by) { return by.substr(0, by.rfind(" pid ")); }
 
 CommandReply refused_in_static_mode() {
-  return failed(CommandOutcome::failed,
-                "static mode: the config is read once, at the start; "
-                "DYNAMIC_MONITOR=True makes it changeable");
+  return failed_reply(CommandOutcome::failed,
+                      "static mode: the config is read once, at the start; "
+                      "DYNAMIC_MONITOR=True makes it changeable");
 }
 
 }  // namespace
 
 void JobService::on_command(const std::string& peer, const Command& given) {
   if (given.request_id.size() > kMostOfASender) {
-    return dependencies_.reply(peer, given,
-                               failed(CommandOutcome::failed, "the request id is longer than " +
-                                                                  std::to_string(kMostOfASender) + " bytes"));
+    return dependencies_.reply(
+        peer, given,
+        failed_reply(CommandOutcome::failed,
+                     "the request id is longer than " + std::to_string(kMostOfASender) + " bytes"));
   }
   Command command = given;
   command.by = std::string(utf8_prefix(given.by, kMostOfASender));
@@ -134,9 +133,10 @@ void JobService::carry_out(const std::string& peer, const Command& command) {
     case CommandVerb::evict:
       return evict(peer, command);
     case CommandVerb::unknown:
-      reply = failed(CommandOutcome::failed, "the job runs gradmon " + own_release() +
-                                                 ", which does not know this command of gradmon " +
-                                                 std::string(utf8_prefix(command.release, kMostOfASender)));
+      reply =
+          failed_reply(CommandOutcome::failed, "the job runs gradmon " + own_release() +
+                                                   ", which does not know this command of gradmon " +
+                                                   std::string(utf8_prefix(command.release, kMostOfASender)));
       return dependencies_.reply(peer, command, reply);
     case CommandVerb::on:
     case CommandVerb::off:
@@ -171,7 +171,8 @@ void JobService::evict(const std::string& peer, const Command& command) {
   if (coordinator_.evict(Rank{rank}, command.by, actions)) {
     reply.message = "rank " + std::to_string(rank) + " will be dropped in 15 s";
   } else {
-    reply = failed(CommandOutcome::failed, "rank " + std::to_string(asked) + " is no member of this job");
+    reply =
+        failed_reply(CommandOutcome::failed, "rank " + std::to_string(asked) + " is no member of this job");
   }
   perform(std::move(actions));
   answer(peer, command, reply);
@@ -203,7 +204,7 @@ CommandReply JobService::config_in_force() const {
   if (!job_.lead.dynamic) reply.config_text = job_.lead.static_text;
   if (!reply.config_text.empty()) return reply;
   const std::string why = last_error_ ? ": " + last_error_->text : "";
-  return failed(CommandOutcome::failed, "the job has no valid config yet" + why);
+  return failed_reply(CommandOutcome::failed, "the job has no valid config yet" + why);
 }
 
 void JobService::list_targets(const std::string& peer, const Command& command) {
@@ -229,7 +230,7 @@ void JobService::dry_run(const std::string& peer, const Command& command) {
   if (!job_.lead.dynamic) return dependencies_.reply(peer, command, refused_in_static_mode());
   if (!begun_) return;  // The client asks again.
   const auto invalid = [&](const std::string& why) {
-    dependencies_.reply(peer, command, failed(CommandOutcome::invalid_config, why));
+    dependencies_.reply(peer, command, failed_reply(CommandOutcome::invalid_config, why));
   };
   if (!broken_file_.empty() && command.config_text.empty()) return invalid(broken_file_);
   const bool of_set = command.verb == CommandVerb::dry_run;
@@ -278,13 +279,14 @@ void JobService::change_config(const std::string& peer, const Command& command) 
   }
   if (!begun_) return;  // The client asks again.
   if (sets_program(command)) {
-    return answer(peer, command,
-                  failed(CommandOutcome::not_allowed,
-                         "on_alert.exec names a program that runs on the job's host: it is set in the config "
-                         "file only"));
+    return answer(
+        peer, command,
+        failed_reply(CommandOutcome::not_allowed,
+                     "on_alert.exec names a program that runs on the job's host: it is set in the config "
+                     "file only"));
   }
   if (const std::string unknown = unknown_names(command, adopted_text_); !unknown.empty())
-    return answer(peer, command, failed(CommandOutcome::invalid_config, unknown));
+    return answer(peer, command, failed_reply(CommandOutcome::invalid_config, unknown));
   // While an edit runs, the state is unknown: the edit may be an `on`.
   const bool file_is_off = value_at(adopted_text_, "/dynamic_on") != "true";
   if (command.verb == CommandVerb::off && pending_edits_.empty() && coordinator_.newest_is_off() &&
@@ -297,8 +299,8 @@ void JobService::change_config(const std::string& peer, const Command& command) 
   if (command.verb != CommandVerb::off && pending_edits_.size() >= kMostPendingEdits) {
     return dependencies_.reply(
         peer, command,
-        failed(CommandOutcome::failed,
-               std::to_string(pending_edits_.size()) + " changes already wait for the config file's disk"));
+        failed_reply(CommandOutcome::failed, std::to_string(pending_edits_.size()) +
+                                                 " changes already wait for the config file's disk"));
   }
   pending_edits_[command.request_id] = {peer, command, clock_, false};
   config_.edit(to_edits(command), [this, peer, command](ConfigService::Edited edited) {
@@ -342,8 +344,8 @@ void JobService::check_pending_edits() {
     } else {
       dependencies_.reply(
           running.peer, running.command,
-          failed(CommandOutcome::incomplete,
-                 "the config file's disk does not answer; the change is still being written"));
+          failed_reply(CommandOutcome::incomplete,
+                       "the config file's disk does not answer; the change is still being written"));
     }
   }
 }
@@ -352,15 +354,15 @@ void JobService::on_edit_done(const std::string& peer, const Command& command, C
   if (!edited) {
     const EditError& error = edited.error();
     if (error.kind == EditError::Kind::invalid && command.verb != CommandVerb::off) {
-      return answer(peer, command, failed(CommandOutcome::invalid_config, error.text));
+      return answer(peer, command, failed_reply(CommandOutcome::invalid_config, error.text));
     }
     if (command.verb == CommandVerb::set)
       return answer(peer, command,
-                    failed(CommandOutcome::failed, "the config file was not changed: " + error.text));
+                    failed_reply(CommandOutcome::failed, "the config file was not changed: " + error.text));
     return propose_without_file(peer, command, error.text);
   }
   auto source = plan_from_config(edited->text, job_.lead.config_path);
-  if (!source) return answer(peer, command, failed(CommandOutcome::invalid_config, source.error()));
+  if (!source) return answer(peer, command, failed_reply(CommandOutcome::invalid_config, source.error()));
   broken_file_.clear();
   clear_error(ErrorSource::content);
   adopted_text_ = edited->text;
@@ -371,9 +373,9 @@ void JobService::on_edit_done(const std::string& peer, const Command& command, C
 void JobService::propose_without_file(const std::string& peer, const Command& command,
                                       const std::string& why) {
   auto edited = set_values(adopted_text_.empty() ? "{}" : adopted_text_, to_edits(command));
-  if (!edited) return answer(peer, command, failed(CommandOutcome::invalid_config, edited.error()));
+  if (!edited) return answer(peer, command, failed_reply(CommandOutcome::invalid_config, edited.error()));
   auto source = plan_from_config(*edited, job_.lead.config_path);
-  if (!source) return answer(peer, command, failed(CommandOutcome::invalid_config, source.error()));
+  if (!source) return answer(peer, command, failed_reply(CommandOutcome::invalid_config, source.error()));
   adopted_text_ = std::move(*edited);
   adopted_sha256_ = source->plan->config_sha256;
   propose(peer, command, std::move(*source), {}, "the config file was not changed: " + why);
@@ -397,7 +399,7 @@ void JobService::propose(const std::string& peer, const Command& command, PlanSo
   reply.message = std::move(note);
   reply.collects_nothing = source.plan->on && !collects_anything(source.config);
   if (reply.collects_nothing)
-    reply.message += (reply.message.empty() ? "" : "; ") + std::string(kCollectsNothing);
+    reply.message += std::string(reply.message.empty() ? "" : "; ") + "nothing will be collected: " + kNoKind;
   answer(peer, command, reply);
   perform(coordinator_.propose(source.plan, wall_now()));
 }
@@ -415,14 +417,18 @@ void JobService::answer(const std::string& peer, const Command& command, Command
   }
 }
 
-// The history also records refused commands.
+// The history also records refused commands. The reason begins with the command.
 void JobService::note_refused(const Command& command, const std::string& why) {
   HistoryEntry entry;
   entry.cause = name_of(Cause::ctl);
   entry.by = command.by;
   entry.on = command.verb == CommandVerb::on;
   entry.request_id = command.request_id;
-  add_refused(std::move(entry), why);
+  const auto verb = static_cast<std::size_t>(command.verb);
+  std::string asked = verb < kVerbs.size() ? kVerbs[verb] : "unknown command";
+  for (const auto& [key, value] : command.edits) asked += ' ' + key + '=' + value;
+  if (asked.size() > kMostAsked) asked = std::string(utf8_prefix(asked, kMostAsked)) + " ...";
+  add_refused(std::move(entry), asked + ": " + why);
 }
 
 void JobService::note_refused_edit(const std::string& why) {
@@ -435,7 +441,7 @@ void JobService::note_refused_edit(const std::string& why) {
 // Skips a repetition of the newest entry, so that repetitions do not push out other entries.
 void JobService::add_refused(HistoryEntry entry, const std::string& why) {
   entry.verdict = "refused";
-  entry.reason = why.size() <= kMostReason ? why : why.substr(0, kMostReason) + " ...";
+  entry.reason = why.size() <= kMostReason ? why : std::string(utf8_prefix(why, kMostReason)) + " ...";
   const HistoryEntry* newest = coordinator_.journal().newest();
   const bool again = newest != nullptr && newest->verdict == entry.verdict &&
                      without_pid(newest->by) == without_pid(entry.by);
@@ -455,7 +461,7 @@ CommandReply JobService::verdict_on(const std::string& request_id) const {
       return reply;
     }
     if (pending_edits_.count(request_id) != 0) return {};
-    return failed(CommandOutcome::failed, "no such request in this job");
+    return failed_reply(CommandOutcome::failed, "no such request in this job");
   }
   CommandReply reply;
   reply.revision = entry->revision;

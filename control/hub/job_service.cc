@@ -4,12 +4,9 @@
 #include <algorithm>
 #include <chrono>
 #include <iterator>
-#include <utility>
 
 #include "control/config/config_schema.h"
-#include "control/host/child_process.h"
 #include "control/host/history_file.h"
-#include "control/log.h"
 
 namespace gradmon {
 namespace {
@@ -17,6 +14,55 @@ namespace {
 constexpr Ticks kForgottenAfter{10'000};
 constexpr std::size_t kMostNamed = 16;
 constexpr std::size_t kMostOfAName = 100;
+
+constexpr Ticks kFirstWriteBackPause{2'000};  // before a failed write-back is retried; then doubled
+constexpr Ticks kMaxWriteBackPause{60'000};
+constexpr WallTime kSayPendingAfter = 1'000;
+constexpr int kHistoryRanksPerMillisecond = 64;
+constexpr Ticks kSaveAgain{10'000};  // after a failed append to the history or the alerts
+constexpr std::chrono::milliseconds kLookAtOutputEvery{2'000};
+constexpr Ticks kLookAtReplicasEvery{200};
+constexpr std::chrono::seconds kSilentAfter{2};
+constexpr const char* kNoAnswer = ": no answer from the disk";
+constexpr std::size_t kMostRanksListed = 4'000;
+constexpr std::size_t kMostStatusBytes = 500'000;  // for the errors of all ranks
+
+// Makes the status fit into one message for any number of ranks.
+void shorten(Status& status) {
+  const std::size_t all = status.ranks.size();
+  const std::size_t room = kMostStatusBytes / std::max<std::size_t>(all, 1);
+  for (RankStatus& rank : status.ranks) {
+    if (rank.error.size() > room) rank.error.resize(room);
+  }
+  if (all <= kMostRanksListed) return;
+  Status rest;
+  rest.revision = status.revision;
+  const auto first = status.ranks.begin() + kMostRanksListed;
+  rest.ranks.assign(std::make_move_iterator(first), std::make_move_iterator(status.ranks.end()));
+  status.unlisted = count_agreeing_ranks(rest);
+  status.ranks.resize(kMostRanksListed);
+  status.warnings.push_back("the first " + std::to_string(kMostRanksListed) + " of " + std::to_string(all) +
+                            " ranks are listed");
+}
+
+std::vector<Journal::Key> journal_keys(const std::map<Journal::Key, HistoryEntry>& entries) {
+  std::vector<Journal::Key> keys;
+  for (const auto& entry : entries) keys.push_back(entry.first);
+  return keys;
+}
+
+// Completes the reason of a job that is on, or has finished, under a config without a kind of row.
+void name_missing_kinds(Config config, Status& status) {
+  const bool nothing = !collects_anything(config);
+  config.scalars.clear();
+  const bool on = status.state == "on";
+  if (collects_anything(config) || !(on || (nothing && status.reason == "finished"))) return;
+  if (!status.reason.empty()) status.reason += on ? "; " : ": ";
+  status.reason += std::string(nothing ? "nothing " : "nothing but training scalars ") + (on ? "is" : "was") +
+                   " collected: " + kNoKind;
+}
+
+JobRegistry::Job own_name(const JobService::Job& job) { return {job.launch_id, job.lead.name, host_name()}; }
 
 }  // namespace
 
@@ -62,52 +108,6 @@ std::vector<std::string> ForeignPeers::heard(Ticks now) const {
   return lines;
 }
 
-namespace {
-
-constexpr Ticks kFirstWriteBackPause{2'000};  // before a failed write-back is retried; then doubled
-constexpr Ticks kMaxWriteBackPause{60'000};
-constexpr WallTime kSayPendingAfter = 1'000;
-constexpr int kHistoryRanksPerMillisecond = 64;
-constexpr Ticks kSaveAgain{10'000};  // after a failed append to the history or the alerts
-constexpr std::chrono::milliseconds kLookAtOutputEvery{2'000};
-constexpr Ticks kLookAtReplicasEvery{200};
-constexpr std::chrono::seconds kSilentAfter{2};
-constexpr const char* kNoAnswer = ": no answer from the disk";
-constexpr std::size_t kMostRanksListed = 4'000;
-constexpr std::size_t kMostStatusBytes = 500'000;  // for the errors of all ranks
-
-// Makes the status fit into one message for any number of ranks.
-void shorten(Status& status) {
-  const std::size_t all = status.ranks.size();
-  const std::size_t room = kMostStatusBytes / std::max<std::size_t>(all, 1);
-  for (RankStatus& rank : status.ranks) {
-    if (rank.error.size() > room) rank.error.resize(room);
-  }
-  if (all <= kMostRanksListed) return;
-  Status rest;
-  rest.revision = status.revision;
-  const auto first = status.ranks.begin() + kMostRanksListed;
-  rest.ranks.assign(std::make_move_iterator(first), std::make_move_iterator(status.ranks.end()));
-  status.unlisted = count_agreeing_ranks(rest);
-  status.ranks.resize(kMostRanksListed);
-  status.warnings.push_back("the first " + std::to_string(kMostRanksListed) + " of " + std::to_string(all) +
-                            " ranks are listed");
-}
-
-Coordinator::Job coordinated(const JobService::Job& job) {
-  return {job.epoch, job.launch_id, job.world_size, job.run_id, job.started};
-}
-
-std::vector<Journal::Key> journal_keys(const std::map<Journal::Key, HistoryEntry>& entries) {
-  std::vector<Journal::Key> keys;
-  for (const auto& entry : entries) keys.push_back(entry.first);
-  return keys;
-}
-
-JobRegistry::Job own_name(const JobService::Job& job) { return {job.launch_id, job.lead.name, host_name()}; }
-
-}  // namespace
-
 bool DiskReport::is_unresponsive() const { return disk_.current_task_age() >= kSilentAfter; }
 
 std::set<std::string> DiskReport::conditions() const {
@@ -142,7 +142,7 @@ std::vector<DiskReport::Line> DiskReport::take_changes() {
 JobService::JobService(Job job, Dependencies dependencies)
     : job_(std::move(job)),
       dependencies_(std::move(dependencies)),
-      coordinator_(coordinated(job_), dependencies_.log),
+      coordinator_(static_cast<const Coordinator::Job&>(job_), dependencies_.log),
       foreign_(job_.epoch, job_.launch_id),
       alerts_(static_cast<std::uint64_t>(std::max<WallTime>(wall_now(), 1))),
       alert_command_({job_.lead.name, job_.launch_id, job_.output_dir, job_.lead.config_path}),
@@ -383,8 +383,7 @@ Status JobService::status() const {
   if (status.reason == "never turned on" && !off_since_.empty()) status.reason = off_since_;
   if (!broken_file_.empty()) status.reason = "the newest edit is refused: " + broken_file_;
   if (!job_.lead.dynamic) describe_static(status);
-  if (status.reason == "finished" && alerting_.config && !collects_anything(*alerting_.config))
-    status.reason = "finished: nothing was collected, because the config enables no kind of row";
+  if (alerting_.config) name_missing_kinds(*alerting_.config, status);
   status.name = job_.lead.name;
   status.torch = job_.lead.torch;
   status.hooks = job_.lead.hooks;

@@ -29,6 +29,10 @@
 
 namespace gradmon {
 
+// The reason of a config that collects nothing (collects_anything()), and the keys that change it.
+inline constexpr const char* kNoKind =
+    "the config enables no kind of row (set wg_distribution, param_distribution, xy_distribution, ...)";
+
 // Processes that send to the lead hub but do not belong to its job: processes of an earlier launch, and
 // processes of another launch that say Hello. Status and log only name them. One thread; the caller passes
 // the time.
@@ -123,14 +127,9 @@ class DiskReport {
 class JobService {
  public:
   // Constant over the job's life.
-  struct Job {
-    std::string launch_id;
-    int world_size = 1;
+  struct Job : Coordinator::Job {
     std::string output_dir;
     LeadJob lead;
-    std::string epoch;
-    std::string run_id;
-    WallTime started = 0;
   };
 
   // The objects that the service uses; all outlive it. Each disk has its own thread, so that a hanging file

@@ -3,12 +3,9 @@
 
 #include <algorithm>
 #include <cctype>
-#include <utility>
 
 #include "control/host/child_process.h"
-#include "control/host/job_directory.h"
 #include "control/host/unix_socket.h"
-#include "control/hub/transport/rendezvous.h"
 #include "control/log.h"
 
 namespace gradmon {
@@ -207,8 +204,6 @@ void LeadEndpoint::admit(std::vector<HubNote> notes) {
 
 namespace {
 
-using std::chrono::milliseconds;
-
 constexpr std::size_t kMostRoutes = 100'000;
 constexpr int kMostFromRelaysInATurn = 1000;
 constexpr std::chrono::seconds kEntryEvery{2};
@@ -275,8 +270,9 @@ Lead::Lead(const Introduction& introduction, Host host)
     log_ = std::make_unique<NullDecisionLog>();
   }
   JobService::Job job{
-      introduction.launch_id, introduction.world_size, introduction.output_dir, *introduction.lead_job,
-      header.epoch,           header.run_id,           header.started};
+      {header.epoch, introduction.launch_id, introduction.world_size, header.run_id, header.started},
+      introduction.output_dir,
+      *introduction.lead_job};
   JobService::Dependencies dependencies{
       config_disk_,
       run_disk_,
@@ -350,9 +346,7 @@ void Lead::on_bytes(const Bus::Incoming& incoming) {
     // The key proves the first name; the client itself claims the rest.
     if (!incoming.client.empty()) command->by = incoming.client + ", " + command->by;
     if (std::string why = command_objection(incoming, command->verb); !why.empty()) {
-      CommandReply refused;
-      refused.outcome = CommandOutcome::not_allowed;
-      refused.message = std::move(why);
+      const CommandReply refused = failed_reply(CommandOutcome::not_allowed, std::move(why));
       service_->note_refused(*command, refused.message);
       endpoint_.bus()->send(incoming.peer, encode(Frame(AddressedReply{command->request_id, refused})));
       return;

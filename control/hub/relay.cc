@@ -3,10 +3,8 @@
 
 #include <algorithm>
 #include <set>
-#include <utility>
 
 #include "control/host/child_process.h"
-#include "control/hub/transport/rendezvous.h"
 #include "control/log.h"
 
 namespace gradmon {
@@ -175,9 +173,7 @@ void Relay::pass_on(Bundle bundle) {
 
 void Relay::on_command(const std::string& peer, const Command& command) {
   if (!bus_ || (!reached_ && !trouble_.empty())) {
-    CommandReply reply;
-    reply.outcome = CommandOutcome::no_lead;
-    reply.message = trouble_;
+    const CommandReply reply = failed_reply(CommandOutcome::no_lead, trouble_);
     return host_.answer(peer, encode(Frame(AddressedReply{command.request_id, reply})));
   }
   if (pending_commands_.size() >= kMostPendingCommands) pending_commands_.clear();

@@ -18,9 +18,33 @@
 namespace gradmon {
 namespace {
 
+using std::chrono::milliseconds;
+
 constexpr std::chrono::seconds kSendAgain{1};
 constexpr std::chrono::seconds kMaxAge{60};
 constexpr std::size_t kMaxCount = 100;
+constexpr milliseconds kProgressEvery{1000};
+constexpr milliseconds kProgressEveryWhileOpen{500};
+constexpr milliseconds kPublishEvery{100};
+constexpr milliseconds kJobStatusMaxAge{3000};
+constexpr std::size_t kMostWarnings = 50;
+constexpr std::size_t kMostError = 1000;  // bytes
+constexpr milliseconds kBusyTurn{10};
+constexpr milliseconds kIdleTurn{100};
+constexpr Ticks kSayStartWaits{1'000};
+
+Member::Identity make_identity(const AgentOptions& options, const std::string& process_id) {
+  Member::Identity identity;
+  identity.rank = options.rank;
+  identity.dynamic = options.mode == Mode::dynamic;
+  identity.hello.launch_id = options.launch_id;
+  identity.hello.world_size = options.world_size;
+  identity.hello.host = host_name();
+  identity.hello.pid = getpid();
+  identity.hello.process_id = process_id;
+  identity.hello.start_iteration = options.start_iteration;
+  return identity;
+}
 
 }  // namespace
 
@@ -67,29 +91,6 @@ void PendingCommands::answered(const std::string& request_id, const CommandReply
     log_info("the program's command " + request_id + ": " + reply.message);
   }
 }
-
-namespace {
-
-using std::chrono::milliseconds;
-
-constexpr milliseconds kBusyTurn{10};
-constexpr milliseconds kIdleTurn{100};
-constexpr Ticks kSayStartWaits{1'000};
-
-Member::Identity make_identity(const AgentOptions& options, const std::string& process_id) {
-  Member::Identity identity;
-  identity.rank = options.rank;
-  identity.dynamic = options.mode == Mode::dynamic;
-  identity.hello.launch_id = options.launch_id;
-  identity.hello.world_size = options.world_size;
-  identity.hello.host = host_name();
-  identity.hello.pid = getpid();
-  identity.hello.process_id = process_id;
-  identity.hello.start_iteration = options.start_iteration;
-  return identity;
-}
-
-}  // namespace
 
 void AgentView::publish(Status status) {
   const std::lock_guard lock(mutex_);
@@ -237,16 +238,8 @@ void AgentLoop::end_lease() {
 }
 
 void AgentLoop::introduce() {
-  Introduction introduction;
+  Introduction introduction = static_cast<const Introduction&>(options_);
   introduction.launch_id = launch_id_;
-  introduction.rank = options_.rank;
-  introduction.world_size = options_.world_size;
-  introduction.output_dir = options_.output_dir.string();
-  introduction.endpoint = options_.endpoint;
-  introduction.keys = options_.keys;
-  introduction.insecure_loopback = options_.insecure_loopback;
-  introduction.several_hosts = options_.several_hosts;
-  introduction.master_addr = options_.master;
   introduction.has_store = options_.exchange_notes != nullptr;
   if (options_.rank.value == 0) introduction.lead_job = options_.lead;
   hub_->send(encode(Frame(std::move(introduction))));
@@ -405,18 +398,6 @@ void AgentLoop::tell_applied() {
 // Makes the next report due now: a change must not wait for the regular one.
 void AgentLoop::report_soon() { last_progress_ = last_publish_ = {}; }
 
-namespace {
-
-using std::chrono::milliseconds;
-
-constexpr milliseconds kProgressEvery{1000};
-constexpr milliseconds kProgressEveryWhileOpen{500};
-constexpr milliseconds kPublishEvery{100};
-constexpr milliseconds kJobStatusMaxAge{3000};
-constexpr std::size_t kMostWarnings = 50;
-
-}  // namespace
-
 void AgentLoop::report_progress(Clock::time_point now) {
   const auto pace = member_.busy() ? kProgressEveryWhileOpen : kProgressEvery;
   const bool due = now.time_since_epoch() / pace != last_progress_.time_since_epoch() / pace;
@@ -434,20 +415,12 @@ void AgentLoop::report_progress(Clock::time_point now) {
 
 void AgentLoop::tell_progress(const CollectingReport& report) {
   Progress progress = member_.progress(boot_now());
+  static_cast<CollectingReport&>(progress) = report;
   progress.step_ms = pace_.step_ms();
-  progress.records = report.records;
-  progress.dropped = report.dropped;
-  progress.error = report.error.substr(0, 1000);
-  progress.overhead = report.overhead;
-  progress.targets = report.targets;
-  progress.skipped = report.skipped;
+  progress.error.resize(std::min(progress.error.size(), kMostError));
   progress.alerts = alerts_->raised();
-  progress.flight_written = report.flight_written;
-  progress.flight_lost = report.flight_lost;
-  if (options_.rank.value == 0) {
-    progress.warnings = report.warnings;
-    if (progress.warnings.size() > kMostWarnings) progress.warnings.resize(kMostWarnings);
-  }
+  const std::size_t most_warnings = options_.rank.value == 0 ? kMostWarnings : 0;
+  progress.warnings.resize(std::min(progress.warnings.size(), most_warnings));
   to_coordinator(member_.report(std::move(progress), boot_now()));
 }
 
@@ -476,7 +449,7 @@ Status AgentLoop::own_status(const CollectingReport& report) const {
   Status status;
   status.epoch = epoch_;
   status.launch_id = launch_id_;
-  status.output_dir = options_.output_dir.string();
+  status.output_dir = options_.output_dir;
   status.mode = options_.mode == Mode::dynamic ? "dynamic" : "static";
   status.warnings = report.warnings;
   status.reason = member_.replaced() ? "another process has joined as this rank" : member_.refused();

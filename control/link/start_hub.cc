@@ -2,10 +2,8 @@
 #include "control/link/start_hub.h"
 
 #include <dlfcn.h>
-#include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
-#include <spawn.h>
 #include <sys/auxv.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -30,47 +28,6 @@ bool runnable(const fs::path& file) {
   struct stat status {};
   return ::stat(file.c_str(), &status) == 0 && S_ISREG(status.st_mode) && ::access(file.c_str(), X_OK) == 0;
 }
-
-// The attributes and file actions for posix_spawn(3). The functions that set them return an error number.
-class SpawnSettings {
- public:
-  SpawnSettings() {
-    note(::posix_spawnattr_init(&attributes_));
-    note(::posix_spawn_file_actions_init(&actions_));
-    if (error_ != 0) return;
-    sigset_t none;
-    sigset_t all;
-    sigemptyset(&none);
-    sigfillset(&all);
-    note(::posix_spawnattr_setsigmask(&attributes_, &none));
-    note(::posix_spawnattr_setsigdefault(&attributes_, &all));
-    note(::posix_spawnattr_setflags(
-        &attributes_,
-        static_cast<short>(POSIX_SPAWN_SETSID | POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF)));
-    // First, because the opens below need free descriptors.
-    note(::posix_spawn_file_actions_addclosefrom_np(&actions_, STDERR_FILENO + 1));
-    for (const int fd : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO})
-      note(::posix_spawn_file_actions_addopen(&actions_, fd, "/dev/null", O_RDWR, 0));
-  }
-  // glibc's two init functions cannot fail.
-  ~SpawnSettings() {
-    ::posix_spawn_file_actions_destroy(&actions_);
-    ::posix_spawnattr_destroy(&attributes_);
-  }
-  SpawnSettings(const SpawnSettings&) = delete;
-  SpawnSettings& operator=(const SpawnSettings&) = delete;
-
-  int error() const { return error_; }
-  const posix_spawnattr_t* attributes() const { return &attributes_; }
-  const posix_spawn_file_actions_t* actions() const { return &actions_; }
-
- private:
-  void note(int error) { error_ = error_ == 0 ? error : error_; }
-
-  posix_spawnattr_t attributes_{};
-  posix_spawn_file_actions_t actions_{};
-  int error_ = 0;
-};
 
 tl::expected<void, std::string> check_exit_status(const std::string& program, int status) {
   if (WIFEXITED(status) && WEXITSTATUS(status) == 0) return {};
@@ -102,15 +59,11 @@ tl::expected<void, std::string> spawn_and_wait(const HubCommand& command) {
   const std::string program = command.program.string();
   std::vector<std::string> arguments{program, command.directory.path.string()};
   arguments.insert(arguments.end(), command.arguments.begin(), command.arguments.end());
-  const std::vector<char*> argv = exec_pointers(arguments);
-  const std::vector<char*> envp = exec_pointers(command.environment);
-
-  const SpawnSettings settings;
+  SpawnOptions options;
+  options.new_session = true;
   pid_t pid = 0;
-  int error = settings.error();
-  if (error == 0)
-    error = ::posix_spawn(&pid, program.c_str(), settings.actions(), settings.attributes(), argv.data(),
-                          envp.data());
+  const int error =
+      spawn(program, exec_pointers(arguments), exec_pointers(command.environment).data(), options, pid);
   if (error != 0) return Problem("cannot start " + program + ": " + std::generic_category().message(error));
 
   int status = 0;

@@ -20,6 +20,20 @@ std::optional<int> two_digits(std::string_view text, int most) {
   return number <= most ? std::optional(number) : std::nullopt;
 }
 
+bool take(std::string_view& text, std::string_view beginning) {
+  if (text.substr(0, beginning.size()) != beginning) return false;
+  text.remove_prefix(beginning.size());
+  return true;
+}
+
+template <typename Number>
+bool take_number(std::string_view& text, Number& number) {
+  if (text.empty() || text.front() < '0' || text.front() > '9') return false;
+  const auto result = std::from_chars(text.data(), text.data() + text.size(), number);
+  text.remove_prefix(static_cast<std::size_t>(result.ptr - text.data()));
+  return result.ec == std::errc();
+}
+
 }  // namespace
 
 std::optional<std::int64_t> seconds_in_year(std::string_view time) {
@@ -42,24 +56,6 @@ std::string format_time_stamp(std::time_t time) {
   const std::size_t size = std::strftime(rest, sizeof rest, "%d_%H-%M-%S", &local);
   return std::string(kMonths[static_cast<std::size_t>(local.tm_mon)]).append(rest, size);
 }
-
-namespace {
-
-bool take(std::string_view& text, std::string_view beginning) {
-  if (text.substr(0, beginning.size()) != beginning) return false;
-  text.remove_prefix(beginning.size());
-  return true;
-}
-
-template <typename Number>
-bool take_number(std::string_view& text, Number& number) {
-  if (text.empty() || text.front() < '0' || text.front() > '9') return false;
-  const auto result = std::from_chars(text.data(), text.data() + text.size(), number);
-  text.remove_prefix(static_cast<std::size_t>(result.ptr - text.data()));
-  return result.ec == std::errc();
-}
-
-}  // namespace
 
 std::optional<RankDirectoryName> parse_rank_directory(std::string_view name) {
   RankDirectoryName parsed;

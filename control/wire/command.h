@@ -84,4 +84,11 @@ struct CommandReply {
   bool collects_nothing = false;        // on, set: the config it switches on enables no kind of row
 };
 
+inline CommandReply failed_reply(CommandOutcome outcome, std::string message) {
+  CommandReply reply;
+  reply.outcome = outcome;
+  reply.message = std::move(message);
+  return reply;
+}
+
 }  // namespace gradmon

@@ -28,12 +28,12 @@ bool read_value(google::protobuf::io::CodedInputStream& in, std::string_view byt
 }  // namespace
 
 std::optional<NextField> next_field(std::string_view& bytes) {
-  if (bytes.empty()) return std::nullopt;
+  if (bytes.empty() || bytes.size() > std::numeric_limits<int>::max()) return std::nullopt;
   google::protobuf::io::CodedInputStream in(reinterpret_cast<const std::uint8_t*>(bytes.data()),
                                             static_cast<int>(bytes.size()));
   std::uint32_t tag = 0;
   if (!in.ReadVarint32(&tag)) return std::nullopt;
-  NextField next{tag >> 3, {static_cast<WireType>(tag & 7), 0, {}}};
+  NextField next{tag >> 3, {static_cast<WireType>(tag & 7), 0, {}, 0}};
   if (next.number == 0 || !read_value(in, bytes, next.field)) return std::nullopt;
   bytes.remove_prefix(static_cast<std::size_t>(in.CurrentPosition()));
   return next;

@@ -2,220 +2,420 @@
 #include "control/wire/messages.h"
 
 #include <algorithm>
+#include <cmath>
 #include <iterator>
-#include <limits>
-#include <type_traits>
 #include <utility>
 
 #include "control/wire/field_codec.h"
 #include "control/wire/status_fields.h"
-#include "control/wire/wire_values.h"
 
 namespace gradmon {
 namespace {
 
-template <class... Fs>
-struct Overloaded : Fs... {
-  using Fs::operator()...;
+constexpr const char* kAbortNotCommit = "commit verdict has no plan";
+constexpr const char* kNoPlan = "plan is missing";
+
+}  // namespace
+
+// --- The numbers of the fields. A number is never reused. ---
+
+template <>
+struct NumberedFields<FileIdentity>
+    : FieldTable<At<1, &FileIdentity::mtime_ns>, At<2, &FileIdentity::size>, At<3, &FileIdentity::sha256>> {};
+
+template <>
+struct NumberedFields<Plan>
+    : FieldTable<At<1, &Plan::on>, At<2, &Plan::config_text>, At<3, &Plan::config_sha256>,
+                 At<4, &Plan::collect_times>, At<5, &Plan::step_interval>, At<6, &Plan::at>,
+                 At<7, &Plan::continues>, At<8, &Plan::file>, At<9, &Plan::cause>, At<10, &Plan::by>,
+                 At<11, &Plan::request_id>, At<12, &Plan::lookahead>, At<15, &Plan::max_overhead>,
+                 At<16, &Plan::max_wait>, At<17, &Plan::returns_to>> {
+  static const char* check(const Plan& plan) {
+    const bool in_range =
+        plan.collect_times >= 0 && plan.step_interval >= 1 && plan.max_wait > Ticks{0} &&
+        plan.cause <= Cause::budget && plan.lookahead.value_or(1) >= 1 && plan.max_overhead.value_or(1) > 0 &&
+        (!plan.continues || (plan.continues->interval() >= 1 && plan.continues->times() >= 0));
+    if (!in_range) return "plan has a value out of range";
+    return plan.returns_to && plan.returns_to->returns_to ? "a plan returns to a capture" : nullptr;
+  }
 };
-template <class... Fs>
-Overloaded(Fs...) -> Overloaded<Fs...>;
 
-void to_wire(const Bundle& bundle, wire::Bundle& out) {
-  out.set_epoch(bundle.epoch);
-  for (const auto& [rank, incarnation] : bundle.to) {
-    wire::Address& address = *out.add_to();
-    address.set_rank(rank);
-    address.set_incarnation(incarnation);
+template <>
+struct NumberedFields<Verdict>
+    : FieldTable<At<1, &Verdict::revision>, At<2, &Verdict::plan>, At<3, &Verdict::effective>,
+                 At<4, &Verdict::abort_reason>, At<5, &Verdict::reason>> {
+  static const char* check(const Verdict& verdict) {
+    return verdict.abort_reason > AbortReason::not_logged ? "a verdict with an unknown reason" : nullptr;
   }
-  std::visit(Overloaded{
-                 [&](const Hello& m) { write(m, *out.mutable_hello()); },
-                 [&](const Offered& m) { write(m, *out.mutable_offered()); },
-                 [&](const Ready& m) { write(m, *out.mutable_ready()); },
-                 [&](const Reject& m) { write(m, *out.mutable_reject()); },
-                 [&](const Busy& m) { write(m, *out.mutable_busy()); },
-                 [&](const Applied& m) { write(m, *out.mutable_applied()); },
-                 [&](const Finished& m) { out.mutable_finished()->set_revision(m.revision.value); },
-                 [&](const Progress& m) { write(m, *out.mutable_progress()); },
-                 [&](const Left& m) { out.mutable_left()->set_last(m.last.value); },
-                 [&](const Disconnected&) { out.mutable_disconnected(); },
-                 [&](const DryRunAnswer& m) { write(m, *out.mutable_dry_run_answer()); },
-                 [&](const Welcome& m) { write(m, *out.mutable_welcome()); },
-                 [&](const Offer& m) { write(m, *out.mutable_offer()); },
-                 [&](const Prepare& m) { write(m, *out.mutable_prepare()); },
-                 [&](const Decided& m) { write(m.last, *out.mutable_decided()->mutable_last()); },
-                 [&](const ProgressAck& m) { out.mutable_progress_ack()->set_number(m.number); },
-                 [&](const LeftAck&) { out.mutable_left_ack(); },
-                 [&](const RejoinRequest&) { out.mutable_rejoin_request(); },
-                 [&](const Replaced&) { out.mutable_replaced(); },
-                 [&](const DryRun& m) { write(m, *out.mutable_dry_run()); },
-                 [&](const AlertReport& m) { out.set_alerts(encode_fields(m)); },
-                 [&](const ReplicaDigests& m) { out.set_replica_digests(encode_fields(m)); },
-                 [&](const ReplicaRequest& m) { out.set_replica_request(encode_fields(m)); },
-                 [&](const ReplicaValues& m) { out.set_replica_values(encode_fields(m)); },
-             },
-             bundle.message);
-}
+};
 
-template <class T>
-tl::expected<Message, std::string> widened(tl::expected<T, std::string> from) {
-  return std::move(from).map([](T m) { return Message(std::move(m)); });
-}
-
-tl::expected<Message, std::string> read_alerts(std::string_view bytes) {
-  auto report = decode_fields<AlertReport>(bytes);
-  if (!report) return tl::unexpected(std::string("invalid alert report"));
-  return Message(bounded(std::move(*report)));
-}
-
-// Decodes a message of alerts/replicas.h.
-template <class T>
-tl::expected<Message, std::string> read_replica(std::string_view bytes, const char* what) {
-  auto message = decode_fields<T>(bytes);
-  if (!message || !is_valid(*message)) return tl::unexpected(std::string("invalid ") + what);
-  return Message(std::move(*message));
-}
-
-tl::expected<Message, std::string> read_message(const wire::Bundle& in) {
-  switch (in.message_case()) {
-    case wire::Bundle::kHello:
-      return widened(read_hello(in.hello()));
-    case wire::Bundle::kOffered:
-      return read_offered(in.offered());
-    case wire::Bundle::kReady:
-      return Ready{{in.ready().revision()}, in.ready().config_sha256(), {in.ready().fence()}};
-    case wire::Bundle::kReject:
-      return Reject{{in.reject().revision()}, in.reject().reason()};
-    case wire::Bundle::kBusy:
-      return Busy{{in.busy().revision()}, in.busy().reason()};
-    case wire::Bundle::kApplied:
-      return Applied{{in.applied().revision()}, {in.applied().step()}};
-    case wire::Bundle::kFinished:
-      return Finished{{in.finished().revision()}};
-    case wire::Bundle::kProgress:
-      return read_progress(in.progress());
-    case wire::Bundle::kLeft:
-      return Left{{in.left().last()}};
-    case wire::Bundle::kDisconnected:
-      return Disconnected{};
-    case wire::Bundle::kDryRunAnswer:
-      return DryRunAnswer{in.dry_run_answer().id(), in.dry_run_answer().matches(),
-                          in.dry_run_answer().objection(), read_targets(in.dry_run_answer().targets())};
-    case wire::Bundle::kWelcome:
-      return widened(read_welcome(in.welcome()));
-    case wire::Bundle::kOffer:
-      return widened(read_offer(in.offer()));
-    case wire::Bundle::kPrepare:
-      return widened(read_prepare(in.prepare()));
-    case wire::Bundle::kDecided:
-      return read_known_decisions(in.decided().last()).map([](KnownDecisions last) {
-        return Message(Decided{std::move(last)});
-      });
-    case wire::Bundle::kProgressAck:
-      return ProgressAck{in.progress_ack().number()};
-    case wire::Bundle::kLeftAck:
-      return LeftAck{};
-    case wire::Bundle::kRejoinRequest:
-      return RejoinRequest{};
-    case wire::Bundle::kReplaced:
-      return Replaced{};
-    case wire::Bundle::kDryRun:
-      return widened(read_dry_run(in.dry_run()));
-    case wire::Bundle::kAlerts:
-      return read_alerts(in.alerts());
-    case wire::Bundle::kReplicaDigests:
-      return read_replica<ReplicaDigests>(in.replica_digests(), "replica digests");
-    case wire::Bundle::kReplicaRequest:
-      return read_replica<ReplicaRequest>(in.replica_request(), "replica request");
-    case wire::Bundle::kReplicaValues:
-      return read_replica<ReplicaValues>(in.replica_values(), "replica values");
-    case wire::Bundle::MESSAGE_NOT_SET:
-      break;
+template <>
+struct NumberedFields<KnownDecisions>
+    : FieldTable<At<1, &KnownDecisions::closed>, At<2, &KnownDecisions::commit>> {
+  static const char* check(const KnownDecisions& known) {
+    return known.commit && !known.commit->commit() ? kAbortNotCommit : nullptr;
   }
-  return tl::unexpected(std::string("unknown message type"));
-}
+};
 
-tl::expected<Bundles, std::string> read_bundles(const wire::Bundles& in) {
-  Bundles bundles;
-  for (const wire::Bundle& each : in.bundles()) {
-    auto message = read_message(each);
-    if (!message) return tl::unexpected(message.error());
-    Bundle bundle{each.epoch(), {}, std::move(*message)};
-    for (const wire::Address& address : each.to())
-      bundle.to.emplace_back(address.rank(), address.incarnation());
-    bundles.push_back(std::move(bundle));
+// Member to coordinator.
+
+template <>
+struct NumberedFields<Hello>
+    : FieldTable<At<1, &Hello::launch_id>, At<2, &Hello::world_size>, At<3, &Hello::host>, At<4, &Hello::pid>,
+                 At<6, &Hello::process_id>, At<7, &Hello::start_iteration>, At<8, &Hello::version>,
+                 At<9, &Hello::number>, At<10, &Hello::step>, At<11, &Hello::lapsed>,
+                 At<12, &Hello::held_epoch>, At<13, &Hello::held>, At<14, &Hello::epoch_order>> {
+  static const char* check(const Hello& hello) {
+    return hello.held && !hello.held->commit() ? kAbortNotCommit : nullptr;
   }
-  return bundles;
-}
+};
 
-template <class Proto>
-bool parse(std::string_view bytes, Proto& into) {
-  return bytes.size() <= static_cast<std::size_t>(std::numeric_limits<int>::max()) &&
-         into.ParseFromArray(bytes.data(), static_cast<int>(bytes.size()));
+template <>
+struct NumberedFields<Offered> : FieldTable<At<1, &Offered::revision>, At<2, &Offered::config_sha256>,
+                                            At<3, &Offered::matches>, At<4, &Offered::unmatched>> {};
+
+template <>
+struct NumberedFields<Ready>
+    : FieldTable<At<1, &Ready::revision>, At<3, &Ready::config_sha256>, At<5, &Ready::fence>> {};
+
+template <>
+struct NumberedFields<Busy> : FieldTable<At<1, &Busy::revision>, At<2, &Busy::reason>> {};
+
+template <>
+struct NumberedFields<Reject> : FieldTable<At<1, &Reject::revision>, At<2, &Reject::reason>> {};
+
+template <>
+struct NumberedFields<Applied> : FieldTable<At<1, &Applied::revision>, At<2, &Applied::step>> {};
+
+template <>
+struct NumberedFields<Finished> : FieldTable<At<1, &Finished::revision>> {};
+
+template <>
+struct NumberedFields<Progress> {
+  template <typename Self, typename Visit>
+  static void each_field(Self& self, Visit visit) {
+    visit(1, self.step);
+    visit(2, self.step_ms);
+    visit(3, self.collecting);
+    visit(4, self.waiting);
+    visit(5, self.records);
+    visit(6, self.dropped);
+    visit(8, self.closed);
+    visit(9, self.applied);
+    visit(10, self.applied_step);
+    visit(11, self.finished);
+    visit(13, self.error);
+    visit(16, self.overhead);
+    visit(17, self.targets);
+    visit(18, self.skipped.count);
+    visit(19, self.skipped.last);
+    visit(20, self.number);
+    visit(21, self.waited_ms);
+    visit(22, self.warnings);
+    visit(23, self.alerts);
+    visit(26, self.flight_written);
+    visit(27, self.flight_lost);
+  }
+  // Makes an impossible overhead or step time unknown.
+  static const char* check(Progress& progress) {
+    const auto possible = [](double value) { return std::isfinite(value) && value >= 0; };
+    if (!possible(progress.step_ms)) progress.step_ms = 0;
+    const Overhead& overhead = progress.overhead;
+    if (!possible(overhead.share) || overhead.collected < 0 || overhead.steps < 0) progress.overhead = {};
+    return nullptr;
+  }
+};
+
+template <>
+struct NumberedFields<Left> : FieldTable<At<1, &Left::last>> {};
+
+template <>
+struct NumberedFields<UnmatchedTarget>
+    : FieldTable<At<1, &UnmatchedTarget::pattern>, At<2, &UnmatchedTarget::nearest>,
+                 At<3, &UnmatchedTarget::error>> {};
+
+template <>
+struct NumberedFields<TargetStatus>
+    : FieldTable<At<1, &TargetStatus::kind>, At<2, &TargetStatus::name>, At<3, &TargetStatus::last_step>,
+                 At<4, &TargetStatus::last_at>, At<5, &TargetStatus::silent_steps>,
+                 At<6, &TargetStatus::why>> {};
+
+template <>
+struct NumberedFields<TargetList>
+    : FieldTable<At<1, &TargetList::counts>, At<2, &TargetList::unmatched>, At<3, &TargetList::targets>,
+                 At<4, &TargetList::left_out>, At<5, &TargetList::attached>> {};
+
+template <>
+struct NumberedFields<DryRunAnswer>
+    : FieldTable<At<1, &DryRunAnswer::id>, At<2, &DryRunAnswer::matches>, At<3, &DryRunAnswer::objection>,
+                 At<4, &DryRunAnswer::targets>> {};
+
+// Coordinator to member.
+
+template <>
+struct NumberedFields<Welcome>
+    : FieldTable<At<1, &Welcome::process_id>, At<2, &Welcome::incarnation>, At<3, &Welcome::refused>,
+                 At<4, &Welcome::retry>, At<6, &Welcome::epoch_starts_on>, At<7, &Welcome::run_id>,
+                 At<8, &Welcome::started>, At<10, &Welcome::last>, At<11, &Welcome::number>,
+                 At<12, &Welcome::epoch_order>, At<13, &Welcome::takes_alerts>,
+                 At<14, &Welcome::takes_replicas>> {};
+
+template <>
+struct NumberedFields<Offer> : FieldTable<At<1, &Offer::revision>, At<2, &Offer::plan>> {
+  static const char* check(const Offer& offer) { return offer.plan ? nullptr : kNoPlan; }
+};
+
+template <>
+struct NumberedFields<Prepare> : FieldTable<At<1, &Prepare::revision>, At<4, &Prepare::lookahead>,
+                                            At<6, &Prepare::last>, At<7, &Prepare::config_sha256>> {
+  static const char* check(const Prepare& prepare) {
+    return prepare.lookahead < 1 ? "a lookahead below 1" : nullptr;
+  }
+};
+
+template <>
+struct NumberedFields<Decided> : FieldTable<At<1, &Decided::last>> {};
+
+template <>
+struct NumberedFields<ProgressAck> : FieldTable<At<1, &ProgressAck::number>> {};
+
+template <>
+struct NumberedFields<DryRun> : FieldTable<At<1, &DryRun::id>, At<2, &DryRun::plan>, At<3, &DryRun::room>> {};
+
+// Alerts, and values that other ranks should hold as well.
+
+template <>
+struct NumberedFields<RankAlert>
+    : FieldTable<At<1, &RankAlert::number>, At<2, &RankAlert::at>, At<3, &RankAlert::rank>,
+                 At<4, &RankAlert::rule>, At<5, &RankAlert::step>, At<6, &RankAlert::micro_step>,
+                 At<7, &RankAlert::pp_stage>, At<8, &RankAlert::vpp_stage>, At<9, &RankAlert::call_id>,
+                 At<10, &RankAlert::tag_name>, At<11, &RankAlert::op>, At<12, &RankAlert::value>,
+                 At<13, &RankAlert::history_mean>, At<14, &RankAlert::message>,
+                 At<15, &RankAlert::left_out>> {};
+
+template <>
+struct NumberedFields<AlertReport> : FieldTable<At<1, &AlertReport::alerts>, At<2, &AlertReport::left_out>> {
+};
+
+template <>
+struct NumberedFields<ReplicaDigest>
+    : FieldTable<At<1, &ReplicaDigest::revision>, At<2, &ReplicaDigest::step>, At<3, &ReplicaDigest::kind>,
+                 At<4, &ReplicaDigest::buckets>> {};
+
+template <>
+struct NumberedFields<ReplicaDigests>
+    : FieldTable<At<1, &ReplicaDigests::group>, At<2, &ReplicaDigests::group_size>,
+                 At<3, &ReplicaDigests::digests>> {};
+
+template <>
+struct NumberedFields<ReplicaRequest>
+    : FieldTable<At<1, &ReplicaRequest::revision>, At<2, &ReplicaRequest::step>, At<3, &ReplicaRequest::kind>,
+                 At<4, &ReplicaRequest::bucket>> {};
+
+template <>
+struct NumberedFields<ReplicaValue> : FieldTable<At<1, &ReplicaValue::op>, At<2, &ReplicaValue::value>> {};
+
+template <>
+struct NumberedFields<ReplicaRow>
+    : FieldTable<At<1, &ReplicaRow::vpp_stage>, At<2, &ReplicaRow::name>, At<3, &ReplicaRow::values>> {};
+
+template <>
+struct NumberedFields<ReplicaValues>
+    : FieldTable<At<1, &ReplicaValues::request>, At<2, &ReplicaValues::group>,
+                 At<3, &ReplicaValues::threshold>, At<4, &ReplicaValues::rows>> {};
+
+// Messages with their addresses.
+
+using MessageCases =
+    OneOf<Case<10, Hello>, Case<11, Offered>, Case<12, Ready>, Case<13, Reject>, Case<14, Applied>,
+          Case<15, Finished>, Case<16, Busy>, Case<17, Progress>, Case<18, Left>, Case<19, Welcome>,
+          Case<20, Prepare>, Case<21, LeftAck>, Case<22, Replaced>, Case<23, RejoinRequest>,
+          Case<24, Decided>, Case<25, Disconnected>, Case<26, DryRunAnswer>, Case<27, Offer>,
+          Case<28, DryRun>, Case<29, ProgressAck>, Case<30, AlertReport>, Case<31, ReplicaDigests>,
+          Case<32, ReplicaRequest>, Case<33, ReplicaValues>>;
+
+template <>
+struct NumberedFields<Bundle> {
+  template <typename Self, typename Visit>
+  static void each_field(Self& self, Visit visit) {
+    visit(1, self.epoch);
+    visit(2, self.to);
+    visit(MessageCases{}, self.message);
+  }
+  // Cuts an AlertReport to its bounds.
+  static const char* check(Bundle& bundle) {
+    Message& message = bundle.message;
+    if (auto* const report = std::get_if<AlertReport>(&message)) *report = bounded(std::move(*report));
+    if (const auto* m = std::get_if<ReplicaDigests>(&message); m && !is_valid(*m))
+      return "invalid replica digests";
+    if (const auto* m = std::get_if<ReplicaRequest>(&message); m && !is_valid(*m))
+      return "invalid replica request";
+    if (const auto* m = std::get_if<ReplicaValues>(&message); m && !is_valid(*m))
+      return "invalid replica values";
+    return nullptr;
+  }
+};
+
+template <>
+struct NumberedFields<Bundles> {
+  template <typename Self, typename Visit>
+  static void each_field(Self& self, Visit visit) {
+    visit(1, self);
+  }
+};
+
+// From a rank to its hub, and back.
+
+template <>
+struct NumberedFields<LeadJob>
+    : FieldTable<At<1, &LeadJob::config_path>, At<3, &LeadJob::dynamic>, At<4, &LeadJob::static_text>,
+                 At<5, &LeadJob::torch>, At<6, &LeadJob::hooks>, At<10, &LeadJob::name>> {};
+
+// 9 is reserved.
+template <>
+struct NumberedFields<Introduction>
+    : FieldTable<At<1, &Introduction::launch_id>, At<2, &Introduction::rank>,
+                 At<3, &Introduction::world_size>, At<4, &Introduction::lead_job>,
+                 At<5, &Introduction::output_dir>, At<6, &Introduction::endpoint>, At<7, &Introduction::keys>,
+                 At<8, &Introduction::insecure_loopback>, At<10, &Introduction::several_hosts>,
+                 At<11, &Introduction::master_addr>, At<12, &Introduction::has_store>> {};
+
+template <>
+struct NumberedFields<StoreNotes>
+    : FieldTable<At<1, &StoreNotes::own_note>, At<2, &StoreNotes::other_notes>> {};
+
+template <>
+struct NumberedFields<HubLogLine> : FieldTable<At<1, &HubLogLine::level>, At<2, &HubLogLine::text>> {
+  static const char* check(HubLogLine& line) {
+    line.level = std::min(line.level, LogLevel::error);
+    return nullptr;
+  }
+};
+
+// The decision log. 5 of LogEntry is reserved.
+
+template <>
+struct NumberedFields<OfferedEntry>
+    : FieldTable<At<1, &OfferedEntry::revision>, At<2, &OfferedEntry::plan>, At<3, &OfferedEntry::at>> {
+  static const char* check(const OfferedEntry& entry) { return entry.plan ? nullptr : kNoPlan; }
+};
+
+template <>
+struct NumberedFields<JoinedEntry>
+    : FieldTable<At<1, &JoinedEntry::rank>, At<2, &JoinedEntry::incarnation>, At<3, &JoinedEntry::hello>> {};
+
+template <>
+struct NumberedFields<DepartureEntry> : FieldTable<At<1, &DepartureEntry::rank>, At<2, &DepartureEntry::how>,
+                                                   At<3, &DepartureEntry::last>, At<4, &DepartureEntry::by>> {
+  static const char* check(const DepartureEntry& entry) {
+    return entry.how > DepartureEntry::How::evicted ? "an unknown departure" : nullptr;
+  }
+};
+
+template <>
+struct NumberedFields<WrittenBackEntry> : FieldTable<At<1, &WrittenBackEntry::revision>> {};
+
+template <>
+struct NumberedFields<AppliedEntry> : FieldTable<At<1, &AppliedEntry::revision>> {};
+
+template <>
+struct NumberedFields<LogEntry> {
+  template <typename Self, typename Visit>
+  static void each_field(Self& self, Visit visit) {
+    visit(OneOf<Case<1, OfferedEntry>, Case<2, Verdict>, Case<3, JoinedEntry>, Case<4, DepartureEntry>,
+                Case<6, WrittenBackEntry>, Case<7, AppliedEntry>>{},
+          self);
+  }
+};
+
+// Commands and replies.
+
+template <>
+struct NumberedFields<Command>
+    : FieldTable<At<1, &Command::verb>, At<2, &Command::request_id>, At<3, &Command::by>, At<4, &Command::at>,
+                 At<5, &Command::collect_times>, At<6, &Command::step_interval>, At<7, &Command::edits>,
+                 At<8, &Command::config_text>, At<9, &Command::rank>, At<10, &Command::after>,
+                 At<11, &Command::release>, At<12, &Command::force>> {
+  static const char* check(Command& command) {
+    if (command.verb > CommandVerb::alerts) command.verb = CommandVerb::unknown;
+    return nullptr;
+  }
+};
+
+template <>
+struct NumberedFields<HistoryEntry>
+    : FieldTable<At<1, &HistoryEntry::revision>, At<2, &HistoryEntry::cause>, At<3, &HistoryEntry::by>,
+                 At<4, &HistoryEntry::verdict>, At<5, &HistoryEntry::reason>, At<6, &HistoryEntry::on>,
+                 At<7, &HistoryEntry::proposed_at>, At<8, &HistoryEntry::effective_step>,
+                 At<9, &HistoryEntry::applied>, At<10, &HistoryEntry::finished_step>,
+                 At<11, &HistoryEntry::request_id>, At<12, &HistoryEntry::final>> {};
+
+template <>
+struct NumberedFields<DryRunResult::Answer>
+    : FieldTable<At<1, &DryRunResult::Answer::rank>, At<2, &DryRunResult::Answer::known>,
+                 At<3, &DryRunResult::Answer::matches>, At<4, &DryRunResult::Answer::objection>,
+                 At<5, &DryRunResult::Answer::targets>> {};
+
+// 1 is the request id of an AddressedReply.
+template <>
+struct NumberedFields<CommandReply>
+    : FieldTable<At<2, &CommandReply::outcome>, At<3, &CommandReply::message>, At<4, &CommandReply::revision>,
+                 At<5, &CommandReply::settled>, At<6, &CommandReply::applied_by_all>,
+                 At<7, &CommandReply::effective_step>, At<8, &CommandReply::status>,
+                 At<9, &CommandReply::history>, At<10, &CommandReply::config_text>,
+                 At<11, &CommandReply::config_before>, At<12, &CommandReply::rank_answers>,
+                 At<13, &CommandReply::alerts>, At<14, &CommandReply::raised_alerts>,
+                 At<15, &CommandReply::release>, At<16, &CommandReply::collects_nothing>> {
+  // An unknown outcome is a failure.
+  static const char* check(CommandReply& reply) {
+    const auto known = {CommandOutcome::done, CommandOutcome::no_lead, CommandOutcome::not_allowed,
+                        CommandOutcome::invalid_config, CommandOutcome::incomplete};
+    if (std::find(known.begin(), known.end(), reply.outcome) == known.end())
+      reply.outcome = CommandOutcome::failed;
+    return nullptr;
+  }
+};
+
+template <>
+struct NumberedFields<AddressedReply> {
+  template <typename Self, typename Visit>
+  static void each_field(Self& self, Visit visit) {
+    visit(1, self.request_id);
+    NumberedFields<CommandReply>::each_field(self.reply, visit);
+  }
+  static const char* check(AddressedReply& addressed) {
+    return NumberedFields<CommandReply>::check(addressed.reply);
+  }
+};
+
+template <>
+struct NumberedFields<Frame> {
+  template <typename Self, typename Visit>
+  static void each_field(Self& self, Visit visit) {
+    visit(OneOf<Case<1, Bundles>, Case<2, Command>, Case<3, AddressedReply>, Case<4, Status>,
+                Case<5, Introduction>, Case<6, HubLogLine>, Case<7, StoreNotes>>{},
+          self);
+  }
+};
+
+namespace {
+
+template <typename Value>
+tl::expected<Value, std::string> decode_as(const char* what, std::string_view bytes) {
+  Value value;
+  if (const char* const refusal = field_codec::decode(bytes, value, 0))
+    return tl::unexpected(std::string(what) + ": " + refusal);
+  return value;
 }
 
 }  // namespace
 
-std::string encode(const Frame& frame) {
-  wire::Frame out;
-  std::visit(Overloaded{
-                 [&](const Bundles& bundles) {
-                   out.mutable_bundles();
-                   for (const Bundle& bundle : bundles)
-                     to_wire(bundle, *out.mutable_bundles()->add_bundles());
-                 },
-                 [&](const Command& command) { write(command, *out.mutable_command()); },
-                 [&](const AddressedReply& reply) {
-                   write(reply.reply, *out.mutable_reply());
-                   out.mutable_reply()->set_request_id(reply.request_id);
-                 },
-                 [&](const Status& status) { out.set_state(encode_fields(status)); },
-                 [&](const HubLogLine& line) {
-                   out.mutable_hub_log_line()->set_level(static_cast<std::uint32_t>(line.level));
-                   out.mutable_hub_log_line()->set_text(line.text);
-                 },
-                 [&](const Introduction& m) { write(m, *out.mutable_introduction()); },
-                 [&](const StoreNotes& notes) {
-                   out.mutable_store_notes()->set_own(notes.own_note);
-                   for (const std::string& note : notes.other_notes)
-                     out.mutable_store_notes()->add_others(note);
-                 },
-             },
-             frame);
-  return out.SerializeAsString();
-}
+std::string own_release() { return GRADMON_VERSION; }
+
+std::string encode(const Frame& frame) { return encode_fields(frame); }
 
 tl::expected<Frame, std::string> decode_frame(std::string_view bytes) {
-  wire::Frame in;
-  if (!parse(bytes, in)) return tl::unexpected(std::string("not a gradmon frame"));
-  switch (in.content_case()) {
-    case wire::Frame::kBundles:
-      return read_bundles(in.bundles()).map([](Bundles bundles) { return Frame(std::move(bundles)); });
-    case wire::Frame::kIntroduction:
-      return read_introduction(in.introduction());
-    case wire::Frame::kCommand:
-      return read_command(in.command()).map([](Command command) { return Frame(std::move(command)); });
-    case wire::Frame::kReply:
-      return read_reply(in.reply()).map([&](CommandReply reply) {
-        return Frame(AddressedReply{in.reply().request_id(), std::move(reply)});
-      });
-    case wire::Frame::kHubLogLine: {
-      const auto level = std::min(in.hub_log_line().level(), static_cast<std::uint32_t>(LogLevel::error));
-      return HubLogLine{static_cast<LogLevel>(level), in.hub_log_line().text()};
-    }
-    case wire::Frame::kState: {
-      auto status = decode_fields<Status>(in.state());
-      if (!status) break;
-      return std::move(*status);
-    }
-    case wire::Frame::kStoreNotes: {
-      const auto& others = in.store_notes().others();
-      return StoreNotes{in.store_notes().own(), {others.begin(), others.end()}};
-    }
-    case wire::Frame::CONTENT_NOT_SET:
-      break;
-  }
-  return tl::unexpected(std::string("empty or unknown frame"));
+  return decode_as<Frame>("not a gradmon frame", bytes);
 }
 
 std::vector<std::string> encode_bundles(Bundles bundles) {
@@ -231,16 +431,10 @@ std::vector<std::string> encode_bundles(Bundles bundles) {
   return frames;
 }
 
-std::string encode(const LogEntry& entry) {
-  wire::LogEntry out;
-  write(entry, out);
-  return out.SerializeAsString();
-}
+std::string encode(const LogEntry& entry) { return encode_fields(entry); }
 
 tl::expected<LogEntry, std::string> decode_log_entry(std::string_view bytes) {
-  wire::LogEntry in;
-  if (!parse(bytes, in)) return tl::unexpected(std::string("not an entry of the decision log"));
-  return read_log_entry(in);
+  return decode_as<LogEntry>("not an entry of the decision log", bytes);
 }
 
 Bundle to_bundle(Envelope envelope) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Encodes values as the bytes of wire.proto, and decodes them. Pure; any thread. The decoders accept
-// untrusted bytes: the result is a value or an error.
+// Encodes values as protobuf messages, and decodes them; messages.cc numbers their fields. Pure; any thread.
+// The decoders accept untrusted bytes: the result is a value or an error.
 #pragma once
 
 #include <optional>

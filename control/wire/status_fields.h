@@ -9,130 +9,54 @@
 namespace gradmon {
 
 template <>
-struct NumberedFields<Overhead> {
-  template <typename Self, typename Visit>
-  static void each_field(Self& self, Visit visit) {
-    visit(1, self.revision);
-    visit(2, self.collected);
-    visit(3, self.share);
-    visit(4, self.steps);
-  }
-};
+struct NumberedFields<Overhead> : FieldTable<At<1, &Overhead::revision>, At<2, &Overhead::collected>,
+                                             At<3, &Overhead::share>, At<4, &Overhead::steps>> {};
 
 template <>
-struct NumberedFields<TargetCounts> {
-  template <typename Self, typename Visit>
-  static void each_field(Self& self, Visit visit) {
-    visit(1, self.watched);
-    visit(2, self.silent);
-    visit(3, self.unmatched);
-  }
-};
+struct NumberedFields<TargetCounts> : FieldTable<At<1, &TargetCounts::watched>, At<2, &TargetCounts::silent>,
+                                                 At<3, &TargetCounts::unmatched>> {};
 
 template <>
-struct NumberedFields<AgreeingRanks> {
-  template <typename Self, typename Visit>
-  static void each_field(Self& self, Visit visit) {
-    visit(1, self.agreeing);
-    visit(2, self.counted);
-    visit(3, self.dropped);
-    visit(4, self.ended);
-    visit(5, self.waited_ms);
-    visit(6, self.rows_dropped);
-  }
-};
+struct NumberedFields<AgreeingRanks>
+    : FieldTable<At<1, &AgreeingRanks::agreeing>, At<2, &AgreeingRanks::counted>,
+                 At<3, &AgreeingRanks::dropped>, At<4, &AgreeingRanks::ended>,
+                 At<5, &AgreeingRanks::waited_ms>, At<6, &AgreeingRanks::rows_dropped>> {};
 
 template <>
-struct NumberedFields<ReplicasCompared> {
-  template <typename Self, typename Visit>
-  static void each_field(Self& self, Visit visit) {
-    visit(1, self.groups);
-    visit(2, self.ranks);
-    visit(3, self.last_step);
-    visit(4, self.comparisons);
-    visit(5, self.incomplete);
-    visit(6, self.unresolved);
-    visit(7, self.not_compared);
-  }
-};
+struct NumberedFields<ReplicasCompared>
+    : FieldTable<At<1, &ReplicasCompared::groups>, At<2, &ReplicasCompared::ranks>,
+                 At<3, &ReplicasCompared::last_step>, At<4, &ReplicasCompared::comparisons>,
+                 At<5, &ReplicasCompared::incomplete>, At<6, &ReplicasCompared::unresolved>,
+                 At<7, &ReplicasCompared::not_compared>> {};
 
 template <>
-struct NumberedFields<RankStatus> {
-  template <typename Self, typename Visit>
-  static void each_field(Self& self, Visit visit) {
-    visit(1, self.rank);
-    visit(2, self.host);
-    visit(3, self.pid);
-    visit(4, self.step);
-    visit(5, self.revision);
-    visit(6, self.applied_step);
-    visit(7, self.state);
-    visit(8, self.step_ms);
-    visit(9, self.last_seen_ms);
-    visit(10, self.last_stepped_ms);
-    visit(11, self.records);
-    visit(12, self.dropped);
-    visit(13, self.error);
-    visit(14, self.overhead);
-    visit(15, self.targets);
-    visit(16, self.accepted);
-    visit(17, self.waited_ms);
-    visit(18, self.alerts);
-    visit(19, self.listed_alerts);
-    visit(22, self.flight_written);
-    visit(23, self.flight_lost);
-  }
-};
+struct NumberedFields<RankStatus>
+    : FieldTable<At<1, &RankStatus::rank>, At<2, &RankStatus::host>, At<3, &RankStatus::pid>,
+                 At<4, &RankStatus::step>, At<5, &RankStatus::revision>, At<6, &RankStatus::applied_step>,
+                 At<7, &RankStatus::state>, At<8, &RankStatus::step_ms>, At<9, &RankStatus::last_seen_ms>,
+                 At<10, &RankStatus::last_stepped_ms>, At<11, &RankStatus::records>,
+                 At<12, &RankStatus::dropped>, At<13, &RankStatus::error>, At<14, &RankStatus::overhead>,
+                 At<15, &RankStatus::targets>, At<16, &RankStatus::accepted>, At<17, &RankStatus::waited_ms>,
+                 At<18, &RankStatus::alerts>, At<19, &RankStatus::listed_alerts>,
+                 At<22, &RankStatus::flight_written>, At<23, &RankStatus::flight_lost>> {};
 
 template <>
-struct NumberedFields<Pending> {
-  template <typename Self, typename Visit>
-  static void each_field(Self& self, Visit visit) {
-    visit(1, self.revision);
-    visit(2, self.reason);
-    visit(3, self.since);
-  }
-};
+struct NumberedFields<Pending>
+    : FieldTable<At<1, &Pending::revision>, At<2, &Pending::reason>, At<3, &Pending::since>> {};
 
 template <>
-struct NumberedFields<LastError> {
-  template <typename Self, typename Visit>
-  static void each_field(Self& self, Visit visit) {
-    visit(1, self.at);
-    visit(2, self.text);
-    visit(3, self.count);
-  }
-};
+struct NumberedFields<LastError>
+    : FieldTable<At<1, &LastError::at>, At<2, &LastError::text>, At<3, &LastError::count>> {};
 
 template <>
-struct NumberedFields<Status> {
-  template <typename Self, typename Visit>
-  static void each_field(Self& self, Visit visit) {
-    visit(1, self.epoch);
-    visit(2, self.mode);
-    visit(3, self.state);
-    visit(4, self.reason);
-    visit(5, self.revision);
-    visit(6, self.effective_step);
-    visit(7, self.pending);
-    visit(8, self.collected);
-    visit(9, self.collect_times);
-    visit(10, self.step_interval);
-    visit(11, self.config_path);
-    visit(12, self.config_sha256);
-    visit(13, self.last_error);
-    visit(14, self.warnings);
-    visit(15, self.ranks);
-    visit(17, self.torch);
-    visit(18, self.hooks);
-    visit(19, self.output_dir);
-    visit(20, self.launch_id);
-    visit(21, self.name);
-    visit(22, self.started);
-    visit(25, self.alerts_endpoint);
-    visit(26, self.replicas_compared);
-    visit(27, self.unlisted);
-  }
-};
+struct NumberedFields<Status>
+    : FieldTable<At<1, &Status::epoch>, At<2, &Status::mode>, At<3, &Status::state>, At<4, &Status::reason>,
+                 At<5, &Status::revision>, At<6, &Status::effective_step>, At<7, &Status::pending>,
+                 At<8, &Status::collected>, At<9, &Status::collect_times>, At<10, &Status::step_interval>,
+                 At<11, &Status::config_path>, At<12, &Status::config_sha256>, At<13, &Status::last_error>,
+                 At<14, &Status::warnings>, At<15, &Status::ranks>, At<17, &Status::torch>,
+                 At<18, &Status::hooks>, At<19, &Status::output_dir>, At<20, &Status::launch_id>,
+                 At<21, &Status::name>, At<22, &Status::started>, At<25, &Status::alerts_endpoint>,
+                 At<26, &Status::replicas_compared>, At<27, &Status::unlisted>> {};
 
 }  // namespace gradmon

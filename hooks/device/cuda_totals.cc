@@ -11,7 +11,6 @@
 #include <array>
 #include <cmath>
 #include <cstddef>
-#include <cstdint>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -23,11 +22,9 @@
 #include <sstream>
 #include <stdexcept>
 #include <utility>
-#include <vector>
 
 #include "control/signals_blocked.h"
 #include "hooks/device/cuda_driver.h"
-#include "hooks/device/device_stats.h"
 #include "hooks/device/totals_layout.h"
 #include "hooks/device/zero_threshold.h"
 

@@ -14,7 +14,6 @@
 #include <array>
 #include <cstring>
 #include <exception>
-#include <optional>
 #include <string_view>
 #include <utility>
 

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "hooks/observe/forward_entry.h"
+#include "hooks/observe/forward_listener.h"
 
 #include <mutex>
 #include <utility>
+
+#include "hooks/observe/graph_node.h"
 
 namespace gradmon::forward_entry {
 
@@ -44,11 +46,11 @@ void replace(Observers changed) {
 }  // namespace
 
 void entered(const void* module, ModuleMode mode, const ForwardTensors& inputs) noexcept {
-  for_each_armed([&](ForwardObserver& observer) { observer.entered(module, mode, inputs); });
+  entered_in_graph(module, mode, inputs, kEagerCall);
 }
 
 void left(const void* module, const ForwardTensors& outputs) noexcept {
-  for_each_armed([&](ForwardObserver& observer) { observer.left(module, outputs); });
+  left_in_graph(module, outputs, kEagerCall);
 }
 
 void abandoned(const void* module) noexcept {
@@ -62,6 +64,34 @@ void tapped(std::string_view name, const at::Tensor& tensor) noexcept {
 void attended(const void* module, std::string_view name, const at::Tensor& q, const at::Tensor& k,
               Causal causal) noexcept {
   for_each_armed([&](ForwardObserver& observer) { observer.attended(module, name, q, k, causal); });
+}
+
+GraphCall call_in_graph(const GraphSite& site) noexcept {
+  static std::atomic<GraphCall> last{0};
+  GraphCall call = kUnknownCall;
+  if (within_backward()) {
+    for_each_armed([&](ForwardObserver& observer) {
+      const GraphCall repeated = observer.recomputed_in_graph(site);
+      if (call == kUnknownCall) call = repeated;
+    });
+    return call;
+  }
+  call = ++last;
+  for_each_armed([&](ForwardObserver& observer) { observer.called_in_graph(site, call); });
+  return call;
+}
+
+void entered_in_graph(const void* module, ModuleMode mode, const ForwardTensors& inputs,
+                      GraphCall call) noexcept {
+  for_each_armed([&](ForwardObserver& observer) { observer.entered(module, mode, inputs, call); });
+}
+
+void left_in_graph(const void* module, const ForwardTensors& outputs, GraphCall call) noexcept {
+  for_each_armed([&](ForwardObserver& observer) { observer.left(module, outputs, call); });
+}
+
+void gradients_in_graph(GraphCall call, GraphSide side, const ForwardTensors& gradients) noexcept {
+  for_each_armed([&](ForwardObserver& observer) { observer.gradients_in_graph(call, side, gradients); });
 }
 
 void arm(std::shared_ptr<ForwardObserver> observer) {

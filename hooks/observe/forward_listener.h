@@ -4,7 +4,9 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <map>
+#include <memory>
 #include <mutex>
 #include <optional>
 #include <string_view>
@@ -12,9 +14,59 @@
 #include <tuple>
 #include <utility>
 
-#include "hooks/observe/forward_entry.h"
+#include "gradmon/forward_entry.h"
 
 namespace gradmon {
+
+// The number of a module's call within a graph of torch.compile: one number for its inputs, another for its
+// outputs. The backward graph passes it along with the gradients.
+using GraphCall = std::int64_t;
+inline constexpr GraphCall kUnknownCall = 0;  // a graph whose forward ran while nothing was collected
+inline constexpr GraphCall kEagerCall = -1;   // not within a graph
+
+enum class GraphSide : bool { inputs, outputs };
+
+// A call of a module at one position of a graph. The position numbers the hooks of one graph from 1.
+struct GraphSite {
+  const void* module = nullptr;
+  std::int64_t position = 0;
+};
+
+// Receives the reports while armed. Implemented by ForwardTracker.
+class ForwardObserver {
+ public:
+  virtual ~ForwardObserver() = default;
+  virtual void entered(const void* module, ModuleMode mode, const ForwardTensors& inputs,
+                       GraphCall call) noexcept = 0;
+  virtual void left(const void* module, const ForwardTensors& outputs, GraphCall call) noexcept = 0;
+  virtual void called_in_graph(const GraphSite& site, GraphCall call) noexcept = 0;
+  // The call that a recomputation within a backward repeats; kUnknownCall without one.
+  virtual GraphCall recomputed_in_graph(const GraphSite& site) noexcept = 0;
+  virtual void gradients_in_graph(GraphCall call, GraphSide side,
+                                  const ForwardTensors& gradients) noexcept = 0;
+  virtual void abandoned(const void* module) noexcept = 0;
+  virtual void tapped(std::string_view name, const at::Tensor& tensor) noexcept = 0;
+  virtual void attended(const void* module, std::string_view name, const at::Tensor& q, const at::Tensor& k,
+                        Causal causal) noexcept = 0;
+};
+
+namespace forward_entry {
+
+// Reports of the operators in a graph. Any thread; `gradients`: the graph was traced with gradients enabled,
+// while its kernels run without.
+//
+// call_in_graph(): before entered_in_graph() and before left_in_graph(), which get the number.
+GraphCall call_in_graph(const GraphSite& site) noexcept;
+void entered_in_graph(const void* module, ModuleMode mode, const ForwardTensors& inputs,
+                      GraphCall call) noexcept;
+void left_in_graph(const void* module, const ForwardTensors& outputs, GraphCall call) noexcept;
+void gradients_in_graph(GraphCall call, GraphSide side, const ForwardTensors& gradients) noexcept;
+
+// A call that is in progress may outlast disarm(); it keeps the observer alive until it returns.
+void arm(std::shared_ptr<ForwardObserver> observer);
+void disarm(const ForwardObserver& observer) noexcept;
+
+}  // namespace forward_entry
 
 struct ForwardVisit {
   std::size_t module = 0;   // index into WatchedModel::modules; or kNoModule
@@ -22,6 +74,8 @@ struct ForwardVisit {
   int call = 1;             // of this module in this micro step, from 1; recomputations do not count
   bool recomputed = false;  // run again inside a backward, by checkpointing
   int vpp_stage = 0;        // of the module; with kNoModule, of the innermost module around (0: none)
+  bool in_graph = false;    // within compiled code: the tensors have no autograd graph, and their memory is
+                            // used again by later kernels
 };
 inline constexpr std::size_t kNoModule = static_cast<std::size_t>(-1);
 
@@ -34,6 +88,10 @@ class ForwardListener {
   virtual ~ForwardListener() = default;
   virtual void before_forward(const ForwardVisit& visit, const ForwardTensors& inputs) = 0;
   virtual void after_forward(const ForwardVisit& visit, const ForwardTensors& outputs) = 0;
+  // A backward graph has passed the gradients of the inputs or outputs of an earlier visit. Elements that
+  // have none are missing.
+  virtual void gradients_in_graph(const ForwardVisit& /*visit*/, GraphSide /*side*/,
+                                  const ForwardTensors& /*gradients*/) {}
   // The forward that began a micro step of its module's chunk threw. Discard everything seen of this
   // micro step in this chunk; the next forward begins the micro step again.
   virtual void abandoned(const ForwardVisit&) {}

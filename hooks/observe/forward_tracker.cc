@@ -6,9 +6,6 @@
 #include <algorithm>
 #include <atomic>
 #include <mutex>
-#include <optional>
-#include <string>
-#include <utility>
 
 #include "hooks/observe/graph_node.h"
 #include "hooks/observe/hook_gate.h"
@@ -159,12 +156,15 @@ class ForwardTracker::Observer : public ForwardObserver {
   void begin_step() {
     gate_.close();
     counter_.begin_step();
+    graph_visits_.clear();
+    graph_sites_.clear();
     gate_.open();
   }
 
   void disarm() noexcept { gate_.close(); }
 
-  void entered(const void* module, ModuleMode mode, const ForwardTensors& inputs) noexcept override {
+  void entered(const void* module, ModuleMode mode, const ForwardTensors& inputs,
+               GraphCall call) noexcept override {
     of_module(module, [&](std::size_t place, std::uint64_t step) {
       // Checkpointing may end a recomputation early by an exception, which leaves its frames behind.
       const bool forward = !within_backward();
@@ -176,19 +176,52 @@ class ForwardTracker::Observer : public ForwardObserver {
         if (forward) drop_of_model(modules_[place].vpp_stage);
         if (forward) count_pass(modules_[place], mode);
       }
-      const Frame frame = frame_of(place, mode, step);
+      Frame frame = frame_of(place, mode, step);
+      frame.visit.in_graph = call != kEagerCall;
       frames.push_back(frame);
       if (!frame.visited) return;
+      note_graph_visit(call, frame.visit);
       for (ForwardListener* listener : listeners_) listener->before_forward(frame.visit, inputs);
     });
   }
 
-  void left(const void* module, const ForwardTensors& outputs) noexcept override {
+  void left(const void* module, const ForwardTensors& outputs, GraphCall call) noexcept override {
     const auto frame = pop(module);
     if (!frame || !frame->visited) return;
     of_module(module, [&](std::size_t, std::uint64_t step) {
       if (frame->step != step) return;
+      note_graph_visit(call, frame->visit);
       for (ForwardListener* listener : listeners_) listener->after_forward(frame->visit, outputs);
+    });
+  }
+
+  void called_in_graph(const GraphSite& site, GraphCall call) noexcept override {
+    of_module(site.module, [&](std::size_t place, std::uint64_t) {
+      const std::lock_guard lock(mutex_);
+      auto& calls = graph_sites_[{place, site.position}].calls;
+      if (calls.size() < kMostMicroSteps) calls.push_back(call);
+    });
+  }
+
+  GraphCall recomputed_in_graph(const GraphSite& site) noexcept override {
+    GraphCall call = kUnknownCall;
+    of_module(site.module, [&](std::size_t place, std::uint64_t) {
+      const std::lock_guard lock(mutex_);
+      SiteCalls& known = graph_sites_[{place, site.position}];
+      if (known.recomputed < known.calls.size()) call = known.calls[known.recomputed++];
+    });
+    return call;
+  }
+
+  void gradients_in_graph(GraphCall call, GraphSide side, const ForwardTensors& gradients) noexcept override {
+    during_step("gradients within compiled code", [&](std::uint64_t) {
+      std::optional<ForwardVisit> visit;
+      {
+        const std::lock_guard lock(mutex_);
+        if (const auto known = graph_visits_.find(call); known != graph_visits_.end()) visit = known->second;
+      }
+      if (!visit) return;
+      for (ForwardListener* listener : listeners_) listener->gradients_in_graph(*visit, side, gradients);
     });
   }
 
@@ -226,6 +259,19 @@ class ForwardTracker::Observer : public ForwardObserver {
   }
 
  private:
+  // The calls of one module at one position of a graph, in their order in the step.
+  struct SiteCalls {
+    std::vector<GraphCall> calls;
+    std::size_t recomputed = 0;  // number of `calls` that a backward has recomputed
+  };
+
+  // A recomputation keeps the visit of the call that it repeats.
+  void note_graph_visit(GraphCall call, const ForwardVisit& visit) {
+    if (call == kEagerCall || call == kUnknownCall) return;
+    const std::lock_guard lock(mutex_);
+    graph_visits_.emplace(call, visit);
+  }
+
   void count_pass(const WatchedModule& root, ModuleMode mode) noexcept {
     if (!passes_ || root.vpp_stage != 0) return;
     const bool training = mode == ModuleMode::training && c10::GradMode::is_enabled();
@@ -326,6 +372,8 @@ class ForwardTracker::Observer : public ForwardObserver {
   std::mutex mutex_;
   // Guarded by mutex_ while the gate is open.
   MicroStepCounter counter_;
+  std::unordered_map<GraphCall, ForwardVisit> graph_visits_;
+  std::map<std::pair<std::size_t, std::int64_t>, SiteCalls> graph_sites_;  // by module and position
 };
 
 ForwardTracker::ForwardTracker(const std::vector<WatchedModule>& modules, int grad_acc_steps,

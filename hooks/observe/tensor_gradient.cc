@@ -13,15 +13,11 @@
 #include <exception>
 #include <map>
 #include <new>
-#include <optional>
 #include <stdexcept>
-#include <string>
-#include <unordered_set>
 #include <utility>
 
 #include "hooks/device/cuda_totals.h"
 #include "hooks/device/device_stats.h"
-#include "hooks/observe/graph_node.h"
 #include "hooks/rows/hook_fuse.h"
 #include "hooks/rows/wrapper_tensor.h"
 

@@ -15,7 +15,7 @@
 #include <unordered_set>
 #include <vector>
 
-#include "hooks/observe/forward_entry.h"
+#include "hooks/observe/forward_listener.h"
 #include "hooks/observe/graph_node.h"
 #include "hooks/rows/watched_model.h"
 

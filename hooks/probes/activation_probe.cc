@@ -5,17 +5,39 @@
 
 #include <algorithm>
 #include <exception>
-#include <utility>
 
 #include "control/log.h"
 #include "hooks/observe/collective_call.h"
-#include "hooks/observe/hook_gate.h"
-#include "hooks/rows/target_names.h"
+#include "hooks/rows/target_match.h"
 #include "hooks/rows/wrapper_tensor.h"
 #include "hooks/stats/readable.h"
 
 namespace gradmon {
 namespace {
+
+ActivationChoice choice_of(const ActivationSettings& settings, const ActivationTarget& target) {
+  const bool all = !target.input && !target.output && !target.input_grad && !target.output_grad;
+  const auto wanted = [&](const std::optional<TensorSelection>& one, bool direction) {
+    return ActivationChoice::Wanted{direction && (all || one), one};
+  };
+  ActivationChoice choice;
+  choice.sides = {wanted(target.input, settings.forward), wanted(target.output, settings.forward),
+                  wanted(target.input_grad, settings.backward),
+                  wanted(target.output_grad, settings.backward)};
+  return choice;
+}
+
+std::vector<bool> found_by_patterns(const TargetSelection& selection, const std::vector<TargetName>& names) {
+  std::vector<bool> found(names.size(), false);
+  if (selection.target_regex.empty()) return found;
+  for (const std::size_t i : match_targets({{}, selection.target_regex, false}, names).matched)
+    found[i] = true;
+  return found;
+}
+
+std::string tuple_text(std::size_t size, std::size_t index) {
+  return "tuple[" + std::to_string(size) + "]:" + std::to_string(index);
+}
 
 // Global, because torch's callback is a plain function.
 std::atomic<std::uint64_t> calls_made{0};
@@ -32,6 +54,9 @@ SharedCallback& callback() {
   return *only;
 }
 
+constexpr const char* kRequiresNone = "its output requires no gradient";
+constexpr const char* kNoneArrived = "its forward was seen, but no gradient arrived";
+
 bool is_gradient(Side side) { return side == Side::input_grad || side == Side::output_grad; }
 bool is_input(Side side) { return side == Side::input || side == Side::input_grad; }
 
@@ -41,6 +66,50 @@ bool comes_out(const GradientSource& input, const ForwardTensors& outputs) {
 }
 
 }  // namespace
+
+bool ActivationChoice::any() const {
+  return std::any_of(sides.begin(), sides.end(), [](const Wanted& wanted) { return wanted.any; });
+}
+
+std::vector<ActivationChoice> activation_choices(const ActivationSettings& settings,
+                                                 const TargetSelection& selection,
+                                                 const std::vector<TargetName>& names) {
+  const bool patterns = !selection.target_regex.empty();
+  const bool invert = selection.invert && patterns;
+  const bool all = settings.all && (!patterns || !settings.targets.empty());
+  const std::vector<bool> found = found_by_patterns(selection, names);
+  std::vector<ActivationChoice> choices(names.size());
+  for (std::size_t i = 0; i < names.size(); ++i) {
+    const auto target = std::find_if(settings.targets.begin(), settings.targets.end(),
+                                     [&](const ActivationTarget& t) { return is_named(t.name, names[i]); });
+    const bool named = target != settings.targets.end();
+    const bool chosen =
+        invert ? !found[i] && (named || all || settings.targets.empty()) : named || all || found[i];
+    if (chosen) choices[i] = choice_of(settings, named ? *target : ActivationTarget{});
+  }
+  return choices;
+}
+
+ChosenElements chosen_elements(const ActivationChoice::Wanted& wanted, const ForwardTensors& tensors) {
+  ChosenElements chosen;
+  if (!wanted.any) return chosen;
+  const auto size = wanted.one ? static_cast<std::size_t>(wanted.one->tuple_size) : 0;
+  const auto index = wanted.one ? static_cast<std::size_t>(wanted.one->index) : 0;
+  for (const ForwardTensors::Element& element : tensors.elements) {
+    if (!wanted.one || element.place == index) chosen.elements.push_back(&element);
+  }
+  if (!wanted.one || tensors.places == std::max<std::size_t>(size, 1)) return chosen;
+  chosen.mismatch = "config selects " + (size == 0 ? "\"tensor\"" : tuple_text(size, index)) +
+                    ", but the module has " + std::to_string(tensors.places) +
+                    (tensors.places == 1 ? " element" : " elements");
+  return chosen;
+}
+
+std::string element_suffix(const ForwardTensors& tensors, const ForwardTensors::Element& element) {
+  if (tensors.lone) return {};
+  const bool by_number = element.key.find_first_not_of("0123456789") == std::string::npos;
+  return tensors.places > 1 || !by_number ? "_" + element.key : std::string();
+}
 
 CollectiveCallCounter::CollectiveCallCounter() { callback().add_user(); }
 
@@ -197,6 +266,7 @@ ActivationProbe::ActivationProbe(const HookSettings& settings, const WatchedMode
       selection_(settings.selection),
       stream_(stream),
       rows_(std::make_shared<ActivationRows>(settings.eps, ReuseReadings(settings.reuse_readings), fuse)),
+      unless_arrived_(model.modules.size()),
       gradients_(model) {
   const std::vector<TargetName> names = module_names(model.modules);
   const auto recorded = row_names(model, settings.squash_name).modules;
@@ -223,9 +293,15 @@ void ActivationProbe::disarm() noexcept {
 void ActivationProbe::write_rows(RowWriter& rows) {
   std::uint64_t sequence = 0;
   for (ActivationRows::Row& row : rows_->take_rows()) {
+    if (row.kind == Kind::actv_grad && row.module != kNoModule) unless_arrived_[row.module] = nullptr;
     const RowKey key{row.kind, stream_.target_id(row.vpp_stage, row.name), sequence++, row.micro_step};
     if (!row.reading.scope) row.reading.scope = plain_scope_;
     rows.write(key, row.reading, row.name);
+  }
+  for (std::size_t i = 0; i < targets_.size(); ++i) {
+    const char* const why = unless_arrived_[i].exchange(nullptr);
+    if (why)
+      rows.note_reason(Kind::actv_grad, stream_.target_id(targets_[i].vpp_stage, targets_[i].name), why);
   }
   for (const auto& [row, why] : rows_->take_not_applicable())
     rows.count_not_applicable(Kind::actv_grad, stream_.target_id(row.first, row.second), row.second, why);
@@ -238,7 +314,7 @@ void ActivationProbe::before_forward(const ForwardVisit& visit, const ForwardTen
   const Target& target = targets_[visit.module];
   if (!target.choice.any()) return;
   read(target, visit, Side::input, inputs);
-  if (!settings_.backward || !c10::GradMode::is_enabled()) return;
+  if (!settings_.backward || visit.in_graph || !c10::GradMode::is_enabled()) return;
   calls_.begin(visit, note_inputs(target, visit, inputs));
 }
 
@@ -247,7 +323,9 @@ void ActivationProbe::after_forward(const ForwardVisit& visit, const ForwardTens
   if (!target.choice.any()) return;
   read(target, visit, Side::output, outputs);
   auto call = calls_.end(visit);
-  if (!call || !requires_gradient(outputs)) return;
+  const bool has_gradient = requires_gradient(outputs);
+  if (settings_.backward) unless_arrived_[visit.module] = has_gradient ? kNoneArrived : kRequiresNone;
+  if (!call || !has_gradient) return;
   watch_inputs(std::move(*call), outputs);
   watch_outputs(target, visit, outputs);
 }
@@ -258,9 +336,22 @@ void ActivationProbe::tapped(const ForwardVisit& within, std::string_view name, 
   const Target& target = tapped_target(within.vpp_stage, name);
   if (!target.choice.any()) return;
   const ForwardTensors value{{{tensor, "", 0}}, 1, true};
-  read(target, within, Side::output, value);
+  ForwardVisit visit = within;
+  visit.module = kNoModule;
+  read(target, visit, Side::output, value);
   rows_->forget_readings();
-  if (settings_.backward && requires_gradient(value)) watch_outputs(target, within, value);
+  if (settings_.backward && requires_gradient(value)) watch_outputs(target, visit, value);
+}
+
+void ActivationProbe::gradients_in_graph(const ForwardVisit& visit, GraphSide side,
+                                         const ForwardTensors& gradients) {
+  const Target& target = targets_[visit.module];
+  const Side of = side == GraphSide::inputs ? Side::input_grad : Side::output_grad;
+  for (const auto* element : chosen(target, of, gradients)) {
+    rows_->forget_readings();
+    rows_->add(row(target, visit, of, element_suffix(gradients, *element)), element->tensor);
+  }
+  rows_->forget_readings();
 }
 
 ActivationRows::Row ActivationProbe::row(const Target& target, const ForwardVisit& visit, Side side,
@@ -271,6 +362,7 @@ ActivationRows::Row ActivationProbe::row(const Target& target, const ForwardVisi
   row.name = target.name + (is_input(side) ? ".input" : ".output") + suffix;
   if (visit.call > 1) row.name += "@" + std::to_string(visit.call);
   row.micro_step = visit.micro_step;
+  row.module = visit.module;
   return row;
 }
 
@@ -289,8 +381,11 @@ std::vector<const ForwardTensors::Element*> ActivationProbe::chosen(const Target
 void ActivationProbe::read(const Target& target, const ForwardVisit& visit, Side side,
                            const ForwardTensors& tensors) {
   if (visit.recomputed) return;
-  for (const auto* element : chosen(target, side, tensors))
+  for (const auto* element : chosen(target, side, tensors)) {
+    if (visit.in_graph) rows_->forget_readings();
     rows_->add(row(target, visit, side, element_suffix(tensors, *element)), element->tensor);
+  }
+  if (visit.in_graph) rows_->forget_readings();
 }
 
 ActivationProbe::Call ActivationProbe::note_inputs(const Target& target, const ForwardVisit& visit,

@@ -6,6 +6,7 @@
 #include <c10/core/StorageImpl.h>
 #include <c10/util/intrusive_ptr.h>
 
+#include <array>
 #include <atomic>
 #include <cstdint>
 #include <map>
@@ -21,14 +22,50 @@
 #include "hooks/observe/forward_listener.h"
 #include "hooks/observe/hook_gate.h"
 #include "hooks/observe/tensor_gradient.h"
-#include "hooks/probes/activation_choice.h"
 #include "hooks/rows/hook_settings.h"
 #include "hooks/rows/probe.h"
 #include "hooks/rows/reading.h"
 #include "hooks/rows/row_writer.h"
+#include "hooks/rows/target_names.h"
 #include "hooks/rows/watched_model.h"
 
 namespace gradmon {
+
+enum class Side : std::uint8_t { input, output, input_grad, output_grad };
+inline constexpr std::array<const char*, 4> kSideNames = {"input", "output", "input_grad", "output_grad"};
+
+// The selection for one module, by Side. A value.
+struct ActivationChoice {
+  struct Wanted {
+    bool any = false;
+    std::optional<TensorSelection> one;  // not set: all tensors of this side
+  };
+  std::array<Wanted, 4> sides;
+
+  const Wanted& operator[](Side side) const { return sides[static_cast<std::size_t>(side)]; }
+  bool any() const;
+};
+
+// Returns one choice for each name. A module that `settings.targets` names (the module itself, not one
+// around it) has the selection of that target. Any other module has all its tensors if `settings.all` is
+// set or a pattern of `selection` matches it. If there are patterns but no targets, `settings.all` is
+// ignored. With `invert`, a module that a pattern matches has nothing; the others are chosen by targets
+// and `settings.all`, or all of them if there are no targets.
+std::vector<ActivationChoice> activation_choices(const ActivationSettings& settings,
+                                                 const TargetSelection& selection,
+                                                 const std::vector<TargetName>& names);
+
+// The selected elements of a container. If element i of N is selected and the container has another size,
+// `mismatch` says so; element i is still chosen if it exists.
+struct ChosenElements {
+  std::vector<const ForwardTensors::Element*> elements;
+  std::string mismatch;  // a message; empty: the size fits
+};
+ChosenElements chosen_elements(const ActivationChoice::Wanted& wanted, const ForwardTensors& tensors);
+
+// The end of a row's name, after `.input` or `.output`: `_{key}`; empty for a lone tensor and for the only
+// element of a tuple.
+std::string element_suffix(const ForwardTensors& tensors, const ForwardTensors::Element& element);
 
 // Counts the calls of torch's communication library (c10d) and symmetric memory, which write to tensors
 // without changing a version counter. While an instance exists, all calls of the process that go through
@@ -107,6 +144,7 @@ class ActivationRows {
     std::string name;  // in the rows
     int micro_step = 0;
     Reading reading;
+    std::size_t module = kNoModule;  // as in ForwardVisit
   };
 
   // `fuse` must outlive the last end_step().
@@ -201,6 +239,8 @@ class ActivationProbe : public Probe, public ForwardListener {
   void after_forward(const ForwardVisit& visit, const ForwardTensors& outputs) override;
   void abandoned(const ForwardVisit& visit) override;
   void tapped(const ForwardVisit& within, std::string_view name, const at::Tensor& tensor) override;
+  void gradients_in_graph(const ForwardVisit& visit, GraphSide side,
+                          const ForwardTensors& gradients) override;
 
   // The number of tensors read, and of readings reused.
   ReadingCache::Counts readings() const { return rows_->counts(); }
@@ -243,6 +283,8 @@ class ActivationProbe : public Probe, public ForwardListener {
 
   // Own synchronisation.
   const std::shared_ptr<ActivationRows> rows_;  // hooks hold it weakly
+  // By module: why it has no gradient unless one arrives; null: its forward was not seen in this step.
+  std::vector<std::atomic<const char*>> unless_arrived_;
   TensorGradients gradients_;
   OngoingForwards<Call> calls_;
 

@@ -9,9 +9,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <exception>
-#include <optional>
 #include <stdexcept>
-#include <string_view>
 #include <thread>
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 #include <typeinfo>
@@ -21,7 +19,6 @@
 #include "hooks/device/cuda_totals.h"
 #include "hooks/device/device_stats.h"
 #include "hooks/rows/row_writer.h"
-#include "hooks/rows/target_names.h"
 #include "hooks/stats/readable.h"
 
 namespace gradmon {

@@ -7,10 +7,8 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cstdint>
 #include <cstring>
 #include <limits>
-#include <optional>
 
 namespace gradmon {
 namespace {

@@ -2,17 +2,12 @@
 #include "hooks/probes/gradient_attachment.h"
 
 #include <c10/util/SmallVector.h>
-#include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/function_hook.h>
 #include <torch/csrc/autograd/graph_task.h>
-#include <torch/csrc/autograd/variable.h>
 #include <torch/version.h>
 
 #include <algorithm>
-#include <memory>
 #include <utility>
-
-#include "hooks/observe/graph_node.h"
 
 #if TORCH_VERSION_MAJOR > 2 || (TORCH_VERSION_MAJOR == 2 && TORCH_VERSION_MINOR >= 1)
 #define GRADMON_POST_ACCUMULATE_HOOKS 1

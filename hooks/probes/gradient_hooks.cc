@@ -10,11 +10,6 @@
 #include <torch/csrc/autograd/variable.h>
 
 #include <algorithm>
-#include <functional>
-#include <mutex>
-#include <optional>
-#include <unordered_set>
-#include <utility>
 
 #include "control/log.h"
 #include "hooks/device/cuda_totals.h"

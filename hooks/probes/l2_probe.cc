@@ -3,10 +3,8 @@
 
 #include <algorithm>
 #include <iterator>
-#include <utility>
 
 #include "hooks/rows/target_names.h"
-#include "hooks/stats/l2_features.h"
 
 namespace gradmon {
 namespace {

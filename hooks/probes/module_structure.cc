@@ -4,10 +4,10 @@
 #include <c10/core/GradMode.h>
 
 #include <algorithm>
-#include <cstdint>
 #include <filesystem>
 #include <fstream>
 #include <map>
+#include <mutex>
 #include <nlohmann/json.hpp>
 #include <system_error>
 #include <utility>

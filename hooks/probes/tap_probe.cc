@@ -5,11 +5,9 @@
 #include <ATen/ops/from_blob.h>
 #include <torch/version.h>
 
-#include <cstddef>
 #include <cstdint>
 #include <cstring>
 #include <optional>
-#include <vector>
 
 namespace gradmon {
 namespace {

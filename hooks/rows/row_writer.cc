@@ -4,11 +4,9 @@
 #include <algorithm>
 #include <exception>
 #include <numeric>
-#include <string>
 #include <utility>
 
 #include "control/log.h"
-#include "hooks/rows/reading.h"
 #include "hooks/stats/readable.h"
 
 namespace gradmon {

@@ -7,7 +7,6 @@
 #include <map>
 #include <memory>
 #include <set>
-#include <string_view>
 #include <utility>
 
 #include "control/text/edit_distance.h"

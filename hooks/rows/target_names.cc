@@ -4,11 +4,8 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <map>
 #include <set>
-#include <string>
 #include <unordered_set>
-#include <utility>
 
 namespace gradmon {
 namespace {

@@ -13,9 +13,7 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 
-#include "hooks/device/device_stats.h"
 #include "hooks/stats/readable.h"
 #include "hooks/stats/tensor_stats.h"
 

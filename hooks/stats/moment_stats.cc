@@ -21,12 +21,9 @@
 #include <cstddef>
 #include <cstdint>
 #include <limits>
-#include <vector>
 
 #include "hooks/device/device_fetch.h"
-#include "hooks/device/device_stats.h"
 #include "hooks/stats/float_chunks.h"
-#include "hooks/stats/kernels.h"
 #include "hooks/stats/readable.h"
 
 namespace gradmon {

@@ -3,8 +3,6 @@
 
 #include <c10/core/DispatchKeySet.h>
 
-#include <cstdint>
-
 #include "hooks/device/cuda_totals.h"
 
 namespace gradmon {

@@ -2,11 +2,7 @@
 #include "runtime/collect/alerts.h"
 
 #include <algorithm>
-#include <chrono>
 #include <exception>
-#include <optional>
-#include <string>
-#include <utility>
 
 #include "control/files/file_access.h"
 #include "control/log.h"
@@ -23,6 +19,58 @@ AnomalyDump::Directory dump_directory(std::shared_ptr<RunDirectory> run, Rank ra
   };
 }
 
+struct WaitingRows {
+  WaitingRows(StepRows::Taken of_step, std::shared_ptr<std::atomic<std::int64_t>> of_all_steps)
+      : taken(std::move(of_step)),
+        count(static_cast<std::int64_t>(taken.rows.size())),
+        waiting(std::move(of_all_steps)) {
+    *waiting += count;
+  }
+  ~WaitingRows() { *waiting -= count; }
+  WaitingRows(const WaitingRows&) = delete;
+  WaitingRows& operator=(const WaitingRows&) = delete;
+
+  StepRows::Taken taken;
+  const std::int64_t count;
+  const std::shared_ptr<std::atomic<std::int64_t>> waiting;
+};
+
+// Settings of hooks beside the plan's own, for rows of the same names and values. They read nothing yet.
+HookSettings settings_beside(const HookSettings& plan) {
+  HookSettings settings;
+  settings.revision = plan.revision;
+  settings.selection = plan.selection;
+  settings.squash_name = plan.squash_name;
+  settings.ops = plan.ops;
+  settings.eps = plan.eps;
+  settings.gradient_scales = plan.gradient_scales;
+  return settings;
+}
+
+constexpr std::array<Kind, 3> kCompared{Kind::grad_reduced, Kind::param_origin, Kind::param_updated};
+
+bool is_read_for_comparison(const WatchedParameter& parameter) {
+  return parameter.replicated && parameter.author == RowAuthor::this_rank_unreduced_only;
+}
+
+// The model with the rows of those parameters only. Lists everything, so that the names stay the same.
+WatchedModel replicas_in(const WatchedModel& model) {
+  WatchedModel replicas = model;
+  for (WatchedParameter& parameter : replicas.parameters)
+    parameter.author = is_read_for_comparison(parameter) ? RowAuthor::this_rank : RowAuthor::another_rank;
+  return replicas;
+}
+
+std::set<std::uint32_t> not_replicated(const WatchedModel& model, Squash squash, NameTable& names) {
+  const auto in_rows = row_names(model, squash).parameters;
+  std::set<std::uint32_t> targets;
+  for (std::size_t i = 0; i < in_rows.size(); ++i) {
+    if (!model.parameters[i].replicated)
+      targets.insert(names.intern(in_rows[i], model.parameters[i].vpp_stage));
+  }
+  return targets;
+}
+
 }  // namespace
 
 AlertOrigin find_alert_origin(Rank rank, const std::vector<int>& pipeline) {
@@ -32,26 +80,7 @@ AlertOrigin find_alert_origin(Rank rank, const std::vector<int>& pipeline) {
 }
 
 AlertReport to_report(const StepAlerts& alerts) {
-  AlertReport report;
-  report.left_out = alerts.left_out;
-  for (const AlertEvent& event : alerts.events) {
-    RankAlert alert;
-    alert.rank = event.rank;
-    alert.rule = event.rule;
-    alert.step = event.step.value;
-    alert.micro_step = event.micro_step;
-    alert.pp_stage = event.pp_stage;
-    alert.vpp_stage = event.vpp_stage;
-    alert.call_id = event.call_id;
-    alert.tag_name = event.tag_name;
-    alert.op = event.op;
-    alert.value = event.value;
-    alert.history_mean = event.history_mean;
-    alert.message = event.message;
-    alert.left_out = event.left_out;
-    report.alerts.push_back(std::move(alert));
-  }
-  return report;
+  return {{alerts.events.begin(), alerts.events.end()}, alerts.left_out};
 }
 
 StepAlerts to_step_alerts(const AlertReport& report, const AlertOrigin& origin) {
@@ -59,22 +88,11 @@ StepAlerts to_step_alerts(const AlertReport& report, const AlertOrigin& origin) 
   alerts.left_out = report.left_out;
   for (const RankAlert& alert : report.alerts) {
     alerts.step = Step{alert.step};
-    AlertEvent event;
-    event.rule = alert.rule;
+    AlertEvent& event = alerts.events.emplace_back(AlertEvent{alert, origin.group_mates});
+    event.number = 0;
+    event.at = 0;
     event.rank = origin.rank;
-    event.step = Step{alert.step};
-    event.micro_step = static_cast<int>(alert.micro_step);
     event.pp_stage = origin.pp_stage;
-    event.vpp_stage = static_cast<int>(alert.vpp_stage);
-    event.call_id = alert.call_id;
-    event.tag_name = alert.tag_name;
-    event.op = alert.op;
-    event.value = alert.value;
-    event.history_mean = alert.history_mean;
-    event.message = alert.message;
-    event.left_out = alert.left_out;
-    event.group_mates = origin.group_mates;
-    alerts.events.push_back(std::move(event));
   }
   return alerts;
 }
@@ -131,32 +149,12 @@ void AlertStages::raise(const AlertReport& report, WriterThread& writer) const {
 std::vector<Alert> AlertStages::recent() const {
   std::vector<Alert> alerts;
   for (const AlertEvent& event : state_->recent.content().events) {
-    alerts.push_back({event.rule, event.step.value, event.micro_step, event.pp_stage, event.vpp_stage,
-                      event.call_id, event.tag_name, event.op, event.value, event.history_mean,
-                      event.message});
+    alerts.push_back({event.rule, event.step, static_cast<int>(event.micro_step),
+                      static_cast<int>(event.pp_stage), static_cast<int>(event.vpp_stage), event.call_id,
+                      event.tag_name, event.op, event.value, event.history_mean, event.message});
   }
   return alerts;
 }
-
-namespace {
-
-struct WaitingRows {
-  WaitingRows(StepRows::Taken of_step, std::shared_ptr<std::atomic<std::int64_t>> of_all_steps)
-      : taken(std::move(of_step)),
-        count(static_cast<std::int64_t>(taken.rows.size())),
-        waiting(std::move(of_all_steps)) {
-    *waiting += count;
-  }
-  ~WaitingRows() { *waiting -= count; }
-  WaitingRows(const WaitingRows&) = delete;
-  WaitingRows& operator=(const WaitingRows&) = delete;
-
-  StepRows::Taken taken;
-  const std::int64_t count;
-  const std::shared_ptr<std::atomic<std::int64_t>> waiting;
-};
-
-}  // namespace
 
 std::uint32_t StepRows::target_id(int vpp_stage, std::string_view name) {
   return names_->intern(name, vpp_stage);
@@ -199,22 +197,6 @@ std::shared_ptr<StepRows::Taken> StepRows::take() {
       Taken{std::exchange(rows_, std::move(next)), std::exchange(late_, nullptr)}, waiting_);
   return {waiting, &waiting->taken};
 }
-
-namespace {
-
-HookSettings flight_settings(const HookSettings& plan) {
-  HookSettings settings;
-  settings.revision = plan.revision;
-  settings.reduced_gradients = true;
-  settings.selection = plan.selection;
-  settings.squash_name = plan.squash_name;
-  settings.ops = bit_of(Op::norm) | bit_of(Op::nans);
-  settings.eps = plan.eps;
-  settings.gradient_scales = plan.gradient_scales;
-  return settings;
-}
-
-}  // namespace
 
 // The rows of a step on their way to the alert rules. Rows that do not arrive are counted as lost.
 struct FlightSteps::Waiting {
@@ -265,7 +247,9 @@ FlightSteps::FlightSteps(const Config& config, const Layout& layout, Context con
 FlightSteps::~FlightSteps() = default;
 
 void FlightSteps::attach(const HookSettings& plan, const WatchedModel& model) {
-  const HookSettings settings = flight_settings(plan);
+  HookSettings settings = settings_beside(plan);
+  settings.reduced_gradients = true;
+  settings.ops = bit_of(Op::norm) | bit_of(Op::nans);
   plan_reads_gradients_ = plan.gradients;
   hooks_.reset();
   hooks_ = std::make_unique<HookSet>(settings, model, rows_);
@@ -288,17 +272,6 @@ HookSet::Collect FlightSteps::reads_gradients() const noexcept {
 void FlightSteps::begin_hooks() noexcept {
   if (hooks_) hooks_->begin_step(step_, reads_gradients());
   if (scalars_ && between_) scalars_->begin_hooks(step_);
-}
-
-void FlightSteps::before_update(const std::vector<at::Tensor>& parameters,
-                                const OptimizerState* state) noexcept {
-  if (hooks_) hooks_->before_update(parameters, state);
-  if (scalars_ && between_) scalars_->before_update(parameters, state);
-}
-
-void FlightSteps::deliver_gradient(const at::Tensor& parameter, const at::Tensor& gradient) noexcept {
-  if (hooks_) hooks_->deliver_gradient(parameter, gradient);
-  if (scalars_ && between_) scalars_->deliver_gradient(parameter, gradient);
 }
 
 void FlightSteps::report(std::string_view name, double value) noexcept {
@@ -346,10 +319,6 @@ void FlightSteps::send(StepRows& from) noexcept {
   }
 }
 
-std::chrono::nanoseconds FlightSteps::hook_time() const noexcept {
-  return hooks_ ? hooks_->hook_time() : std::chrono::nanoseconds{};
-}
-
 std::optional<HookFailure> FlightSteps::failure() const {
   auto failure = hooks_ ? hooks_->failure() : std::nullopt;
   return !failure && scalars_ ? scalars_->failure() : failure;
@@ -364,47 +333,6 @@ std::vector<std::string> flight_warnings(const FlightRecorder::Counts& counts) {
     warnings.push_back("flight recorder: full, " + std::to_string(counts.written) + " rows written");
   return warnings;
 }
-
-namespace {
-
-constexpr std::array<Kind, 3> kCompared{Kind::grad_reduced, Kind::param_origin, Kind::param_updated};
-
-HookSettings replica_settings(const HookSettings& plan) {
-  HookSettings settings;
-  settings.revision = plan.revision;
-  settings.reduced_gradients = plan.gradients || plan.reduced_gradients;
-  settings.weights = plan.weights;
-  settings.selection = plan.selection;
-  settings.squash_name = plan.squash_name;
-  settings.ops = plan.ops;
-  settings.eps = plan.eps;
-  settings.gradient_scales = plan.gradient_scales;
-  return settings;
-}
-
-bool is_read_for_comparison(const WatchedParameter& parameter) {
-  return parameter.replicated && parameter.author == RowAuthor::this_rank_unreduced_only;
-}
-
-// The model with the rows of those parameters only. Lists everything, so that the names stay the same.
-WatchedModel replicas_in(const WatchedModel& model) {
-  WatchedModel replicas = model;
-  for (WatchedParameter& parameter : replicas.parameters)
-    parameter.author = is_read_for_comparison(parameter) ? RowAuthor::this_rank : RowAuthor::another_rank;
-  return replicas;
-}
-
-std::set<std::uint32_t> not_replicated(const WatchedModel& model, Squash squash, NameTable& names) {
-  const auto in_rows = row_names(model, squash).parameters;
-  std::set<std::uint32_t> targets;
-  for (std::size_t i = 0; i < in_rows.size(); ++i) {
-    if (!model.parameters[i].replicated)
-      targets.insert(names.intern(in_rows[i], model.parameters[i].vpp_stage));
-  }
-  return targets;
-}
-
-}  // namespace
 
 std::optional<AlertRule> find_divergence_rule(const Config& config) {
   const auto& rules = config.alert.rules;
@@ -455,7 +383,9 @@ void ReplicaSteps::attach(const HookSettings& plan, const WatchedModel& model) {
         reader->leave_out(targets);
         return {};
       });
-  const HookSettings settings = replica_settings(plan);
+  HookSettings settings = settings_beside(plan);
+  settings.reduced_gradients = plan.gradients || plan.reduced_gradients;
+  settings.weights = plan.weights;
   const bool reads = std::any_of(model.parameters.begin(), model.parameters.end(), is_read_for_comparison);
   if (reads && (settings.reduced_gradients || settings.weights))
     hooks_ = std::make_unique<HookSet>(settings, replicas_in(model), rows_);
@@ -465,20 +395,6 @@ void ReplicaSteps::begin_step(Step step, HookSet::Collect collect) noexcept {
   step_ = step;
   rows_.clear();
   if (hooks_) hooks_->begin_step(step, collect);
-}
-
-void ReplicaSteps::before_update(const std::vector<at::Tensor>& parameters,
-                                 const OptimizerState* state) noexcept {
-  if (hooks_) hooks_->before_update(parameters, state);
-}
-
-void ReplicaSteps::after_update(const std::vector<at::Tensor>& parameters,
-                                const OptimizerState* state) noexcept {
-  if (hooks_) hooks_->after_update(parameters, state);
-}
-
-void ReplicaSteps::deliver_gradient(const at::Tensor& parameter, const at::Tensor& gradient) noexcept {
-  if (hooks_) hooks_->deliver_gradient(parameter, gradient);
 }
 
 void ReplicaSteps::end_step() noexcept {
@@ -505,11 +421,5 @@ void ReplicaSteps::drop_step() noexcept {
   if (hooks_) hooks_->end_step();
   rows_.clear();
 }
-
-std::chrono::nanoseconds ReplicaSteps::hook_time() const noexcept {
-  return hooks_ ? hooks_->hook_time() : std::chrono::nanoseconds{};
-}
-
-std::optional<HookFailure> ReplicaSteps::failure() const { return hooks_ ? hooks_->failure() : std::nullopt; }
 
 }  // namespace gradmon

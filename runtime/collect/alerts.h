@@ -152,8 +152,13 @@ class FlightSteps {
 
   // `collect`: yes if the plan's own hooks measure the step. `samples`: seen by all ranks so far.
   void begin_step(Step step, HookSet::Collect collect, std::int64_t samples) noexcept;
-  void before_update(const std::vector<at::Tensor>& parameters, const OptimizerState* state) noexcept;
-  void deliver_gradient(const at::Tensor& parameter, const at::Tensor& gradient) noexcept;
+  // Calls `use` with each hook set that reads this step.
+  template <class Use>
+  void for_hook_sets(const Use& use) const {
+    if (hooks_) use(*hooks_);
+    if (!scalars_ || !between_) return;
+    for (const auto& hooks : scalars_->hook_sets()) use(*hooks);
+  }
   void report(std::string_view name, double value) noexcept;
   // Same as in TrainingScalars, for a step that only the recorder measures.
   bool report_late(std::string_view name, double value) noexcept;
@@ -165,7 +170,7 @@ class FlightSteps {
   // Instead of end_step() for a step that does not count.
   void drop_step() noexcept;
 
-  std::chrono::nanoseconds hook_time() const noexcept;
+  const HookSet* hooks() const noexcept { return hooks_.get(); }  // null until attach()
   std::optional<HookFailure> failure() const;
 
  private:
@@ -182,7 +187,7 @@ class FlightSteps {
   Step step_;
   // Keep last: detach before the rest dies.
   std::unique_ptr<TrainingScalars> scalars_;  // null: the config names none
-  std::unique_ptr<HookSet> hooks_;            // null until attach()
+  std::unique_ptr<HookSet> hooks_;
 };
 
 // The sentences of status() about rows that the recorder has lost, or has no room for.
@@ -244,17 +249,13 @@ class ReplicaSteps {
   void attach(const HookSettings& plan, const WatchedModel& model);
 
   void begin_step(Step step, HookSet::Collect collect) noexcept;
-  void before_update(const std::vector<at::Tensor>& parameters, const OptimizerState* state) noexcept;
-  void after_update(const std::vector<at::Tensor>& parameters, const OptimizerState* state) noexcept;
-  void deliver_gradient(const at::Tensor& parameter, const at::Tensor& gradient) noexcept;
   // Passes the step's rows to the writer thread. A step whose rows StepRows refuses is not compared, and the
   // log says so once.
   void end_step() noexcept;
   // Instead of end_step() for a step that does not count.
   void drop_step() noexcept;
 
-  std::chrono::nanoseconds hook_time() const noexcept;
-  std::optional<HookFailure> failure() const;
+  HookSet* hooks() const noexcept { return hooks_.get(); }  // null: this rank writes all rows
 
  private:
   const Context context_;
@@ -262,7 +263,7 @@ class ReplicaSteps {
   Step step_;
   bool refusal_logged_ = false;
   // Keep last: detach before the rest dies.
-  std::unique_ptr<HookSet> hooks_;  // null: this rank writes all rows
+  std::unique_ptr<HookSet> hooks_;
 };
 
 }  // namespace gradmon

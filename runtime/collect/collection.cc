@@ -6,32 +6,23 @@
 
 #include <algorithm>
 #include <array>
-#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <exception>
-#include <functional>
-#include <mutex>
 #include <new>
-#include <string>
-#include <string_view>
 #include <thread>
 #include <unordered_set>
 #include <utility>
-#include <vector>
 
 #include "control/agree/plan.h"
 #include "control/config/config_schema.h"
 #include "control/host/child_process.h"
-#include "control/host/history_file.h"
 #include "control/log.h"
 #include "hooks/device/cuda_totals.h"
 #include "hooks/rows/target_names.h"
 #include "runtime/collect/expected_targets.h"
 #include "runtime/collect/parameter_share.h"
 #include "runtime/collect/plan_settings.h"
-#include "runtime/collect/run_directory.h"
-#include "runtime/collect/run_notes.h"
 #include "writers/sink_table.h"
 #include "writers/sinks/columns.h"
 
@@ -53,15 +44,19 @@ constexpr std::chrono::milliseconds kWaitForFirstRows = kWaitForRows + RunDirect
 constexpr std::chrono::milliseconds kPollPause{1};
 // Autograd nodes of a logged value: `loss / steps`. A model's forward makes more.
 constexpr std::uint64_t kNodesForLog = 2;
+// A program may report a scalar in some of its steps only.
+constexpr int kStepsUntilMissed = 100;
 constexpr const char* kNoRules = "keep_last has no effect without alert rules (alert.rules)";
+constexpr const char* kObserve =
+    "call gradmon::observe(module)(x) instead of module->forward(x) (gradmon/observe.h)";
+constexpr const char* kNothingEnabled =
+    "on, but the config enables no kind of row (set wg_distribution, xy_distribution, ...)";
 constexpr const char* kNoReplicas =
     "AnomalyRankDivergence has no effect: the monitor knows no other rank with the same parameters (watch "
     "the DistributedDataParallel itself, or pass dp_group)";
 constexpr const char* kReplicasUnknown =
     "\"replicas\": \"first\" has no effect: the monitor knows no other rank with the same parameters (watch "
     "the DistributedDataParallel itself, or pass dp_group)";
-constexpr const char* kNothingEnabled =
-    "on, but the config enables no kind of row (set wg_distribution, xy_distribution, ...)";
 
 }  // namespace
 
@@ -437,7 +432,7 @@ void Collection::attach() {
   for (const std::string& warning : unmatched_warnings_) log_once(warning);
   if (const std::string absent = never_unreduced(settings, model, hooks_->matches()); !absent.empty())
     warn(absent);
-  if (!collects_anything(*config_)) warn(kNothingEnabled);
+  if (!collects_anything(*config_)) log_once(kNothingEnabled);  // the hub's status says it
   const bool sharded =
       std::any_of(model.parameters.begin(), model.parameters.end(),
                   [](const WatchedParameter& one) { return one.sharding || !one.replicated; });
@@ -472,9 +467,14 @@ void Collection::detach() {
   replicas_.reset();
   stream_->set_observer(nullptr);
   if (scalars_) scalars_->detach();
-  scalars_.reset();
-  scalar_steps_ = 0;
+  const auto scalars = std::exchange(scalars_, nullptr);
+  const int scalar_steps = std::exchange(scalar_steps_, 0);
   collecting_ = false;
+  // The last step may still get a late value.
+  if (scalar_steps > 0 && scalar_steps < kStepsUntilMissed)
+    after_scalars([scalars] {
+      for (const std::string& warning : scalars->warnings()) log_warn(warning);
+    });
   const std::lock_guard lock(mutex_);
   warnings_.clear();
   unmatched_warnings_.clear();
@@ -506,9 +506,12 @@ void Collection::begin_step(Step step, HookSet::Collect collect, std::int64_t sa
 }
 
 std::chrono::nanoseconds Collection::hooks_time() const noexcept {
-  auto time = hooks_ ? hooks_->hook_time() : std::chrono::nanoseconds{};
-  if (flight_) time += flight_->hook_time();
-  if (replicas_) time += replicas_->hook_time();
+  const HookSet* const of_flight = flight_ ? flight_->hooks() : nullptr;
+  const HookSet* const of_replicas = replicas_ ? replicas_->hooks() : nullptr;
+  std::chrono::nanoseconds time{};
+  for (const HookSet* hooks : {static_cast<const HookSet*>(hooks_.get()), of_flight, of_replicas}) {
+    if (hooks != nullptr) time += hooks->hook_time();
+  }
   return time;
 }
 
@@ -568,7 +571,7 @@ void Collection::end_flight_step(std::int64_t samples) noexcept {
 
 void Collection::end_replica_step() noexcept {
   replicas_->end_step();
-  note_failure(replicas_->failure());
+  if (replicas_->hooks() != nullptr) note_failure(replicas_->hooks()->failure());
 }
 
 void Collection::note_failure(const std::optional<HookFailure>& failure) {
@@ -581,13 +584,11 @@ void Collection::end_scalars(std::int64_t samples) noexcept {
   if (!scalars_) return;
   scalars_->end_step(samples);
   if (scalars_->awaits()) awaiting_ = scalars_;
-  const auto failure = scalars_->failure();
-  std::vector<std::string> warnings = scalars_->warnings();
-  if (++scalar_steps_ == 2) {  // Some scalars need two collected steps.
-    for (const std::string& warning : warnings) log_warn(warning);
-  }
+  note_failure(scalars_->failure());
+  const bool missed = ++scalar_steps_ >= kStepsUntilMissed;
+  std::vector<std::string> warnings = missed ? scalars_->warnings() : std::vector<std::string>();
+  for (const std::string& warning : warnings) log_once(warning);
   const std::lock_guard lock(mutex_);
-  if (failure) hook_error_ = failure->target + ": " + failure->cause;
   scalar_warnings_ = std::move(warnings);
 }
 
@@ -677,25 +678,39 @@ void Collection::warn_of_missing_update() noexcept {
 
 // Call it after a plan's first collected step. C++ modules have no hooks: the program reports forwards.
 void Collection::warn_of_unseen_modules() {
-  if (settings_.stack) return;  // a Python program
-  std::vector<std::string> unseen;
+  if (settings_.stack) return;                             // a Python program
+  std::map<std::string, std::vector<std::string>> silent;  // names of modules, by the reason
   for (const TargetStatus& one : ledger_.list().targets) {
-    const bool is_module = one.kind == name_of(Kind::actv) || one.kind == name_of(Kind::actv_grad);
-    if (is_module && one.last_step < 0 && one.why.find("gradmon::observe") != std::string::npos &&
-        std::find(unseen.begin(), unseen.end(), one.name) == unseen.end())
-      unseen.push_back(one.name);
+    const bool unseen = one.why.find("gradmon::observe") != std::string::npos;
+    const bool is_module =
+        one.kind == name_of(Kind::actv_grad) || (unseen && one.kind == name_of(Kind::actv));
+    // A reason that names a row is of that row alone.
+    if (!is_module || one.last_step >= 0 || one.why.empty() || one.why.find(one.name) == 0) continue;
+    auto& names = silent[unseen ? kObserve : one.why];
+    if (std::find(names.begin(), names.end(), one.name) == names.end()) names.push_back(one.name);
   }
-  if (unseen.empty()) return;
-  std::string names = unseen.front();
-  for (std::size_t i = 1; i < std::min<std::size_t>(3, unseen.size()); ++i) names += ", " + unseen[i];
-  if (unseen.size() > 3) names += " and " + std::to_string(unseen.size() - 3) + " more";
-  warn("no activations of " + names +
-       ": call gradmon::observe(module)(x) instead of module->forward(x) (gradmon/observe.h)");
+  for (const auto& [why, modules] : silent) {
+    std::string names = modules.front();
+    for (std::size_t i = 1; i < std::min<std::size_t>(3, modules.size()); ++i) names += ", " + modules[i];
+    if (modules.size() > 3) names += " and " + std::to_string(modules.size() - 3) + " more";
+    warn((why == kObserve ? "no activations of " : "no gradients of the activations of ") + names + ": " +
+         why);
+  }
+}
+
+template <class Use>
+void Collection::for_hook_sets(const Use& use) const {
+  if (hooks_) use(*hooks_);
+  if (scalars_) {
+    for (const auto& hooks : scalars_->hook_sets()) use(*hooks);
+  }
+  if (replicas_ && collecting_ && replicas_->hooks() != nullptr) use(*replicas_->hooks());
 }
 
 void Collection::gathered(const void* unit) noexcept {
   if (hooks_) hooks_->gathered(unit);
-  if (scalars_) scalars_->gathered(unit);
+  if (!scalars_) return;
+  for (const auto& hooks : scalars_->hook_sets()) hooks->gathered(unit);
 }
 
 void Collection::before_update(const std::vector<at::Tensor>& parameters,
@@ -703,18 +718,15 @@ void Collection::before_update(const std::vector<at::Tensor>& parameters,
   const OwnTime own_time(*this);
   updated_ = begun_ = true;
   passes_->begin();
-  if (hooks_) hooks_->before_update(parameters, state);
-  if (scalars_) scalars_->before_update(parameters, state);
-  if (flight_) flight_->before_update(parameters, state);
-  if (replicas_ && collecting_) replicas_->before_update(parameters, state);
+  const auto read = [&](HookSet& hooks) { hooks.before_update(parameters, state); };
+  for_hook_sets(read);
+  if (flight_) flight_->for_hook_sets(read);
 }
 
 void Collection::after_update(const std::vector<at::Tensor>& parameters,
                               const OptimizerState* state) noexcept {
   const OwnTime own_time(*this);
-  if (hooks_) hooks_->after_update(parameters, state);
-  if (scalars_) scalars_->after_update(parameters, state);
-  if (replicas_ && collecting_) replicas_->after_update(parameters, state);
+  for_hook_sets([&](HookSet& hooks) { hooks.after_update(parameters, state); });
 }
 
 void Collection::tap(const TappedValue& value, std::chrono::steady_clock::time_point begun) noexcept {
@@ -726,10 +738,9 @@ void Collection::tap(const TappedValue& value, std::chrono::steady_clock::time_p
 
 void Collection::deliver_gradient(const at::Tensor& parameter, const at::Tensor& gradient) noexcept {
   begun_ = true;
-  if (hooks_) hooks_->deliver_gradient(parameter, gradient);
-  if (scalars_) scalars_->deliver_gradient(parameter, gradient);
-  if (flight_) flight_->deliver_gradient(parameter, gradient);
-  if (replicas_ && collecting_) replicas_->deliver_gradient(parameter, gradient);
+  const auto pass = [&](HookSet& hooks) { hooks.deliver_gradient(parameter, gradient); };
+  for_hook_sets(pass);
+  if (flight_) flight_->for_hook_sets(pass);
 }
 
 void Collection::report_scalar(std::string_view name, double value) noexcept {

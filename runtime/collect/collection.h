@@ -155,6 +155,9 @@ class Collection {
   void forget_flight();
   void end_flight_step(std::int64_t samples) noexcept;
   void end_replica_step() noexcept;
+  // Calls `use` with each hook set of the plan that reads this step. The flight recorder has others.
+  template <class Use>
+  void for_hook_sets(const Use& use) const;
   std::chrono::nanoseconds hooks_time() const noexcept;
   void detach();
   void measure_overhead(Step step);

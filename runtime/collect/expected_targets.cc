@@ -5,7 +5,7 @@
 #include <set>
 #include <utility>
 
-#include "hooks/probes/activation_choice.h"
+#include "hooks/probes/activation_probe.h"
 #include "hooks/rows/target_names.h"
 #include "runtime/collect/plan_settings.h"
 #include "writers/queue/name_table.h"
@@ -29,7 +29,6 @@ constexpr const char* kNoMoment = "its optimizer keeps none, or no watched one h
 constexpr const char* kNoAdam = "no moments of Adam yet, or no watched optimizer has them";
 constexpr const char* kNoForward = "its forward was not seen: gradmon::observe";
 constexpr const char* kWithinCompiled = "within compiled code, which no hook sees: gradmon.observe";
-constexpr const char* kNotInGraph = "not in the graph";
 
 std::vector<Parameter> parameters_of(const HookSettings& settings, const WatchedModel& model,
                                      const MatchReport& matches, NameTable& names) {
@@ -121,17 +120,16 @@ void add_activations(const HookSettings& settings, Modules& modules, Expected& e
       return is_named(target.name, modules.names()[i]);
     });
   };
-  const auto add = [&](Kind kind, Side in, Side out, const char* why) {
+  const auto add = [&](Kind kind, Side in, Side out) {
     for (std::size_t i = 0; i < choices.size(); ++i) {
       if (!choices[i][in].any && !choices[i][out].any) continue;
       if (asked.all && modules.has_children(i) && !is_named_itself(i)) continue;
-      expected.push_back(
-          {kind, modules.activation(i), modules.within_compiled(i) ? kWithinCompiled : why, Of::module});
+      const char* const why = modules.within_compiled(i) ? kWithinCompiled : kNoForward;
+      expected.push_back({kind, modules.activation(i), why, Of::module});
     }
   };
-  add(Kind::actv, Side::input, Side::output, kNoForward);
-  add(Kind::actv_grad, Side::input_grad, Side::output_grad,
-      asked.forward ? kNotInGraph : "not in the graph, or its forward was not seen: gradmon::observe");
+  add(Kind::actv, Side::input, Side::output);
+  add(Kind::actv_grad, Side::input_grad, Side::output_grad);
 }
 
 void add_l2(const L2Settings& asked, Modules& modules, Expected& expected) {

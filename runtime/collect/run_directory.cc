@@ -2,10 +2,8 @@
 #include "runtime/collect/run_directory.h"
 
 #include <algorithm>
-#include <chrono>
 #include <system_error>
 #include <thread>
-#include <utility>
 
 #include "control/config/file_content.h"
 #include "control/files/file_access.h"
@@ -17,6 +15,9 @@ namespace gradmon {
 namespace {
 
 namespace fs = std::filesystem;
+
+constexpr std::chrono::milliseconds kShortenedWait{1500};
+constexpr std::chrono::milliseconds kSlice{20};
 
 // Parses the name of a run directory of gradmon.
 std::optional<RankDirectoryName> parse_run_name(const std::string& name) {
@@ -37,6 +38,16 @@ struct Newest {
     run = name;
   }
 };
+
+tl::expected<fs::path, std::string> place_of(RunDirectory& directory, Rank rank,
+                                             RecordStream::Document document) {
+  if (document == RecordStream::Document::stack_info) {
+    return directory.create() / "stack_info.csv";
+  }
+  const fs::path folder = directory.output_dir() / "module_struct" / ("rank" + std::to_string(rank.value));
+  if (auto made = make_directories(folder); !made) return tl::unexpected(made.error());
+  return folder / "module_struct.json";
+}
 
 }  // namespace
 
@@ -66,15 +77,6 @@ tl::expected<std::optional<EarlierDirectory>, std::string> find_earlier_director
   return EarlierDirectory{output_dir / rank_directory_name(run.time, rank.value, run.id),
                           own.run.has_value()};
 }
-
-namespace {
-
-namespace fs = std::filesystem;
-
-constexpr std::chrono::milliseconds kShortenedWait{1500};
-constexpr std::chrono::milliseconds kSlice{20};
-
-}  // namespace
 
 fs::path run_directory_path(const fs::path& output_dir, Rank rank, const JobIdentity& job) {
   return output_dir / rank_directory_name(format_time_stamp(job.started / 1000), rank.value, job.run_id);
@@ -165,22 +167,6 @@ fs::path RunDirectory::path() const {
   const std::lock_guard lock(mutex_);
   return path_;
 }
-
-namespace {
-
-namespace fs = std::filesystem;
-
-tl::expected<fs::path, std::string> place_of(RunDirectory& directory, Rank rank,
-                                             RecordStream::Document document) {
-  if (document == RecordStream::Document::stack_info) {
-    return directory.create() / "stack_info.csv";
-  }
-  const fs::path folder = directory.output_dir() / "module_struct" / ("rank" + std::to_string(rank.value));
-  if (auto made = make_directories(folder); !made) return tl::unexpected(made.error());
-  return folder / "module_struct.json";
-}
-
-}  // namespace
 
 tl::expected<void, std::string> write_and_rename(const fs::path& place, const std::string& text) {
   const fs::path beside = place.string() + ".new";

@@ -1,15 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/collect/run_notes.h"
 
-#include <chrono>
 #include <ctime>
 #include <exception>
-#include <map>
 #include <nlohmann/json.hpp>
 #include <utility>
 
 #include "control/files/file_access.h"
-#include "runtime/collect/run_directory.h"
 
 namespace gradmon {
 namespace {
@@ -76,6 +73,27 @@ std::string lines_of(const List& list) {
   return text.empty() ? text : text + "\n  ";
 }
 
+std::uint64_t key_of(Kind kind, std::uint32_t target) {
+  return (static_cast<std::uint64_t>(kind) << 32U) | target;
+}
+
+Kind kind_in(std::uint64_t key) { return static_cast<Kind>(key >> 32U); }
+std::uint32_t target_in(std::uint64_t key) { return static_cast<std::uint32_t>(key); }
+
+std::string quoted(const std::string& text) {
+  return Json(text).dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
+const ScopeText& whole() {
+  static const ScopeText text = make_scope(R"({"scope": "whole"})");
+  return text;
+}
+
+const ScopeText& replica() {
+  static const ScopeText text = make_scope(R"({"scope": "replica"})");
+  return text;
+}
+
 }  // namespace
 
 void add_revision(RunFile& file, RunRevision revision) {
@@ -113,33 +131,6 @@ tl::expected<void, std::string> write_run_file(RunDirectory& directory, RunFile 
   file.started = job.started;
   return write_and_rename(directory.output_dir() / ("run-" + job.run_id + ".json"), to_json(file));
 }
-
-namespace {
-
-using Json = nlohmann::ordered_json;
-
-std::uint64_t key_of(Kind kind, std::uint32_t target) {
-  return (static_cast<std::uint64_t>(kind) << 32U) | target;
-}
-
-Kind kind_in(std::uint64_t key) { return static_cast<Kind>(key >> 32U); }
-std::uint32_t target_in(std::uint64_t key) { return static_cast<std::uint32_t>(key); }
-
-std::string quoted(const std::string& text) {
-  return Json(text).dump(-1, ' ', false, Json::error_handler_t::replace);
-}
-
-const ScopeText& whole() {
-  static const ScopeText text = make_scope(R"({"scope": "whole"})");
-  return text;
-}
-
-const ScopeText& replica() {
-  static const ScopeText text = make_scope(R"({"scope": "replica"})");
-  return text;
-}
-
-}  // namespace
 
 void ScopeNotes::expect(std::uint32_t target, const WatchedParameter& parameter) {
   // Does not keep the sharding itself, because the sharding keeps the model.

@@ -79,7 +79,8 @@ void TargetLedger::keep_reasons() {
     if (fired != state_.fired.end() && fired->second.collected == state_.collected) continue;
     const auto target = static_cast<std::uint32_t>(key);
     const std::string& name = names_.name(target);
-    const auto module = modules_.find({names_.vpp_stage(target), owner_name(name)});
+    auto module = modules_.find({names_.vpp_stage(target), name});
+    if (module == modules_.end()) module = modules_.find({names_.vpp_stage(target), owner_name(name)});
     const Key of_module =
         module == modules_.end() ? key : key_of(static_cast<Kind>(key >> 32U), module->second);
     if (of_module != key && state_.not_fired.count(of_module) > 0) {

@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <array>
-#include <chrono>
 #include <cmath>
 #include <exception>
 #include <numeric>
@@ -14,6 +13,8 @@
 
 namespace gradmon {
 namespace {
+
+constexpr int kDigits = 6;
 
 struct NormScalar {
   std::string_view name;
@@ -198,12 +199,6 @@ std::uint32_t ScalarBoard::name_of_norm(std::size_t requested, std::uint32_t par
   return norm_names_.emplace(std::pair(requested, parameter), names_.intern(name)).first->second;
 }
 
-namespace {
-
-constexpr int kDigits = 6;
-
-}  // namespace
-
 std::string scalar_line(Rank rank, int world_size, Step step, std::int64_t samples,
                         const std::vector<NamedScalar>& scalars) {
   std::string line;
@@ -301,31 +296,12 @@ class TrainingScalars::NormHooks {
       } else {
         for (WatchedParameter& parameter : watched.parameters) parameter.author = RowAuthor::this_rank;
       }
-      auto stream = std::make_unique<Stream>(of, board, names);
-      auto hooks = std::make_unique<HookSet>(settings, std::move(watched), *stream);
-      sets_.push_back({std::move(stream), std::move(hooks)});
+      streams_.push_back(std::make_unique<Stream>(of, board, names));
+      hook_sets_.push_back(std::make_unique<HookSet>(settings, std::move(watched), *streams_.back()));
     }
   }
 
-  // Like the members of HookSet.
-  void begin_step(Step step, HookSet::Collect collect) noexcept {
-    for (const Set& set : sets_) set.hooks->begin_step(step, collect);
-  }
-  void gathered(const void* unit) noexcept {
-    for (const Set& set : sets_) set.hooks->gathered(unit);
-  }
-  void before_update(const std::vector<at::Tensor>& parameters, const OptimizerState* state) noexcept {
-    for (const Set& set : sets_) set.hooks->before_update(parameters, state);
-  }
-  void after_update(const std::vector<at::Tensor>& parameters, const OptimizerState* state) noexcept {
-    for (const Set& set : sets_) set.hooks->after_update(parameters, state);
-  }
-  void deliver_gradient(const at::Tensor& parameter, const at::Tensor& gradient) noexcept {
-    for (const Set& set : sets_) set.hooks->deliver_gradient(parameter, gradient);
-  }
-  void end_step() noexcept {
-    for (const Set& set : sets_) set.hooks->end_step();
-  }
+  const HookSets& hook_sets() const noexcept { return hook_sets_; }
 
   // True if on_record() takes any norm.
   bool sees_plan() const noexcept { return !seen_in_plan_.empty(); }
@@ -339,8 +315,8 @@ class TrainingScalars::NormHooks {
   }
 
   std::optional<HookFailure> failure() const {
-    for (const Set& set : sets_) {
-      if (auto failure = set.hooks->failure()) return failure;
+    for (const auto& hooks : hook_sets_) {
+      if (auto failure = hooks->failure()) return failure;
     }
     return std::nullopt;
   }
@@ -370,15 +346,13 @@ class TrainingScalars::NormHooks {
     ScalarBoard& board_;
     NameTable& names_;
   };
-  struct Set {
-    std::unique_ptr<Stream> stream;
-    std::unique_ptr<HookSet> hooks;
-  };
 
   // Constant after construction.
   ScalarBoard& board_;
   std::vector<NormOf> seen_in_plan_;
-  std::vector<Set> sets_;  // at most one for each NormOf
+  // At most one for each NormOf.
+  std::vector<std::unique_ptr<Stream>> streams_;
+  HookSets hook_sets_;  // writes to streams_
 };
 
 TrainingScalars::TrainingScalars(const Config& config, Revision revision, Context context)
@@ -396,31 +370,18 @@ void TrainingScalars::attach(const HookSettings& plan, const WatchedModel& model
 
 void TrainingScalars::begin_step(Step step, HookSet::Collect collect, std::int64_t samples) noexcept {
   step_ = step;
-  if (norms_) norms_->begin_step(step, collect);
+  for (const auto& hooks : hook_sets()) hooks->begin_step(step, collect);
   if (collect == HookSet::Collect::no || fuse_.tripped()) return;
   fuse_.guard(kWhat, [&] { board_.begin_step(std::chrono::steady_clock::now(), samples); });
 }
 
 void TrainingScalars::begin_hooks(Step step) noexcept {
-  if (norms_) norms_->begin_step(step, HookSet::Collect::yes);
+  for (const auto& hooks : hook_sets()) hooks->begin_step(step, HookSet::Collect::yes);
 }
 
-void TrainingScalars::gathered(const void* unit) noexcept {
-  if (norms_) norms_->gathered(unit);
-}
-
-void TrainingScalars::before_update(const std::vector<at::Tensor>& parameters,
-                                    const OptimizerState* state) noexcept {
-  if (norms_) norms_->before_update(parameters, state);
-}
-
-void TrainingScalars::after_update(const std::vector<at::Tensor>& parameters,
-                                   const OptimizerState* state) noexcept {
-  if (norms_) norms_->after_update(parameters, state);
-}
-
-void TrainingScalars::deliver_gradient(const at::Tensor& parameter, const at::Tensor& gradient) noexcept {
-  if (norms_) norms_->deliver_gradient(parameter, gradient);
+const TrainingScalars::HookSets& TrainingScalars::hook_sets() const noexcept {
+  static const HookSets none;
+  return norms_ ? norms_->hook_sets() : none;
 }
 
 void TrainingScalars::report(std::string_view name, double value) noexcept {
@@ -443,7 +404,7 @@ void TrainingScalars::on_missing_row(Kind kind) noexcept {
 
 void TrainingScalars::end_step(std::int64_t samples) noexcept {
   const auto now = std::chrono::steady_clock::now();
-  if (norms_) norms_->end_step();
+  for (const auto& hooks : hook_sets()) hooks->end_step();
   if (fuse_.tripped()) return;
   fuse_.guard(kWhat, [&] {
     board_.end_step(now, samples);

@@ -177,10 +177,9 @@ class TrainingScalars {
   void begin_step(Step step, HookSet::Collect collect, std::int64_t samples) noexcept;
   // Call it after attach() within a collected step: begins the step for the new hooks.
   void begin_hooks(Step step) noexcept;
-  void gathered(const void* unit) noexcept;  // see HookSet
-  void before_update(const std::vector<at::Tensor>& parameters, const OptimizerState* state) noexcept;
-  void after_update(const std::vector<at::Tensor>& parameters, const OptimizerState* state) noexcept;
-  void deliver_gradient(const at::Tensor& parameter, const at::Tensor& gradient) noexcept;
+  // The hooks that norms need. The caller passes them what happens within a step.
+  using HookSets = std::vector<std::unique_ptr<HookSet>>;
+  const HookSets& hook_sets() const noexcept;
   void report(std::string_view name, double value) noexcept;
   void count_experts(std::string_view layer, const std::vector<std::int64_t>& tokens) noexcept;
   // True if on_record() needs the records' values.

@@ -6,5 +6,6 @@ from pathlib import Path
 
 
 def main() -> None:
+    os.environ["GRADMON_PYTHON"] = sys.executable  # it runs gradmon_read
     program = Path(__file__).with_name("gradmon") / "gradmonctl"
     os.execv(program, ["gradmonctl", *sys.argv[1:]])

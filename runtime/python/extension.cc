@@ -28,9 +28,9 @@
 #include "hooks/rows/target_names.h"
 #include "runtime/environment.h"
 #include "runtime/launch_id.h"
-#include "runtime/monitor_binding.h"
 #include "runtime/python/guarded.h"
 #include "runtime/python/python_objects.h"
+#include "runtime/session.h"
 
 namespace gradmon {
 namespace {
@@ -172,8 +172,9 @@ class Core {
   Core(const std::string& config, MonitorOptions options, std::shared_ptr<LaunchNonce> nonce)
       : nonce_(std::move(nonce)), monitor_(config, with_split(std::move(options), split_)) {
     awaits_nonce_ = nonce_ && !nonce_->text();
-    binding_.set_stack_source(python_stacks());
-    binding_.set_interrupt_check([this] { return signal_ends_wait(); });
+    if (session_ == nullptr) return;
+    session_->set_stack_source(python_stacks());
+    session_->set_interrupt_check([this] { return signal_ends_wait(); });
   }
 
   ~Core() { stop(); }
@@ -196,7 +197,7 @@ class Core {
     note_replicas(chunk, model);
     {
       const py::gil_scoped_release others_run;
-      binding_.watch(std::move(chunk));
+      logged("cannot watch the model", [&] { session_->watch(std::move(chunk)); });
     }
     raise_what_a_signal_has();
   }
@@ -207,7 +208,8 @@ class Core {
     note_split(described_anew);
     note_replicas(described_anew, model);
     const py::gil_scoped_release others_run;
-    binding_.watch_again(chunk, std::move(described_anew));
+    logged("cannot watch the changed model",
+           [&] { session_->watch_again(chunk, std::move(described_anew)); });
   }
 
   int step() {
@@ -224,40 +226,45 @@ class Core {
     if (nonce_) nonce_->set(nonce);
     awaits_nonce_ = false;
   }
-  int rank() const noexcept { return binding_.rank(); }
+  int rank() const noexcept { return session_ == nullptr ? 0 : session_->rank(); }
   int step_flags() const noexcept {
-    return (binding_.collecting() ? kCollects : 0) | (forward_entry::open() ? kWatchesForwards : 0) |
-           (stop_wanted_ ? kStopWanted : 0) | (binding_.takes_scalars() ? kTakesScalars : 0);
+    const bool collects = session_ != nullptr && session_->collecting();
+    const bool takes_scalars = session_ != nullptr && session_->takes_scalars();
+    return (collects ? kCollects : 0) | (forward_entry::open() ? kWatchesForwards : 0) |
+           (stop_wanted_ ? kStopWanted : 0) | (takes_scalars ? kTakesScalars : 0);
   }
 
-  // `unit`: ParameterSharding::unit. On the thread that runs the unit's forward.
+  // An FSDP unit (`unit`: ParameterSharding::unit) has just gathered its parameters for a forward. On the
+  // thread that runs the forward.
   void gathered(std::uintptr_t unit) noexcept {
     const py::gil_scoped_release others_run;
-    binding_.gathered(reinterpret_cast<const void*>(unit));
+    if (Collection* const reads = collection()) reads->gathered(reinterpret_cast<const void*>(unit));
   }
 
   void gradient_scale(double scale, std::optional<int> chunk) noexcept {
-    binding_.gradient_scale(scale, chunk);
+    if (session_ != nullptr) session_->gradient_scale(scale, chunk);
   }
-  void skipped() noexcept { binding_.note_skipped_update(); }
+  void skipped() noexcept {
+    if (session_ != nullptr) session_->note_skipped_update();
+  }
   void note_warnings(std::vector<std::string> warnings) noexcept {
-    binding_.note_warnings(std::move(warnings));
+    if (session_ != nullptr) session_->note_warnings(std::move(warnings));
   }
-  void note_attached(std::vector<std::string> lines) noexcept { binding_.note_attached(std::move(lines)); }
+  void note_attached(std::vector<std::string> lines) noexcept {
+    if (session_ != nullptr) session_->note_attached(std::move(lines));
+  }
 
   void before_update(const py::handle& optimizer, double gradient_scale, int reads) {
     guarded("the optimizer", [&] {
       PythonOptimizerState state(optimizer, gradient_scale);
       state.set_reads(static_cast<UpdateReads>(reads));
-      const AloneWithoutGil alone(updating_);
-      binding_.before_update(state.parameters(), state);
+      read_before_update(state);
     });
   }
   void after_update(const py::handle& optimizer) {
     guarded("the optimizer", [&] {
       const std::vector<at::Tensor> parameters = parameters_of(optimizer);
-      const AloneWithoutGil alone(updating_);
-      binding_.after_update(parameters);
+      read_after_update(parameters, nullptr);
     });
   }
 
@@ -271,24 +278,23 @@ class Core {
   void before_replacement(const EarlyTuples& passed, double gradient_scale) {
     guarded("the reduced gradients", [&] {
       const EarlyGradients state(passed, gradient_scale);
-      const AloneWithoutGil alone(updating_);
-      binding_.before_update(state.parameters(), state);
+      read_before_update(state);
     });
   }
   void after_update_of_pieces(const py::handle& optimizer, const PieceTuples& pieces) {
     guarded("the optimizer", [&] {
       const PythonOptimizerState state(optimizer, carried(pieces));
-      const AloneWithoutGil alone(updating_);
-      binding_.after_update(state.parameters(), state);
+      read_after_update(state.parameters(), &state);
     });
   }
   void deliver_gradient(const at::Tensor& parameter, const std::optional<at::Tensor>& gradient) noexcept {
     const py::gil_scoped_release others_run;
-    if (gradient) binding_.deliver_gradient(parameter, *gradient);
+    if (Collection* const reads = collection(); reads && gradient)
+      reads->deliver_gradient(parameter, *gradient);
   }
   void note_accumulated(const at::Tensor& parameter) noexcept {
     const py::gil_scoped_release others_run;
-    binding_.deliver_gradient(parameter, at::Tensor());
+    if (Collection* const reads = collection()) reads->deliver_gradient(parameter, at::Tensor());
   }
 
   void scalar(const std::string& name, double value) noexcept { monitor_.scalar(name, value); }
@@ -309,7 +315,7 @@ class Core {
       if (!values.tensor()) value.why = values.tensor().error();
       if (scope) value.scope = make_scope(std::move(*scope));
       const py::gil_scoped_release others_run;
-      binding_.tap(value, begun);
+      if (Collection* const reads = collection()) reads->tap(value, begun);
     });
   }
   void on(std::optional<std::int64_t> collect_times, std::optional<std::int64_t> step_interval) noexcept {
@@ -375,11 +381,34 @@ class Core {
     }
   }
 
+  // Logs what `call` throws. Does nothing without a session.
+  template <class Call>
+  void logged(const char* what, const Call& call) noexcept {
+    try {
+      if (session_ != nullptr) call();
+    } catch (const std::exception& error) {
+      log_error(std::string(what) + ": " + error.what());
+    }
+  }
+
+  // Null unless this step is collected, or measured for the flight recorder.
+  Collection* collection() const noexcept { return session_ == nullptr ? nullptr : session_->collection(); }
+
+  template <class State>
+  void read_before_update(const State& state) {
+    const AloneWithoutGil alone(updating_);
+    if (Collection* const reads = collection(); reads && !state.parameters().empty())
+      reads->before_update(state.parameters(), &state);
+  }
+  void read_after_update(const std::vector<at::Tensor>& parameters, const OptimizerState* state) {
+    const AloneWithoutGil alone(updating_);
+    if (Collection* const reads = collection(); reads && !parameters.empty())
+      reads->after_update(parameters, state);
+  }
   void read_before_update(const py::handle& optimizer, const PieceTuples& pieces, UpdateReads reads) {
     guarded("the optimizer", [&] {
       const PythonOptimizerState state(optimizer, carried(pieces), reads);
-      const AloneWithoutGil alone(updating_);
-      binding_.before_update(state.parameters(), state);
+      read_before_update(state);
     });
   }
 
@@ -405,7 +434,7 @@ class Core {
   const std::shared_ptr<LaunchNonce> nonce_;                       // own synchronisation
   const Split split_ = std::make_shared<std::set<std::string>>();  // keep before monitor_
   Monitor monitor_;
-  MonitorBinding binding_{monitor_};
+  MonitorBinding::Session* const session_ = MonitorBinding::session(monitor_);  // null: setup failed
   std::recursive_mutex updating_;
   unsigned steps_ = 0;
   UnreducedSource source_ = UnreducedSource::accumulator;
@@ -629,6 +658,9 @@ PYBIND11_MODULE(_gradmon, m) {
   m.def("environment_names_launch", &names_launch);
   m.def("entered", &entered);
   m.def("left", &left);
+  m.def("graph_module_number",
+        [](const py::handle& module) { return graph_module_number(identity_of(module)); });
+  m.def("take_entered_modules", &take_entered_modules);
   m.def("accumulated", &accumulated);
   m.def("begin_weight_pass", &begin_weight_pass);
   m.def("end_weight_pass", &end_weight_pass);

@@ -210,4 +210,23 @@ std::int64_t observation_number(const std::string& name, GradientMode gradients)
 // In eager code. Any thread, with the GIL.
 void observe_now(const at::Tensor& x, const std::string& name);
 
+// --- Modules within graphs of torch.compile (gradmon/_graph_hooks.py) ---
+//
+//   gradmon::call(Tensor x, Tensor module, int position) -> Tensor
+//   gradmon::entered(Tensor[] inputs, Tensor module, Tensor call, str layout, bool gradients, bool training)
+//   gradmon::left(Tensor[] outputs, Tensor module, Tensor call, str layout, bool gradients)
+//   gradmon::gradient(Tensor x, Tensor call, str layout, int index, bool of_output)
+//
+// call() numbers one call at run time (forward_entry.h); the graph hands the number to the others. It is no
+// effect, so checkpointing may run it again. The others have an effect, in their order, and no result: torch
+// 2.13 cannot save a result of such an operator within checkpointed parts of a graph. `module`: its number, a
+// tensor, so that equal modules share one graph. `layout`: "lone", or the number of places and then, for each
+// tensor, ";PLACE=KEY", with %25 and %3B for % and ; in a key. `gradients`: the graph was traced with
+// gradients enabled. While no monitor collects, each costs one load.
+
+// The number of a module, by its identity. Any thread.
+std::int64_t graph_module_number(const void* module);
+// The numbers of the modules that a graph has entered since the last call. Any thread.
+std::vector<std::int64_t> take_entered_modules();
+
 }  // namespace gradmon

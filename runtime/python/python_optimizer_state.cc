@@ -5,7 +5,6 @@
 #include <torch/csrc/utils/pybind.h>
 
 #include <optional>
-#include <string>
 #include <utility>
 
 #include "hooks/device/cuda_totals.h"
@@ -169,6 +168,24 @@ void for_each_with_master(const py::handle& optimizer, Body&& body) {
   }
 }
 
+// The piece of a tensor with the carrier's layout. Undefined for another layout.
+at::Tensor cut(const at::Tensor& tensor, const CarriedPiece& piece) {
+  if (!tensor.defined() || piece.numel < 0) return tensor;
+  if (!tensor.is_contiguous() || tensor.numel() != piece.carrier.numel()) return {};
+  return tensor.detach().view(-1).narrow(0, piece.start, piece.numel);
+}
+
+std::optional<at::Tensor> cut(const std::optional<at::Tensor>& moment, const CarriedPiece& piece) {
+  if (!moment || !moment->defined()) return moment;
+  at::Tensor found = cut(*moment, piece);
+  return found.defined() ? std::optional(std::move(found)) : std::nullopt;
+}
+
+at::Tensor gradient_of_carrier(const at::Tensor& carrier) {
+  const py::object decoupled = py::getattr(py::cast(carrier), "decoupled_grad", py::none());
+  return THPVariable_Check(decoupled.ptr()) ? decoupled.cast<at::Tensor>() : carrier.grad();
+}
+
 }  // namespace
 
 std::vector<at::Tensor> parameters_of(const py::handle& optimizer) {
@@ -196,28 +213,6 @@ PythonOptimizerState::PythonOptimizerState(const py::handle& optimizer, double g
     add(parameter, parameter.cast<at::Tensor>(), of(master.cast<at::Tensor>()));
   });
 }
-
-namespace {
-
-// The piece of a tensor with the carrier's layout. Undefined for another layout.
-at::Tensor cut(const at::Tensor& tensor, const CarriedPiece& piece) {
-  if (!tensor.defined() || piece.numel < 0) return tensor;
-  if (!tensor.is_contiguous() || tensor.numel() != piece.carrier.numel()) return {};
-  return tensor.detach().view(-1).narrow(0, piece.start, piece.numel);
-}
-
-std::optional<at::Tensor> cut(const std::optional<at::Tensor>& moment, const CarriedPiece& piece) {
-  if (!moment || !moment->defined()) return moment;
-  at::Tensor found = cut(*moment, piece);
-  return found.defined() ? std::optional(std::move(found)) : std::nullopt;
-}
-
-at::Tensor gradient_of_carrier(const at::Tensor& carrier) {
-  const py::object decoupled = py::getattr(py::cast(carrier), "decoupled_grad", py::none());
-  return THPVariable_Check(decoupled.ptr()) ? decoupled.cast<at::Tensor>() : carrier.grad();
-}
-
-}  // namespace
 
 std::vector<CarriedPiece> carried(const PieceTuples& pieces) {
   std::vector<CarriedPiece> found;

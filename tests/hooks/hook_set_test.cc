@@ -211,15 +211,6 @@ TEST_CASE_METHOD(TinyRun, "a tied parameter is watched once under its first sele
   CHECK(stream.targets(Kind::grad_unreduced) == Names{"0:head.weight"});
 }
 
-TEST_CASE_METHOD(TinyRun, "a frozen parameter has rows of its weights and none of gradients") {
-  model[1].requires_grad_(false);
-  HookSet hooks(gradients_and_weights(), {model.parameters, {}}, stream);
-  train_step(model, &hooks, 1, HookSet::Collect::yes);
-  CHECK(stream.targets(Kind::grad_unreduced).size() == 3);
-  CHECK(stream.targets(Kind::grad_reduced).size() == 3);
-  CHECK(stream.targets(Kind::param_origin).size() == 4);
-}
-
 TEST_CASE_METHOD(TinyRun,
                  "only enabled kinds of matching targets are read and unmatched targets are reported") {
   HookSettings settings;

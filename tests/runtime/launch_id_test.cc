@@ -110,12 +110,6 @@ TEST_CASE("GRADMON_RUN_ID takes precedence over everything else") {
   REQUIRE(common_id(launch) == "mine");
 }
 
-TEST_CASE("the n-th monitor of a process has an id of its own") {
-  Launch launch{kWorldOfTwo + Variables{{"GRADMON_RUN_ID", "mine"}}};
-  launch.monitor = 3;
-  REQUIRE(common_id(launch) == "mine#3");
-}
-
 TEST_CASE("replica groups that share a run id, a parent or a store are launches of their own") {
   const Variables first{{"REPLICA_GROUP_ID", "0"}}, second{{"REPLICA_GROUP_ID", "1"}};
   const Variables named{{"GRADMON_RUN_ID", "mine"}};
@@ -218,14 +212,11 @@ Variables open_mpi_rank(int number) {
           {"OMPI_MCA_ess_base_vpid", std::to_string(number)}};
 }
 
-TEST_CASE("Open MPI's namespace and transport key identify a launch of mpirun") {
+TEST_CASE("Open MPI's namespace and transport key identify a launch of mpirun, in a batch job too") {
   REQUIRE(common_id(Launch{kOpenMpi}, open_mpi_rank(0), open_mpi_rank(1)) ==
           "1554710529.206e7b58a08b9eed-3957e5220cc5019d");
   const Launch prte{Variables{{"OMPI_COMM_WORLD_SIZE", "2"}, {"PMIX_NAMESPACE", "prterun-host-77@1"}}};
   REQUIRE(common_id(prte, open_mpi_rank(0), open_mpi_rank(1)) == "prterun-host-77@1");
-}
-
-TEST_CASE("mpirun in a batch job is identified by mpirun's variables on every host") {
   // On another host mpirun's daemon runs in a Slurm step of its own, on the script's host in none.
   const Variables job = kWorldOfTwo + kOpenMpi + Variables{{"SLURM_JOB_ID", "7"}, {"SLURM_NTASKS", "2"}};
   REQUIRE(common_id(Launch{job}, rank(0), rank(1) + Variables{{"SLURM_STEP_ID", "3"}}) ==
@@ -273,8 +264,8 @@ TEST_CASE("a process group without a nonce yet is asked again and the store is n
   REQUIRE(launch.store->held.empty());
 }
 
-TEST_CASE("the first nonce in the store holds for all ranks and for a restarted rank 0") {
-  const Launch launch{kWorldOfTwo + kMaster};
+TEST_CASE("the first nonce in the store holds for all ranks of one monitor and for a restarted rank 0") {
+  Launch launch{kWorldOfTwo + kMaster};
   const auto zero = launch.source_for(rank(0));
   const auto one = launch.source_for(rank(1));
   REQUIRE(one.reason == "the launch id is unknown: rank 0 has not written it to the store at node0:29500");
@@ -284,13 +275,8 @@ TEST_CASE("the first nonce in the store holds for all ranks and for a restarted 
   REQUIRE(id.source == "training's store at node0:29500");
   REQUIRE(**one.ask() == id);
   REQUIRE(**launch.source_for(rank(0)).ask() == id);  // a restarted rank 0
-}
-
-TEST_CASE("each monitor of a process has a nonce of its own") {
-  Launch launch{kWorldOfTwo + kMaster};
-  const auto first = **launch.source_for(rank(0)).ask();
   launch.monitor = 2;
-  REQUIRE_FALSE(**launch.source_for(rank(0)).ask() == first);
+  REQUIRE_FALSE(**launch.source_for(rank(0)).ask() == id);
 }
 
 TEST_CASE("the key in a store that outlives launches contains the restart counts") {

@@ -12,9 +12,9 @@
 
 #include <algorithm>
 #include <chrono>
-#include <fstream>
 #include <functional>
 #include <map>
+#include <optional>
 #include <stdexcept>
 #include <string>
 
@@ -24,7 +24,6 @@
 #include "control/hub/transport/rendezvous.h"
 #include "hooks/rows/target_names.h"
 #include "runtime/collect/expected_targets.h"
-#include "runtime/monitor_binding.h"
 #include "runtime/session.h"
 #include "tests/support/temporary_directory.h"
 #include GRADMON_CATCH_HEADER
@@ -82,6 +81,20 @@ std::string csv(const TemporaryDirectory& directory, const std::string& name) {
   return "";
 }
 
+// A training program that is watched by a monitor with this config.
+struct WatchedTraining {
+  const TemporaryDirectory directory;
+  Training training;
+  std::optional<Monitor> monitor;
+
+  explicit WatchedTraining(const std::string& config, bool dynamic = false) {
+    monitor.emplace(write_config(directory, config), options(directory, dynamic));
+    monitor->watch(*training.model, training.optimizer);
+  }
+  Loop step() { return training.step(*monitor); }
+  std::string csv(const std::string& name) const { return gradmon::csv(directory, name); }
+};
+
 TEST_CASE("static mode with a missing or invalid config throws") {
   const TemporaryDirectory directory;
   REQUIRE_THROWS_AS(Monitor(directory / "none.json", options(directory, false)), std::invalid_argument);
@@ -99,24 +112,18 @@ TEST_CASE("dynamic mode with a missing config is off and does not throw") {
 }
 
 TEST_CASE("a step's gradients and weights are written to four files with the parameters' names") {
-  const TemporaryDirectory directory;
-  Training training;
-  {
-    Monitor monitor(
-        write_config(directory, R"({"wg_distribution": true, "param_distribution": true, "collect_times": 1,
-                                          "ops": ["norm", "min"]})"),
-        options(directory, false));
-    monitor.watch(*training.model, training.optimizer);
-    for (int i = 0; i < 4; ++i) training.step(monitor);
-  }
-  REQUIRE(csv_files(directory) == 4);
+  WatchedTraining run(R"({"wg_distribution": true, "param_distribution": true, "collect_times": 1,
+                                          "ops": ["norm", "min"]})");
+  for (int i = 0; i < 4; ++i) run.step();
+  run.monitor.reset();
+  REQUIRE(csv_files(run.directory) == 4);
   // The gradient of a sum over two rows of ones: every element is 2.
   const std::string expected =
       "vpp_stage,name,step,norm,min,shape,dtype\n"
       "0,weight,0,6.928203,2.0,\"[3, 4]\",torch.float32\n"
       "0,bias,0,3.464102,2.0,[3],torch.float32\n";
-  REQUIRE(csv(directory, "grad_reduced_0-0.csv") == expected);
-  REQUIRE_FALSE(csv(directory, "param_updated_0-0.csv").empty());
+  REQUIRE(run.csv("grad_reduced_0-0.csv") == expected);
+  REQUIRE_FALSE(run.csv("param_updated_0-0.csv").empty());
 }
 
 TEST_CASE("the optimizer's exception passes through") {
@@ -146,40 +153,33 @@ TEST_CASE("a program with an impossible rank trains on without a monitor") {
 }
 
 TEST_CASE("the monitor does nothing in a forked child and goes on in the parent") {
-  const TemporaryDirectory directory;
-  Training training;
-  Monitor monitor(write_config(directory, R"({"wg_distribution": true})"), options(directory, false));
-  monitor.watch(*training.model, training.optimizer);
-  training.step(monitor);
+  WatchedTraining run(R"({"wg_distribution": true})");
+  run.step();
   const pid_t child = fork();
   if (child == 0) {
     ::alarm(60);  // ctest kills only the parent if the child hangs
-    for (int i = 0; i < 5; ++i) monitor.step();
-    monitor.stop();
+    for (int i = 0; i < 5; ++i) run.monitor->step();
+    run.monitor->stop();
     _exit(0);
   }
   int status = 0;
   REQUIRE(waitpid(child, &status, 0) == child);
   REQUIRE((WIFEXITED(status) && WEXITSTATUS(status) == 0));
-  for (int i = 0; i < 3; ++i) training.step(monitor);
-  monitor.stop();
-  REQUIRE_FALSE(csv(directory, "grad_reduced_3-3.csv").empty());
-  REQUIRE(csv(directory, "grad_reduced_4-4.csv").empty());
+  for (int i = 0; i < 3; ++i) run.step();
+  run.monitor->stop();
+  REQUIRE_FALSE(run.csv("grad_reduced_3-3.csv").empty());
+  REQUIRE(run.csv("grad_reduced_4-4.csv").empty());
 }
 
 TEST_CASE("a step without an update has no rows of the update and the status warns") {
-  const TemporaryDirectory directory;
-  Training training;
-  {
-    Monitor monitor(write_config(directory, R"({"wg_distribution": true})"), options(directory, false));
-    monitor.watch(*training.model, training.optimizer);
-    training.backward();
-    training.optimizer.step();
-    monitor.step();
-    REQUIRE(eventually([&] { return warns(monitor, "without an optimizer's update"); }));
-  }
-  REQUIRE_FALSE(csv(directory, "grad_unreduced_0-0.csv").empty());
-  REQUIRE(csv(directory, "grad_reduced_0-0.csv").empty());
+  WatchedTraining run(R"({"wg_distribution": true})");
+  run.training.backward();
+  run.training.optimizer.step();
+  run.monitor->step();
+  REQUIRE(eventually([&] { return warns(*run.monitor, "without an optimizer's update"); }));
+  run.monitor.reset();
+  REQUIRE_FALSE(run.csv("grad_unreduced_0-0.csv").empty());
+  REQUIRE(run.csv("grad_reduced_0-0.csv").empty());
 }
 
 TEST_CASE("nothing is collected after stop") {
@@ -193,19 +193,13 @@ TEST_CASE("nothing is collected after stop") {
 }
 
 TEST_CASE("every format of the config has a sink, and several take the same rows") {
-  const TemporaryDirectory directory;
-  Training training;
-  {
-    Monitor monitor(
-        write_config(directory, R"({"wg_distribution": true, "format": ["csv", "tensorboard", "sqlite"]})"),
-        options(directory, false));
-    monitor.watch(*training.model, training.optimizer);
-    for (int i = 0; i < 3; ++i) training.step(monitor);
-  }
-  CHECK_FALSE(csv(directory, "grad_reduced_0-0.csv").empty());
+  WatchedTraining run(R"({"wg_distribution": true, "format": ["csv", "tensorboard", "sqlite"]})");
+  for (int i = 0; i < 3; ++i) run.step();
+  run.monitor.reset();
+  CHECK_FALSE(run.csv("grad_reduced_0-0.csv").empty());
   int databases = 0;
   int event_files = 0;
-  for (const auto& entry : std::filesystem::recursive_directory_iterator(directory.path())) {
+  for (const auto& entry : std::filesystem::recursive_directory_iterator(run.directory.path())) {
     const std::string name = entry.path().filename().string();
     databases += name == "monitor_metrics.db";
     event_files += name.rfind("events.out.tfevents.", 0) == 0;
@@ -242,11 +236,8 @@ std::map<std::string, bool> monitor_threads_block(int signal) {
 }
 
 TEST_CASE("the monitor's threads block signals so that the program's threads get them") {
-  const TemporaryDirectory directory;
-  Training training;
-  Monitor monitor(write_config(directory, R"({"wg_distribution": true})"), options(directory, false));
-  monitor.watch(*training.model, training.optimizer);
-  training.step(monitor);
+  WatchedTraining run(R"({"wg_distribution": true})");
+  run.step();
   // Each names itself when it begins to run. A thread that starts the hub comes and goes.
   REQUIRE(eventually([] {
     const auto block = monitor_threads_block(SIGUSR1);
@@ -292,22 +283,6 @@ TEST_CASE("an abandoned writer thread does not use the destroyed monitor") {
   ::mallopt(M_PERTURB, 0);
 }
 
-TEST_CASE("targets restrict the rows and a target without a match is reported with the nearest name") {
-  const TemporaryDirectory directory;
-  Training training;
-  Monitor monitor(
-      write_config(directory, R"({"wg_distribution": true, "targets": {"weight": {}, "biass": {}}})"),
-      options(directory, false));
-  monitor.watch(*training.model, training.optimizer);
-  training.step(monitor);
-  training.step(monitor);
-  REQUIRE(eventually([&] { return warns(monitor, "\"biass\" matches nothing (nearest: bias)"); }));
-  monitor.stop();
-  const std::string rows = csv(directory, "grad_reduced_0-0.csv");
-  REQUIRE(rows.find("0,weight,0,") != std::string::npos);
-  REQUIRE(rows.find("bias") == std::string::npos);
-}
-
 TEST_CASE("an output directory that cannot be created is reported and training goes on") {
   const TemporaryDirectory directory;
   write_text(directory / "out", "a file is in the way");
@@ -322,39 +297,30 @@ TEST_CASE("an output directory that cannot be created is reported and training g
 }
 
 TEST_CASE("the queue has the capacity of the plan in force and not of an earlier refused plan") {
-  const TemporaryDirectory directory;
-  Training training;
-  Monitor monitor(
-      write_config(directory, R"({"dynamic_on": true, "wg_distribution": true, "targets": {"no": {}}})"),
-      options(directory, true));
-  monitor.watch(*training.model, training.optimizer);
+  WatchedTraining run(R"({"dynamic_on": true, "wg_distribution": true, "targets": {"no": {}}})", true);
   const auto steps_until = [&](const std::function<bool(const Status&)>& condition) {
     return eventually([&] {
-      training.step(monitor);
-      return condition(monitor.status());
+      run.step();
+      return condition(run.monitor->status());
     });
   };
   REQUIRE(steps_until(
       [](const Status& status) { return status.reason.find("no target matches") != std::string::npos; }));
   write_config(
-      directory,
+      run.directory,
       R"({"dynamic_on": true, "wg_distribution": true, "queue_capacity": 1, "on_overflow": "drop"})");
   CHECK(steps_until(
       [](const Status& status) { return !status.ranks.empty() && status.ranks.front().dropped > 0; }));
 }
 
 TEST_CASE("after the only step that a plan collects the loop may end") {
-  const TemporaryDirectory directory;
-  Training training;
-  Monitor monitor(write_config(directory, R"({"print_struct": true, "start_step": 2})"),
-                  options(directory, false));
-  monitor.watch(*training.model, training.optimizer);
-  CHECK(training.step(monitor) == Loop::goes_on);
-  CHECK(training.step(monitor) == Loop::goes_on);
-  CHECK(training.step(monitor) == Loop::may_end);
-  for (int i = 0; i < 3; ++i) CHECK(training.step(monitor) == Loop::may_end);  // more steps are allowed
-  monitor.stop();
-  CHECK(monitor.status().ranks.front().error.empty());
+  WatchedTraining run(R"({"print_struct": true, "start_step": 2})");
+  CHECK(run.step() == Loop::goes_on);
+  CHECK(run.step() == Loop::goes_on);
+  CHECK(run.step() == Loop::may_end);
+  for (int i = 0; i < 3; ++i) CHECK(run.step() == Loop::may_end);  // more steps are allowed
+  run.monitor->stop();
+  CHECK(run.monitor->status().ranks.front().error.empty());
 }
 
 using Clock = std::chrono::steady_clock;
@@ -395,7 +361,7 @@ TEST_CASE("noting a skipped update does not wait while the targets of a plan are
   options.output_dir = directory / "out";
   options.dynamic = true;
   Monitor monitor(directory / "config.json", options);
-  MonitorBinding binding(monitor);
+  auto& binding = *MonitorBinding::session(monitor);
   const WatchedModel model = large_model();
   const Clock::duration matching = time_of_matching(model);
   binding.watch(model);

@@ -8,8 +8,8 @@
 
 #include "control/debian_version.h"
 #include "tests/support/temporary_directory.h"
-#include "tests/writers/alerts/recorded_run.h"
 #include "tests/writers/files_in.h"
+#include "tests/writers/sample_records.h"
 #include "writers/queue/writer_thread.h"
 #include "writers/sinks/memory_sink.h"
 #include GRADMON_CATCH_HEADER
@@ -203,21 +203,4 @@ TEST_CASE("a dump that a full disk refuses is in the status and is written when 
   CHECK(rig.keys().size() == 2);
   CHECK(rig.status().last_error.empty());
   CHECK(rig.status().written == 4);
-}
-
-TEST_CASE("a recorded run with all rules raises the alerts of its fault") {
-  RecordedRun run("dying_layer");
-  AlertStage::Settings settings{{kNanRule, AlertRule{Anomaly::spike}, AlertRule{Anomaly::vanish}},
-                                nullptr,
-                                {},
-                                std::make_shared<NameTable>()};
-  const auto state = std::make_shared<AlertState>();
-  AlertStage stage(settings, state);
-  stage.begin_revision({});
-  for (auto records = run.next_step(); !records.empty(); records = run.next_step())
-    CHECK_FALSE(stage.on_step(Step{run.step()}, records, {}));
-  std::set<std::pair<std::int64_t, std::string>> rules;
-  for (const AlertEvent& event : state->recent.content().events) rules.emplace(event.step.value, event.rule);
-  CHECK(rules.count({152, "AnomalyVanish"}) == 1);
-  CHECK(rules.count({150, "AnomalySpike"}) == 1);
 }

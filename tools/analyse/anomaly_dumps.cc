@@ -263,7 +263,10 @@ tl::expected<AnomalyDumps, std::string> read_anomaly_dumps(const fs::path& direc
   constexpr const char* kExpected =
       "; expected the directory anomaly_detected of a job, with rank0/anomaly.json";
   if (error) return tl::unexpected(directory.string() + ": " + error.message() + kExpected);
-  if (files.empty()) return tl::unexpected(directory.string() + ": no dump of alerts in it" + kExpected);
+  if (files.empty())
+    return tl::unexpected(directory.string() + ": no dump of alerts in it" + kExpected +
+                          ", which alerts write with \"dump\": true in the config's \"alert\"; without it, " +
+                          "gradmonctl alerts " + directory.string() + " lists them");
   std::sort(files.begin(), files.end());
   DumpReader reader(request);
   for (const auto& [length, file] : files) reader.read(file);

@@ -194,7 +194,7 @@ class DiffSubcommand : public SubcommandFor<DiffRequest> {
            "  gradmonctl analyse diff monitor_output monitor_output --run-a 1a2b3c4d --tolerance 1e-3";
   }
   Arguments arguments() override {
-    Argument a{"RUN_A", &request().a.path, "the output directory of a run, as RUN of `analyse first`"};
+    Argument a{"RUN_A", &request().a.path, "the job's output directory, as RUN of `analyse first`"};
     Argument b{"RUN_B", &request().b.path, "the one to compare with it"};
     a.required = b.required = true;
     return {a,

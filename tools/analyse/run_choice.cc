@@ -98,20 +98,8 @@ int report_no_rows(const Run& run, const Console& console) {
                       console);
 }
 
-// The cells of a table row are more than one blank apart.
 void print_lines(const std::string& text, const Console& console) {
-  for (std::size_t begin = 0; begin < text.size();) {
-    const std::size_t end = std::min(text.find('\n', begin), text.size());
-    const std::string line = text.substr(begin, end - begin);
-    const bool of_table = line.find("  ", std::min(line.find_first_not_of(' '), line.size())) != line.npos;
-    if (!console.screen) {
-      console.out << line << '\n';
-    } else {
-      console.out << (of_table ? cut_to_width(line, console.screen->columns) + '\n'
-                               : folded_to_width(line, console.screen->columns));
-    }
-    begin = end + 1;
-  }
+  console.out << (console.screen ? folded_to_width(text, console.screen->columns) : text);
 }
 
 Arguments report_arguments(RunReportRequest& request, Arguments between) {

@@ -65,7 +65,7 @@ void report(const Problems& problems, const Console& console);
 OrderedJson to_json(const Problems& problems);
 int report_no_rows(const Run& run, const Console& console);
 
-// Prints text. On a screen, cuts table rows that are too wide, and wraps other lines.
+// Prints whole lines; on a screen, wraps those that are too wide.
 void print_lines(const std::string& text, const Console& console);
 
 struct RunReportRequest {

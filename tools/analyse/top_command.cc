@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -132,8 +133,6 @@ OrderedJson top_json(const Run& run, const LayerChanges& changes, std::size_t co
           {"left_out", to_json(problems)}};
 }
 
-constexpr std::size_t kLinesBesideLists = 18;  // three of them may wrap
-
 struct TopRequest : RunReportRequest {
   std::int64_t count = 8;
 };
@@ -169,18 +168,23 @@ class TopSubcommand : public SubcommandFor<TopRequest> {
       report.json = [this, &run, &problems, changes] {
         return top_json(run, changes, static_cast<std::size_t>(request().count), problems);
       };
-      report.text = [this, &run, &console, changes] { return top_text(run, changes, shown_count(console)); };
+      report.text = [this, &run, &console, changes] { return text_for(console.screen, run, changes); };
       return report;
     });
   }
 
  private:
-  std::size_t shown_count(const Console& console) {
+  // With as many entries of each list as fit.
+  std::string text_for(const std::optional<Screen>& screen, const Run& run,
+                       const LayerChanges& changes) const {
     const auto asked = static_cast<std::size_t>(request().count);
-    if (!console.screen) return asked;
-    const std::size_t room =
-        console.screen->rows > kLinesBesideLists ? console.screen->rows - kLinesBesideLists : 0;
-    return std::clamp<std::size_t>(room / 3, 1, asked);
+    if (!screen) return top_text(run, changes, asked);
+    for (std::size_t count = std::min(asked, screen->rows);; --count) {
+      std::string text = top_text(run, changes, count);
+      const std::string shown = folded_to_width(text, screen->columns);
+      const auto lines = static_cast<std::size_t>(std::count(shown.begin(), shown.end(), '\n'));
+      if (count <= 1 || lines < screen->rows) return text;
+    }
   }
 };
 

@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "tools/analyse/rows/runs.h"
 #include "tools/convert/conversion_run.h"
 #include "tools/convert/job_runs.h"
 #include "tools/convert/job_tables.h"
@@ -94,7 +95,7 @@ std::uint64_t bytes_in(const fs::path& directory) {
 
 class MergeSubcommand : public SubcommandFor<MergeRequest> {
  public:
-  std::string usage() const override { return "merge RUN... -o FILE"; }
+  std::string usage() const override { return "merge [RUN...] -o FILE"; }
   std::string summary() const override { return "Make one SQLite database of the output of a whole job"; }
   std::string details() const override {
     return "Takes the databases and CSV files of all ranks. Beside the rows FILE has the job's ranks, "
@@ -110,13 +111,17 @@ class MergeSubcommand : public SubcommandFor<MergeRequest> {
   }
   Arguments arguments() override {
     Argument runs{"RUN", &request().runs,
-                  "output directories (all their runs, the oldest first), files\n"
-                  "run-ID.json (one run each) or directories of one rank"};
-    runs.required = true;
+                  "the job's output directories (all their runs, the oldest first),\n"
+                  "directories of one rank, or run-ID.json (one run each)\n"
+                  "(default: MONITOR_OUTPUT_DIR, else ./monitor_output)"};
     Argument output{"-o,--output", &request().output, "the database that is made; it must not be there yet",
                     "FILE"};
     output.required = true;
     return {runs, output};
+  }
+  std::string complete() override {
+    if (request().runs.empty()) request().runs.push_back(default_output_dir().string());
+    return "";
   }
   int perform(const Console& console) override {
     Problems problems;

@@ -2,13 +2,11 @@
 #include "writers/alerts/alert_evaluator.h"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <cstring>
 #include <limits>
 #include <utility>
 
-#include "control/alert_rule.h"
 #include "writers/sinks/columns.h"
 
 namespace gradmon {

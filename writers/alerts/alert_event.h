@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <array>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
@@ -8,6 +10,8 @@
 #include <string>
 #include <vector>
 
+#include "control/alert_rule.h"
+#include "control/alerts/alert_report.h"
 #include "control/step.h"
 #include "writers/alerts/alert_evaluator.h"
 #include "writers/queue/name_table.h"
@@ -23,22 +27,9 @@ struct AlertOrigin {
   std::vector<int> group_mates;  // ranks of its pipeline, in the order of their stages
 };
 
-// An alert as users see it. A value.
-struct AlertEvent {
-  std::string rule;  // "AnomalyNan"
-  Rank rank;
-  Step step;
-  int micro_step = 0;  // 0: the row covers the whole step
-  int pp_stage = 0;
-  int vpp_stage = 0;
-  std::uint64_t call_id = 0;  // number of the row in the step, as read, over all kinds, from 0
-  std::string tag_name;       // "0:fc1.input:0/rank0/actv"
-  std::string op;             // "norm"
-  double value = 0;
-  double history_mean = 0;
-  std::string message;
-  std::vector<int> group_mates;
-  std::uint64_t left_out = 0;  // see Finding
+// An alert of this rank as its log and its dump show it. Not numbered. A value.
+struct AlertEvent : RankAlert {
+  std::vector<int> group_mates;  // of its origin
 };
 
 struct StepAlerts {
@@ -58,6 +49,33 @@ std::string alert_message(const AlertEvent& event);
 // `records`: the records of the findings.
 StepAlerts describe(const std::vector<Finding>& findings, Step step, const std::vector<Record>& records,
                     const Layout& layout, const NameTable& names, const AlertOrigin& origin);
+
+// Chooses the log lines for a rank's alerts: one line for each step and rule (a scalar that is reported after
+// the step's end comes in a call of its own, and has no second line), and for each rule at most
+// kBurst lines at once and then one in each kPause. The five rules together log less than 200 lines in an
+// hour. Counts alerts without a line in the rule's next line. Pure; one thread.
+class AlertLog {
+ public:
+  using Time = std::chrono::steady_clock::time_point;
+  static constexpr int kBurst = 12;
+  static constexpr std::chrono::seconds kPause{150};
+
+  // The lines to log now, in the order of the events.
+  std::vector<std::string> lines(const StepAlerts& alerts, Time now);
+
+ private:
+  struct OfRule {
+    int lines_left = kBurst;
+    Time counted_to{};              // lines_left includes lines that became free until then
+    std::uint64_t not_logged = 0;   // alerts
+    std::int64_t since = 0;         // step of the first one
+    std::int64_t logged_step = -1;  // of the last line
+  };
+
+  OfRule& of(const std::string& rule);
+
+  std::array<OfRule, kAnomalyNames.size()> rules_;
+};
 
 // The last alerts of this rank. The writer thread adds them, the program reads them. Any thread.
 class RecentAlerts {

@@ -8,7 +8,6 @@
 #include <algorithm>
 #include <cerrno>
 #include <nlohmann/json.hpp>
-#include <system_error>
 #include <utility>
 
 #include "control/files/file_access.h"
@@ -25,12 +24,8 @@ constexpr int kMostDepth = 16;  // in a file that is a dump; deeper ones could e
 constexpr int kMostBroken = 100;
 constexpr int kIndent = 4;
 
-tl::unexpected<std::string> failure(const fs::path& file, int error) {
-  return tl::unexpected(file.string() + ": " + std::system_category().message(error));
-}
-
 Json to_json(const AlertEvent& event) {
-  return {{"rank", event.rank.value},   {"step", event.step.value},     {"micro_step", event.micro_step},
+  return {{"rank", event.rank.value},   {"step", event.step},           {"micro_step", event.micro_step},
           {"pp_stage", event.pp_stage}, {"vpp_stage", event.vpp_stage}, {"call_id", event.call_id},
           {"tag_name", event.tag_name}, {"message", event.message},     {"group_mates", event.group_mates}};
 }
@@ -52,7 +47,7 @@ tl::expected<Present, std::string> read_present(const fs::path& file, std::size_
   struct stat status {};
   if (::lstat(file.c_str(), &status) != 0) {
     if (errno == ENOENT) return present;
-    return failure(file, errno);
+    return path_error(file, errno);
   }
   present.state = State::broken;
   if (!S_ISREG(status.st_mode)) return present;
@@ -73,7 +68,7 @@ tl::expected<fs::path, std::string> keep_aside(const fs::path& file) {
     const fs::path aside = file.string() + ".broken" + (number == 1 ? "" : "-" + std::to_string(number));
     struct stat status {};
     if (::lstat(aside.c_str(), &status) == 0) continue;
-    if (::rename(file.c_str(), aside.c_str()) != 0) return failure(file, errno);
+    if (::rename(file.c_str(), aside.c_str()) != 0) return path_error(file, errno);
     return aside;
   }
   return tl::unexpected(file.string() + ": not a dump, and there are " + std::to_string(kMostBroken) +
@@ -123,7 +118,7 @@ tl::expected<fs::path, std::string> replace(const fs::path& file, const Present&
   if (aside) {
     const int error = errno;
     if (!aside->empty()) static_cast<void>(::rename(aside->c_str(), file.c_str()));
-    aside = failure(file, error);
+    aside = path_error(file, error);
   }
   ::unlink(beside.c_str());
   return aside;
@@ -132,8 +127,8 @@ tl::expected<fs::path, std::string> replace(const fs::path& file, const Present&
 }  // namespace
 
 std::string anomaly_key(const AlertEvent& event) {
-  return event.tag_name + "_step_" + std::to_string(event.step.value) + "_call_" +
-         std::to_string(event.call_id) + "_" + event.op;
+  return event.tag_name + "_step_" + std::to_string(event.step) + "_call_" + std::to_string(event.call_id) +
+         "_" + event.op;
 }
 
 tl::expected<Extended, std::string> extend_anomaly_file(const fs::path& file,

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "writers/queue/name_table.h"
 
-#include <utility>
-
 #include "control/log.h"
 
 namespace gradmon {

@@ -2,11 +2,9 @@
 #include "writers/queue/record_queue.h"
 
 #include <algorithm>
-#include <array>
 #include <iterator>
 #include <new>
 #include <tuple>
-#include <utility>
 
 #include "control/log.h"
 

@@ -12,12 +12,10 @@
 #include <numeric>
 #include <optional>
 #include <thread>
-#include <utility>
 #include <variant>
 
 #include "control/log.h"
 #include "control/signals_blocked.h"
-#include "writers/queue/record_queue.h"
 
 namespace gradmon {
 namespace {
@@ -173,33 +171,285 @@ struct WriterThread::State {
         options(o),
         files(o.pauses, [this] { return should_continue(); }) {}
 
-  void thread_main() noexcept;
-  void run();
-  bool handle(Marker& marker);
-  void begin(RevisionBegun& begun);
-  void write(StepEnded& ended_step);
-  void await(LateValues* late);
-  RetryingSink::Outcome write_to_sinks(Step step, const std::vector<Record>& records,
-                                       const std::vector<Histogram>& histograms);
-  void take(std::vector<Histogram>& histograms);
-  void write(FileToWrite& file);
+  void run() {
+    for (bool going = true; going && !is_abandoned();) {
+      set_idle();
+      queue->wait(steps.held() < options.most_held ? RecordQueue::WakeFor::markers_or_half_full
+                                                   : RecordQueue::WakeFor::markers);
+      queue->take_markers(markers);
+      if (markers.empty()) gather_up_to(options.most_held);
+      for (Marker& marker : markers) {
+        going = going && !is_abandoned() && handle(marker);
+      }
+      markers.clear();
+    }
+    close_sinks();
+  }
+
+  void thread_main() noexcept {
+    try {
+      run();
+    } catch (const std::exception& e) {
+      log_error(std::string("the writer thread has failed: ") + e.what());
+      queue->abandon();
+      const std::lock_guard lock(mutex);
+      failed = true;
+      status.last_error = std::string("the writer thread has failed: ") + e.what();
+    }
+    const std::lock_guard lock(mutex);
+    ended = true;
+    changed.notify_all();
+  }
+
+  // False: the marker was WriterStopped.
+  bool handle(Marker& marker) {
+    note_progress();
+    if (auto* begun = std::get_if<RevisionBegun>(&marker.message)) begin(*begun);
+    if (auto* step = std::get_if<StepEnded>(&marker.message)) write(*step);
+    if (auto* collection = std::get_if<CollectionEnded>(&marker.message)) finish(*collection);
+    if (auto* file = std::get_if<FileToWrite>(&marker.message)) write(*file);
+    return !std::holds_alternative<WriterStopped>(marker.message);
+  }
+
+  void begin(RevisionBegun& begun) {
+    for (RetryingSink& sink : sinks) sink.flush();
+    sinks.clear();
+    amend = std::move(begun.amend);
+    observer = std::move(begun.observer);
+    observe([&] { observer->begin_revision(begun.layout); });
+    for (auto& sink : begun.sinks) {
+      sink->report_parts([this](Kind kind, std::uint64_t rows) { return note_part(kind, rows); });
+      sinks.emplace_back(std::move(sink), begun.layout, options.pauses);
+    }
+  }
+
+  // Calls the observer, if there is one.
   template <typename Call>
-  void observe(Call call);
-  void finish(const CollectionEnded& collection);
-  void publish(const RetryingSink::Outcome& outcome);
-  bool gather();
-  void gather_up_to(std::size_t most_held);
-  void close_sinks();
-  void lose_unended_histograms();
-  void note_progress();
-  void set_idle();
-  bool should_continue();
-  bool note_part(Kind kind, std::uint64_t rows);
-  bool is_abandoned() const;
-  bool stopping() const;
-  bool take_place_for_file();  // Any thread. False: too many wait.
-  void abandon();
-  AbandonedOutput left_over() const;
+  void observe(Call call) {
+    if (!observer) return;
+    try {
+      call();
+    } catch (const std::exception& e) {
+      log_error(std::string("no alerts until the config changes: ") + e.what());
+      observer.reset();
+    }
+  }
+
+  void write(StepEnded& ended_step) {
+    // The queue may become empty before that many records are found: some may carry another step.
+    while (steps.count(ended_step.revision, ended_step.step) < ended_step.records && gather()) {
+    }
+    if (ended_step.valid) await(ended_step.late.get());
+    // If the thread is abandoned, records still in the queue count as "unknown kind": empty it first.
+    while (stopping() && gather()) {
+    }
+    take(ended_step.histograms);
+    std::vector<Record>& records = steps.close(ended_step.revision, ended_step.step);
+    records.insert(records.end(), ended_step.more.begin(), ended_step.more.end());
+    if (ended_step.valid && !is_abandoned()) {
+      complete_records(records, ended_step.late.get());
+      if (amend) amend(records);
+    }
+    std::optional<FileToWrite> file;
+    RetryingSink::Outcome sum{0, records.size() + ended_step.histograms.size()};
+    if (ended_step.valid) {
+      if (!is_abandoned())
+        observe(
+            [&] { file = observer->on_step(ended_step.step, records, std::chrono::steady_clock::now()); });
+      sum = write_to_sinks(ended_step.step, records, ended_step.histograms);
+    }
+    publish(sum);  // Before the files: a file that hangs must not make written rows lost.
+    files.retry(std::chrono::steady_clock::now());
+    if (file && !is_abandoned()) files.write(std::move(*file), std::chrono::steady_clock::now());
+    publish({});
+    queue->histograms().recycle(std::move(ended_step.histograms));
+  }
+
+  // Takes records of later steps meanwhile, so that training does not have to wait for places in the queue.
+  void await(LateValues* late) {
+    constexpr std::chrono::microseconds kPause{200};
+    while (late != nullptr && !late->ready() && !is_abandoned()) {
+      note_progress();  // Assumes that the device makes progress.
+      gather_up_to(options.most_held);
+      std::this_thread::sleep_for(kPause);
+    }
+  }
+
+  // Rows that no sink keeps are lost.
+  RetryingSink::Outcome write_to_sinks(Step step, const std::vector<Record>& records,
+                                       const std::vector<Histogram>& histograms) {
+    RetryingSink::Outcome sum;
+    const bool kept = std::any_of(sinks.begin(), sinks.end(),
+                                  [](const RetryingSink& sink) { return sink.sink().keeps_histograms(); });
+    if (sinks.empty()) sum.lost += records.size();
+    if (!kept) sum.lost += histograms.size();
+    for (RetryingSink& sink : sinks) {
+      if (is_abandoned()) break;
+      const auto outcome = sink.write(step, records, histograms, std::chrono::steady_clock::now());
+      if (!sink.sink().counts()) continue;
+      sum.written += outcome.written;
+      sum.lost += outcome.lost;
+    }
+    return sum;
+  }
+
+  // Frees the places of the histograms. They are unwritten until the next publish().
+  void take(std::vector<Histogram>& histograms) {
+    if (histograms.empty()) return;
+    std::stable_sort(histograms.begin(), histograms.end(),
+                     [](const Histogram& a, const Histogram& b) { return a.kind < b.kind; });
+    const std::lock_guard lock(mutex);
+    for (const Histogram& histogram : histograms) ++unwritten[static_cast<std::size_t>(histogram.kind)];
+    queue->histograms().release(histograms.size());
+  }
+
+  void write(FileToWrite& file) {
+    files.write(std::move(file), std::chrono::steady_clock::now());
+    {
+      const std::lock_guard lock(mutex);
+      --files_pending;
+      if (files_pending == 0) files_refused = 0;
+    }
+    publish({});
+  }
+
+  // Any thread. False: too many wait.
+  bool take_place_for_file() {
+    std::uint64_t refused = 0;
+    {
+      const std::lock_guard lock(mutex);
+      files_pending < kMostFilesPending ? ++files_pending : refused = ++files_refused;
+    }
+    if (refused == 1)
+      log_warn("more than " + std::to_string(kMostFilesPending) +
+               " files or log lines wait for a slow disk; further ones are dropped");
+    return refused == 0;
+  }
+
+  void publish(const RetryingSink::Outcome& outcome) {
+    const std::lock_guard lock(mutex);
+    if (abandoned) return;  // abandon() has already counted the rest as lost.
+    unwritten = steps.held_by_kind();
+    files_failed = files.failed();
+    status.written += outcome.written;
+    status.lost += outcome.lost + steps.lost() - std::exchange(lost_in_gather, steps.lost());
+    if (!sinks.empty()) sink_error.clear();
+    for (const RetryingSink& sink : sinks) {
+      if (!sink.error().empty()) sink_error = sink.error();
+    }
+    status.last_error = !sink_error.empty() ? sink_error : files.error();
+    if (status.last_error.empty() && files_refused > 0) {
+      status.last_error = std::to_string(files_refused) + " files or log lines dropped: more than " +
+                          std::to_string(kMostFilesPending) + " were waiting";
+    }
+  }
+
+  void finish(const CollectionEnded& collection) {
+    for (RetryingSink& sink : sinks) sink.flush();
+    publish({});
+    if (!on_finished) return;
+    {
+      const std::lock_guard lock(mutex);
+      if (abandoned) return;
+      reporting = true;
+    }
+    try {
+      on_finished(collection.revision, collection.last);
+    } catch (const std::exception& e) {
+      log_error(std::string("cannot report the end of a collection: ") + e.what());
+    }
+    const std::lock_guard lock(mutex);
+    reporting = false;
+    changed.notify_all();
+  }
+
+  // False: the queue is empty.
+  bool gather() {
+    batch.clear();
+    const std::size_t count = queue->take(batch, kTakeAtOnce);
+    steps.add(batch);
+    if (count == 0) return false;
+    note_progress();
+    const std::lock_guard lock(mutex);
+    taken += count;
+    unwritten = steps.held_by_kind();
+    return true;
+  }
+
+  void gather_up_to(std::size_t most_held) {
+    while (steps.held() < most_held && gather()) {
+    }
+  }
+
+  void close_sinks() {
+    if (!is_abandoned()) {
+      while (gather()) {
+      }
+      for (RetryingSink& sink : sinks) sink.flush();
+      files.try_all();
+    }
+    steps.clear();
+    publish({});
+    lose_unended_histograms();
+    sinks.clear();
+  }
+
+  // Histograms of a step that has not ended are in no marker.
+  void lose_unended_histograms() {
+    const std::lock_guard lock(mutex);
+    if (abandoned) return;  // abandon() has already counted them as lost.
+    const std::uint64_t waiting = queue->histograms().waiting();
+    status.lost += waiting;
+    queue->histograms().release(waiting);
+  }
+
+  void note_progress() {
+    const std::lock_guard lock(mutex);
+    ++progress;
+    busy_since = Clock::now();
+  }
+
+  void set_idle() {
+    const std::lock_guard lock(mutex);
+    busy_since.reset();
+  }
+
+  bool should_continue() {
+    note_progress();
+    return !is_abandoned();
+  }
+
+  bool note_part(Kind kind, std::uint64_t rows) {
+    const std::lock_guard lock(mutex);
+    ++progress;
+    busy_since = Clock::now();
+    std::uint64_t& left = unwritten[static_cast<std::size_t>(kind)];
+    left -= std::min(left, rows);
+    return !abandoned;
+  }
+
+  bool is_abandoned() const {
+    const std::lock_guard lock(mutex);
+    return abandoned;
+  }
+
+  bool stopping() const {
+    const std::lock_guard lock(mutex);
+    return stop_asked;
+  }
+
+  // Call it with the mutex held.
+  void abandon() {
+    abandoned = true;
+    abandoned_output = left_over();
+    status.lost += abandoned_output.all_rows();
+  }
+
+  // Call it with the mutex held.
+  AbandonedOutput left_over() const {
+    return {unwritten, queue->accepted() - taken + queue->histograms().waiting(),
+            files_pending + files_failed};
+  }
 
   // Constant after construction.
   const std::shared_ptr<RecordQueue> queue;
@@ -237,283 +487,6 @@ struct WriterThread::State {
   std::string sink_error;  // of the current sinks; while there are none, of the previous ones
   RetryingFiles files;
 };
-
-void WriterThread::State::run() {
-  for (bool going = true; going && !is_abandoned();) {
-    set_idle();
-    queue->wait(steps.held() < options.most_held ? RecordQueue::WakeFor::markers_or_half_full
-                                                 : RecordQueue::WakeFor::markers);
-    queue->take_markers(markers);
-    if (markers.empty()) gather_up_to(options.most_held);
-    for (Marker& marker : markers) {
-      going = going && !is_abandoned() && handle(marker);
-    }
-    markers.clear();
-  }
-  close_sinks();
-}
-
-void WriterThread::State::thread_main() noexcept {
-  try {
-    run();
-  } catch (const std::exception& e) {
-    log_error(std::string("the writer thread has failed: ") + e.what());
-    queue->abandon();
-    const std::lock_guard lock(mutex);
-    failed = true;
-    status.last_error = std::string("the writer thread has failed: ") + e.what();
-  }
-  const std::lock_guard lock(mutex);
-  ended = true;
-  changed.notify_all();
-}
-
-// False: the marker was WriterStopped.
-bool WriterThread::State::handle(Marker& marker) {
-  note_progress();
-  if (auto* begun = std::get_if<RevisionBegun>(&marker.message)) begin(*begun);
-  if (auto* step = std::get_if<StepEnded>(&marker.message)) write(*step);
-  if (auto* collection = std::get_if<CollectionEnded>(&marker.message)) finish(*collection);
-  if (auto* file = std::get_if<FileToWrite>(&marker.message)) write(*file);
-  return !std::holds_alternative<WriterStopped>(marker.message);
-}
-
-void WriterThread::State::begin(RevisionBegun& begun) {
-  for (RetryingSink& sink : sinks) sink.flush();
-  sinks.clear();
-  amend = std::move(begun.amend);
-  observer = std::move(begun.observer);
-  observe([&] { observer->begin_revision(begun.layout); });
-  for (auto& sink : begun.sinks) {
-    sink->report_parts([this](Kind kind, std::uint64_t rows) { return note_part(kind, rows); });
-    sinks.emplace_back(std::move(sink), begun.layout, options.pauses);
-  }
-}
-
-// Calls the observer, if there is one.
-template <typename Call>
-void WriterThread::State::observe(Call call) {
-  if (!observer) return;
-  try {
-    call();
-  } catch (const std::exception& e) {
-    log_error(std::string("no alerts until the config changes: ") + e.what());
-    observer.reset();
-  }
-}
-
-void WriterThread::State::write(StepEnded& ended_step) {
-  // The queue may become empty before that many records are found: some may carry another step.
-  while (steps.count(ended_step.revision, ended_step.step) < ended_step.records && gather()) {
-  }
-  if (ended_step.valid) await(ended_step.late.get());
-  // If the thread is abandoned, records still in the queue count as "unknown kind": empty it first.
-  while (stopping() && gather()) {
-  }
-  take(ended_step.histograms);
-  std::vector<Record>& records = steps.close(ended_step.revision, ended_step.step);
-  records.insert(records.end(), ended_step.more.begin(), ended_step.more.end());
-  if (ended_step.valid && !is_abandoned()) {
-    complete_records(records, ended_step.late.get());
-    if (amend) amend(records);
-  }
-  std::optional<FileToWrite> file;
-  RetryingSink::Outcome sum{0, records.size() + ended_step.histograms.size()};
-  if (ended_step.valid) {
-    if (!is_abandoned())
-      observe([&] { file = observer->on_step(ended_step.step, records, std::chrono::steady_clock::now()); });
-    sum = write_to_sinks(ended_step.step, records, ended_step.histograms);
-  }
-  publish(sum);  // Before the files: a file that hangs must not make written rows lost.
-  files.retry(std::chrono::steady_clock::now());
-  if (file && !is_abandoned()) files.write(std::move(*file), std::chrono::steady_clock::now());
-  publish({});
-  queue->histograms().recycle(std::move(ended_step.histograms));
-}
-
-// Takes records of later steps meanwhile, so that training does not have to wait for places in the queue.
-void WriterThread::State::await(LateValues* late) {
-  constexpr std::chrono::microseconds kPause{200};
-  while (late != nullptr && !late->ready() && !is_abandoned()) {
-    note_progress();  // Assumes that the device makes progress.
-    gather_up_to(options.most_held);
-    std::this_thread::sleep_for(kPause);
-  }
-}
-
-// Rows that no sink keeps are lost.
-RetryingSink::Outcome WriterThread::State::write_to_sinks(Step step, const std::vector<Record>& records,
-                                                          const std::vector<Histogram>& histograms) {
-  RetryingSink::Outcome sum;
-  const bool kept = std::any_of(sinks.begin(), sinks.end(),
-                                [](const RetryingSink& sink) { return sink.sink().keeps_histograms(); });
-  if (sinks.empty()) sum.lost += records.size();
-  if (!kept) sum.lost += histograms.size();
-  for (RetryingSink& sink : sinks) {
-    if (is_abandoned()) break;
-    const auto outcome = sink.write(step, records, histograms, std::chrono::steady_clock::now());
-    if (!sink.sink().counts()) continue;
-    sum.written += outcome.written;
-    sum.lost += outcome.lost;
-  }
-  return sum;
-}
-
-// Frees the places of the histograms. They are unwritten until the next publish().
-void WriterThread::State::take(std::vector<Histogram>& histograms) {
-  if (histograms.empty()) return;
-  std::stable_sort(histograms.begin(), histograms.end(),
-                   [](const Histogram& a, const Histogram& b) { return a.kind < b.kind; });
-  const std::lock_guard lock(mutex);
-  for (const Histogram& histogram : histograms) ++unwritten[static_cast<std::size_t>(histogram.kind)];
-  queue->histograms().release(histograms.size());
-}
-
-void WriterThread::State::write(FileToWrite& file) {
-  files.write(std::move(file), std::chrono::steady_clock::now());
-  {
-    const std::lock_guard lock(mutex);
-    --files_pending;
-    if (files_pending == 0) files_refused = 0;
-  }
-  publish({});
-}
-
-bool WriterThread::State::take_place_for_file() {
-  std::uint64_t refused = 0;
-  {
-    const std::lock_guard lock(mutex);
-    files_pending < kMostFilesPending ? ++files_pending : refused = ++files_refused;
-  }
-  if (refused == 1)
-    log_warn("more than " + std::to_string(kMostFilesPending) +
-             " files or log lines wait for a slow disk; further ones are dropped");
-  return refused == 0;
-}
-
-void WriterThread::State::publish(const RetryingSink::Outcome& outcome) {
-  const std::lock_guard lock(mutex);
-  if (abandoned) return;  // abandon() has already counted the rest as lost.
-  unwritten = steps.held_by_kind();
-  files_failed = files.failed();
-  status.written += outcome.written;
-  status.lost += outcome.lost + steps.lost() - std::exchange(lost_in_gather, steps.lost());
-  if (!sinks.empty()) sink_error.clear();
-  for (const RetryingSink& sink : sinks) {
-    if (!sink.error().empty()) sink_error = sink.error();
-  }
-  status.last_error = !sink_error.empty() ? sink_error : files.error();
-  if (status.last_error.empty() && files_refused > 0) {
-    status.last_error = std::to_string(files_refused) + " files or log lines dropped: more than " +
-                        std::to_string(kMostFilesPending) + " were waiting";
-  }
-}
-
-void WriterThread::State::finish(const CollectionEnded& collection) {
-  for (RetryingSink& sink : sinks) sink.flush();
-  publish({});
-  if (!on_finished) return;
-  {
-    const std::lock_guard lock(mutex);
-    if (abandoned) return;
-    reporting = true;
-  }
-  try {
-    on_finished(collection.revision, collection.last);
-  } catch (const std::exception& e) {
-    log_error(std::string("cannot report the end of a collection: ") + e.what());
-  }
-  const std::lock_guard lock(mutex);
-  reporting = false;
-  changed.notify_all();
-}
-
-// False: the queue is empty.
-bool WriterThread::State::gather() {
-  batch.clear();
-  const std::size_t count = queue->take(batch, kTakeAtOnce);
-  steps.add(batch);
-  if (count == 0) return false;
-  note_progress();
-  const std::lock_guard lock(mutex);
-  taken += count;
-  unwritten = steps.held_by_kind();
-  return true;
-}
-
-void WriterThread::State::gather_up_to(std::size_t most_held) {
-  while (steps.held() < most_held && gather()) {
-  }
-}
-
-void WriterThread::State::close_sinks() {
-  if (!is_abandoned()) {
-    while (gather()) {
-    }
-    for (RetryingSink& sink : sinks) sink.flush();
-    files.try_all();
-  }
-  steps.clear();
-  publish({});
-  lose_unended_histograms();
-  sinks.clear();
-}
-
-// Histograms of a step that has not ended are in no marker.
-void WriterThread::State::lose_unended_histograms() {
-  const std::lock_guard lock(mutex);
-  if (abandoned) return;  // abandon() has already counted them as lost.
-  const std::uint64_t waiting = queue->histograms().waiting();
-  status.lost += waiting;
-  queue->histograms().release(waiting);
-}
-
-void WriterThread::State::note_progress() {
-  const std::lock_guard lock(mutex);
-  ++progress;
-  busy_since = Clock::now();
-}
-
-void WriterThread::State::set_idle() {
-  const std::lock_guard lock(mutex);
-  busy_since.reset();
-}
-
-bool WriterThread::State::should_continue() {
-  note_progress();
-  return !is_abandoned();
-}
-
-bool WriterThread::State::note_part(Kind kind, std::uint64_t rows) {
-  const std::lock_guard lock(mutex);
-  ++progress;
-  busy_since = Clock::now();
-  std::uint64_t& left = unwritten[static_cast<std::size_t>(kind)];
-  left -= std::min(left, rows);
-  return !abandoned;
-}
-
-bool WriterThread::State::is_abandoned() const {
-  const std::lock_guard lock(mutex);
-  return abandoned;
-}
-
-bool WriterThread::State::stopping() const {
-  const std::lock_guard lock(mutex);
-  return stop_asked;
-}
-
-// Call it with the mutex held.
-void WriterThread::State::abandon() {
-  abandoned = true;
-  abandoned_output = left_over();
-  status.lost += abandoned_output.all_rows();
-}
-
-// Call it with the mutex held.
-AbandonedOutput WriterThread::State::left_over() const {
-  return {unwritten, queue->accepted() - taken + queue->histograms().waiting(), files_pending + files_failed};
-}
 
 WriterThread::WriterThread(std::shared_ptr<RecordQueue> queue, OnFinished on_finished,
                            const WriterOptions& options)

@@ -4,7 +4,6 @@
 // sink is logged once and counted, and the sink is tried again later.
 #pragma once
 
-#include <array>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>

@@ -5,15 +5,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <algorithm>
-#include <array>
 #include <cerrno>
 #include <charconv>
 #include <cstring>
-#include <string_view>
 #include <system_error>
-#include <utility>
-#include <vector>
 
 #include "control/files/descriptor.h"
 #include "control/files/file_access.h"
@@ -24,11 +19,6 @@ namespace gradmon {
 namespace {
 
 namespace fs = std::filesystem;
-
-tl::unexpected<std::string> failure(const char* verb, const fs::path& path, int error) {
-  return tl::unexpected("cannot " + std::string(verb) + " " + path.string() + ": " +
-                        std::system_category().message(error));
-}
 
 int open_new(const fs::path& path) {
   return ::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0640);
@@ -73,20 +63,20 @@ tl::expected<CsvRowScanner, std::string> scan_rows(const fs::path& path, PartOfA
   CsvRowScanner scanner;
   if (file.get() < 0 && errno == ENOENT) return scanner;
   struct stat seen {};
-  if (file.get() < 0 || ::fstat(file.get(), &seen) != 0) return failure("open", path, errno);
+  if (file.get() < 0 || ::fstat(file.get(), &seen) != 0) return path_error("open", path, errno);
   if (!S_ISREG(seen.st_mode)) return tl::unexpected(path.string() + " is not a regular file");
   std::vector<char> block(std::size_t{1} << 18U);
   for (off_t at = 0;;) {
     const ssize_t n = ::pread(file.get(), block.data(), block.size(), at);
     if (n < 0 && errno == EINTR) continue;
-    if (n < 0) return failure("read", path, errno);
+    if (n < 0) return path_error("read", path, errno);
     if (n == 0) break;
     scanner.take({block.data(), static_cast<std::size_t>(n)});
     at += n;
   }
   const auto whole = static_cast<off_t>(scanner.whole_bytes());
   const bool cut = part == PartOfARow::cut && whole != seen.st_size;
-  if (cut && ::ftruncate(file.get(), whole) != 0) return failure("repair", path, errno);
+  if (cut && ::ftruncate(file.get(), whole) != 0) return path_error("repair", path, errno);
   return scanner;
 }
 
@@ -173,14 +163,14 @@ tl::expected<CsvFile::Outcome, std::string> CsvFile::append(const fs::path& path
   Descriptor file(::open(path.c_str(), O_RDWR | O_APPEND | O_CLOEXEC | O_NONBLOCK));
   if (file.get() < 0 && errno == ENOENT) return create(path, header, rows);
   struct stat seen {};
-  if (file.get() < 0 || ::fstat(file.get(), &seen) != 0) return failure("open", path, errno);
+  if (file.get() < 0 || ::fstat(file.get(), &seen) != 0) return path_error("open", path, errno);
   if (!S_ISREG(seen.st_mode)) return tl::unexpected(path.string() + " is not a regular file");
 
   off_t valid_bytes = seen.st_size;
   const bool unchanged = seen.st_ino == inode_ && seen.st_size == size_ && header == header_;
   if (!unchanged) {
     const Extent extent = scan(file.get(), header);
-    if (extent.valid_bytes < 0) return failure("read", path, errno);
+    if (extent.valid_bytes < 0) return path_error("read", path, errno);
     if (extent.first_line.size() > header.size()) return Outcome::other_header;
     if (extent.valid_bytes == 0) return create(path, header, rows);
     if (extent.first_line != header) return Outcome::other_header;
@@ -188,15 +178,15 @@ tl::expected<CsvFile::Outcome, std::string> CsvFile::append(const fs::path& path
   }
   inode_ = 0;
   if (valid_bytes != seen.st_size && ::ftruncate(file.get(), valid_bytes) != 0)
-    return failure("repair", path, errno);
+    return path_error("repair", path, errno);
   if (!write_all(file.get(), rows)) {
-    auto error = failure("write", path, errno);
+    auto error = path_error("write", path, errno);
     // If this fails too, the next call finds the partial row and cuts it off.
     if (::ftruncate(file.get(), valid_bytes) != 0) error.value() += " (a partial row remains)";
     return error;
   }
   if (!file.close()) {
-    auto error = failure("write", path, errno);
+    auto error = path_error("write", path, errno);
     if (::truncate(path.c_str(), valid_bytes) != 0) error.value() += " (the rows may remain)";
     return error;
   }
@@ -215,10 +205,10 @@ tl::expected<CsvFile::Outcome, std::string> CsvFile::create(const fs::path& path
     file.reset(open_new(temporary));
   }
   struct stat seen {};
-  if (file.get() < 0 || ::fstat(file.get(), &seen) != 0) return failure("make", path, errno);
+  if (file.get() < 0 || ::fstat(file.get(), &seen) != 0) return path_error("make", path, errno);
   if (!write_all(file.get(), header) || !write_all(file.get(), rows) || !file.close() ||
       ::rename(temporary.c_str(), path.c_str()) != 0) {
-    auto error = failure("write", path, errno);
+    auto error = path_error("write", path, errno);
     ::unlink(temporary.c_str());
     return error;
   }

@@ -8,7 +8,6 @@
 #include <cstdint>
 #include <cstring>
 #include <optional>
-#include <string_view>
 #include <system_error>
 
 namespace gradmon {

@@ -3,7 +3,6 @@
 
 #include <exception>
 #include <iterator>
-#include <utility>
 
 #include "control/log.h"
 

@@ -11,11 +11,9 @@
 #include <ctime>
 #include <iterator>
 #include <optional>
-#include <string_view>
 #include <system_error>
 #include <utility>
 
-#include "control/files/descriptor.h"
 #include "control/files/file_access.h"
 #include "writers/sinks/event.pb.h"
 #include "writers/sinks/event_records.h"
@@ -29,11 +27,6 @@ namespace fs = std::filesystem;
 constexpr std::string_view kPrefix = "events.out.tfevents.";
 constexpr std::int64_t kLatest = 9'999'999'999;  // times have ten digits, so that names sort by time
 constexpr int kCreateAttempts = 100;
-
-tl::unexpected<std::string> failure(const char* verb, const fs::path& path, int error) {
-  return tl::unexpected("cannot " + std::string(verb) + " " + path.string() + ": " +
-                        std::system_category().message(error));
-}
 
 struct Progress {
   std::size_t bytes = 0;  // written
@@ -113,7 +106,7 @@ tl::expected<std::optional<KnownEvents>, std::string> read_events(const fs::path
   const int access = tail == Tail::cut ? O_RDWR : O_RDONLY;
   const Descriptor file(::open(path.c_str(), access | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
   struct stat seen {};
-  if (file.get() < 0 || ::fstat(file.get(), &seen) != 0) return failure("open", path, errno);
+  if (file.get() < 0 || ::fstat(file.get(), &seen) != 0) return path_error("open", path, errno);
   if (!S_ISREG(seen.st_mode) || static_cast<std::uint64_t>(seen.st_size) > kMostBytesOfAFile)
     return std::nullopt;
   std::string bytes(static_cast<std::size_t>(seen.st_size), '\0');
@@ -121,7 +114,7 @@ tl::expected<std::optional<KnownEvents>, std::string> read_events(const fs::path
   while (read < bytes.size()) {
     const ssize_t n = ::pread(file.get(), bytes.data() + read, bytes.size() - read, static_cast<off_t>(read));
     if (n < 0 && errno == EINTR) continue;
-    if (n < 0) return failure("read", path, errno);
+    if (n < 0) return path_error("read", path, errno);
     if (n == 0) break;
     read += static_cast<std::size_t>(n);
   }
@@ -130,7 +123,7 @@ tl::expected<std::optional<KnownEvents>, std::string> read_events(const fs::path
   KnownEvents events = find_events(bytes);
   const bool torn = events.whole_bytes < bytes.size();
   if (torn && tail == Tail::cut && ::ftruncate(file.get(), static_cast<off_t>(events.whole_bytes)) != 0)
-    return failure("repair", path, errno);
+    return path_error("repair", path, errno);
   return events;
 }
 
@@ -179,7 +172,7 @@ EventFiles::Outcome EventFiles::append(const fs::path& directory, const std::str
   const Progress progress = write_as_much_as_possible(file->get(), rows.bytes);
   if (progress.error != 0) return cut_off(file->get(), progress.bytes, rows, progress.error);
   if (!file->close()) {
-    Outcome outcome{0, failure("write", path_, errno).value()};
+    Outcome outcome{0, path_error("write", path_, errno).value()};
     if (::truncate(path_.c_str(), static_cast<off_t>(size_)) != 0) path_.clear();
     return outcome;
   }
@@ -194,8 +187,8 @@ tl::expected<Descriptor, std::string> EventFiles::open(const fs::path& directory
   if (path_.empty() || path_.parent_path() != directory || full) return create(directory, head);
   Descriptor file(::open(path_.c_str(), O_WRONLY | O_APPEND | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
   struct stat seen {};
-  if (file.valid() && ::fstat(file.get(), &seen) != 0) return failure("open", path_, errno);
-  if (!file.valid() && !has_been_replaced(errno)) return failure("open", path_, errno);
+  if (file.valid() && ::fstat(file.get(), &seen) != 0) return path_error("open", path_, errno);
+  if (!file.valid() && !has_been_replaced(errno)) return path_error("open", path_, errno);
   const bool unchanged = file.valid() && seen.st_dev == device_ && seen.st_ino == inode_ &&
                          static_cast<std::uint64_t>(seen.st_size) == size_;
   if (!unchanged) return create(directory, head);
@@ -213,13 +206,13 @@ tl::expected<Descriptor, std::string> EventFiles::create(const fs::path& directo
     if (!file.valid() && errno != EEXIST) break;
   }
   struct stat seen {};
-  if (!file.valid()) return failure("make", path, errno);
+  if (!file.valid()) return path_error("make", path, errno);
   Progress progress;
   if (::fstat(file.get(), &seen) != 0) progress.error = errno;
   if (progress.error == 0) progress = write_as_much_as_possible(file.get(), head);
   if (progress.error != 0) {
     ::unlink(path.c_str());
-    return failure("write", path, progress.error);
+    return path_error("write", path, progress.error);
   }
   path_ = std::move(path);
   device_ = seen.st_dev;
@@ -232,7 +225,8 @@ tl::expected<Descriptor, std::string> EventFiles::create(const fs::path& directo
 EventFiles::Outcome EventFiles::cut_off(int fd, std::size_t bytes_written, const EventRows& rows, int error) {
   const auto next = std::upper_bound(rows.ends.begin(), rows.ends.end(), bytes_written);
   const std::size_t whole = next == rows.ends.begin() ? 0 : *std::prev(next);
-  Outcome outcome{static_cast<std::size_t>(next - rows.ends.begin()), failure("write", path_, error).value()};
+  Outcome outcome{static_cast<std::size_t>(next - rows.ends.begin()),
+                  path_error("write", path_, error).value()};
   size_ += whole;
   if (bytes_written > whole && ::ftruncate(fd, static_cast<off_t>(size_)) != 0) {
     outcome.error += " (a partial record remains)";

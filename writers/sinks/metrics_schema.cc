@@ -1,13 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "writers/sinks/metrics_schema.h"
 
-#include <algorithm>
 #include <array>
 #include <cstdio>
 #include <utility>
 
 #include "writers/sinks/columns.h"
-#include "writers/sqlite/sqlite_database.h"
 
 namespace gradmon {
 namespace {

@@ -2,7 +2,6 @@
 #include "writers/sinks/row_encoder.h"
 
 #include <algorithm>
-#include <array>
 #include <utility>
 
 #include "control/text/utf8.h"

@@ -10,10 +10,7 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
-#include <optional>
-#include <string>
 #include <system_error>
-#include <utility>
 
 #include "control/files/descriptor.h"
 #include "control/log.h"
@@ -77,6 +74,47 @@ std::string message(int error) { return std::system_category().message(error); }
 
 tl::unexpected<std::string> failure(const char* verb, const std::string& cause) {
   return tl::unexpected("cannot " + std::string(verb) + " it: " + cause);
+}
+
+SqliteResult<void> add_samples(SqliteDatabase& database, const std::string& partition,
+                               SamplesByStep& samples) {
+  auto rows =
+      database.prepare("SELECT step, max(samples) FROM " + partition + " WHERE samples > 0 GROUP BY step");
+  if (!rows) return tl::unexpected(rows.error());
+  for (;;) {
+    const auto row = rows->step();
+    if (!row) return tl::unexpected(row.error());
+    if (!*row) return {};
+    samples[rows->integer(0)] = static_cast<std::int64_t>(rows->value(1).real);
+  }
+}
+
+// Empty if the database has another schema: the sink moves it aside.
+SqliteResult<SamplesByStep> samples_in(const std::filesystem::path& path, std::int64_t from) {
+  SamplesByStep samples;
+  auto opened = SqliteDatabase::open(path, SqliteDatabase::Access::read_write);
+  if (!opened) return tl::unexpected(opened.error());
+  SqliteDatabase& database = *opened;
+  database.set_busy_timeout(MetricsFile::Options{}.busy_timeout);
+  if (auto set = MetricsFile::avoid_mapped_index(database); !set) return tl::unexpected(set.error());
+  if (auto set = database.run("PRAGMA mmap_size = 0; PRAGMA query_only = ON"); !set)
+    return tl::unexpected(set.error());
+  const auto application = database.integer("PRAGMA application_id");
+  if (!application) return tl::unexpected(application.error());
+  if (*application != kMetricsApplicationId) return samples;
+  const auto metrics = read_metrics(database);
+  if (!metrics) return tl::unexpected(metrics.error());
+  for (const StoredMetric& metric : *metrics) {
+    const auto& stats = metric.stats;
+    if (metric.id != metric_id_of(Kind::scalar) ||
+        std::find(stats.begin(), stats.end(), "samples") == stats.end())
+      continue;
+    for (auto name = metric.partitions.rbegin(); name != metric.partitions.rend(); ++name) {
+      if (auto added = add_samples(database, *name, samples); !added) return tl::unexpected(added.error());
+      if (!samples.empty() && samples.begin()->first < from) break;
+    }
+  }
+  return samples;
 }
 
 }  // namespace
@@ -241,51 +279,6 @@ tl::expected<void, std::string> MetricsFile::move_aside(const std::string& why) 
   return tl::unexpected(why + ", and " + std::to_string(kMostAside) +
                         " files are already moved aside; remove them");
 }
-
-namespace {
-
-SqliteResult<void> add_samples(SqliteDatabase& database, const std::string& partition,
-                               SamplesByStep& samples) {
-  auto rows =
-      database.prepare("SELECT step, max(samples) FROM " + partition + " WHERE samples > 0 GROUP BY step");
-  if (!rows) return tl::unexpected(rows.error());
-  for (;;) {
-    const auto row = rows->step();
-    if (!row) return tl::unexpected(row.error());
-    if (!*row) return {};
-    samples[rows->integer(0)] = static_cast<std::int64_t>(rows->value(1).real);
-  }
-}
-
-// Empty if the database has another schema: the sink moves it aside.
-SqliteResult<SamplesByStep> samples_in(const std::filesystem::path& path, std::int64_t from) {
-  SamplesByStep samples;
-  auto opened = SqliteDatabase::open(path, SqliteDatabase::Access::read_write);
-  if (!opened) return tl::unexpected(opened.error());
-  SqliteDatabase& database = *opened;
-  database.set_busy_timeout(MetricsFile::Options{}.busy_timeout);
-  if (auto set = MetricsFile::avoid_mapped_index(database); !set) return tl::unexpected(set.error());
-  if (auto set = database.run("PRAGMA mmap_size = 0; PRAGMA query_only = ON"); !set)
-    return tl::unexpected(set.error());
-  const auto application = database.integer("PRAGMA application_id");
-  if (!application) return tl::unexpected(application.error());
-  if (*application != kMetricsApplicationId) return samples;
-  const auto metrics = read_metrics(database);
-  if (!metrics) return tl::unexpected(metrics.error());
-  for (const StoredMetric& metric : *metrics) {
-    const auto& stats = metric.stats;
-    if (metric.id != metric_id_of(Kind::scalar) ||
-        std::find(stats.begin(), stats.end(), "samples") == stats.end())
-      continue;
-    for (auto name = metric.partitions.rbegin(); name != metric.partitions.rend(); ++name) {
-      if (auto added = add_samples(database, *name, samples); !added) return tl::unexpected(added.error());
-      if (!samples.empty() && samples.begin()->first < from) break;
-    }
-  }
-  return samples;
-}
-
-}  // namespace
 
 tl::expected<SamplesByStep, std::string> SqliteSink::find_samples(const std::filesystem::path& directory,
                                                                   std::int64_t from) {

@@ -5,7 +5,6 @@
 #include <string>
 
 #include "writers/sinks/columns.h"
-#include "writers/sinks/metrics_schema.h"
 
 namespace gradmon {
 

@@ -5,7 +5,6 @@
 #include <chrono>
 #include <utility>
 
-#include "writers/sinks/event_files.h"
 #include "writers/sinks/event_records.h"
 
 namespace gradmon {

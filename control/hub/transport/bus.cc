@@ -6,17 +6,14 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cstdint>
 #include <cstring>
 #include <functional>
 #include <string_view>
 #include <utility>
-#include <vector>
 #include <zmq.hpp>
 
 #include "control/host/unix_socket.h"
 #include "control/hub/transport/connection_limits.h"
-#include "control/hub/transport/curve_keys.h"
 #include "control/hub/transport/stream_server.h"
 #include "control/log.h"
 
@@ -41,6 +38,8 @@ constexpr int kClientTcpTimeoutMs = 5'000;
 constexpr int kConnectMs = 2'000;
 constexpr std::string_view kTcp = "tcp://";
 
+constexpr std::size_t kEventBytes = sizeof(std::uint16_t) + sizeof(std::uint32_t);
+
 // The events that libzmq's I/O thread reports about the connections of one socket. Destroy it before the
 // socket. Used by the thread of its Bus.
 class ConnectionWatch {
@@ -49,75 +48,38 @@ class ConnectionWatch {
   using OnEvent = std::function<void(int event, std::uint32_t value)>;
 
   // `name`: unique in the context; `events`: a mask of ZMQ_EVENT_…. Make it before bind or connect.
-  ConnectionWatch(zmq::context_t& context, zmq::socket_t& watched, const std::string& name, int events);
-  ~ConnectionWatch();
+  ConnectionWatch(zmq::context_t& context, zmq::socket_t& watched, const std::string& name, int events)
+      : watched_(watched), events_(context, zmq::socket_type::pair) {
+    const std::string endpoint = "inproc://gradmon.watch." + name;
+    if (zmq_socket_monitor(watched_.handle(), endpoint.c_str(), events) != 0) throw zmq::error_t();
+    events_.set(zmq::sockopt::linger, 0);
+    events_.set(zmq::sockopt::rcvhwm, 0);  // No limit: a full queue would block the I/O thread.
+    events_.connect(endpoint);
+  }
+  ~ConnectionWatch() { zmq_socket_monitor(watched_.handle(), nullptr, 0); }
   ConnectionWatch(const ConnectionWatch&) = delete;
   ConnectionWatch& operator=(const ConnectionWatch&) = delete;
 
   void* handle() { return events_.handle(); }  // readable when events wait
-  void take(const OnEvent& on_event);
+  void take(const OnEvent& on_event) {
+    zmq::message_t part;
+    while (events_.recv(part, zmq::recv_flags::dontwait)) {
+      std::uint16_t event = 0;
+      std::uint32_t value = 0;
+      const bool whole = part.size() == kEventBytes;
+      if (whole) {
+        std::memcpy(&event, part.data(), sizeof event);
+        std::memcpy(&value, part.data<char>() + sizeof event, sizeof value);
+      }
+      while (part.more() && events_.recv(part, zmq::recv_flags::dontwait)) {
+      }
+      if (whole) on_event(event, value);
+    }
+  }
 
  private:
   zmq::socket_t& watched_;
   zmq::socket_t events_;
-};
-
-constexpr std::size_t kEventBytes = sizeof(std::uint16_t) + sizeof(std::uint32_t);
-
-ConnectionWatch::ConnectionWatch(zmq::context_t& context, zmq::socket_t& watched, const std::string& name,
-                                 int events)
-    : watched_(watched), events_(context, zmq::socket_type::pair) {
-  const std::string endpoint = "inproc://gradmon.watch." + name;
-  if (zmq_socket_monitor(watched_.handle(), endpoint.c_str(), events) != 0) throw zmq::error_t();
-  events_.set(zmq::sockopt::linger, 0);
-  events_.set(zmq::sockopt::rcvhwm, 0);  // No limit: a full queue would block the I/O thread.
-  events_.connect(endpoint);
-}
-
-ConnectionWatch::~ConnectionWatch() { zmq_socket_monitor(watched_.handle(), nullptr, 0); }
-
-void ConnectionWatch::take(const OnEvent& on_event) {
-  zmq::message_t part;
-  while (events_.recv(part, zmq::recv_flags::dontwait)) {
-    std::uint16_t event = 0;
-    std::uint32_t value = 0;
-    const bool whole = part.size() == kEventBytes;
-    if (whole) {
-      std::memcpy(&event, part.data(), sizeof event);
-      std::memcpy(&value, part.data<char>() + sizeof event, sizeof value);
-    }
-    while (part.more() && events_.recv(part, zmq::recv_flags::dontwait)) {
-    }
-    if (whole) on_event(event, value);
-  }
-}
-
-// Answers libzmq's requests whether a key may connect (ZAP, ZeroMQ's RFC 27). Without an answer no peer can
-// connect. Make it before the sockets that it guards are bound. Used by the thread of its Bus.
-class ZapHandler {
- public:
-  static constexpr const char* kDomain = "gradmon";
-
-  ZapHandler(zmq::context_t& context, AllowList clients);
-
-  // Readable when a request waits.
-  void* handle() { return questions_.handle(); }
-  void answer();
-  // Adds a key to the allow-list. Replaces the client that the key had before.
-  void allow(const KeyBytes& key, Client client);
-  // Replaces the allow-list. Open connections stay.
-  void allow_only(AllowList clients);
-  // The listed client with this key in Z85, which libzmq attaches to each message as its user id; null: the
-  // key is no longer listed. Valid until the next allow() or allow_only().
-  const Client* client(const std::string& user_id) const;
-  // "" or a line for the status: the number of refused connections, and the last one's key and address.
-  std::string refusals() const;
-
- private:
-  AllowList clients_;
-  std::uint64_t refused_ = 0;
-  std::string last_refused_;
-  zmq::socket_t questions_;
 };
 
 constexpr const char* kZapEndpoint = "inproc://zeromq.zap.01";
@@ -129,47 +91,57 @@ constexpr std::size_t kCredentials = 6;
 constexpr std::size_t kQuestionParts = 7;
 constexpr const char* kZapVersion = "1.0";
 
-using Parts = std::vector<std::string>;
+// Answers libzmq's requests whether a key may connect (ZAP, ZeroMQ's RFC 27). Without an answer no peer can
+// connect. Make it before the sockets that it guards are bound. Used by the thread of its Bus.
+class ZapHandler {
+ public:
+  static constexpr const char* kDomain = "gradmon";
 
-Parts next_question(zmq::socket_t& questions) {
-  Parts parts;
-  zmq::message_t part;
-  while (questions.recv(part, zmq::recv_flags::dontwait)) {
-    parts.push_back(part.to_string());
-    if (!part.more()) break;
+  ZapHandler(zmq::context_t& context, AllowList clients)
+      : clients_(std::move(clients)), questions_(context, zmq::socket_type::rep) {
+    questions_.set(zmq::sockopt::linger, 0);
+    questions_.bind(kZapEndpoint);
   }
-  return parts;
-}
 
-ZapHandler::ZapHandler(zmq::context_t& context, AllowList clients)
-    : questions_(context, zmq::socket_type::rep) {
-  allow_only(std::move(clients));
-  questions_.set(zmq::sockopt::linger, 0);
-  questions_.bind(kZapEndpoint);
-}
+  // Readable when a request waits.
+  void* handle() { return questions_.handle(); }
+  void answer() {
+    for (Parts asked = next_question(); !asked.empty(); asked = next_question()) answer(asked);
+  }
+  // Adds a key to the allow-list. Replaces the client that the key had before.
+  void allow(const KeyBytes& key, Client client) { clients_.insert_or_assign(key, std::move(client)); }
+  // Replaces the allow-list. Open connections stay.
+  void allow_only(AllowList clients) { clients_ = std::move(clients); }
+  // The listed client with this key in Z85, which libzmq attaches to each message as its user id; null: the
+  // key is no longer listed. Valid until the next allow() or allow_only(). The name is unsuitable as user id:
+  // its line may have another key by now.
+  const Client* client(const std::string& user_id) const {
+    KeyBytes key{};
+    if (user_id.size() != kKeyText || from_z85(user_id, key)) return nullptr;
+    const auto listed = clients_.find(key);
+    return listed == clients_.end() ? nullptr : &listed->second;
+  }
+  // "" or a line for the status: the number of refused connections, and the last one's key and address.
+  std::string refusals() const {
+    if (refused_ == 0) return "";
+    return std::to_string(refused_) + (refused_ == 1 ? " connection" : " connections") +
+           " refused: key not in clients.allow; last: " + last_refused_;
+  }
 
-void ZapHandler::allow(const KeyBytes& key, Client client) {
-  clients_.insert_or_assign(key, std::move(client));
-}
+ private:
+  using Parts = std::vector<std::string>;
 
-void ZapHandler::allow_only(AllowList clients) { clients_ = std::move(clients); }
+  Parts next_question() {
+    Parts parts;
+    zmq::message_t part;
+    while (questions_.recv(part, zmq::recv_flags::dontwait)) {
+      parts.push_back(part.to_string());
+      if (!part.more()) break;
+    }
+    return parts;
+  }
 
-// The name is unsuitable as user id: its line may have another key by now.
-const Client* ZapHandler::client(const std::string& user_id) const {
-  KeyBytes key{};
-  if (user_id.size() != kKeyText || from_z85(user_id, key)) return nullptr;
-  const auto listed = clients_.find(key);
-  return listed == clients_.end() ? nullptr : &listed->second;
-}
-
-std::string ZapHandler::refusals() const {
-  if (refused_ == 0) return "";
-  return std::to_string(refused_) + (refused_ == 1 ? " connection" : " connections") +
-         " refused: key not in clients.allow; last: " + last_refused_;
-}
-
-void ZapHandler::answer() {
-  for (Parts asked = next_question(questions_); !asked.empty(); asked = next_question(questions_)) {
+  void answer(const Parts& asked) {
     const Client* client = nullptr;
     std::string who = asked.size() > kAddress ? asked[kAddress] : "?";
     std::string user_id;
@@ -200,7 +172,12 @@ void ZapHandler::answer() {
                       i + 1 < answer.size() ? flags | zmq::send_flags::sndmore : flags);
     }
   }
-}
+
+  AllowList clients_;
+  std::uint64_t refused_ = 0;
+  std::string last_refused_;
+  zmq::socket_t questions_;
+};
 
 std::string_view host_part(const std::string& endpoint) {
   const std::size_t colon = endpoint.rfind(':');
@@ -256,6 +233,12 @@ std::string refusal_text(int event, std::uint32_t value) {
       event == ZMQ_EVENT_HANDSHAKE_FAILED_PROTOCOL && value == ZMQ_PROTOCOL_ERROR_ZMTP_MECHANISM_MISMATCH;
   if (mismatch) return "only one side uses keys";
   return "";
+}
+
+constexpr std::size_t kDescriptors = 64;
+
+void accept_only(zmq::socket_t& socket, uid_t user) {
+  if (zmq_setsockopt(socket.handle(), ZMQ_IPC_FILTER_UID, &user, sizeof user) != 0) throw zmq::error_t();
 }
 
 }  // namespace
@@ -500,16 +483,6 @@ milliseconds Bus::longest_wait(milliseconds at_most) const {
   const milliseconds interval = sockets_->meter ? sockets_->meter->interval() : milliseconds{0};
   return interval.count() > 0 ? std::min(at_most, interval) : at_most;
 }
-
-namespace {
-
-constexpr std::size_t kDescriptors = 64;
-
-void accept_only(zmq::socket_t& socket, uid_t user) {
-  if (zmq_setsockopt(socket.handle(), ZMQ_IPC_FILTER_UID, &user, sizeof user) != 0) throw zmq::error_t();
-}
-
-}  // namespace
 
 struct PublishSocket::Sockets {
   explicit Sockets(UnixListener at) : listener(std::move(at)) {}

@@ -47,6 +47,21 @@ fs::path denying_path(const fs::path& path, struct stat& found) {
   return place;
 }
 
+using Clock = std::chrono::steady_clock;
+using std::chrono::milliseconds;
+
+std::string late(const std::string& endpoint, milliseconds timeout) {
+  return "no answer from " + endpoint + " within " + std::to_string(timeout.count()) + " ms";
+}
+
+std::optional<CommandReply> answer_in(std::string_view bytes, const std::string& request_id) {
+  auto frame = decode_frame(bytes);
+  if (!frame) return {};
+  auto* answer = std::get_if<AddressedReply>(&*frame);
+  if (answer == nullptr || answer->request_id != request_id) return {};
+  return std::move(answer->reply);
+}
+
 }  // namespace
 
 std::string access_denial(const fs::path& path, Access access) {
@@ -67,25 +82,6 @@ std::string access_denial(const fs::path& path, Access access) {
          (there ? "it" : place.string()) + " belongs to " + name_and_number(found.st_uid) + " and has mode " +
          mode.data() + ": " + remedy;
 }
-
-namespace {
-
-using Clock = std::chrono::steady_clock;
-using std::chrono::milliseconds;
-
-std::string late(const std::string& endpoint, milliseconds timeout) {
-  return "no answer from " + endpoint + " within " + std::to_string(timeout.count()) + " ms";
-}
-
-std::optional<CommandReply> answer_in(std::string_view bytes, const std::string& request_id) {
-  auto frame = decode_frame(bytes);
-  if (!frame) return {};
-  auto* answer = std::get_if<AddressedReply>(&*frame);
-  if (answer == nullptr || answer->request_id != request_id) return {};
-  return std::move(answer->reply);
-}
-
-}  // namespace
 
 // The transport. receive() returns the next frame, or none on a timeout.
 struct CommandClient::Connection {
@@ -205,12 +201,8 @@ tl::expected<CommandReply, std::string> CommandClient::ask(const Command& comman
     }
     const auto wait = std::chrono::ceil<milliseconds>(std::min(deadline, repeat_at) - now);
     const auto incoming = connection_->receive(wait);
-    if (std::string why = connection_->refusal(); !why.empty()) {
-      CommandReply refused;
-      refused.outcome = CommandOutcome::not_allowed;
-      refused.message = std::move(why);
-      return refused;
-    }
+    if (std::string why = connection_->refusal(); !why.empty())
+      return failed_reply(CommandOutcome::not_allowed, std::move(why));
     if (!incoming) continue;
     if (auto answer = answer_in(*incoming, command.request_id)) return std::move(*answer);
   }

@@ -9,10 +9,8 @@
 #include <sys/socket.h>
 
 #include <algorithm>
-#include <cstddef>
 #include <limits>
 #include <optional>
-#include <string>
 #include <utility>
 
 #include "control/log.h"
@@ -31,33 +29,6 @@ void unblock_connections(int fd) {
   int unused = 0;
   setsockopt(fd, SOL_SOCKET, SO_DETACH_FILTER, &unused, sizeof unused);
 }
-
-}  // namespace
-
-void ConnectionLimiter::add_listener(int fd) { fds_.push_back(fd); }
-
-void ConnectionLimiter::on_accept() {
-  active_connections_ += 1;
-  update();
-}
-
-void ConnectionLimiter::on_close() {
-  if (active_connections_ > 0) active_connections_ -= 1;
-  update();
-}
-
-void ConnectionLimiter::update() {
-  const std::size_t reopen_below = most_ - most_ / 8;
-  const bool close = closed_ ? active_connections_ >= reopen_below : active_connections_ >= most_;
-  if (close == closed_) return;
-  closed_ = close;
-  for (const int fd : fds_) closed_ ? block_connections(fd) : unblock_connections(fd);
-  if (closed_ && !std::exchange(warned_, true))
-    log_warn("connection limit reached (" + std::to_string(active_connections_) +
-             "): new connections are refused");
-}
-
-namespace {
 
 constexpr std::chrono::milliseconds kCheckInterval{50};
 constexpr std::chrono::milliseconds kForeignCheckInterval{10};
@@ -90,7 +61,45 @@ bool is_of_the_network(int fd) {
          (domain == AF_INET || domain == AF_INET6);
 }
 
+std::size_t open_descriptors() {
+  std::size_t count = 0;
+  if (DIR* fds = opendir("/proc/self/fd")) {
+    while (readdir(fds) != nullptr) ++count;
+    closedir(fds);
+  }
+  return count;
+}
+
+std::size_t most_descriptors() {
+  rlimit limit{};
+  const bool unlimited = getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY;
+  return unlimited ? std::numeric_limits<std::size_t>::max() : limit.rlim_cur;
+}
+
 }  // namespace
+
+void ConnectionLimiter::add_listener(int fd) { fds_.push_back(fd); }
+
+void ConnectionLimiter::on_accept() {
+  active_connections_ += 1;
+  update();
+}
+
+void ConnectionLimiter::on_close() {
+  if (active_connections_ > 0) active_connections_ -= 1;
+  update();
+}
+
+void ConnectionLimiter::update() {
+  const std::size_t reopen_below = most_ - most_ / 8;
+  const bool close = closed_ ? active_connections_ >= reopen_below : active_connections_ >= most_;
+  if (close == closed_) return;
+  closed_ = close;
+  for (const int fd : fds_) closed_ ? block_connections(fd) : unblock_connections(fd);
+  if (closed_ && !std::exchange(warned_, true))
+    log_warn("connection limit reached (" + std::to_string(active_connections_) +
+             "): new connections are refused");
+}
 
 std::size_t ConnectionMeter::overhead() const { return kFrameHeader + (limits_.keys ? kSealed : 0); }
 
@@ -172,25 +181,6 @@ void ConnectionMeter::check(Clock::time_point now) {
     if (!admitted && held > kHandshakeIn) disconnect(fd, connection, "it sends more than a handshake");
   }
 }
-
-namespace {
-
-std::size_t open_descriptors() {
-  std::size_t count = 0;
-  if (DIR* fds = opendir("/proc/self/fd")) {
-    while (readdir(fds) != nullptr) ++count;
-    closedir(fds);
-  }
-  return count;
-}
-
-std::size_t most_descriptors() {
-  rlimit limit{};
-  const bool unlimited = getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY;
-  return unlimited ? std::numeric_limits<std::size_t>::max() : limit.rlim_cur;
-}
-
-}  // namespace
 
 std::string descriptor_shortage(std::size_t to_spare) {
   if (free_descriptors() >= to_spare) return "";

@@ -7,14 +7,8 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <cerrno>
-#include <cstdint>
 #include <cstdio>
-#include <cstring>
-#include <optional>
-#include <string_view>
-#include <utility>
 #include <vector>
 
 #include "control/files/file_access.h"
@@ -22,8 +16,15 @@
 namespace gradmon {
 namespace {
 
+namespace fs = std::filesystem;
+
 constexpr std::size_t kLongestName = 64;
 constexpr std::string_view kBlanks = " \t\r";
+constexpr std::string_view kAlphabet =
+    "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-:+=^!/*?&<>()[]{}@%$#";
+constexpr std::uint64_t kBase = 85;
+constexpr std::size_t kBytes = 4;
+constexpr std::size_t kCharacters = 5;
 
 struct Word {
   std::size_t column;  // from 1
@@ -93,6 +94,57 @@ class Parser {
   AllowList list_;
 };
 
+constexpr std::size_t kLargest = std::size_t{1} << 20U;
+constexpr mode_t kOthersRead = 0077;
+constexpr mode_t kOthersWrite = 0022;
+
+std::string mode_text(const struct stat& status) {
+  std::array<char, 16> text{};
+  std::snprintf(text.data(), text.size(), "%04o", status.st_mode & 07777U);
+  return text.data();
+}
+
+std::string owner_objection(const fs::path& path, const struct stat& status) {
+  if (status.st_uid == geteuid() || status.st_uid == 0) return "";
+  return path.string() + ": belongs to uid " + std::to_string(status.st_uid) + ", not to uid " +
+         std::to_string(geteuid()) + " who runs this";
+}
+
+std::string file_objection(const fs::path& file, const struct stat& status, KeyAccess access) {
+  if (!S_ISREG(status.st_mode)) return file.string() + ": not a regular file";
+  if (std::string why = owner_objection(file, status); !why.empty()) return why;
+  if (access == KeyAccess::owner_only && (status.st_mode & kOthersRead) != 0)
+    return file.string() + ": others can use it (mode " + mode_text(status) + "): chmod 600 it";
+  if ((status.st_mode & kOthersWrite) != 0)
+    return file.string() + ": others can write it (mode " + mode_text(status) + "): chmod go-w it";
+  if (static_cast<std::size_t>(status.st_size) > kLargest) return file.string() + ": larger than 1 MiB";
+  return "";
+}
+
+std::optional<HubKeys> parse(std::string_view text) {
+  HubKeys keys;
+  for (int line = 0; !text.empty(); ++line) {
+    const std::size_t end = text.find('\n');
+    if (end == text.npos) return {};
+    const std::string_view word = text.substr(0, end);
+    text.remove_prefix(end + 1);
+    if (line == 1) {
+      keys.endpoint = word == "-" ? "" : std::string(word);
+      continue;
+    }
+    KeyBytes key{};
+    if (word.size() != kKeyText || from_z85(word, key)) return {};
+    if (line == 0) {
+      keys.secret = SecretKey(key);
+      sodium_memzero(key.data(), key.size());
+    } else {
+      keys.admitted.insert(key);
+    }
+  }
+  if (keys.secret.bytes() == KeyBytes{}) return {};
+  return keys;
+}
+
 }  // namespace
 
 const char* name_of(Role role) { return role == Role::control ? "control" : "read"; }
@@ -126,16 +178,6 @@ std::string allow_list_line(const Client& client, const KeyBytes& public_key) {
   return client.name + " " + name_of(client.role) + " " + to_z85(public_key) + "\n";
 }
 
-namespace {
-
-constexpr std::string_view kAlphabet =
-    "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-:+=^!/*?&<>()[]{}@%$#";
-constexpr std::uint64_t kBase = 85;
-constexpr std::size_t kBytes = 4;
-constexpr std::size_t kCharacters = 5;
-
-}  // namespace
-
 std::string to_z85(const KeyBytes& key) {
   std::string text;
   text.reserve(kKeyText + 1);
@@ -166,8 +208,6 @@ std::optional<std::size_t> from_z85(std::string_view text, KeyBytes& key) {
 }
 
 namespace {
-
-namespace fs = std::filesystem;
 
 constexpr std::string_view kSecret = ".secret";
 
@@ -292,46 +332,11 @@ tl::expected<ClientKeys, std::string> read_operator_keys(const fs::path& directo
   return read_client_keys(directory, has_operator ? "operator" : names.front());
 }
 
-namespace {
-
-namespace fs = std::filesystem;
-
-constexpr std::size_t kLargest = std::size_t{1} << 20U;
-constexpr mode_t kOthersRead = 0077;
-constexpr mode_t kOthersWrite = 0022;
-
-std::string mode_text(const struct stat& status) {
-  std::array<char, 16> text{};
-  std::snprintf(text.data(), text.size(), "%04o", status.st_mode & 07777U);
-  return text.data();
-}
-
-std::string cause(const fs::path& path) { return path.string() + ": " + std::strerror(errno); }
-
-std::string owner_objection(const fs::path& path, const struct stat& status) {
-  if (status.st_uid == geteuid() || status.st_uid == 0) return "";
-  return path.string() + ": belongs to uid " + std::to_string(status.st_uid) + ", not to uid " +
-         std::to_string(geteuid()) + " who runs this";
-}
-
-std::string file_objection(const fs::path& file, const struct stat& status, KeyAccess access) {
-  if (!S_ISREG(status.st_mode)) return file.string() + ": not a regular file";
-  if (std::string why = owner_objection(file, status); !why.empty()) return why;
-  if (access == KeyAccess::owner_only && (status.st_mode & kOthersRead) != 0)
-    return file.string() + ": others can use it (mode " + mode_text(status) + "): chmod 600 it";
-  if ((status.st_mode & kOthersWrite) != 0)
-    return file.string() + ": others can write it (mode " + mode_text(status) + "): chmod go-w it";
-  if (static_cast<std::size_t>(status.st_size) > kLargest) return file.string() + ": larger than 1 MiB";
-  return "";
-}
-
-}  // namespace
-
 std::string key_directory_objection(const fs::path& directory) {
   struct stat status {};
   if (stat(directory.c_str(), &status) != 0) {
     const bool missing = errno == ENOENT;
-    return cause(directory) +
+    return path_error(directory, errno).value() +
            (missing ? "; \"gradmonctl keygen " + directory.string() + "\" makes a directory of keys" : "");
   }
   if (!S_ISDIR(status.st_mode)) return directory.string() + ": not a directory";
@@ -345,36 +350,6 @@ tl::expected<std::string, std::string> read_key_file(const fs::path& file, KeyAc
   return read_checked_file(file, 0,
                            [&](const struct stat& status) { return file_objection(file, status, access); });
 }
-
-namespace {
-
-namespace fs = std::filesystem;
-
-std::optional<HubKeys> parse(std::string_view text) {
-  HubKeys keys;
-  for (int line = 0; !text.empty(); ++line) {
-    const std::size_t end = text.find('\n');
-    if (end == text.npos) return {};
-    const std::string_view word = text.substr(0, end);
-    text.remove_prefix(end + 1);
-    if (line == 1) {
-      keys.endpoint = word == "-" ? "" : std::string(word);
-      continue;
-    }
-    KeyBytes key{};
-    if (word.size() != kKeyText || from_z85(word, key)) return {};
-    if (line == 0) {
-      keys.secret = SecretKey(key);
-      sodium_memzero(key.data(), key.size());
-    } else {
-      keys.admitted.insert(key);
-    }
-  }
-  if (keys.secret.bytes() == KeyBytes{}) return {};
-  return keys;
-}
-
-}  // namespace
 
 tl::expected<HubKeys, std::string> hub_keys_in(const fs::path& file) {
   if (sodium_init() < 0) return tl::unexpected(std::string("libsodium has no random numbers here"));
@@ -402,17 +377,11 @@ tl::expected<void, std::string> save_hub_keys(const fs::path& file, const HubKey
 
 namespace {
 
-namespace fs = std::filesystem;
 using Outcome = tl::expected<void, std::string>;
 
 constexpr mode_t kSecretMode = 0600;
 constexpr mode_t kPublicMode = 0644;
-constexpr char kListName[] = "clients.allow";
 constexpr char kListTitle[] = "# Who may connect: NAME ROLE PUBLICKEY, ROLE being read or control.\n";
-
-tl::unexpected<std::string> failed(const fs::path& path) {
-  return tl::unexpected(path.string() + ": " + std::strerror(errno));
-}
 
 // The files that a keygen has made so far. Removes them if the keygen does not succeed.
 struct Made {
@@ -430,14 +399,13 @@ struct Made {
 
 Outcome write_new(const fs::path& file, mode_t mode, std::string_view text, Made& made) {
   const int fd = open(file.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, mode);
-  if (fd < 0) return failed(file);
+  if (fd < 0) return path_error(file, errno);
   const bool written = fchmod(fd, mode) == 0 && write_all(fd, text) && fsync(fd) == 0;
   const int cause = errno;
   close(fd);
   made.paths.push_back(file);
   if (written) return {};
-  errno = cause;
-  return failed(file);
+  return path_error(file, cause);
 }
 
 // Makes NAME.secret; returns the public key.
@@ -463,9 +431,9 @@ Outcome make_directory(const fs::path& directory, Made& made) {
     made.paths.push_back(named);
     return {};
   }
-  if (errno != EEXIST) return failed(directory);
+  if (errno != EEXIST) return path_error(directory, errno);
   struct stat status {};
-  if (lstat(directory.c_str(), &status) != 0) return failed(directory);
+  if (lstat(directory.c_str(), &status) != 0) return path_error(directory, errno);
   if (!S_ISDIR(status.st_mode)) return tl::unexpected(directory.string() + ": not a directory");
   if (status.st_uid != geteuid() || (status.st_mode & 0077U) != 0)
     return tl::unexpected(directory.string() + ": others can use it: give a new directory, or chmod 700 it");
@@ -489,7 +457,8 @@ tl::expected<std::string, std::string> make_key_directory(const fs::path& direct
     list += allow_list_line({name, Role::control}, *key);
   }
   for (const auto& [name, text] :
-       {std::pair<std::string, std::string>("server.public", to_z85(*server) + "\n"), {kListName, list}}) {
+       {std::pair<std::string, std::string>("server.public", to_z85(*server) + "\n"),
+        {allow_list_path(directory).filename().string(), list}}) {
     if (Outcome written = write_new(directory / name, kPublicMode, text, made); !written)
       return tl::unexpected(written.error());
   }
@@ -512,7 +481,7 @@ tl::expected<std::string, std::string> add_client(const fs::path& directory, con
   if (std::string why = name_objection(client.name); !why.empty())
     return tl::unexpected("\"" + client.name + "\": " + why);
   if (std::string why = key_directory_objection(directory); !why.empty()) return tl::unexpected(why);
-  const fs::path file = directory / kListName;
+  const fs::path file = allow_list_path(directory);
   auto text = read_key_file(file, KeyAccess::owner_writes);
   if (!text) return tl::unexpected(text.error());
   // A list with only its title has no client yet. Any other list must be valid before a line is added.

@@ -10,8 +10,6 @@
 #include <fstream>
 #include <iterator>
 #include <memory>
-#include <optional>
-#include <set>
 #include <sstream>
 #include <system_error>
 #include <utility>
@@ -178,8 +176,6 @@ HubReplies query_hubs(std::vector<JobDirectory> directories,
 }
 
 namespace {
-
-namespace fs = std::filesystem;
 
 constexpr std::chrono::milliseconds kDiskTime{1000};
 

@@ -39,6 +39,35 @@ std::string objection(const struct stat& status) {
   return trusted ? "" : "not trusted";
 }
 
+constexpr std::size_t kMostNotes = 20'000;
+constexpr std::string_view kExtension = ".hub";
+constexpr std::size_t kHashDigits = 16;
+
+fs::path file_of(const fs::path& output_dir, const HubNote& note) {
+  // The hash of the key makes the name unique, even among hosts of the same name.
+  static constexpr char digits[] = "0123456789abcdef";
+  std::uint64_t hash = 0xcbf29ce484222325;
+  for (const char c : note.key) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3;
+  std::string hex;
+  for (int shift = 60; shift >= 0; shift -= 4) hex += digits[(hash >> static_cast<unsigned>(shift)) & 15U];
+  return jobs_directory(output_dir) / (job_file_name(note.launch_id) + "." + hex + std::string(kExtension));
+}
+
+void each_note(const fs::path& output_dir, const std::string& launch_id,
+               const std::function<void(const fs::path&)>& take) {
+  const std::string beginning = job_file_name(launch_id) + ".";
+  std::error_code error;
+  std::size_t looked_at = 0;
+  for (fs::directory_iterator at(jobs_directory(output_dir), error), end; !error && at != end;
+       at.increment(error)) {
+    if (++looked_at > kMostNotes) return;
+    const std::string name = at->path().filename().string();
+    // Checks the length, too: names of another job's notes may begin with this job's name and a dot.
+    const bool of_job = name.size() == beginning.size() + kHashDigits + kExtension.size();
+    if (of_job && name.rfind(beginning, 0) == 0 && at->path().extension() == kExtension) take(at->path());
+  }
+}
+
 }  // namespace
 
 std::string read_trusted_file(const fs::path& file) {
@@ -53,7 +82,6 @@ tl::expected<void, std::string> replace_trusted_file(const fs::path& file, const
 
 namespace {
 
-namespace fs = std::filesystem;
 using Json = nlohmann::ordered_json;
 
 constexpr int kMostJobs = 1000;
@@ -174,42 +202,6 @@ std::vector<std::string> remove_old_entries(const fs::path& output_dir, std::chr
   });
   return launches;
 }
-
-namespace {
-
-namespace fs = std::filesystem;
-using Json = nlohmann::ordered_json;
-
-constexpr std::size_t kMostNotes = 20'000;
-constexpr std::string_view kExtension = ".hub";
-constexpr std::size_t kHashDigits = 16;
-
-fs::path file_of(const fs::path& output_dir, const HubNote& note) {
-  // The hash of the key makes the name unique, even among hosts of the same name.
-  static constexpr char digits[] = "0123456789abcdef";
-  std::uint64_t hash = 0xcbf29ce484222325;
-  for (const char c : note.key) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3;
-  std::string hex;
-  for (int shift = 60; shift >= 0; shift -= 4) hex += digits[(hash >> static_cast<unsigned>(shift)) & 15U];
-  return jobs_directory(output_dir) / (job_file_name(note.launch_id) + "." + hex + std::string(kExtension));
-}
-
-void each_note(const fs::path& output_dir, const std::string& launch_id,
-               const std::function<void(const fs::path&)>& take) {
-  const std::string beginning = job_file_name(launch_id) + ".";
-  std::error_code error;
-  std::size_t looked_at = 0;
-  for (fs::directory_iterator at(jobs_directory(output_dir), error), end; !error && at != end;
-       at.increment(error)) {
-    if (++looked_at > kMostNotes) return;
-    const std::string name = at->path().filename().string();
-    // Checks the length, too: names of another job's notes may begin with this job's name and a dot.
-    const bool of_job = name.size() == beginning.size() + kHashDigits + kExtension.size();
-    if (of_job && name.rfind(beginning, 0) == 0 && at->path().extension() == kExtension) take(at->path());
-  }
-}
-
-}  // namespace
 
 std::string to_text(const HubNote& note) {
   const Json json{{"launch_id", note.launch_id}, {"host", note.host}, {"key", note.key}};

@@ -11,6 +11,7 @@
 #include <system_error>
 #include <utility>
 
+#include "control/files/file_access.h"
 #include "control/host/unix_socket.h"
 
 namespace gradmon {
@@ -20,23 +21,25 @@ namespace fs = std::filesystem;
 using Problem = tl::unexpected<std::string>;
 using Accept = UnixListener::Accepted::Kind;
 
-Problem problem(const fs::path& path, int code) {
-  return Problem(path.string() + ": " + std::generic_category().message(code));
-}
+using std::chrono::milliseconds;
+
+constexpr milliseconds kPauseWhenStuck{100};
+constexpr std::size_t kMostAcceptsAtOnce = 64;
+constexpr std::size_t kClientReads = std::size_t{16} << 10U;
 
 // Removes the socket that an earlier hub left.
 tl::expected<void, std::string> remove_socket(const fs::path& path) {
   struct stat found {};
   if (::lstat(path.c_str(), &found) != 0) {
     if (errno == ENOENT) return {};
-    return problem(path, errno);
+    return path_error(path, errno);
   }
   if (!S_ISSOCK(found.st_mode)) return Problem(path.string() + ": not a socket, expected one or nothing");
   if (found.st_uid != geteuid()) {
     return Problem(path.string() + ": belongs to uid " + std::to_string(found.st_uid) + ", expected uid " +
                    std::to_string(geteuid()) + ", who runs this");
   }
-  if (::unlink(path.c_str()) != 0 && errno != ENOENT) return problem(path, errno);
+  if (::unlink(path.c_str()) != 0 && errno != ENOENT) return path_error(path, errno);
   return {};
 }
 
@@ -62,7 +65,7 @@ tl::expected<void, std::string> UnixListener::bind_again() {
   if (::listen(socket.get(), SOMAXCONN) != 0 || ::lstat(path_.c_str(), &made) != 0) {
     const int code = errno;
     ::unlink(path_.c_str());
-    return problem(path_, code);
+    return path_error(path_, code);
   }
   device_ = made.st_dev;
   inode_ = made.st_ino;
@@ -107,17 +110,6 @@ UnixListener::Accepted UnixListener::turn_away() {
   if (empty) return {};
   return {accepted ? Accept::refused : Accept::stuck, {}, reason};
 }
-
-namespace {
-
-using std::chrono::milliseconds;
-using Problem = tl::unexpected<std::string>;
-
-constexpr milliseconds kPauseWhenStuck{100};
-constexpr std::size_t kMostAcceptsAtOnce = 64;
-constexpr std::size_t kClientReads = std::size_t{16} << 10U;
-
-}  // namespace
 
 struct StreamServer::Connection {
   Connection(int fd, const Limits& limits, Clock::time_point now)

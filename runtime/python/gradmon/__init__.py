@@ -49,17 +49,7 @@ __all__ = [
     "load",
     "observe",
 ]
-_FRAMEWORKS = (
-    "accelerate",
-    "colossalai",
-    "deepspeed",
-    "hf",
-    "jax",
-    "lightning",
-    "megatron",
-    "mindspore",
-    "torchtitan",
-)
+_FRAMEWORKS = "accelerate colossalai deepspeed hf jax lightning megatron mindspore torchtitan".split()
 
 
 def __getattr__(name: str) -> Any:

@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Reads attributes and classes of a program's objects, and replaces their attributes temporarily."""
+import abc
+import threading
 import types
 from typing import Any, Callable
 
-# Exceptions of the code of a program's objects: attributes, conversions, arithmetic. Without those that
-# signal handlers raise meanwhile, which must pass through: OSError (TimeoutError), and the program's own
-# classes.
+# Exceptions of the code of a program's objects: attributes, conversions, arithmetic. Without OSError
+# (TimeoutError) and the program's own classes: a signal handler may raise them, and they must pass through.
 OBJECT_ERRORS = (
     ArithmeticError,
     AssertionError,
@@ -100,3 +101,33 @@ def replaced_around(owner: Any, name: str, around: Callable[..., Any]) -> Replac
 
     method.__name__ = name  # A pickled copy of the owner looks up its own method by this name.
     return ReplacedMethod(owner, name, method, kept.clear)
+
+
+class SharedReplacements(abc.ABC):
+    """Methods that are replaced while any instance is set: one for each rank of the process. Any thread."""
+
+    _lock = threading.RLock()  # A collection of garbage may call set() within set().
+    _users = 0  # of a class; guarded by _lock, as is _replaced
+    _replaced: "list[ReplacedAttribute]" = []
+
+    def __init__(self) -> None:
+        self._wanted = False
+
+    def set(self, wanted: bool) -> None:
+        cls = type(self)
+        if wanted == self._wanted and (cls._replaced or not wanted):
+            return
+        with cls._lock:
+            cls._users += int(wanted) - int(self._wanted)
+            self._wanted = wanted
+            if cls._users and not cls._replaced:
+                cls._replaced = cls._replace_all()
+            elif not cls._users:
+                for replaced in cls._replaced:
+                    replaced.remove()
+                cls._replaced = []
+
+    @classmethod
+    @abc.abstractmethod
+    def _replace_all(cls) -> "list[ReplacedAttribute]":
+        """Our methods call the original alone if _users is 0: other code that has wrapped ours keeps them."""

@@ -3,7 +3,6 @@
 import os
 import re
 import sys
-import threading
 import weakref
 from typing import Any, Callable, Sequence
 
@@ -11,7 +10,8 @@ import torch
 import torch.distributed as dist
 
 from gradmon import _gradmon
-from gradmon._attributes import OBJECT_ERRORS, ReplacedAttribute, attribute_of, class_names, is_kind
+from gradmon._attributes import OBJECT_ERRORS, ReplacedAttribute, SharedReplacements
+from gradmon._attributes import attribute_of, class_names, is_kind
 
 
 def with_process_group(options: dict[str, Any]) -> dict[str, Any]:
@@ -45,14 +45,16 @@ _REDUCES_TO_PARTS = {
 }
 
 
+def _qualified_kinds(some: Any) -> "set[tuple[str, str]]":
+    """Package and name of the object's class, and of all that it is derived from."""
+    return {(kind.__module__.split(".")[0], kind.__name__) for kind in type(some).__mro__}
+
+
 def reduces_to_parts(optimizer: Any) -> bool:
     """Returns True if a rank has the reduced gradients of its own part of the parameters only."""
-    chained = attribute_of(optimizer, "chained_optimizers")
-    return any(
-        (kind.__module__.split(".")[0], kind.__name__) in _REDUCES_TO_PARTS
-        for each in [optimizer, attribute_of(optimizer, "optimizer")]
-        for kind in type(each).__mro__
-    ) or any(reduces_to_parts(one) for one in chained or ())
+    chained = attribute_of(optimizer, "chained_optimizers") or ()
+    kinds = _qualified_kinds(optimizer) | _qualified_kinds(attribute_of(optimizer, "optimizer"))
+    return bool(kinds & _REDUCES_TO_PARTS) or any(map(reduces_to_parts, chained))
 
 
 def replica_ranks(model: Any, dp_group: Any, optimizers: "Sequence[Any]" = ()) -> list[int]:
@@ -74,17 +76,14 @@ def replica_ranks(model: Any, dp_group: Any, optimizers: "Sequence[Any]" = ()) -
 def commits_steps(optimizer: Any) -> bool:
     """Returns True for torchft's OptimizerWrapper: its step() skips the update if the replica groups do not
     commit the step."""
-    return any(
-        (kind.__module__.split(".")[0], kind.__name__) == ("torchft", "OptimizerWrapper")
-        for kind in type(optimizer).__mro__
-    )
+    return ("torchft", "OptimizerWrapper") in _qualified_kinds(optimizer)
 
 
 def replica_group_of(optimizer: Any) -> str:
     """The replica group of torchft of this rank, named by its Manager: "0" for the replica_id "train_ddp_0".
     "": unknown, or none."""
     manager = attribute_of(optimizer, "manager") if commits_steps(optimizer) else None
-    # The id with a text behind it that each start of the group makes; that text alone if there is no id.
+    # "ID:TEXT", with another text after each start of the group; the text alone if there is no id.
     made = attribute_of(attribute_of(manager, "_logger"), "_replica_id")
     name, _, new = str(made or attribute_of(manager, "_replica_id") or "").partition(":")
     number = re.search(r"[0-9]+$", name) if new else None
@@ -92,8 +91,8 @@ def replica_group_of(optimizer: Any) -> str:
 
 
 NO_GROUP = (
-    "torchft is imported, but the replica group is unknown: ranks of several groups share the output "
-    "directory and may join one job. Set REPLICA_GROUP_ID, or pass torchft's OptimizerWrapper to watch()"
+    "torchft's replica group is unknown: several groups may share one output directory and one job. "
+    "Set REPLICA_GROUP_ID, or pass OptimizerWrapper to watch()"
 )
 
 
@@ -104,8 +103,8 @@ def is_group_unknown(group: str) -> bool:
 
 # Waits for communication. Outputs of an asynchronous call are read at the wait, before the program changes
 # them. NCCL sends the calls within torch.distributed.batch_isend_irecv() and
-# _coalescing_manager(device=...) at the end. They have one work, for which the program waits; since torch 2.8
-# none if all calls are synchronous.
+# _coalescing_manager(device=...) at the end. These calls share one work, for which the program waits;
+# since torch 2.8 they have none if all are synchronous.
 
 
 # weakref.finalize by id() of the work, which may be unhashable, until the program has waited for it or
@@ -165,57 +164,42 @@ def _dropped(work_id: int, number: int) -> None:
     _gradmon.coalesced_calls_are_dropped(number)
 
 
-class Waits:
-    """While set, methods of torch.distributed's classes are replaced. One for each rank of the process. Any
-    thread."""
+class Waits(SharedReplacements):
+    """While set, methods of torch.distributed's classes are replaced."""
 
-    _lock = threading.RLock()  # A collection of garbage may call set() within set().
-    _users = 0  # guarded by _lock, as is _replaced
-    _replaced: "list[ReplacedAttribute]" = []
     get_future: Any = None  # the original method of Work
-
-    def __init__(self) -> None:
-        self._wanted = False
 
     def set(self, wanted: bool) -> None:
         """Call it before each collected step, and after the last."""
         if wanted:
             for module in _UNREAD.keys() & sys.modules.keys():
                 _gradmon.communication_is_unread(_UNREAD[module])
-        if wanted == self._wanted or not dist.is_available():
-            return
-        self._wanted = wanted
-        with Waits._lock:
-            Waits._users += 1 if wanted else -1
-            if Waits._users == 1 and wanted:
-                self._replace_all()
-            elif Waits._users == 0:
-                for replaced in Waits._replaced:
-                    replaced.remove()
-                Waits._replaced.clear()
+        if wanted != self._wanted and dist.is_available():
+            super().set(wanted)
 
     @classmethod
-    def _replace_all(cls) -> None:
+    def _replace_all(cls) -> "list[ReplacedAttribute]":
         group, work = dist.distributed_c10d.ProcessGroup, dist.distributed_c10d.Work
-        cls._replace(group, "_start_coalescing", _nothing, _started)
-        cls._replace(group, "_end_coalescing", _gradmon.end_coalescing, _ended)
-        for name in ("wait", "synchronize", "block_current_stream"):
-            cls._replace(work, name, _nothing, _waited)
         if cls.get_future is None:  # Later, it may be one of ours that other code has wrapped.
             cls.get_future = staticmethod(work.get_future)
-        cls._replace(work, "get_future", _nothing, _took_future)
+        waits = [(work, name, _nothing, _waited) for name in ("wait", "synchronize", "block_current_stream")]
+        replaced = [
+            (group, "_start_coalescing", _nothing, _started),
+            (group, "_end_coalescing", _gradmon.end_coalescing, _ended),
+            *waits,
+            (work, "get_future", _nothing, _took_future),
+        ]
+        return [cls._replace(*one) for one in replaced if one[1] in vars(one[0])]  # else another torch
 
     @classmethod
     def _replace(
         cls, owner: Any, name: str, before: "Callable[[], int]", after: "Callable[[Any, Any, int], None]"
-    ) -> None:
-        """The method then calls after(self, its result, what before() has returned)."""
-        original = vars(owner).get(name)
-        if original is None:  # another torch
-            return
+    ) -> ReplacedAttribute:
+        """The method then calls after(self, its result, the result of before())."""
+        original = vars(owner)[name]
 
         def method(self: Any, *arguments: Any, **keywords: Any) -> Any:
-            if not cls._users:  # Other code that has wrapped ours has kept it.
+            if not cls._users:
                 return original(self, *arguments, **keywords)
             number = before()
             result = original(self, *arguments, **keywords)
@@ -224,4 +208,4 @@ class Waits:
 
         # pybind11 knows by this name that a method of a class in Python calls the one of its base.
         method.__code__ = method.__code__.replace(co_name=name)
-        cls._replaced.append(ReplacedAttribute(owner, name, method))
+        return ReplacedAttribute(owner, name, method)

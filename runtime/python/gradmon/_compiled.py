@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Models of which torch.compile has compiled parts."""
+"""Forwards that hooks do not see or must ignore: compiled code, and forwards that only infer shapes."""
 import functools
+import sys
 from typing import Any, Callable, Iterable, NamedTuple, Optional, TypeVar
 
 import torch
 
 from gradmon import _gradmon
 from gradmon._attributes import is_training
-from gradmon._pipelines import infers_shapes
 from gradmon._wrappers import part_in_front
 
 # The trace of a graph: whether one is traced, and its limits.
@@ -42,7 +42,7 @@ def _must_not_break() -> bool:
         return False
 
 
-# Regions that torch.compile traces apart and that keep an operator which says that it writes to an argument.
+# Regions that torch.compile traces apart, and in which it keeps an operator that declares a write.
 _KEEPING = ("tag_activation_checkpoint", "wrap_activation_checkpoint", "autograd.Function")
 
 
@@ -109,17 +109,25 @@ def unseen(modules: Iterable[torch.nn.Module]) -> "set[int]":
     return found
 
 
-def sentences_of_unseen(models: Iterable[torch.nn.Module]) -> "list[str]":
-    """A warning for each model with modules that no hook sees."""
-    return [
-        sentence
-        for model in models
-        for sentence in [_sentence(type(model).__name__, regions_of(model), part_in_front(model))]
-        if sentence is not None
-    ]
+def sentences_of_unseen(
+    models: Iterable[torch.nn.Module], reason: "Callable[[torch.nn.Module], Optional[str]]"
+) -> "list[str]":
+    """Warnings for modules that no hook sees, by model and reason. reason: see GraphHooks."""
+    sentences = []
+    for model in models:
+        by_reason: "dict[str, list[Region]]" = {}
+        for region in regions_of(model):
+            why = reason(region.module)
+            if why != "":
+                why = why or "within code that torch.compile has compiled"
+                by_reason.setdefault(why, []).append(region)
+        for why, regions in by_reason.items():
+            sentence = _sentence(type(model).__name__, regions, part_in_front(model), why)
+            sentences += [] if sentence is None else [sentence]
+    return sentences
 
 
-def _sentence(model: str, regions: "list[Region]", front: str) -> Optional[str]:
+def _sentence(model: str, regions: "list[Region]", front: str, reason: str) -> Optional[str]:
     # The module within an OptimizedModule has the rows of its wrapper.
     names = [_plain(name, front) for region in regions for name in region.within.values()]
     known = {_plain(region.name, front) for region in regions}
@@ -128,8 +136,8 @@ def _sentence(model: str, regions: "list[Region]", front: str) -> Optional[str]:
         return None
     more = f" and {len(names) - 3} more" if len(names) > 3 else ""
     return (
-        f"{', '.join(names[:3])}{more} of {model} are within code that torch.compile has compiled: no rows "
-        "of actv and actv_grad; gradmon.observe() shows tensors there"
+        f"{', '.join(names[:3])}{more} of {model} are {reason}: no rows of actv and actv_grad; "
+        "gradmon.observe() shows tensors there"
     )
 
 
@@ -140,24 +148,48 @@ def _plain(name: str, front: str) -> str:
     return ".".join(part for part in name.split(".") if part != "_orig_mod")
 
 
+PIPELINE_STAGE = "torch.distributed.pipelining.stage"
+# In torch 2.13; in torch 2.6 to 2.12.
+_INFERRING = ("_forward_metadata_inference", "_shape_inference")
+
+
+def infers_shapes() -> bool:
+    """Returns True if the caller runs within a forward that only infers shapes: its tensors are uninitialised
+    memory, and it is no micro batch. It precedes a stage's first micro batch, and the first of other shapes.
+
+    A module cannot detect it, and stages have no hooks, so this searches the callers once the program has
+    imported torch.distributed.pipelining. Any thread."""
+    stage = sys.modules.get(PIPELINE_STAGE)
+    if stage is None:
+        return False
+    frame = sys._getframe(1)
+    while frame is not None:
+        code = frame.f_code
+        if code.co_name in _INFERRING and code.co_filename == stage.__file__:
+            return True
+        frame = frame.f_back  # type: ignore[assignment]
+    return False
+
+
 class AroundCompiled:
     """Replaces the call that `module.compile()` has installed at a module: hooks at the module would be
     compiled too, and would see nothing. remove() restores the old call."""
 
-    def __init__(self, module: torch.nn.Module, compiled: Any) -> None:
+    def __init__(self, module: torch.nn.Module, compiled: Any, on_call: Callable[[], None]) -> None:
         self._module, self._compiled = module, compiled
-        module._compiled_call_impl = self._around = _around(module, compiled)
+        module._compiled_call_impl = self._around = _around(module, compiled, on_call)
 
     def remove(self) -> None:
         if compiled_in_place(self._module) is self._around:  # else compiled again
             self._module._compiled_call_impl = self._compiled
 
 
-def _around(module: torch.nn.Module, compiled: Any) -> Callable[..., Any]:
+def _around(module: torch.nn.Module, compiled: Any, on_call: Callable[[], None]) -> Callable[..., Any]:
     @functools.wraps(compiled)  # it is still a compiled function
     def called(*inputs: Any, **keywords: Any) -> Any:
         if is_compiling() or infers_shapes():  # the caller is compiled, too
             return compiled(*inputs, **keywords)
+        on_call()
         _gradmon.entered(module, is_training(module), inputs, keywords)
         output = compiled(*inputs, **keywords)
         _gradmon.left(module, output)

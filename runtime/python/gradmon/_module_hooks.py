@@ -1,26 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
 """Hooks at a model's modules that report forwards to the extension, and changes of the modules."""
-import contextlib
-from typing import Any, Iterable
+import abc
+import sys
+from typing import Any, Iterable, Optional
 
 import torch
 
 from gradmon import _gradmon
-from gradmon._attributes import attribute_of, is_training
-from gradmon._compiled import AroundCompiled, compiled_in_place, is_compiling, unseen
-from gradmon._pipelines import SplitBackwards, infers_shapes
+from gradmon._attributes import ReplacedAttribute, SharedReplacements, attribute_of, is_training
+from gradmon._compiled import PIPELINE_STAGE, AroundCompiled
+from gradmon._compiled import compiled_in_place, infers_shapes, is_compiling, is_region, unseen
+from gradmon._graph_hooks import GraphHooks, RegionCalled
 from gradmon._sharded import gathered_module, has_units, is_fsdp1_unit, is_fsdp2_unit, parameters_of, unit_of
-
-
-class WatchingHook:
-    """Base of our hooks. A copy of a watched module has copies of its hooks; a copied hook removes
-    itself when it is called. A module that was saved with hooks can be loaded without gradmon."""
-
-    def __deepcopy__(self, _memo: Any) -> "_Copied":
-        return _Copied()
-
-    def __reduce__(self) -> Any:
-        return getattr, (contextlib.nullcontext(), "__exit__")  # takes anything, returns None
+from gradmon._watching_hook import WatchingHook
 
 
 class _Entered(WatchingHook):
@@ -40,34 +32,22 @@ class _Left(WatchingHook):
             _gradmon.left(module, output)
 
 
-class _Copied(WatchingHook):
-    def __call__(self, module: torch.nn.Module, *_: Any) -> None:
-        if is_compiling():
-            return
-        for hooks in (module._forward_pre_hooks, module._forward_hooks):
-            for number in [number for number, known in hooks.items() if known is self]:
-                del hooks[number]
-                module._forward_pre_hooks_with_kwargs.pop(number, None)
-
-
 _entered = _Entered()
 _left = _Left()
 
 
-class ModuleHooks:
-    """Two forward hooks at every module, attached while a collected step needs them. Modules within compiled
-    code get none: their hooks would see nothing, and the code would be compiled again."""
+class _CollectingHooks(abc.ABC):
+    """Hooks at modules, attached while a collected step needs them."""
 
     def __init__(self) -> None:
-        self._modules: dict[int, torch.nn.Module] = {}  # by id: two models may share a module
-        self._handles: list[Any] = []
+        self._handles: "list[Any]" = []
         self._wanted = False
 
     def watch(self, models: Iterable[torch.nn.Module]) -> None:
         """Replaces the watched modules by all modules of the models as they are now."""
         wanted = self._wanted
         self.set(False)
-        self._modules = {id(module): module for model in models for module in model.modules()}
+        self._choose(list({id(module): module for model in models for module in model.modules()}.values()))
         self.set(wanted)
 
     def set(self, wanted: bool) -> None:
@@ -78,16 +58,54 @@ class ModuleHooks:
             handle.remove()
         self._handles = []
         if wanted:
-            within = unseen(self._modules.values())
-            for module in self._modules.values():
-                if id(module) not in within:
-                    self._hook(module)
+            self._attach()
+
+    @abc.abstractmethod
+    def _choose(self, modules: "list[torch.nn.Module]") -> None:
+        """modules: each once, though two models may share it."""
+
+    @abc.abstractmethod
+    def _attach(self) -> None:
+        """Puts the hooks on, and adds them to _handles."""
+
+
+class ModuleHooks(_CollectingHooks):
+    """Two forward hooks at every module. Modules within compiled code have GraphHooks instead: these hooks
+    would see nothing, and the code would be compiled again."""
+
+    _modules: "list[torch.nn.Module]" = []
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.in_graphs = GraphHooks()
+
+    def watch(self, models: Iterable[torch.nn.Module]) -> None:
+        models = list(models)
+        self.in_graphs.watch(models)
+        super().watch(models)
+
+    def set(self, wanted: bool) -> None:
+        if wanted != self._wanted:
+            self.in_graphs.set(wanted)
+        super().set(wanted)
+
+    def _choose(self, modules: "list[torch.nn.Module]") -> None:
+        self._modules = modules
+
+    def _attach(self) -> None:
+        within = unseen(self._modules)
+        for module in self._modules:
+            if id(module) not in within:
+                self._hook(module)
 
     def _hook(self, module: torch.nn.Module) -> None:
         compiled = compiled_in_place(module)
         if compiled is not None:
-            return self._handles.append(AroundCompiled(module, compiled))
+            called = RegionCalled(self.in_graphs, module)
+            return self._handles.append(AroundCompiled(module, compiled, called))
         try:
+            if is_region(module):
+                self._keep(module.register_forward_pre_hook(RegionCalled(self.in_graphs, module)))
             self._keep(module.register_forward_pre_hook(_entered, with_kwargs=True))
             self._keep(module.register_forward_hook(_left))
         except Exception as error:  # a ScriptModule accepts no hooks
@@ -112,39 +130,59 @@ class _Gathered(WatchingHook):
             self._core.gathered(self._unit)
 
 
-class UnitHooks:
-    """Attached while a step is collected: a forward pre-hook at every FSDP unit, which reports that FSDP has
-    gathered its parameters (FSDP puts its own first), and SplitBackwards."""
+class SplitBackwards(SharedReplacements):
+    """While set, reports the additions of zero-bubble schedules to gradients of a stage's weights: they use
+    torch.autograd.grad(), which runs no hook."""
+
+    def set(self, wanted: bool) -> None:
+        """Call it in each collected step: the program may import torch's pipelines late."""
+        if wanted != self._wanted or PIPELINE_STAGE in sys.modules:
+            super().set(wanted)
+
+    @classmethod
+    def _replace_all(cls) -> "list[ReplacedAttribute]":
+        stage = sys.modules.get(PIPELINE_STAGE)
+        original: Any = getattr(stage, "stage_backward_weight", None)
+        if original is None:  # not imported, or another torch
+            return []
+
+        def stage_backward_weight(weights: Iterable[Any], *arguments: Any, **keywords: Any) -> Any:
+            if not cls._users:
+                return original(weights, *arguments, **keywords)
+            listed = list(weights)
+            _gradmon.begin_weight_pass()
+            try:
+                result = original(iter(listed), *arguments, **keywords)
+            finally:
+                _gradmon.end_weight_pass()
+            _gradmon.accumulated(listed)
+            return result
+
+        return [ReplacedAttribute(stage, "stage_backward_weight", stage_backward_weight)]
+
+
+class UnitHooks(_CollectingHooks):
+    """A forward pre-hook at every FSDP unit, which reports that FSDP has gathered its parameters (FSDP puts
+    its own first), and SplitBackwards."""
 
     def __init__(self, core: _gradmon.Core) -> None:
+        super().__init__()
         self._core = core
-        self._units: "list[tuple[torch.nn.Module, int]]" = []
-        self._handles: "list[Any]" = []
+        self._units: "list[tuple[torch.nn.Module, Optional[int]]]" = []
         self._split_backwards = SplitBackwards()
-        self._wanted = False
-
-    def watch(self, models: Iterable[torch.nn.Module]) -> None:
-        """Replaces the watched units by those of the models as they are now."""
-        wanted = self._wanted
-        self.set(False)
-        modules = {id(module): module for model in models for module in model.modules()}
-        units = [(module, unit_of(module)) for module in modules.values() if is_fsdp2_unit(module)]
-        units += [gathered_module(module) for module in modules.values() if is_fsdp1_unit(module)]
-        self._units = [(module, unit) for module, unit in units if unit is not None]
-        self.set(wanted)
 
     def set(self, wanted: bool) -> None:
         self._split_backwards.set(wanted)
-        if wanted == self._wanted:
-            return
-        self._wanted = wanted
-        for handle in self._handles:
-            handle.remove()
-        self._handles = []
-        if wanted:
-            self._handles = [
-                module.register_forward_pre_hook(_Gathered(self._core, unit)) for module, unit in self._units
-            ]
+        super().set(wanted)
+
+    def _choose(self, modules: "list[torch.nn.Module]") -> None:
+        self._units = [(module, unit_of(module)) for module in modules if is_fsdp2_unit(module)]
+        self._units += [gathered_module(module) for module in modules if is_fsdp1_unit(module)]
+
+    def _attach(self) -> None:
+        for module, unit in self._units:
+            if unit is not None:
+                self._handles.append(module.register_forward_pre_hook(_Gathered(self._core, unit)))
 
 
 class ModelParts:
@@ -177,7 +215,7 @@ class ModelParts:
         parts = [part for holder in self._holders for part in holder.values()]
         if self._sharded:  # in a forward, and after one in evaluation, FSDP's modules hold other tensors
             parts += [tensor for _, tensor in parameters_of(self.model)]
-        # torch.utils.swap_tensors() leaves the object and changes what is in it.
+        # torch.utils.swap_tensors() leaves the object and changes its content.
         inside = [part._cdata for part in parts if isinstance(part, torch.Tensor)]
         main_grads = [id(p) for p in parts if attribute_of(p, "main_grad", self) is not self]
         return [id(part) for part in parts] + inside + main_grads

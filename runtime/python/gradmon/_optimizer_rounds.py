@@ -31,8 +31,8 @@ def with_parameter_groups(optimizer: Any) -> Any:
 
 
 def optimizers_in(given: Any) -> "list[Any]":
-    """The optimizers in the argument of watch(): one, or those of a list, a tuple or a dict; [None] for none.
-    Raises TypeError for anything else."""
+    """The optimizers in the argument of watch(): an optimizer, or a list, a tuple or a dict of optimizers.
+    [None] for none. Raises TypeError for anything else."""
     some = (
         given.values() if isinstance(given, dict) else given if isinstance(given, (list, tuple)) else [given]
     )
@@ -55,8 +55,6 @@ class OptimizerRounds:
     awaited. If one steps twice before the others have stepped, the others are no longer awaited. If an
     optimizer was added after the first step of others and shares parameters with them, it may replace them:
     they are not awaited until they step again. Training thread."""
-
-    __slots__ = ("single", "stepped", "_all", "_awaited", "_perhaps_replaced", "_has_ended")
 
     def __init__(self) -> None:
         self.single = True  # at most one optimizer: each of its steps ends an iteration
@@ -154,8 +152,6 @@ class _Seen(NamedTuple):
 
 class IdleOptimizers:
     """Compares each optimizer's steps with the others' and with the clock. Training thread."""
-
-    __slots__ = ("_seen",)
 
     def __init__(self) -> None:
         self._seen: "list[_Seen]" = []

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Callbacks around an optimizer's step, for any optimizer class."""
+"""Callbacks around an optimizer's step, for any optimizer class, and around a GradScaler's."""
 import functools
 import inspect
 import sys
@@ -8,7 +8,8 @@ from typing import Any, Callable, Optional
 
 import torch
 
-from gradmon._attributes import ReplacedMethod, attribute_of, nothing
+from gradmon import _gradmon
+from gradmon._attributes import ReplacedMethod, attribute_of, nothing, replaced_around
 
 Before = Callable[[Any], None]  # argument: the scaler that step() was given, or None
 After = Callable[..., None]  # argument: True if the step has skipped the update; False by default
@@ -23,8 +24,8 @@ class OptimizerSteps:
     """Calls `before` and `after` around each step of one optimizer, until remove().
 
     Replaces `step` of the instance, which works for any class, and registers torch's own step hooks where the
-    optimizer has them: they also run for a `step` that the program bound or compiled before. If an
-    optimizer's step calls another optimizer's step, only the outer one is seen.
+    optimizer has them: they also run for a `step` that the program bound or compiled before. A step that
+    another optimizer's step calls is not seen.
 
     If the optimizer calls a closure (LBFGS), `before_closure` is called first, and `before` after each
     call of the closure: the update uses the gradients of the last call.
@@ -131,14 +132,13 @@ class OptimizerSteps:
         named = self._takes_closure or not arguments
         if not isinstance(closure, _FUNCTIONS) and not (named and _may_be_closure(closure)):
             return None
-
-        told = _Told(closure, lambda: self._before(None))
+        observed = _ObservedClosure(closure, lambda: self._before(None))
         if arguments:
-            return (told, *arguments[1:]), keywords
-        return arguments, {**keywords, "closure": told}
+            return (observed, *arguments[1:]), keywords
+        return arguments, {**keywords, "closure": observed}
 
 
-class _Told:
+class _ObservedClosure:
     """A closure that also calls `then`. It has the attributes of the program's own."""
 
     def __init__(self, closure: Any, then: Callable[[], None]) -> None:
@@ -166,16 +166,13 @@ def _initializes_state(keywords: "dict[str, Any]") -> bool:
         return False
     frame = sys._getframe(2)
     for _ in range(_MOST_FRAMES):
-        if frame.f_code.co_name in _STATE_INITIALIZERS and _is_of_torch(frame.f_globals):
+        module = str(frame.f_globals.get("__name__"))
+        if frame.f_code.co_name in _STATE_INITIALIZERS and module.startswith("torch.distributed."):
             return True
         if frame.f_back is None:
             return False
         frame = frame.f_back
     return False
-
-
-def _is_of_torch(module: "dict[str, Any]") -> bool:
-    return str(module.get("__name__")).startswith("torch.distributed.")
 
 
 def _may_be_closure(given: Any) -> bool:
@@ -252,3 +249,89 @@ class CommittedSteps(OptimizerSteps):
         if left_out:
             self._read(None)
         self._end(left_out)
+
+
+# A GradScaler's part in an optimizer's step.
+
+
+class ScalerUpdates:
+    """Until remove(): calls `updated(scaler)` after each of its update() calls (one an iteration), and
+    `step_skipped` after each step(optimizer) that has not called the optimizer's own step."""
+
+    def __init__(
+        self,
+        scaler: Any,
+        updated: Callable[[Any], None],
+        step_skipped: Callable[[Any], None],
+        calls: Callable[[Any], int],
+    ) -> None:
+        """calls: returns the number of calls of an optimizer's own step so far."""
+        self.scaler = scaler
+        self.chunks: "list[int]" = []  # the models whose losses it scales, by vpp_stage
+        self._last = 1.0  # scale
+        self._updated = updated
+        self._step_skipped = step_skipped
+        self._calls = calls
+        self._replaced = [
+            replaced_around(scaler, "step", self._around_step),
+            replaced_around(scaler, "update", self._around_update),
+        ]
+
+    def scale(self) -> float:
+        """The current scale of the loss. Waits for the device if the scale is on one. While a graph is
+        captured: the last one, because waiting is forbidden."""
+        if not is_captured(getattr(self.scaler, "_scale", None)):
+            self._last = float(self.scaler.get_scale())
+        return self._last
+
+    def remove(self) -> None:
+        self._updated = nothing
+        self._step_skipped = nothing
+        for replaced in self._replaced:
+            replaced.remove()
+
+    def _around_step(
+        self, original: Callable[..., Any], optimizer: Any, *arguments: Any, **keywords: Any
+    ) -> Any:
+        before = self._calls(optimizer)
+        result = original(optimizer, *arguments, **keywords)
+        if self._calls(optimizer) == before:
+            self._step_skipped(optimizer)
+        return result
+
+    def _around_update(self, original: Callable[..., Any], *arguments: Any, **keywords: Any) -> Any:
+        result = original(*arguments, **keywords)
+        self._updated(self.scaler)
+        return result
+
+
+def remaining_scale(optimizer: Any, scaler: Any) -> float:
+    """The factor that an optimizer must divide its gradients by itself, because step() was given the
+    scaler (an optimizer's step(grad_scaler)). 1 without a scaler, or after unscale_()."""
+    if scaler is None:
+        return 1.0
+    try:
+        states = getattr(scaler, "_per_optimizer_states", {})
+        stage = states[id(optimizer)]["stage"] if id(optimizer) in states else None
+        return 1.0 if getattr(stage, "name", "READY") != "READY" else float(scaler.get_scale())
+    except (AttributeError, TypeError, ValueError, RuntimeError, KeyError) as error:
+        _gradmon.warn_once(f"the scale of the gradients is unknown: {error!r}")
+        return 1.0
+
+
+def left_out_by_scaler(optimizer: Any) -> bool:
+    """Returns True if the fused optimizer's last step has changed no parameter because a scaler has found an
+    infinity or a NaN. Waits for the device if the scaler's answer is on one."""
+    found = attribute_of(optimizer, "found_inf")  # the scaler sets and removes it around the step
+    if type(found) is not torch.Tensor or found.numel() != 1:
+        return False
+    try:
+        return not is_captured(found) and bool(found)
+    except RuntimeError as error:  # where the program forbids to wait: torch.cuda.set_sync_debug_mode()
+        _gradmon.warn_once(f"cannot read if the scaler has skipped the step: {error!r}")
+        return False
+
+
+def is_captured(value: Any) -> bool:
+    """Returns True while a graph of the device captures the value, which must not be awaited then."""
+    return isinstance(value, torch.Tensor) and value.is_cuda and torch.cuda.is_current_stream_capturing()

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The scope of a value, as JSON (writers/FORMAT.md, "scopes.json")."""
 import json
+import math
 from typing import Any, Mapping, Union
 
 WHOLE = json.dumps({"scope": "whole"})
@@ -24,7 +25,7 @@ def text_of(spec: Any) -> str:
 
 
 def checked(scope: "Union[str, Mapping[str, Any]]") -> str:
-    """A program's scope of a value, as JSON. Raises ValueError, TypeError if it is no scope, or not JSON."""
+    """A program's scope of a value, as JSON. Raises ValueError or TypeError if it is invalid or not JSON."""
     found = {"scope": scope} if isinstance(scope, str) else dict(scope)
     label = found.get("scope")
     if label not in _KEYS:
@@ -62,12 +63,8 @@ def _scope_of(mesh: Any, placements: "tuple[Any, ...]", shape: "list[int]") -> "
         size > 1 and placement.is_partial() and not hasattr(placement, "dim")
         for placement, size in zip(placements, sizes)
     )
-    replicas = 1
-    for placement, size in zip(placements, sizes):
-        replicas *= size if placement.is_replicate() else 1
-    label = "replica" if replicas > 1 else "whole"
-    if any(split):
-        label = "shard"
+    replicas = math.prod(size for placement, size in zip(placements, sizes) if placement.is_replicate())
+    label = "shard" if any(split) else "replica" if replicas > 1 else "whole"
     found: "dict[str, Any]" = {"scope": "partial" if summands else label, "shape": shape}
     if any(split):
         found.update(_box(mesh, placements, shape))

@@ -40,16 +40,13 @@ def is_fsdp1_unit(module: Any) -> bool:
 
 
 def gathered_module(module: Any) -> "tuple[torch.nn.Module, Optional[int]]":
-    """The module whose forward begins when the parameters are gathered, and the unit that they are."""
+    """The module whose forward begins once the parameters are gathered, and the id of their unit."""
     handle = getattr(module, "_handle", None)
     return module.module, None if handle is None else id(handle)
 
 
-def listed_in(name: str, module: Any) -> Iterator[Listed]:
-    """The parameters of one unit, under the program's names; `name`: that of the unit in the model."""
-    handle = getattr(module, "_handle", None)
-    if handle is None:  # no parameters
-        return
+def listed_in(name: str, handle: Any) -> Iterator[Listed]:
+    """The parameters of one unit, under the program's names. name: of the unit in the model."""
     flat = handle.flat_param
     own = getattr(flat, "_params", None) or [flat] * len(flat._fqns)  # use_orig_params: one a parameter
     whole = zip(flat._fqns, flat._shapes, _offsets(flat), flat._shard_param_infos, own)
@@ -96,7 +93,7 @@ def is_fsdp2_unit(module: Any) -> bool:
 
 
 def unit_of(module: Any) -> Optional[int]:
-    """The unit that gathers this module's parameters: fully_shard([a, b]) makes one of two modules."""
+    """The unit that gathers this module's parameters: fully_shard([a, b]) makes one unit of two modules."""
     state = _fsdp2_state(module)
     return None if state is None else id(state)
 
@@ -163,7 +160,7 @@ def _fsdp2_places(parameter: Any) -> "Iterator[tuple[int, str]]":
 
 
 _WRAPPER = "_fsdp_wrapped_module."
-_REDUCED_BY_AUTOGRAD = "forward uses another tensor, and autograd reduces the gradient on the way to it"
+REDUCED_BY_AUTOGRAD = "forward uses another tensor, and autograd reduces the gradient on the way to it"
 
 
 class Listing(NamedTuple):
@@ -201,12 +198,12 @@ class _Parameters:
         self._flat: "dict[str, list[Listed]]" = {}  # FSDP1's, by the name of the module that uses them
         self._flat_ids: "set[int]" = set()
         for name, module in model.named_modules():
-            for one in listed_in(name, module) if is_fsdp1_unit(module) else ():
-                self._flat.setdefault(_parent(one.name), []).append(one)
-        for module in model.modules():
             handle = getattr(module, "_handle", None) if is_fsdp1_unit(module) else None
-            if handle is not None:
-                self._flat_ids.add(id(handle.flat_param))
+            if handle is None:  # not FSDP1's, or without parameters
+                continue
+            self._flat_ids.add(id(handle.flat_param))
+            for one in listed_in(name, handle):
+                self._flat.setdefault(_parent(one.name), []).append(one)
         self.tensor_parallel = self._fsdp2.has_tensor_parallel()
 
     def all(self) -> "list[Listed]":
@@ -230,14 +227,14 @@ class _Parameters:
                 full = f"{name}.{own}" if name else own
                 yield full, tensor, functools.partial(self._sharding_of, module, own, tensor)
             for one in flat.pop(_unwrapped(name), []):
-                yield one.name, one.tensor, functools.partial(_sharding_in, one)
+                yield one.name, one.tensor, functools.partial(getattr, one, "sharding")
 
     def _sharding_of(self, module: Any, own: str, tensor: Any) -> "Optional[Sharding]":
         if _is_substituted(module, own, tensor):
             self.tensor_parallel = True
             scope = text_of(tensor._spec) if is_kind(tensor, "DTensor") else LOCAL
             return Sharding(
-                unit=id(module), unsharded=_nothing, scope=scope, no_unreduced=_REDUCED_BY_AUTOGRAD
+                unit=id(module), unsharded=_nothing, scope=scope, no_unreduced=REDUCED_BY_AUTOGRAD
             )
         if not is_kind(tensor, "DTensor"):
             return self._fsdp2.sharding_of(module, own)
@@ -263,10 +260,6 @@ def _has_substitutes(model: torch.nn.Module) -> bool:
 
 def _nothing() -> Pair:
     return None, None
-
-
-def _sharding_in(listed: Listed) -> "Optional[Sharding]":
-    return listed.sharding
 
 
 def _unwrapped(name: str) -> str:

@@ -14,20 +14,16 @@ import torch
 
 from gradmon import _gradmon
 from gradmon._attributes import OBJECT_ERRORS, attribute_of
-from gradmon._optimizer_rounds import IdleOptimizers
 from gradmon._launch_nonce import LaunchNonce
-from gradmon._module_hooks import ModelParts
-from gradmon._module_hooks import ModuleHooks
-from gradmon._optimizer_rounds import OptimizerRounds, has, parameters_of, with_parameter_groups
-from gradmon._optimizer_steps import OptimizerSteps
-from gradmon._scaler_updates import ScalerUpdates, left_out_by_scaler, remaining_scale
-from gradmon._communication import commits_steps
-from gradmon._communication import Waits
+from gradmon._module_hooks import ModelParts, ModuleHooks, UnitHooks
+from gradmon._optimizer_rounds import IdleOptimizers, OptimizerRounds
+from gradmon._optimizer_rounds import has, parameters_of, with_parameter_groups
+from gradmon._communication import Waits, commits_steps
 from gradmon._compiled import sentences_of_unseen
-from gradmon._optimizer_steps import CommittedSteps, hooked_or_replaced
+from gradmon._optimizer_steps import CommittedSteps, OptimizerSteps, ScalerUpdates
+from gradmon._optimizer_steps import hooked_or_replaced, left_out_by_scaler, remaining_scale
 from gradmon._sharded import Listing, listing_of
 from gradmon._sharded import parameters_of as parameters_in
-from gradmon._module_hooks import UnitHooks
 
 _COLLECTS = _gradmon.COLLECTS
 _LOOK_EVERY_S = 5.0
@@ -41,40 +37,6 @@ _AFTER_SIGNAL_S = 2.0  # a user who has pressed Ctrl-C waits
 class TrainingSteps:
     """Shared by the monitor and the hooks at its optimizers. Watches until stop(), or until both are
     gone. Training thread."""
-
-    __slots__ = (
-        "core",
-        "step_flags",
-        "_output_dir",
-        "ended_by_program",
-        "ended_by_optimizer",
-        "_modules",
-        "_units",
-        "_waits",
-        "_models",
-        "_optimizers",
-        "_rounds",
-        "_scalers",
-        "_scaler_rounds",
-        "_calls_before",
-        "_versions_before",
-        "_look_at",
-        "_looks_for_unheld",
-        "_unheld",
-        "_idle",
-        "_looks_for_compiled",
-        "_compiled",
-        "_found",
-        "_of_engine",
-        "_no_optimizer",
-        "_warned",
-        "_nonce",
-        "_of_loop",
-        "_timeout_of_stop",
-        "_attached_by",
-        "_listing_of",
-        "__weakref__",
-    )
 
     def __init__(
         self,
@@ -109,7 +71,7 @@ class TrainingSteps:
         self._looks_for_compiled = False  # the next look searches for modules within compiled code
         self._compiled: list[str] = []  # a warning for each model with modules within compiled code
         self._found: list[str] = []  # the warnings of the last look
-        self._of_engine: list[str] = []  # those of note_warnings()
+        self._of_engine: list[str] = []  # set by note_warnings()
         self._no_optimizer: list[str] = []  # a warning until a step has ended or an optimizer is watched
         self._warned: list[str] = []  # the current warnings in status()
         self._nonce = nonce  # None: the launch is identified
@@ -214,10 +176,9 @@ class TrainingSteps:
             self._timeout_of_stop = timeout
             return
         _alive.discard(self)
-        self._modules.set(False)
-        self._modules.watch(())
-        self._units.set(False)
-        self._units.watch(())
+        for hooks in (self._modules, self._units):
+            hooks.set(False)
+            hooks.watch(())
         self._waits.set(False)
         self._models.clear()
         for optimizer in self._optimizers:
@@ -316,7 +277,7 @@ class TrainingSteps:
         return sharing
 
     def _add_scaler(self, scaler: Any, chunk: int) -> None:
-        """The scaler multiplies the loss of that chunk; the first one's also those of chunks without any."""
+        """The scaler multiplies the loss of that chunk. The first one also holds for chunks without any."""
         if scaler is None or not getattr(scaler, "is_enabled", lambda: True)():
             return
         known = next((one for one in self._scalers if one.scaler is scaler), None)
@@ -365,6 +326,8 @@ class TrainingSteps:
             return flags & _gradmon.MAY_END
         if flags & _gradmon.CHECK_MODELS and self._nonce is not None:
             self._look_for_nonce(self._nonce)
+        if self.step_flags & _gradmon.WATCHES_FORWARDS:
+            self._end_step_in_graphs()
         if not flags & _COLLECTS:
             return flags
         self._look_at_models()
@@ -372,6 +335,17 @@ class TrainingSteps:
         if self._of_loop is None and (self.ended_by_program or not self.ended_by_optimizer):
             self._versions_before = self._versions()
         return self.core.step_flags() | flags & _gradmon.MAY_END
+
+    def _end_step_in_graphs(self) -> None:
+        if self._modules.in_graphs.end_step():
+            compiled = self._sentences_of_unseen()
+            self._found = [one for one in self._found if one not in self._compiled] + compiled
+            self._compiled = compiled
+            self._warn()
+
+    def _sentences_of_unseen(self) -> "list[str]":
+        models = [parts.model for parts in self._models]
+        return sentences_of_unseen(models, self._modules.in_graphs.reason)
 
     def _look_at_models(self) -> None:
         self._look_at = time.monotonic() + _LOOK_EVERY_S
@@ -393,13 +367,13 @@ class TrainingSteps:
         if self.core.step_flags() & _gradmon.WATCHES_FORWARDS:
             if self._looks_for_compiled:
                 self._looks_for_compiled = False
-                self._compiled = sentences_of_unseen(parts.model for parts in self._models)
+                self._compiled = self._sentences_of_unseen()
             unseen = self._compiled
         self._found = self._unheld + self._idle.look(self._optimizers) + unseen
         self._warn()
 
     def note_warnings(self, warnings: "list[str]") -> None:
-        """Sets the sentences of status() about missing attachments. Replaces those of the last call."""
+        """Replaces the sentences of status() about missing attachments."""
         self._of_engine = list(warnings)
         self._warn()
 
@@ -508,12 +482,12 @@ def seconds_of(timeout: Optional[float]) -> Optional[float]:
     """The timeout in seconds. A value that is not a number is logged and becomes None."""
     try:
         seconds = None if timeout is None else float(timeout)
+        if seconds is None or not math.isnan(seconds):
+            return seconds
+        why: Any = "not a number"
     except OBJECT_ERRORS as error:
-        _gradmon.warn_once(f"stop(timeout={timeout!r}): {error}")
-        return None
-    if seconds is None or not math.isnan(seconds):
-        return seconds
-    _gradmon.warn_once(f"stop(timeout={timeout!r}): not a number")
+        why = error
+    _gradmon.warn_once(f"stop(timeout={timeout!r}): {why}")
     return None
 
 

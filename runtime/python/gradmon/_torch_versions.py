@@ -8,20 +8,20 @@ import torch
 _LEAST = "2.6"
 
 
-def _release(version: str) -> "tuple[int, ...]":
+def release(version: str) -> "tuple[int, ...]":
     """(2, 13) of "2.13.0+cpu"."""
     return tuple(int(number) for number in re.findall("[0-9]+", version)[:2])
 
 
 def check_torch(version: str, built_against: str) -> None:
     """Raises ImportError if the extension was built against another torch than the imported one."""
-    found = _release(torch.__version__)
-    if _release(built_against) != found:
+    found = release(torch.__version__)
+    if release(built_against) != found:
         raise ImportError(
             f"it was built against torch {built_against}; install the wheel "
             f"gradmon-{version}+torch{'.'.join(map(str, found))}, or build gradmon with this torch"
         )
 
 
-if _release(torch.__version__) < _release(_LEAST):
+if release(torch.__version__) < release(_LEAST):
     raise ImportError(f"gradmon needs torch {_LEAST} or later; found {torch.__version__} ({torch.__file__})")

@@ -1,17 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """gradmon for Hugging Face Accelerate."""
-import os
-from typing import Any, Union
+from typing import Any
 
-from gradmon._attributes import replaced_around
-from gradmon._loop_monitor import LoopMonitor
+from gradmon._framework_monitor import FrameworkMonitor
 from gradmon._optimizer_rounds import OptimizerRounds
-from gradmon.monitor import Monitor
+from gradmon.monitor import Monitor, PathLike
 
 
 def watch(
     accelerator: Any,
-    config: Union[str, "os.PathLike[str]"],
+    config: PathLike,
     model: Any,
     optimizer: Any,
     *,
@@ -25,6 +23,8 @@ def watch(
 
     Parameters
     ----------
+    config, start_iteration, **options
+        As for Monitor and Monitor.watch().
     accelerator : accelerate.Accelerator
         The accelerator that has prepared them.
     model : torch.nn.Module or sequence
@@ -32,10 +32,6 @@ def watch(
         Rows have the names that the parameters have in the model itself.
     optimizer : accelerate.optimizer.AcceleratedOptimizer or sequence
         As prepare() has returned it. With several, a step ends when all have stepped.
-    start_iteration : int
-        Number of the first step, for a job that resumes from a checkpoint.
-    config, **options
-        As for Monitor.
 
     Returns
     -------
@@ -55,20 +51,15 @@ def watch(
     ...             optimizer.step()
     ...             optimizer.zero_grad()
     """
-    monitor = LoopMonitor(config, framework="accelerate", **options)
+    monitor = FrameworkMonitor(config, "accelerate", **options)
     models = list(model) if isinstance(model, (list, tuple)) else [model]
     optimizers = list(optimizer) if isinstance(optimizer, (list, tuple)) else [optimizer]
-    watches = monitor.watch_loop(
-        models,
-        optimizers,
-        grad_acc_steps=accelerator.gradient_accumulation_steps,
-        scaler=getattr(accelerator, "scaler", None),
-        start_iteration=start_iteration,
-    )
+    steps, scaler = accelerator.gradient_accumulation_steps, getattr(accelerator, "scaler", None)
+    watches = monitor.watch_loop(models, optimizers, steps, start_iteration, scaler)
     rounds = OptimizerRounds()
     for one in optimizers if watches else ():
         rounds.add(one)
-        monitor.remove_at_stop(replaced_around(one, "step", _stepping(monitor, accelerator, rounds, one)))
+        monitor.replace_until_stop(one, "step", _stepping(monitor, accelerator, rounds, one))
     return monitor
 
 

@@ -3,18 +3,51 @@
 
     python3 -m gradmon.as_msprobe SCRIPT [ARGUMENT...]
     python3 -m gradmon.as_msprobe -m MODULE [ARGUMENT...]
+    python3 -m gradmon.as_msprobe -m msprobe.core.monitor.anomaly_processor -d DIR [-o DIR] [-k N] [-s STEPS]
 
 The stand-in takes precedence over an installed msprobe, also in processes that the script starts.
 """
 import os
+import random
 import runpy
 import sys
 from pathlib import Path
 
+import torch
+
+from gradmon import _gradmon
+from gradmon.converting import find_gradmonctl
+
 _STAND_IN = str(Path(__file__).parent / "stand_in")
-
-
 _USAGE = "usage: python3 -m gradmon.as_msprobe SCRIPT|-m MODULE [ARGUMENT...]"
+
+
+def seed_all(seed: int = 1234, mode: bool = False, rm_dropout: bool = False) -> None:
+    """msprobe.pytorch.seed_all: seeds Python, NumPy (if installed) and torch on all its devices. `mode`:
+    torch uses deterministic algorithms only. `rm_dropout`: not supported; logs a warning."""
+    os.environ["PYTHONHASHSEED"] = str(seed)  # for child processes
+    random.seed(seed)
+    try:
+        import numpy
+    except ImportError:
+        pass
+    else:
+        numpy.random.seed(seed)
+    torch.manual_seed(seed)
+    torch.use_deterministic_algorithms(mode)
+    if torch.cuda.is_available():
+        torch.backends.cudnn.deterministic = True
+        torch.backends.cudnn.benchmark = False
+    if rm_dropout:
+        _gradmon.warn_once("seed_all(rm_dropout=True): dropouts are left as they are; give them p=0")
+
+
+def main_of_anomalies() -> None:
+    """msprobe's anomaly_processor: runs `gradmonctl analyse anomalies` in the place of this process, with its
+    arguments."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os.execv(find_gradmonctl(), ["gradmonctl", "analyse", "anomalies", *sys.argv[1:]])
 
 
 def main() -> None:

@@ -1,40 +1,29 @@
 # SPDX-License-Identifier: Apache-2.0
 """gradmon for ColossalAI."""
-import os
-from typing import Any, Iterable, Iterator, Optional, Union
+from typing import Any, Iterable, Iterator, Optional
 
 from gradmon import _gradmon
-from gradmon._attributes import class_names, is_kind, replaced_around
-from gradmon._engine_monitor import (
-    KINDS_OF_UPDATE,
-    Attachment,
-    CollectingHooks,
-    Description,
-    EngineMonitor,
-    Labels,
-    Piece,
-    innermost,
-    labels_of,
-    whole,
-)
+from gradmon._attributes import class_names, is_kind
+from gradmon._framework_monitor import UPDATES, Engine, EngineMonitor, Labels, Piece
+from gradmon._framework_monitor import innermost, labels_of, whole
 from gradmon._sharded import has_units
-from gradmon.monitor import Monitor
+from gradmon.monitor import Monitor, PathLike
 
 __all__ = ["scopes", "watch"]
 
-_UPDATES = ", ".join(KINDS_OF_UPDATE)
-# Classes of models and optimizers that keep gradients or updates elsewhere.
-_REFUSED = {
+# Classes that keep gradients or updates elsewhere. Also in the doctor's list of modes.
+REFUSED = {
     "GeminiDDP": "Gemini takes gradients away within backward",
     "GeminiOptimizer": "Gemini takes gradients away within backward",
     "MixedPrecisionOptimizer": "its master copies are not followed",
 }
+IS_FSDP = "TorchFSDPPlugin: gradmon.Monitor watches a model in FSDP, with torch's optimizer"
 
 
 def watch(
     model: Any,
     optimizer: Any,
-    config: Union[str, "os.PathLike[str]"],
+    config: PathLike,
     *,
     grad_acc_steps: int = 1,
     start_iteration: int = 0,
@@ -47,17 +36,13 @@ def watch(
 
     Parameters
     ----------
+    config, grad_acc_steps, start_iteration, **options
+        As for Monitor and Monitor.watch().
     model : colossalai.interface.ModelWrapper or torch.nn.Module
         As boost() has returned it. Rows have the names that the parameters have in the model before.
     optimizer : colossalai.interface.OptimizerWrapper
         As boost() has returned it, of the low-level ZeRO plugin (stage 1 or 2), or of one that leaves the
         updates to torch's optimizer.
-    grad_acc_steps : int
-        Micro batches of a step.
-    start_iteration : int
-        Number of the first step.
-    config, **options
-        As for Monitor.
 
     Returns
     -------
@@ -65,10 +50,10 @@ def watch(
 
     Notes
     -----
-    No communication is added, and nothing is gathered. With ZeRO, a rank's rows in grad_reduced, param_* and
-    exp_avg* cover the piece of a parameter that this rank updates, in its float32 master copy if it has one;
-    scopes() names the run. The rows in grad_unreduced cover the whole gradient of this rank: only the last
-    micro batch if each is reduced by itself, without the loss scale.
+    With ZeRO, a rank's rows in grad_reduced, param_* and exp_avg* cover the piece of a parameter that this
+    rank updates, in its float32 master copy if it has one; scopes() names the run. The rows in grad_unreduced
+    cover the whole gradient of this rank: only the last micro batch if each is reduced by itself, without the
+    loss scale. No communication is added, and nothing is gathered.
 
     Nothing is watched with Gemini, nor with an optimizer for mixed precision other than ZeRO's; a warning
     says so.
@@ -82,7 +67,7 @@ def watch(
     ...         optimizer.step()
     ...         optimizer.zero_grad()
     """
-    monitor = EngineMonitor(config, framework="colossalai", **options)
+    monitor = EngineMonitor(config, "colossalai", **options)
     if monitor.refuses(_refusal(model, optimizer)):
         return monitor
     program = _program(model)
@@ -97,17 +82,16 @@ def watch(
     def updates() -> "Iterable[Any]":
         return [monitor.around(update_of(optimizer), pieces_of(trained, optimizer))]
 
-    monitor.watch_engine(
+    engine = Engine(
         [program],
-        CollectingHooks([Attachment("grad_unreduced", gradients), Attachment(_UPDATES, updates)]),
         optimizer,
         "delivered" if is_zero(optimizer) else "delivered accumulated",
-        grad_acc_steps=grad_acc_steps,
-        start_iteration=start_iteration,
-        described=lambda _: Description(scopes(model, optimizer)),
+        {"grad_unreduced": gradients, UPDATES: updates},
+        described=lambda _: (scopes(model, optimizer), None),
         scale=lambda: _loss_scale(optimizer),
     )
-    monitor.remove_at_stop(replaced_around(optimizer, "step", _stepping(monitor, optimizer)))
+    monitor.watch_engine(engine, grad_acc_steps, start_iteration)
+    monitor.replace_until_stop(optimizer, "step", _stepping(monitor, optimizer))
     return monitor
 
 
@@ -122,10 +106,7 @@ def scopes(model: Any, optimizer: Any) -> "dict[str, Labels]":
     Returns
     -------
     dict
-        By kind and name, the scope that scopes.json has: `scope` ("whole", "replica", "piece" or "local"),
-        `shape` (of the whole parameter) and, of a piece, `begin` and `count` (first element and number of
-        elements of the flattened parameter). "local" are experts, and parameters that tensor parallelism
-        splits.
+        As of gradmon.deepspeed.scopes(). "local" are experts, and parameters that tensor parallelism splits.
     """
     program = _program(model)
     named = [(name, one, tuple(one.shape)) for name, one in program.named_parameters()]
@@ -168,11 +149,11 @@ def _loss_scale(optimizer: Any) -> float:
 
 def _refusal(model: Any, optimizer: Any) -> "Optional[str]":
     kinds = class_names(model) | class_names(optimizer)
-    for name, why in _REFUSED.items():
+    for name, why in REFUSED.items():
         if name in kinds:
             return f"{name}: {why}"
     if has_units(_program(model)):
-        return "TorchFSDPPlugin: gradmon.Monitor watches a model in FSDP, with torch's optimizer"
+        return IS_FSDP
     if update_of(optimizer) is None:
         return f"{type(optimizer).__name__} holds no optimizer"
     return None
@@ -187,11 +168,8 @@ def is_zero(optimizer: Any) -> bool:
 
 
 def update_of(optimizer: Any) -> Any:
-    """The optimizer that updates the carriers: the last of the wrappers' `optim`."""
-    inner = getattr(optimizer, "optim", None)
-    while inner is not None:
-        optimizer, inner = inner, getattr(inner, "optim", None)
-    return innermost(optimizer)
+    """The optimizer that updates the carriers, behind ColossalAI's wrappers."""
+    return innermost(innermost(optimizer, "optim"))
 
 
 def pieces_of(parameters: "list[Any]", optimizer: Any) -> "list[Piece]":

@@ -10,12 +10,14 @@ import shutil
 import tempfile
 import weakref
 from pathlib import Path
-from typing import Any, Callable, Optional, Union
+from types import SimpleNamespace
+from typing import Any, Callable, Optional
 
 import torch
 
 from gradmon import _gradmon
 from gradmon._communication import with_process_group
+from gradmon.monitor import PathLike
 
 _COLUMNS = ["norm", "mean", "max", "min"]
 
@@ -49,7 +51,7 @@ class ColossalAIMonitor:
     >>> monitor.step_end(model)
     """
 
-    def __init__(self, config_path: Union[str, "os.PathLike[str]"]) -> None:
+    def __init__(self, config_path: PathLike) -> None:
         keys = _read(Path(config_path))
         self._columns = [name for name in _COLUMNS if keys.get(name, True)]
         self._front = bool(keys.get("front", True))
@@ -99,7 +101,10 @@ class ColossalAIMonitor:
         """
         if self._core is None:
             return
-        self._core.before_update(_Update(model))
+        # The attributes that Core reads of an optimizer; the program passes none.
+        self._core.before_update(
+            SimpleNamespace(param_groups=[{"params": list(model.parameters())}], state={})
+        )
         self._core.step()
         found = self._core.metrics()
         metrics = [metric for metric in found if metric.step == self._step]
@@ -136,14 +141,6 @@ class ColossalAIMonitor:
 def _stop(core: _gradmon.Core, scratch: str) -> None:
     core.stop()
     shutil.rmtree(scratch, ignore_errors=True)
-
-
-class _Update:
-    """The attributes that Core reads of an optimizer; the program passes none here."""
-
-    def __init__(self, model: torch.nn.Module) -> None:
-        self.param_groups = [{"params": list(model.parameters())}]
-        self.state: dict[Any, Any] = {}
 
 
 def _read(path: Path) -> "dict[str, Any]":

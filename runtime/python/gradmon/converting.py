@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Optional
 
+__all__ = ["CSV2DBConfig", "csv2db", "csv2tensorboard_by_step"]
+
 _USAGE = 2  # exit code of gradmonctl for arguments that are wrong
 
 
@@ -47,15 +49,8 @@ def csv2tensorboard_by_step(
     --------
     >>> gradmon.csv2tensorboard_by_step("monitor_output", data_type_list=["actv"], process_num=4)
     """
-    options = {
-        "--monitor-path": monitor_path,
-        "--time-start": time_start,
-        "--time-end": time_end,
-        "--process-num": process_num,
-        "--data-type-list": data_type_list,
-        "--output-dirpath": output_dirpath,
-        "--tags": "msprobe",
-    }
+    chosen = CSV2DBConfig(monitor_path, time_start, time_end, process_num, data_type_list, output_dirpath)
+    options = {**vars(chosen), "step_partition": None, "tags": "msprobe"}
     run_gradmonctl(["convert", "csv2tb", *_arguments(options)])
 
 
@@ -116,45 +111,25 @@ def csv2db(config: CSV2DBConfig) -> None:
     >>> gradmon.csv2db(gradmon.CSV2DBConfig("monitor_output", output_dirpath="job"))
     >>> gradmon.load("job", kind="actv")
     """
-    options = {
-        "--monitor-path": config.monitor_path,
-        "--time-start": config.time_start,
-        "--time-end": config.time_end,
-        "--process-num": config.process_num,
-        "--data-type-list": config.data_type_list,
-        "--output-dirpath": config.output_dirpath,
-        "--step-partition": config.step_partition,
-    }
-    run_gradmonctl(["convert", "csv2db", *_arguments(options)])
+    run_gradmonctl(["convert", "csv2db", *_arguments(vars(config))])
 
 
 def _arguments(options: "dict[str, Any]") -> "list[str]":
+    """The options by name, as gradmonctl takes them; without those that are None or []."""
     arguments = []
-    for option, value in options.items():
+    for name, value in options.items():
         if value is None or value == []:
             continue
         if isinstance(value, (list, tuple)):
-            arguments += [option, ",".join(str(one) for one in value)]
-        elif option.endswith("path"):
-            arguments += [option, os.path.expanduser(os.fspath(value))]
-        else:
-            arguments += [option, str(value)]
+            value = ",".join(str(one) for one in value)
+        elif name.endswith("path"):
+            value = os.path.expanduser(os.fspath(value))
+        arguments += ["--" + name.replace("_", "-"), str(value)]
     return arguments
 
 
 def find_gradmonctl() -> str:
-    """The path of the program: beside this package, as in the wheel, else on PATH.
-
-    Returns
-    -------
-    str
-        A path.
-
-    Raises
-    ------
-    FileNotFoundError
-        If it is in neither place.
-    """
+    """The path of the program: beside this package, else on PATH. Raises FileNotFoundError."""
     own = Path(__file__).with_name("gradmonctl")
     found = str(own) if own.exists() else shutil.which("gradmonctl")
     if found is None:
@@ -165,19 +140,7 @@ def find_gradmonctl() -> str:
 def run_gradmonctl(arguments: "list[str]") -> None:
     """Runs the program; its output and, on a terminal, its messages go where this program's go.
 
-    Parameters
-    ----------
-    arguments : list of str
-        Of the program.
-
-    Raises
-    ------
-    ValueError
-        If it finds its arguments wrong.
-    RuntimeError
-        If it fails otherwise.
-    FileNotFoundError
-        If there is no such program.
+    Raises ValueError if it finds its arguments wrong, RuntimeError if it fails otherwise, FileNotFoundError.
     """
     shown = sys.stderr is not None and sys.stderr.isatty()
     done = subprocess.run(

@@ -1,39 +1,27 @@
 # SPDX-License-Identifier: Apache-2.0
 """gradmon for DeepSpeed."""
-import os
-from typing import Any, Iterable, Iterator, Optional, Union
+from typing import Any, Iterable, Iterator, Optional
 
 from gradmon import _gradmon
 from gradmon._attributes import replaced_around
-from gradmon._engine_monitor import (
-    KINDS_OF_UPDATE,
-    Attachment,
-    CollectingHooks,
-    Description,
-    Early,
-    EngineMonitor,
-    Labels,
-    Piece,
-    innermost,
-    is_expert,
-    labels_of,
-    whole,
-)
-from gradmon.monitor import Monitor
+from gradmon._framework_monitor import UPDATES, Early, Engine, EngineMonitor, Labels, Piece
+from gradmon._framework_monitor import innermost, is_expert, labels_of, whole
+from gradmon.monitor import Monitor, PathLike
 
 __all__ = ["scopes", "watch"]
 
-_UPDATES = ", ".join(KINDS_OF_UPDATE)
 _ANY_NUMBER = 1 << 16
+# Also in the doctor's list of modes.
+OF_MUON = "grad_reduced and exp_avg of parameters that Muon updates"
+REFUSED = {
+    "the optimizer's state on NVMe": "reading the optimizer's state on NVMe would page it in",
+    "SuperOffload": "SuperOffload updates in another process",
+    "ZenFlow": "ZenFlow updates outside the optimizer's step",
+}
+RUNS_A_PIPELINE = "runs a pipeline, which gradmon does not follow"
 
 
-def watch(
-    engine: Any,
-    config: Union[str, "os.PathLike[str]"],
-    *,
-    start_iteration: Optional[int] = None,
-    **options: Any,
-) -> Monitor:
+def watch(engine: Any, config: PathLike, *, start_iteration: Optional[int] = None, **options: Any) -> Monitor:
     """Begins to watch the model and the optimizer of a DeepSpeed engine, after deepspeed.initialize().
 
     A job that resumes calls it after engine.load_checkpoint(), which sets the number of the first step. A
@@ -42,13 +30,13 @@ def watch(
 
     Parameters
     ----------
+    config, **options
+        As for Monitor.
     engine : deepspeed.DeepSpeedEngine
         The engine, with ZeRO stage 0, 1, 2 or 3. Rows have the names that the parameters have in the model
         that was given to deepspeed.initialize().
     start_iteration : int, optional
         Number of the first step. Default: `engine.global_steps`.
-    config, **options
-        As for Monitor.
 
     Returns
     -------
@@ -72,7 +60,7 @@ def watch(
     ...         engine.backward(engine(batch))
     ...         engine.step()
     """
-    monitor = EngineMonitor(config, framework="deepspeed", **options)
+    monitor = EngineMonitor(config, "deepspeed", **options)
     if monitor.refuses(_refusal(engine)):
         return monitor
     optimizer = engine.optimizer
@@ -100,23 +88,18 @@ def watch(
 
         return [replaced_around(optimizer, muon_method(optimizer), around)] if pieces else []
 
-    monitor.watch_engine(
+    attachments = {"grad_unreduced": gradients, UPDATES: updates, OF_MUON: replacements}
+    watched = Engine(
         [engine.module],
-        CollectingHooks(
-            [
-                Attachment("grad_unreduced", gradients),
-                Attachment(_UPDATES, updates),
-                Attachment("grad_reduced and exp_avg of parameters that Muon updates", replacements),
-            ]
-        ),
         optimizer,
         "delivered" if _reduces_each(engine) else "delivered accumulated",
-        grad_acc_steps=_most_micro_batches(engine),
-        start_iteration=int(engine.global_steps) if start_iteration is None else start_iteration,
-        described=lambda _: Description(scopes(engine)),
+        attachments,
+        described=lambda _: (scopes(engine), None),
         scale=lambda: _loss_scale(engine),
     )
-    monitor.remove_at_stop(replaced_around(engine, "step", _stepping(monitor, engine)))
+    first = int(engine.global_steps) if start_iteration is None else start_iteration
+    monitor.watch_engine(watched, _most_micro_batches(engine), first)
+    monitor.replace_until_stop(engine, "step", _stepping(monitor, engine))
     return monitor
 
 
@@ -203,13 +186,13 @@ def _refusal(engine: Any) -> Optional[str]:
     if optimizer is None or innermost(optimizer) is None or not hasattr(optimizer, "step"):
         return "the DeepSpeed engine has no optimizer"
     if hasattr(engine, "train_batch") and hasattr(engine, "micro_batches"):
-        return f"{type(engine).__name__} runs a pipeline, which gradmon does not follow"
+        return f"{type(engine).__name__} {RUNS_A_PIPELINE}"
     if getattr(optimizer, "swap_optimizer", False):
-        return "DeepSpeed keeps the optimizer's state on NVMe: reading it would page it in"
+        return REFUSED["the optimizer's state on NVMe"]
     if hasattr(optimizer, "superoffload_cpu_optimizer"):
-        return "SuperOffload updates in another process"
+        return REFUSED["SuperOffload"]
     if getattr(optimizer, "zenflow", False):
-        return "ZenFlow updates outside the optimizer's step"
+        return REFUSED["ZenFlow"]
     return None
 
 
@@ -234,7 +217,7 @@ def pieces_of(optimizer: Any) -> "list[Piece]":
     if hasattr(optimizer, "fp32_groups"):  # FP16_UnfusedOptimizer
         pairs = zip(optimizer.fp16_groups, optimizer.fp32_groups)
         return [whole(parameter, copy) for group, copies in pairs for parameter, copy in zip(group, copies)]
-    groups = innermost(optimizer).param_groups  # type: ignore[union-attr]
+    groups = innermost(optimizer).param_groups
     return [whole(parameter, parameter) for group in groups for parameter in group["params"]]
 
 
@@ -296,7 +279,7 @@ def before_muon(optimizer: Any, pieces: "list[Piece]", arguments: Any, keywords:
     if muon_method(optimizer) == "get_flat_partition":
         group = keywords["param_group_idx"] if "param_group_idx" in keywords else arguments[5]
         return list(_of_whole_gradients(optimizer, pieces, arguments[0], group))
-    base: Any = innermost(optimizer)
+    base = innermost(optimizer)
     averaged: "dict[int, Any]" = {}
     if muon_method(optimizer) == "_apply_muon_to_accumulated_grads" and not optimizer.offload_optimizer:
         for number, group in enumerate(optimizer.fp16_groups):
@@ -318,7 +301,7 @@ def _of_whole_gradients(
 ) -> "Iterator[Early]":
     """ZeRO 1 and 2: a rank that updates a piece of a matrix has its whole gradient and momentum."""
     by_parameter = {id(piece.parameter): piece for piece in pieces}
-    base: Any = innermost(optimizer)
+    base = innermost(optimizer)
     momentum = base.state.get(base.param_groups[group]["params"][0], {}).get("momentum_buffer")
     start = 0  # of the matrix, in the momentum
     for parameter, gradient in zip(parameters, optimizer.all_grad_tensors[group]):

@@ -5,26 +5,24 @@ from typing import Any, Optional
 from transformers import TrainerCallback
 
 from gradmon import _gradmon
-from gradmon._loop_monitor import LoopCallback
+from gradmon._framework_monitor import FrameworkCallback
 
 
-class Callback(LoopCallback, TrainerCallback):  # type: ignore[misc]
+class Callback(FrameworkCallback, TrainerCallback):  # type: ignore[misc]
     """Watches the training of a transformers.Trainer.
 
     Steps are the trainer's: step n is the one after which `state.global_step` is n + 1, also in a training
     that resumes. Watching begins with train() and ends with it.
 
-    Parameters
-    ----------
-    config, **options
-        As for Monitor.
-
-    Notes
-    -----
     The gradients in `grad_reduced` are those that the optimizer uses: reduced, without a loss scale, and
     clipped. Logged numbers ("loss", "grad_norm", "learning_rate") go to Monitor.scalar() under their names;
     with `logging_steps=1` in each step. Training stops when Monitor.may_end is True. If DeepSpeed makes the
     steps, nothing is watched, and a warning says so.
+
+    Parameters
+    ----------
+    config, **options
+        As for Monitor.
 
     Examples
     --------
@@ -47,10 +45,10 @@ class Callback(LoopCallback, TrainerCallback):  # type: ignore[misc]
         monitor.watch_loop(
             [objects["model"]],
             [optimizer],
-            grad_acc_steps=args.gradient_accumulation_steps,
-            scaler=getattr(optimizer, "scaler", None),
-            start_iteration=state.global_step,
-            replicas=_replicas(args),
+            args.gradient_accumulation_steps,
+            state.global_step,
+            getattr(optimizer, "scaler", None),
+            _replicas(args),
         )
 
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:

@@ -1,52 +1,38 @@
 # SPDX-License-Identifier: Apache-2.0
 """gradmon for Megatron core."""
 import math
-import os
 import re
 import sys
 import types
 import weakref
-from typing import Any, Callable, Iterable, Iterator, NamedTuple, Optional, Sequence, Union
+from typing import Any, Callable, Iterable, Iterator, NamedTuple, Optional, Sequence
 
 import torch
 import torch.distributed as dist
 
 from gradmon import _gradmon
 from gradmon._attributes import OBJECT_ERRORS, attribute_of, class_names, is_kind, replaced_around
-from gradmon._engine_monitor import (
-    KINDS_OF_UPDATE,
-    Attachment,
-    CollectingHooks,
-    Description,
-    EngineMonitor,
-    Labels,
-    Piece,
-    Scope,
-    inner_optimizers,
-    is_expert,
-    labels_of,
-    whole,
-)
+from gradmon._framework_monitor import UPDATES, Description, Engine, EngineMonitor, Labels, Piece, Scope
+from gradmon._framework_monitor import is_expert, labels_of, whole
 from gradmon._scopes import LOCAL, ranks_in
-from gradmon.monitor import Monitor
+from gradmon.monitor import Monitor, PathLike
 
 __all__ = ["captured_by", "scopes", "watch"]
 
-_UPDATES = ", ".join(KINDS_OF_UPDATE)
 # Also in the doctor's list of modes.
 IS_FSDP = "Megatron-FSDP holds the gradients in buffers that gradmon does not know"
 NO_MASTER = (
-    f"no rows in {_UPDATES}: {{}} keeps no master copy that gradmon can read (use_precision_aware_optimizer)"
+    f"no rows in {UPDATES}: {{}} keeps no master copy that gradmon can read (use_precision_aware_optimizer)"
 )
 _GRAPH_OF_STEP = "OptimizerCudaGraphWrapper"
 _GRAPH_OF_PASSES = "FullCudaGraphWrapper"
 STEP_IS_CAPTURED = (
-    f"no rows in grad_reduced and mg_direction: Megatron's {_GRAPH_OF_STEP} replays optimizer.step(), which "
-    "calls no hook; train without --optimizer-cuda-graph"
+    f"no rows in grad_reduced and mg_direction: {_GRAPH_OF_STEP} replays optimizer.step() and calls no hook; "
+    "train without --optimizer-cuda-graph"
 )
 PASSES_ARE_CAPTURED = (
-    f"no rows in grad_unreduced, actv and actv_grad: Megatron's {_GRAPH_OF_PASSES} replays forward and "
-    "backward, which call no hooks; train without --cuda-graph-impl full_iteration"
+    f"no rows in grad_unreduced, actv and actv_grad: {_GRAPH_OF_PASSES} replays both passes and calls no "
+    "hook; train without --cuda-graph-impl full_iteration"
 )
 LAYERS_ARE_CAPTURED = (
     "no rows in actv and actv_grad within the layers that Megatron captures into CUDA graphs; train without "
@@ -57,7 +43,7 @@ LAYERS_ARE_CAPTURED = (
 def watch(
     model_chunks: Any,
     optimizer: Any,
-    config: Union[str, "os.PathLike[str]"],
+    config: PathLike,
     *,
     start_iteration: int = 0,
     grad_acc_steps: int = 1,
@@ -69,17 +55,15 @@ def watch(
 
     Parameters
     ----------
+    config, start_iteration, **options
+        As for Monitor and Monitor.watch().
     model_chunks : megatron.core.distributed.DistributedDataParallel or sequence
         The wrapped model, or the chunks of an interleaved pipeline (vpp_stage 0, 1, ...). Rows have the names
         that the parameters have in the model itself.
     optimizer : megatron.core.optimizer.MegatronOptimizer
         The optimizer, or the chain of them, of get_megatron_optimizer().
-    start_iteration : int
-        Number of the first step, for a job that resumes from a checkpoint.
     grad_acc_steps : int
         Micro batches of a step, of each chunk.
-    config, **options
-        As for Monitor.
 
     Returns
     -------
@@ -100,7 +84,7 @@ def watch(
     >>> with gradmon.megatron.watch(model, optimizer, "monitor_config.json", start_iteration=iteration):
     ...     train(model, optimizer)
     """
-    monitor = EngineMonitor(config, framework="megatron-core", **options)
+    monitor = EngineMonitor(config, "megatron-core", **options)
     chunks = _chunks(model_chunks)
     if monitor.refuses(_refusal(chunks, optimizer)):
         return monitor
@@ -123,18 +107,17 @@ def watch(
         ]
         return unread + ([] if captured is None else [captured])
 
-    monitor.watch_engine(
+    engine = Engine(
         [inner_model(chunk) for chunk in chunks],
-        CollectingHooks([Attachment("grad_unreduced", gradients), Attachment(_UPDATES, updates)]),
         optimizer,
         "delivered accumulated",
-        grad_acc_steps=grad_acc_steps,
-        start_iteration=start_iteration,
+        {"grad_unreduced": gradients, UPDATES: updates},
         described=lambda model: description_of(model, all_pieces(optimizer)),
         scale=lambda: _loss_scale(optimizer),
         warnings=warnings,
         unseen=_passes_are_replayed,
     )
+    monitor.watch_engine(engine, grad_acc_steps, start_iteration)
     monitor.remove_at_stop(_Stepping(monitor, optimizer))
     return monitor
 
@@ -144,7 +127,7 @@ def captured_by(optimizer: Any, model_chunks: Any) -> Optional[str]:
 
     Parameters
     ----------
-    model_chunks, optimizer
+    optimizer, model_chunks
         As for watch().
 
     Returns
@@ -187,7 +170,7 @@ def scopes(model_chunks: Any, optimizer: Any) -> "list[dict[str, Labels]]":
     expert parallelism: their names do not say which experts this rank has.
     """
     pieces = all_pieces(optimizer)
-    return [description_of(inner_model(chunk), pieces).labels for chunk in _chunks(model_chunks)]
+    return [description_of(inner_model(chunk), pieces)[0] for chunk in _chunks(model_chunks)]
 
 
 def _chunks(model_chunks: Any) -> "Sequence[Any]":
@@ -222,8 +205,8 @@ def _starting(monitor: EngineMonitor, group: Any) -> Any:
 
 
 class _Stepping:
-    """Ends a step of training after optimizer.step(), until remove(). If Megatron puts its CUDA graph of the
-    step around ours, ours is put around the graph: its replays call nothing."""
+    """Ends a step of training after optimizer.step(), until remove(). If Megatron wraps our step() in its
+    CUDA graph, whose replays call nothing, we wrap the graph."""
 
     def __init__(self, monitor: EngineMonitor, optimizer: Any) -> None:
         self._monitor: "Optional[EngineMonitor]" = monitor
@@ -258,7 +241,7 @@ class _Stepping:
 
     def _step(self, captured: bool, original: Any, *arguments: Any, **keywords: Any) -> Any:
         monitor = self._monitor
-        if monitor is None or self._entered:  # called by a graph that ours is around
+        if monitor is None or self._entered:  # a graph that we have wrapped calls it
             return original(*arguments, **keywords)
         self._entered = True
         try:
@@ -385,6 +368,16 @@ _SHARDED = (
 _COPIED = (("float16_groups", "fp32_from_float16_groups"), ("fp32_from_fp32_groups", "fp32_from_fp32_groups"))
 
 
+def inner_optimizers(optimizer: Any) -> "Iterator[Any]":
+    """Megatron's optimizers, each around one of torch's: those of a chain, or the optimizer itself."""
+    chained = getattr(optimizer, "chained_optimizers", None)
+    for one in [optimizer] if chained is None else chained:
+        if one is optimizer:
+            yield one
+        else:
+            yield from inner_optimizers(one)
+
+
 def all_pieces(optimizer: Any) -> "list[Piece]":
     """The tensors that an optimizer, or a chain of optimizers, updates on this rank."""
     chained = getattr(optimizer, "chained_optimizers", None)
@@ -503,7 +496,7 @@ def description_of(model: Any, pieces: "list[Piece]") -> Description:
         for kind, of_kind in labels.items()
     }
     split = max(len(groups.tensor.ranks), len(groups.expert_tensor.ranks)) > 1
-    return Description(of_kinds, LOCAL if split else None)
+    return of_kinds, LOCAL if split else None
 
 
 def _is_padding(parameter: Any) -> bool:
@@ -576,13 +569,9 @@ def _box(parameter: Any, group: Group) -> Scope:
 
 def _groups() -> Groups:
     state = sys.modules.get("megatron.core.parallel_state")
-    return Groups(
-        _group(state, "get_tensor_model_parallel_group"),
-        _group(state, "get_expert_tensor_parallel_group"),
-        _group(state, "get_expert_model_parallel_group"),
-        _group(state, "get_gtp_weight_remat_group"),
-        _group(state, "get_expert_gtp_weight_remat_group"),
-    )
+    splits = ("tensor_model_parallel", "expert_tensor_parallel", "expert_model_parallel")
+    of_rows = ("gtp_weight_remat", "expert_gtp_weight_remat")
+    return Groups(*(_group(state, f"get_{name}_group") for name in (*splits, *of_rows)))
 
 
 def _group(state: Any, getter: str) -> Group:

@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """gradmon for MindSpore."""
-import os
-from typing import Any, Callable, Iterator, Optional, Union
+from types import SimpleNamespace
+from typing import Any, Callable, Iterator, Optional
 
 import mindspore
 
 from gradmon import _gradmon
-from gradmon.monitor import Monitor
-from gradmon.trainer_mon import SummaryWriter, bound_arguments
+from gradmon.monitor import Monitor, PathLike
+from gradmon.trainer_mon import bound_arguments
 
 __all__ = ["TrainerMon"]
 
@@ -103,7 +103,7 @@ class CellHooks:
 
     def _backward(self, name: str) -> Callable[[Any, Any, Any], None]:
         def passed(_cell: Any, of_inputs: Any, of_outputs: Any) -> None:
-            if self._calls.get((name, self._micro_step)) == 1:  # of several it is not known which this is
+            if self._calls.get((name, self._micro_step)) == 1:  # the hook does not get the number of the call
                 self._tap(name, "input", of_inputs, "actv_grad")
                 self._tap(name, "output", of_outputs, "actv_grad")
 
@@ -123,17 +123,9 @@ def _root_name(model: Any) -> str:
 
 
 # The beginnings of the names that optimizers give to the moments of a parameter.
-_MOMENTS = {
-    "exp_avg": "exp_avg",
-    "moment1": "exp_avg",
-    "moments": "exp_avg",
-    "moment": "exp_avg",
-    "adam_m": "exp_avg",
-    "exp_avg_sq": "exp_avg_sq",
-    "moment2": "exp_avg_sq",
-    "adam_v": "exp_avg_sq",
-    "mean_square": "exp_avg_sq",
-}
+_FIRST = ("exp_avg", "moment1", "moments", "moment", "adam_m")
+_SECOND = ("exp_avg_sq", "moment2", "adam_v", "mean_square")
+_MOMENTS = {**dict.fromkeys(_FIRST, "exp_avg"), **dict.fromkeys(_SECOND, "exp_avg_sq")}
 _MOMENTS_OF_SGD = {"accum": "exp_avg"}  # elsewhere a sum of squares
 
 
@@ -168,14 +160,14 @@ class TrainerMon:
 
     def __init__(
         self,
-        config_file_path: Union[str, "os.PathLike[str]"],
+        config_file_path: PathLike,
         process_group: Any = None,
         params_have_main_grad: bool = True,
     ) -> None:
         self.process_group = process_group
         self.params_have_main_grad = params_have_main_grad
         self.monitor = Monitor(config_file_path, **_rank())
-        self.summary_writer = SummaryWriter(self.stop)
+        self.summary_writer = SimpleNamespace(close=self.stop)
         self._config_file = config_file_path
         self._stopped = False
         self._hooks: Optional[CellHooks] = None
@@ -204,13 +196,7 @@ class TrainerMon:
         self._watch(**bound_arguments(arguments, keywords, None))
 
     def _watch(
-        self,
-        model: Any,
-        optimizer: Any,
-        grad_acc_steps: int = 1,
-        dp_group: Any = None,
-        tp_group: Any = None,
-        start_iteration: int = 0,
+        self, model: Any, optimizer: Any, grad_acc_steps: int = 1, start_iteration: int = 0, **_groups: Any
     ) -> None:
         if mindspore.get_context("mode") != mindspore.PYNATIVE_MODE:
             return _gradmon.warn_once(

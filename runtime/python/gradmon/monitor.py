@@ -4,7 +4,6 @@ import json
 import operator
 import os
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Callable, Mapping, Optional, Sequence, Type, Union
 
 import torch
@@ -13,13 +12,15 @@ from gradmon import _gradmon
 from gradmon._attributes import OBJECT_ERRORS
 from gradmon._launch_nonce import launch_nonce
 from gradmon._optimizer_rounds import optimizers_in
-from gradmon._scaler_updates import is_captured
+from gradmon._optimizer_steps import is_captured
 from gradmon._steps import TrainingSteps, after_signal, seconds_of, whole_steps
 from gradmon._communication import NO_GROUP, is_group_unknown, replica_group_of
 from gradmon._communication import ranks_of, replica_ranks, shards_its_state, with_process_group
 from gradmon._compiled import in_whole_graph
 from gradmon._sharded import Listing, listing_of
 from gradmon._scopes import checked, value_of
+
+PathLike = Union[str, "os.PathLike[str]"]
 
 
 class Monitor:
@@ -74,30 +75,27 @@ class Monitor:
     _replicas: Optional[list[int]] = None  # ranks that hold the same values; None: those of the model
     _replica_group = ""  # of torchft; "": that of the optimizer's Manager
     _gradient_source: Optional[str] = None  # of EngineMonitor, as Core.gradient_source()
-    _listing_of: Callable[[torch.nn.Module], Listing] = staticmethod(listing_of)  # what is known of a model
+    _listing_of: Callable[[torch.nn.Module], Listing] = staticmethod(listing_of)  # lists a model's parameters
 
     def __init__(
         self,
-        config: Union[str, "os.PathLike[str]"],
+        config: PathLike,
         *,
         rank: Optional[int] = None,
         world_size: Optional[int] = None,
         endpoint: Optional[str] = None,
-        output_dir: Optional[Union[str, "os.PathLike[str]"]] = None,
+        output_dir: Optional[PathLike] = None,
         dynamic: Optional[bool] = None,
     ) -> None:
         self._config = Path(config)
-        self._options: dict[str, Any] = {
-            "rank": rank,
-            "world_size": world_size,
-            "endpoint": endpoint,
-            "dynamic": dynamic,
-        }
+        self._options: dict[str, Any] = dict(
+            rank=rank, world_size=world_size, endpoint=endpoint, dynamic=dynamic
+        )
         self._options["output_dir"] = None if output_dir is None else os.fsencode(output_dir)
         self._steps: Optional[TrainingSteps] = None
 
     def __getstate__(self) -> "dict[str, Any]":
-        """A copy, as within that of a module that holds the Monitor, watches nothing."""
+        """A copy watches nothing, also as a part of a copied module."""
         return {**vars(self), "_steps": None}
 
     def watch(
@@ -487,12 +485,7 @@ class Monitor:
         Returns at once: status() shows the agreed step, the log shows a refusal. Raises nothing.
         Static mode refuses it.
         """
-        if self._steps is None:
-            return _gradmon.warn_once("on() before watch() does nothing")
-        try:
-            self._steps.core.on(collect_times, step_interval)
-        except OBJECT_ERRORS as error:
-            _gradmon.warn_once(f"on(): {error}")
+        self._ask("on()", lambda core: core.on(collect_times, step_interval))
 
     def off(self) -> None:
         """Asks the job to stop collecting, as ``gradmonctl off`` does.
@@ -501,9 +494,7 @@ class Monitor:
         -----
         Returns at once, and raises nothing. Static mode refuses it.
         """
-        if self._steps is None:
-            return _gradmon.warn_once("off() before watch() does nothing")
-        self._steps.core.off()
+        self._ask("off()", lambda core: core.off())
 
     def set(self, key: str, value: Any) -> None:
         """Asks the job to change one key of the config, as ``gradmonctl set`` does.
@@ -524,12 +515,15 @@ class Monitor:
         --------
         >>> monitor.set("ops", ["norm", "max"])
         """
+        self._ask(f"set({key!r})", lambda core: core.set(key, json.dumps(value)))
+
+    def _ask(self, call: str, ask: Callable[[_gradmon.Core], None]) -> None:
         if self._steps is None:
-            return _gradmon.warn_once("set() before watch() does nothing")
+            return _gradmon.warn_once(f"{call} before watch() does nothing")
         try:
-            self._steps.core.set(key, json.dumps(value))
+            ask(self._steps.core)
         except OBJECT_ERRORS as error:
-            _gradmon.warn_once(f"set({key!r}): {error}")
+            _gradmon.warn_once(f"{call}: {error}")
 
     def metrics(self) -> list[_gradmon.Metric]:
         """Rows of the last collected step, from memory.
@@ -591,10 +585,5 @@ class Monitor:
     def __enter__(self) -> "Monitor":
         return self
 
-    def __exit__(
-        self,
-        kind: Optional[Type[BaseException]],
-        error: Optional[BaseException],
-        traceback: Optional[TracebackType],
-    ) -> None:
+    def __exit__(self, kind: Optional[Type[BaseException]], *_: Any) -> None:
         self.stop(after_signal(kind))

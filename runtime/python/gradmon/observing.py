@@ -63,7 +63,7 @@ def observe(x: torch.Tensor, name: str) -> torch.Tensor:
     ...     return scores.softmax(-1) @ x
     """
     if is_compiling():
-        # Others, as a DTensor, know no rule for the operator.
+        # Other classes, such as DTensor, have no rule for the operator.
         if type(x) in (torch.Tensor, torch.nn.Parameter) and isinstance(name, str):
             number = _number(name, torch.is_grad_enabled())
             if number:

@@ -16,7 +16,7 @@ from gradmon.forms.joining import Scopes, joined, scopes_of
 if TYPE_CHECKING:
     import pandas
 
-FORMS = ["csv", "sqlite", "tensorboard"]
+_FORMS: "dict[str, Any]" = {"csv": csv_files, "sqlite": databases, "tensorboard": event_files}
 
 _RUN = re.compile(r"(?P<time>[A-Z][a-z]{2}\d\d_\d\d-\d\d-\d\d)-rank(?P<rank>\d+)-(?P<run>[0-9a-f]{8})$")
 
@@ -77,15 +77,14 @@ def load(
         If a file cannot be read, or is a database that this process is writing; the message names the
         file. If the form is none of the three. With `whole`: if a rank holds a summand only (partial), or a
         tensor that nothing relates to others (local); if not all parts are there; for event files that
-        ``gradmonctl convert`` has made, which do not say what rows are of.
+        ``gradmonctl convert`` has made, which have no scopes.
 
     Notes
     -----
     Needs pandas, not TensorBoard. A last line or event that is being written is left out. Only event files
     have histograms: bin_i counts the elements in the i-th of 30 equal bins over [-1, 1]. FORMAT.md
-    ("gradmon.load") says how precise each form is, and what it lacks. With `whole`, a UserWarning names the
-    steps, of those loaded, of which some ranks lack rows though they have rows of later ones: rows of the
-    other ranks are left out there.
+    ("gradmon.load") says how precise each form is, and what it lacks. With `whole`, a step is
+    left out if some ranks lack its rows but have rows of a later step; a UserWarning names these steps.
 
     Examples
     --------
@@ -122,16 +121,17 @@ def _chosen(table: "pandas.DataFrame", choice: Choice, names: Optional[Names]) -
 
 
 def _read(path: Path, run: Optional[str], choice: Choice, form: Optional[str]) -> "pandas.DataFrame":
-    if form is not None and form not in FORMS:
-        raise ValueError(f'form: found "{form}"; expected one of {", ".join(FORMS)}')
+    if form is not None and form not in _FORMS:
+        raise ValueError(f'form: found "{form}"; expected one of {", ".join(_FORMS)}')
     converted = _converted(path, choice) if run is None else None
     if converted is not None:
         return converted
     directories = _ranks(path, run)
     wanted = [each for each in directories if choice.ranks is None or each.rank in choice.ranks]
     for found in [form] if form else _forms_with(choice):
-        if any(_has(directory.path, found) for directory in directories):
-            return _read_form(wanted, choice, found)
+        if any(_FORMS[found].has_rows(directory.path) for directory in directories):
+            table: "pandas.DataFrame" = _FORMS[found].read(wanted, choice)
+            return table
     if form is not None:
         raise FileNotFoundError(f"{path}: the run has no files of the form {form}")
     return csv_files.read([], choice)
@@ -150,7 +150,7 @@ def _scopes(path: Path, run: Optional[str], choice: Choice) -> Scopes:
             f"{path}: whole=True needs the ranks' directories, with their scopes.json, or a database"
         )
     wanted = [each for each in _ranks(path, run) if choice.ranks is None or each.rank in choice.ranks]
-    return scopes_of(each for each in wanted if any(_has(each.path, form) for form in FORMS))
+    return scopes_of(each for each in wanted if any(form.has_rows(each.path) for form in _FORMS.values()))
 
 
 def _database(path: Path) -> Optional[Path]:
@@ -164,33 +164,18 @@ def _database(path: Path) -> Optional[Path]:
 def _forms_with(choice: Choice) -> "list[str]":
     """The forms that can have the wanted kinds."""
     histograms = choice.kinds is not None and set(choice.kinds) <= set(_gradmon.histogram_kinds)
-    return ["tensorboard"] if histograms else FORMS
+    return ["tensorboard"] if histograms else list(_FORMS)
 
 
 def _converted(path: Path, choice: Choice) -> "Optional[pandas.DataFrame]":
     """The rows that `gradmonctl convert` has made there; None if it has made nothing."""
     database = _database(path)
     if database is not None:
-        return databases.read([database], choice)
+        return databases.read_files([database], choice)
     if _RUN.search(path.name):
         return None
     converted = event_files.converted_ranks(path)
     return event_files.read_converted(converted, choice) if converted else None
-
-
-def _has(directory: Path, form: str) -> bool:
-    if form == "sqlite":
-        return (directory / databases.FILE).exists()
-    return csv_files.has_rows(directory) if form == "csv" else event_files.has_rows(directory)
-
-
-def _read_form(directories: "list[RankDirectory]", choice: Choice, form: str) -> "pandas.DataFrame":
-    if form == "csv":
-        return csv_files.read(directories, choice)
-    if form == "tensorboard":
-        return event_files.read(directories, choice)
-    files = [directory.path / databases.FILE for directory in directories]
-    return databases.read([file for file in files if file.exists()], choice)
 
 
 def _known_kinds(value: Any) -> "Optional[Collection[str]]":

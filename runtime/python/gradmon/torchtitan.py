@@ -1,22 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
 """gradmon for torchtitan."""
-import os
-from typing import Any, Optional, Union
+from typing import Any, Optional
 
 from gradmon._attributes import ReplacedMethod, attribute_of, replaced_around
 from gradmon._communication import replica_group_of
-from gradmon._loop_monitor import LoopMonitor
-from gradmon.monitor import Monitor
+from gradmon._framework_monitor import FrameworkMonitor
+from gradmon.monitor import Monitor, PathLike
 
 __all__ = ["watch"]
 
+# Also in the doctor's list of modes.
+IS_CAPTURED = "torchtitan captures steps in CUDA graphs (set --training.disable_cuda_graphs)"
+
 
 def watch(
-    trainer: Any,
-    config: Union[str, "os.PathLike[str]"],
-    *,
-    start_iteration: Optional[int] = None,
-    **options: Any,
+    trainer: Any, config: PathLike, *, start_iteration: Optional[int] = None, **options: Any
 ) -> Monitor:
     """Begins to watch the model parts and optimizers of a torchtitan Trainer, in its next train_step().
 
@@ -26,12 +24,12 @@ def watch(
 
     Parameters
     ----------
+    config, **options
+        As for Monitor.
     trainer : torchtitan.trainer.Trainer
         The trainer, before its train(): its checkpoint need not be loaded yet.
     start_iteration : int, optional
         Number of the first step. Default: `trainer.step` in that step.
-    config, **options
-        As for Monitor.
 
     Returns
     -------
@@ -50,13 +48,13 @@ def watch(
     >>> with gradmon.torchtitan.watch(trainer, "monitor_config.json"):
     ...     trainer.train()
     """
-    monitor = _TrainerMonitor(config, framework="torchtitan", **options)
+    monitor = _TrainerMonitor(config, "torchtitan", **options)
     if not monitor.refuses(_refusal(trainer)):
         monitor.begin_in_next_step(trainer, start_iteration)
     return monitor
 
 
-class _TrainerMonitor(LoopMonitor):
+class _TrainerMonitor(FrameworkMonitor):
     """Begins in the trainer's next train_step(): only then has it loaded its checkpoint."""
 
     _replaced: "Optional[ReplacedMethod]" = None  # train_step(), until stop()
@@ -101,12 +99,7 @@ class _TrainerMonitor(LoopMonitor):
         self._replica_group = replica_group_of(attribute_of(container, "_ft_optimizer"))
         micro_batches = int(getattr(trainer, "gradient_accumulation_steps", 1))
         micro_batches *= int(getattr(trainer, "num_pipeline_parallel_microbatches", 1))
-        self.watch_loop(
-            trainer.model_parts,
-            list(container.optimizers),
-            grad_acc_steps=micro_batches,
-            start_iteration=start_iteration,
-        )
+        self.watch_loop(trainer.model_parts, list(container.optimizers), micro_batches, start_iteration)
 
         def step(original: Any, *arguments: Any, **keywords: Any) -> Any:
             if self._stepping:  # torchft's OptimizerWrapper calls the container's step again, if it commits
@@ -124,7 +117,7 @@ class _TrainerMonitor(LoopMonitor):
                 self.step()
             return result
 
-        self.remove_at_stop(replaced_around(container, "step", step))
+        self.replace_until_stop(container, "step", step)
 
     def _calls_of(self, optimizers: Any) -> int:
         return 0 if self._steps is None else sum(self._steps._calls_of(one) for one in optimizers)
@@ -139,5 +132,5 @@ class _TrainerMonitor(LoopMonitor):
 
 def _refusal(trainer: Any) -> "Optional[str]":
     if not getattr(trainer.config.training, "disable_cuda_graphs", True):
-        return "torchtitan captures steps in CUDA graphs (set --training.disable_cuda_graphs)"
+        return IS_CAPTURED
     return None

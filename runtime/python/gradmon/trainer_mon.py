@@ -2,14 +2,16 @@
 """msprobe's TrainerMon, for scripts that were written for it."""
 import inspect
 import json
-import os
 import weakref
 from numbers import Real
-from typing import Any, Callable, Optional, Sequence, Union
+from types import SimpleNamespace
+from typing import Any, Callable, Optional, Sequence
 
 from gradmon import _gradmon
 from gradmon._attributes import is_kind
-from gradmon.monitor import Monitor
+from gradmon.monitor import Monitor, PathLike
+
+__all__ = ["TrainerMon"]
 
 Metrics = dict[str, dict[str, float]]
 
@@ -42,7 +44,7 @@ class TrainerMon:
 
     def __init__(
         self,
-        config_file_path: Union[str, "os.PathLike[str]"],
+        config_file_path: PathLike,
         process_group: Any = None,
         params_have_main_grad: bool = True,
         opt_ty: Optional[str] = None,
@@ -51,7 +53,7 @@ class TrainerMon:
         self.params_have_main_grad = params_have_main_grad
         self.opt_ty = opt_ty
         self.monitor = Monitor(config_file_path)
-        self.summary_writer = SummaryWriter(self.monitor.stop)
+        self.summary_writer = SimpleNamespace(close=self.monitor.stop)
         self._config_file = config_file_path
         self._watches = False
         self._settings: dict[str, Any] = {}  # values that the program has set, by config key
@@ -137,7 +139,7 @@ class TrainerMon:
         *arguments, **keywords
             Those of set_monitor().
         """
-        self._watch(**bound_arguments(arguments, keywords, self._wrapped()))
+        self.set_monitor(*arguments, **keywords)
 
     def generate_wgrad_metrics(self, _post_grad_dict: Any = None) -> tuple[Metrics, Metrics]:
         """Gradients of the step that was collected last.
@@ -174,7 +176,7 @@ class TrainerMon:
         watch = _engine_watch(chunks, optimizer) if first else None
         if watch is not None:  # its adapter knows what each rank updates; groups have nothing to add
             self.monitor = watch(self._config_file, grad_acc_steps, start_iteration)
-            self.summary_writer = SummaryWriter(self.monitor.stop)
+            self.summary_writer = SimpleNamespace(close=self.monitor.stop)
         for chunk in chunks if watch is None else ():
             self.monitor.watch(
                 chunk,
@@ -203,7 +205,7 @@ class TrainerMon:
         return {_tag(metric, rank): metric.values for metric in self.monitor.metrics() if metric.kind == kind}
 
 
-def _ops_of(config_file: Union[str, "os.PathLike[str]"]) -> list[str]:
+def _ops_of(config_file: PathLike) -> list[str]:
     """`ops` of the config file, or the default."""
     try:
         with open(config_file) as file:
@@ -219,51 +221,12 @@ def _tag(metric: _gradmon.Metric, rank: int) -> str:
     return f"{metric.vpp_stage}:{metric.name}{micro}/rank{rank}/{task}"
 
 
-class SummaryWriter:
-    """The attribute that scripts close at the end of training.
-
-    Parameters
-    ----------
-    stop : callable
-        Stops the monitor.
-
-    Examples
-    --------
-    >>> monitor.summary_writer.close()
-    """
-
-    def __init__(self, stop: "Callable[[], Any]") -> None:
-        self._stop = stop
-
-    def close(self) -> None:
-        """Stops the monitor, which writes the remaining rows."""
-        self._stop()
-
-
 def bound_arguments(arguments: tuple[Any, ...], keywords: dict[str, Any], wrapped: Any) -> dict[str, Any]:
-    """The arguments of set_monitor() by name, from either of the two orders.
-
-    Parameters
-    ----------
-    arguments, keywords
-        As the call has them.
-    wrapped : object
-        The optimizer, if the call has none.
-
-    Returns
-    -------
-    dict
-        The arguments given, with whole numbers: `grad_acc_steps` is at least 1.
-
-    Raises
-    ------
-    TypeError
-        If there is no optimizer, or an argument does not fit.
-    """
+    """The arguments of set_monitor() by name, from either of the two orders, with whole numbers. wrapped: the
+    optimizer, if the call has none. Raises TypeError if there is none, or an argument does not fit."""
     by_place = len(arguments) > 1 and (arguments[1] is None or isinstance(arguments[1], Real))
     numbered = by_place or (len(arguments) < 2 and "grad_acc_steps" in keywords)
-    signature = inspect.signature(_by_steps) if numbered else inspect.signature(_by_optimizer)
-    bound = signature.bind(*arguments, **keywords).arguments
+    bound = (_BY_STEPS if numbered else _BY_OPTIMIZER).bind(*arguments, **keywords).arguments
     if bound.get("optimizer") is None:
         bound["optimizer"] = wrapped
     if bound["optimizer"] is None:
@@ -290,30 +253,19 @@ def _whole(name: str, value: Any, least: int) -> int:
     return max(whole, least)
 
 
-def _by_steps(  # used for its signature only
-    model: Any,
-    grad_acc_steps: Optional[float] = 1,
-    optimizer: Any = None,
-    dp_group: Any = None,
-    tp_group: Any = None,
-    start_iteration: int = 0,
-) -> None:
-    pass
+def _signature(*names: str) -> inspect.Signature:
+    """Only the first argument is required."""
+    kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
+    given = [inspect.Parameter(name, kind, default=None) for name in names]
+    return inspect.Signature([given[0].replace(default=inspect.Parameter.empty), *given[1:]])
 
 
-def _by_optimizer(  # used for its signature only
-    model: Any,
-    optimizer: Any = None,
-    grad_acc_steps: Optional[float] = 1,
-    tp_group: Any = None,
-    dp_group: Any = None,
-    start_iteration: int = 0,
-) -> None:
-    pass
+_BY_STEPS = _signature("model", "grad_acc_steps", "optimizer", "dp_group", "tp_group", "start_iteration")
+_BY_OPTIMIZER = _signature("model", "optimizer", "grad_acc_steps", "tp_group", "dp_group", "start_iteration")
 
 
 # Watches an engine; its arguments: the config, micro batches of a step, number of the first step.
-_Watch = Callable[[Union[str, "os.PathLike[str]"], int, int], Monitor]
+_Watch = Callable[[PathLike, int, int], Monitor]
 
 
 def _engine_watch(chunks: "list[Any]", optimizer: Any) -> Optional[_Watch]:

@@ -14,8 +14,7 @@ TEST_CASE("a dry run returns the matches of a plan on every rank and changes not
     if (rank == 2) return tl::unexpected(std::string("no such kind"));
     return 10 + rank;
   };
-  job.begin(nullptr);
-  REQUIRE(job.tick_until([&] { return job.process(2).next > Step{100}; }));
+  job.train_off(100);
   job.dry_run("q", job.plan(true));
   REQUIRE(job.tick_until([&] { return !job.dry_runs.empty(); }));
   REQUIRE(job.dry_runs.size() == 1);
@@ -51,8 +50,7 @@ TEST_CASE("the more ranks a job has the fewer targets each rank lists in a dry r
 
 TEST_CASE("a dry run ends after two seconds if a rank does not answer") {
   SmallJob job(2);
-  job.begin(nullptr);
-  REQUIRE(job.tick_until([&] { return job.process(1).next > Step{200}; }));
+  job.train_off(200);
   job.process(1).agent_stopped = true;
   job.dry_run("q", job.plan(true));
   REQUIRE_FALSE(job.tick_until([&] { return !job.dry_runs.empty(); }, 190));
@@ -63,8 +61,7 @@ TEST_CASE("a dry run ends after two seconds if a rank does not answer") {
 
 TEST_CASE("a dry run asks all ranks by one message and leaves out a rank that has ended") {
   SmallJob job(3);
-  job.begin(nullptr);
-  REQUIRE(job.tick_until([&] { return job.process(2).next > Step{10}; }));
+  job.train_off(10);
   job.leave(1);
   REQUIRE(job.tick_until([&] { return job.coordinator().status().ranks[1].state == "left"; }));
   job.dry_run("q", job.plan(true));

@@ -95,7 +95,16 @@ struct MemberFixture {
     last = {Revision{revision}, verdict};
     return deliver(Decided{last});
   }
+  Hello reconnect() {
+    member.disconnected();
+    return required<Hello>(member.connected(now));
+  }
   std::uint64_t report() { return std::get<Progress>(member.report(member.progress(now), now)).number; }
+  void begin_epoch(std::string name, const Hello& hello) {
+    epoch = std::move(name);
+    last = {};
+    welcome(hello);
+  }
   // Joins; then a plan that is on comes into force at step 1.
   void start_collecting() {
     welcome(join());
@@ -218,8 +227,7 @@ TEST_CASE("the next Hello reports a lapse that the trainer detected while the ag
   REQUIRE(hello.lapsed);
   one.incarnation = 2;
   one.welcome(hello);
-  one.member.disconnected();
-  const Hello next = one.required<Hello>(one.member.connected(one.now));
+  const Hello next = one.reconnect();
   REQUIRE(next.lapsed);  // It holds no commit yet.
   REQUIRE_FALSE(next.held);
 }
@@ -227,8 +235,7 @@ TEST_CASE("the next Hello reports a lapse that the trainer detected while the ag
 TEST_CASE("a Hello carries the held commit and the answer to a repeated Hello sets the new incarnation") {
   MemberFixture one;
   one.start_collecting();
-  one.member.disconnected();
-  const Hello hello = one.required<Hello>(one.member.connected(one.now));
+  const Hello hello = one.reconnect();
   REQUIRE_FALSE(hello.lapsed);
   REQUIRE(hello.held);
   REQUIRE(hello.held->revision == Revision{1});
@@ -299,8 +306,7 @@ TEST_CASE("a rank with an open promise lapses at a Welcome of another epoch") {
   MemberFixture one;
   one.start_collecting();
   one.prepare(2, plan(true), 3);
-  one.member.disconnected();
-  const Hello hello = one.required<Hello>(one.member.connected(one.now));
+  const Hello hello = one.reconnect();
   one.epoch = "next";
   one.last = {};
   Welcome welcome;
@@ -317,11 +323,8 @@ TEST_CASE("a new epoch does not renew the lease of the previous epoch's plan") {
   MemberFixture one;
   one.start_collecting();
   one.now = Ticks{5'000};
-  one.member.disconnected();
-  const Hello hello = one.required<Hello>(one.member.connected(one.now));
-  one.epoch = "next";
-  one.last = {};
-  one.welcome(hello);
+  const Hello hello = one.reconnect();
+  one.begin_epoch("next", hello);
   one.step();
   REQUIRE(one.counted.size() == 2);  // It keeps its plan.
   one.deliver(ProgressAck{one.report()});
@@ -336,11 +339,8 @@ TEST_CASE("revisions that were applied or finished in one epoch are not reported
   one.start_collecting();
   one.member.applied();
   REQUIRE(one.answer<Finished>(one.member.finished(Revision{1})));
-  one.member.disconnected();
-  const Hello hello = one.required<Hello>(one.member.connected(one.now));
-  one.epoch = "next";
-  one.last = {};
-  one.welcome(hello);
+  const Hello hello = one.reconnect();
+  one.begin_epoch("next", hello);
   CHECK(one.member.progress(one.now).applied == Revision{});
   CHECK(one.member.progress(one.now).finished == Revision{});
   CHECK(one.member.finished(Revision{1}).send.empty());
@@ -355,8 +355,7 @@ TEST_CASE("revisions that were applied or finished in one epoch are not reported
 TEST_CASE("a rank does not join an older epoch and joins a later one") {
   MemberFixture one;
   one.start_collecting();
-  one.member.disconnected();
-  const Hello hello = one.required<Hello>(one.member.connected(one.now));
+  const Hello hello = one.reconnect();
   CHECK(hello.epoch_order == 10);
   one.epoch = "older";
   one.epoch_order = 9;

@@ -64,17 +64,6 @@ TEST_CASE("a process that has lapsed gets a new incarnation and its earlier mess
   REQUIRE(f.members.is_from_present_process(f.from(first.incarnation)));
 }
 
-TEST_CASE("a rank number is refused while its process is a member and the errors name both processes") {
-  Fixture f;
-  f.members.on_hello(Rank{1}, hello("a"), Ticks{0});
-  Hello other = hello("b");
-  other.pid = 8;
-  const Welcome second = f.members.on_hello(Rank{1}, other, Ticks{1}).welcome;
-  REQUIRE(second.refused == "rank 1 already belongs to pid 7 on h");
-  REQUIRE(second.retry);
-  REQUIRE(f.members.of(1).admission_error == "pid 8 on h also claims this rank");
-}
-
 TEST_CASE("a new process takes a dead process's rank number with a new incarnation") {
   Fixture f;
   const Welcome first = f.members.on_hello(Rank{1}, hello("a"), Ticks{0}).welcome;

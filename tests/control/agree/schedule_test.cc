@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "control/agree/schedule.h"
+#include "control/agree/plan.h"
 
 #include "control/agree/plan.h"
 #include "control/debian_version.h"

@@ -79,6 +79,30 @@ void SmallJob::start_collecting(std::int64_t times) {
   if (!done) throw std::runtime_error("revision 1 has not come into force on all ranks");
 }
 
+void SmallJob::train_off(std::int64_t step) {
+  begin(nullptr);
+  if (!tick_until([&] { return all_past(step); })) throw std::runtime_error("training does not go on");
+}
+
+SmallJob::Process& SmallJob::restart(int rank, Step step) {
+  kill(rank);
+  run_ticks(3);
+  return start(rank, step);
+}
+
+void SmallJob::reject_on(int rank, const std::string& reason) {
+  can_carry_out = [=](int asked, const Plan&) -> tl::expected<std::int64_t, std::string> {
+    if (asked == rank) return tl::unexpected(reason);
+    return 4;
+  };
+}
+
+std::size_t SmallJob::counted_in(int ticks, int rank) {
+  const std::size_t before = process(rank).collected.size();
+  run_ticks(ticks);
+  return process(rank).collected.size() - before;
+}
+
 void SmallJob::propose(PlanPtr asked) { perform(coordinator_->propose(std::move(asked), 0)); }
 
 void SmallJob::capture(std::shared_ptr<Plan> richer) { perform(coordinator_->capture(std::move(richer), 0)); }

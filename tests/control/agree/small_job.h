@@ -86,6 +86,8 @@ class SmallJob {
   // Begins with a plan that is on, and runs until it is in force on all ranks. Throws if it does not come
   // into force.
   void start_collecting(std::int64_t times = 1'000'000);
+  // Begins off, and runs until all ranks have passed the step. Throws if they do not pass it.
+  void train_off(std::int64_t step);
   void propose(PlanPtr plan);
   void capture(std::shared_ptr<Plan> richer);
   void dry_run(std::string id, PlanPtr plan);
@@ -100,6 +102,12 @@ class SmallJob {
   void kill(int rank);
   // Starts a new process of the rank, at step `start`.
   Process& start(int rank, Step start = Step{0});
+  // Kills the rank's process and, once the coordinator has heard of that, starts the next one.
+  Process& restart(int rank, Step start);
+  // From now on the rank rejects every plan that is on, for this reason.
+  void reject_on(int rank, const std::string& reason);
+  // How many collected steps of the rank count during so many ticks.
+  std::size_t counted_in(int ticks, int rank);
 
   void kill_coordinator();
   // `with_log`: in the same epoch, from its log. Otherwise the log is lost and a new epoch begins.

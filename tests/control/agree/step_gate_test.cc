@@ -152,15 +152,6 @@ TEST_CASE("training never waits at an abandoned gate") {
   REQUIRE(run(gate, 1, 5).slow.empty());
 }
 
-TEST_CASE("two commits take effect at their steps one after the other") {
-  StepGate gate(Step{0});
-  REQUIRE(gate.settle(on_from(5, 100, 1, 1)));
-  REQUIRE(gate.settle(on_from(8, 1, 1, 2)));
-  const RunResult result = run(gate, 0, 12);
-  REQUIRE(result.collected == std::vector<std::int64_t>{5, 6, 7, 8});
-  REQUIRE(result.swaps == std::vector<std::pair<std::uint64_t, std::int64_t>>{{1, 5}, {2, 8}});
-}
-
 TEST_CASE("a trainer at full speed never passes a promised fence") {
   StepGate gate(Step{0});
   std::atomic<std::int64_t> fence{kNever.value};

@@ -59,8 +59,7 @@ TEST_CASE("rank 0 lists all its targets and the other ranks only silent or unmat
     list.attached = {"Net: gradmon.Monitor"};
     return list;
   };
-  job.begin(nullptr);
-  REQUIRE(job.tick_until([&] { return job.process(2).next > Step{100}; }));
+  job.train_off(100);
   job.dry_run("now", nullptr);
   REQUIRE(job.tick_until([&] { return !job.dry_runs.empty(); }));
   const DryRunResult& now = job.dry_runs.front();
@@ -83,8 +82,7 @@ TEST_CASE("the targets that a rank lists fit into a message") {
     list.attached.assign(10'000, std::string(100, 'y'));
     return list;
   };
-  job.begin(nullptr);
-  REQUIRE(job.tick_until([&] { return job.process(1).next > Step{100}; }));
+  job.train_off(100);
   job.dry_run("now", nullptr);
   REQUIRE(job.tick_until([&] { return !job.dry_runs.empty(); }));
   const auto& answers = job.dry_runs.front().answers;

@@ -2,17 +2,16 @@
 // Which files ConfigFile reports, and when. The test moves the clock.
 #include "control/config/config_file.h"
 
-#include <sys/socket.h>
 #include <sys/stat.h>
-#include <sys/un.h>
 #include <unistd.h>
 
 #include <memory>
 
 #include "control/debian_version.h"
+#include "control/host/unix_socket.h"
 #include "control/log.h"
 #include "tests/control/config/scratch_directory.h"
-#include "tests/control/host/resource_limit.h"
+#include "tests/support/resource_limit.h"
 #include GRADMON_CATCH_HEADER
 
 namespace gradmon {
@@ -150,15 +149,7 @@ TEST_CASE("a file that is not regular or too large is refused without blocking",
   SECTION("fifo") { REQUIRE(::mkfifo(path.c_str(), 0600) == 0); }
   SECTION("directory") { fs::create_directory(path); }
   SECTION("device") { fs::create_symlink("/dev/zero", path); }
-  SECTION("socket") {
-    const int fd = ::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    sockaddr_un address{};
-    address.sun_family = AF_UNIX;
-    REQUIRE(path.string().size() < sizeof address.sun_path);
-    path.string().copy(address.sun_path, sizeof address.sun_path - 1);
-    REQUIRE(::bind(fd, reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0);
-    ::close(fd);
-  }
+  SECTION("socket") { ::close(bind_unix(path).value()); }
   SECTION("dangling link") {
     fs::create_symlink("nowhere", path);
     expected = "(problem) there is no such file";

@@ -115,16 +115,13 @@ void check_full_config_has() {
 
 }  // namespace
 
-TEST_CASE("the full file of the next test has every key of the option tables", "[config]") {
+TEST_CASE("every key of a full file is read", "[config]") {
   check_full_config_has<Config>();
   check_full_config_has<Config::Target>();
   check_full_config_has<Config::CcDistribution>();
   check_full_config_has<Config::L2Targets>();
   check_full_config_has<Config::Alert>();
   check_full_config_has<Config::OnAlert>();
-}
-
-TEST_CASE("every key of a full file is read", "[config]") {
   const auto config = parse_valid(kFullConfig);
   REQUIRE(config.targets.size() == 2);
   CHECK(config.targets[0].name == "b.weight");
@@ -309,14 +306,11 @@ TEST_CASE("every key that is a real number takes an integer of 30 digits as it t
   CHECK(parse_valid("{\"throughput_baseline\": " + integer + "}").throughput_baseline == 1e30);
 }
 
-TEST_CASE("a byte order mark and CRLF are accepted and do not shift positions", "[config]") {
+TEST_CASE("a byte order mark and CRLF do not shift positions, and columns count characters", "[config]") {
+  CHECK(messages("{\"\xE6\x9D\x83\": 1, \"eps\": 0}").find("c.json:1:17: /eps") != std::string::npos);
   CHECK(parse_valid("\xEF\xBB\xBF{\"collect_times\": 2}\r\n").collect_times == 2);
   CHECK(messages("\xEF\xBB\xBF{\"eps\": 0}") == "c.json:1:9: /eps: found 0, expected a number > 0\n");
   CHECK(messages("{\r\n  \"eps\": 0\r\n}") == "c.json:2:10: /eps: found 0, expected a number > 0\n");
-}
-
-TEST_CASE("columns are counted in characters", "[config]") {
-  CHECK(messages("{\"\xE6\x9D\x83\": 1, \"eps\": 0}").find("c.json:1:17: /eps") != std::string::npos);
 }
 
 TEST_CASE("bytes that are not text are refused", "[config]") {
@@ -370,7 +364,9 @@ TEST_CASE("at most a hundred errors are reported", "[config]") {
   CHECK(parsed.error().size() == 100);
 }
 
-TEST_CASE("at most a hundred duplicate keys are reported and located", "[config]") {
+TEST_CASE("duplicate keys are reported with both positions, at most a hundred of them", "[config]") {
+  CHECK(messages("{\n\"eps\": 1,\n\"\\u0065ps\": 2}") ==
+        "c.json:3:1: /eps: duplicate key \"\\u0065ps\" (first at 2:1)\n");
   std::string text = "{\"a\":1";
   for (int i = 0; i < 65'000; ++i) text += ",\"a\":1";
   const auto parsed = parse_config(text + "}", "c.json");
@@ -380,11 +376,6 @@ TEST_CASE("at most a hundred duplicate keys are reported and located", "[config]
   text = "{\"a\":1";
   for (int i = 0; i < 100'000; ++i) text += ",\"a\":1";
   CHECK(messages(text + "}") == "c.json:1:393216: more than 65536 values\n");
-}
-
-TEST_CASE("a duplicate key is reported with both positions", "[config]") {
-  CHECK(messages("{\n\"eps\": 1,\n\"\\u0065ps\": 2}") ==
-        "c.json:3:1: /eps: duplicate key \"\\u0065ps\" (first at 2:1)\n");
 }
 
 TEST_CASE("after a pattern that is too large no other pattern is compiled", "[config]") {

@@ -13,7 +13,7 @@
 #include GRADMON_CATCH_HEADER
 
 #include "tests/control/host/file_mode.h"
-#include "tests/control/host/resource_limit.h"
+#include "tests/support/resource_limit.h"
 #include "tests/support/temporary_directory.h"
 
 using namespace gradmon;

@@ -50,8 +50,6 @@ TEST_CASE("work that hangs is ended at the timeout") {
   }));
 }
 
-using std::chrono::milliseconds;
-
 // Runs the shell's commands, which a user would put into a file, and returns how the process ended.
 std::string run(const LimitedCommand& command) {
   auto process = LimitedProcess::start(command);

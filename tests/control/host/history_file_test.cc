@@ -11,7 +11,7 @@
 #include "control/alerts/alert_json.h"
 #include "control/debian_version.h"
 #include "control/host/json_field.h"
-#include "tests/control/host/resource_limit.h"
+#include "tests/support/resource_limit.h"
 #include "tests/support/temporary_directory.h"
 #include GRADMON_CATCH_HEADER
 
@@ -27,48 +27,55 @@ HistoryEntry entry(std::uint64_t revision) {
   return made;
 }
 
+// An output directory with the history of the job of epoch "e".
+struct Output {
+  const TemporaryDirectory directory;
+  const std::filesystem::path file = directory / ".gradmon/e/history.jsonl";
+
+  void append(const std::map<Journal::Key, HistoryEntry>& entries) const {
+    REQUIRE(append_history(file, entries));
+  }
+  std::vector<HistoryEntry> history() const { return history_from_files(directory.path()).value(); }
+};
+
 TEST_CASE("the last line of an entry counts and the ranks' own switch notes are added") {
-  TemporaryDirectory directory;
-  std::filesystem::create_directories(directory / ".gradmon/e");
-  std::filesystem::create_directories(directory / "Nov21_01-02-03-rank1-00000000");
-  const auto file = directory / ".gradmon/e/history.jsonl";
-  REQUIRE(append_history(file, {{0, entry(1)}, {1, entry(2)}}));
+  const Output output;
+  const auto switches = output.directory / "Nov21_01-02-03-rank1-00000000" / "switches.jsonl";
+  std::filesystem::create_directories(switches.parent_path());
+  output.append({{0, entry(1)}, {1, entry(2)}});
   HistoryEntry closed = entry(1);
   closed.verdict = "commit";
   closed.effective_step = 5;
-  REQUIRE(append_history(file, {{0, closed}}));
-  REQUIRE(append_switch(directory / "Nov21_01-02-03-rank1-00000000/switches.jsonl",
-                        {"e", Rank{1}, Revision{1}, Step{5}, true, 0}));
-  REQUIRE(append_switch(directory / "Nov21_01-02-03-rank1-00000000/switches.jsonl",
-                        {"another", Rank{1}, Revision{2}, Step{9}, true, 0}));
-  const auto history = history_from_files(directory.path());
-  REQUIRE(history);
-  REQUIRE(history->size() == 2);
-  REQUIRE(history->at(0).verdict == "commit");
-  REQUIRE(history->at(0).by == "a \"name\"\n");
-  REQUIRE(history->at(0).applied == std::map<int, std::int64_t>{{0, 5}, {1, 5}});
-  REQUIRE(history->at(1).applied == std::map<int, std::int64_t>{{0, 5}});
+  output.append({{0, closed}});
+  REQUIRE(append_switch(switches, {"e", Rank{1}, Revision{1}, Step{5}, true, 0}));
+  REQUIRE(append_switch(switches, {"another", Rank{1}, Revision{2}, Step{9}, true, 0}));
+  const auto history = output.history();
+  REQUIRE(history.size() == 2);
+  CHECK(history[0].verdict == "commit");
+  CHECK(history[0].by == "a \"name\"\n");
+  CHECK(history[0].applied == std::map<int, std::int64_t>{{0, 5}, {1, 5}});
+  CHECK(history[1].applied == std::map<int, std::int64_t>{{0, 5}});
 }
 
 TEST_CASE("an entry of a restarted hub keeps the ranks that applied its revision before") {
-  TemporaryDirectory directory;
+  const Output output;
   HistoryEntry again = entry(1);
   again.applied = {{1, 7}};
-  REQUIRE(append_history(directory / ".gradmon/e/history.jsonl", {{3, entry(1)}, {1'000, again}}));
-  const auto history = history_from_files(directory.path());
-  REQUIRE(history->size() == 1);
-  CHECK(history->front().applied == std::map<int, std::int64_t>{{0, 5}, {1, 7}});
+  output.append({{3, entry(1)}, {1'000, again}});
+  const auto history = output.history();
+  REQUIRE(history.size() == 1);
+  CHECK(history.front().applied == std::map<int, std::int64_t>{{0, 5}, {1, 7}});
 }
 
 // Comparing each rank with every other rank would take minutes.
 TEST_CASE("an entry with 300000 ranks is written and read without quadratic time") {
-  TemporaryDirectory directory;
+  const Output output;
   HistoryEntry big = entry(1);
   for (int rank = 0; rank < 300'000; ++rank) big.applied[rank] = 5;
-  REQUIRE(append_history(directory / ".gradmon/e/history.jsonl", {{0, big}}));
-  const auto history = history_from_files(directory.path());
-  REQUIRE(history->size() == 1);
-  CHECK(history->front().applied == big.applied);
+  output.append({{0, big}});
+  const auto history = output.history();
+  REQUIRE(history.size() == 1);
+  CHECK(history.front().applied == big.applied);
 }
 
 TEST_CASE("a history beyond its bound loses its oldest entries and both of its files are read") {
@@ -109,28 +116,24 @@ TEST_CASE("the switches of a rank stay within their bound, say that they do, and
 }
 
 TEST_CASE("a line cut short by a kill is skipped") {
-  TemporaryDirectory directory;
-  std::filesystem::create_directories(directory / ".gradmon/e");
-  const auto file = directory / ".gradmon/e/history.jsonl";
-  REQUIRE(append_history(file, {{0, entry(1)}}));
-  std::ofstream(file, std::ios::app) << R"({"key": 1, "revi)";
-  REQUIRE(history_from_files(directory.path())->size() == 1);
-  REQUIRE(append_history(file, {{2, entry(3)}}));  // The next line is not lost with it.
-  const auto history = history_from_files(directory.path());
-  REQUIRE(history->size() == 2);
-  CHECK(history->at(1).revision == Revision{3});
+  const Output output;
+  output.append({{0, entry(1)}});
+  std::ofstream(output.file, std::ios::app) << R"({"key": 1, "revi)";
+  REQUIRE(output.history().size() == 1);
+  output.append({{2, entry(3)}});  // The next line is not lost with it.
+  const auto history = output.history();
+  REQUIRE(history.size() == 2);
+  CHECK(history[1].revision == Revision{3});
 }
 
 TEST_CASE("an entry whose revision changes is no longer the entry of its earlier revision") {
-  TemporaryDirectory directory;
-  const auto file = directory / ".gradmon/e/history.jsonl";
-  REQUIRE(append_history(file, {{0, entry(1)}}));
-  REQUIRE(append_history(file, {{0, entry(2)}}));
-  REQUIRE(append_history(file, {{1, entry(1)}}));
-  const auto history = history_from_files(directory.path());
-  REQUIRE(history->size() == 2);
-  CHECK(history->at(0).revision == Revision{2});
-  CHECK(history->at(1).revision == Revision{1});
+  const Output output;
+  output.append({{0, entry(1)}});
+  output.append({{0, entry(2)}});
+  output.append({{1, entry(1)}});
+  const auto history = output.history();
+  REQUIRE(history.size() == 2);
+  CHECK((history[0].revision == Revision{2} && history[1].revision == Revision{1}));
 }
 
 // Comparing each line with all entries would take minutes.

@@ -12,7 +12,7 @@
 
 #include "control/debian_version.h"
 #include "tests/control/host/file_mode.h"
-#include "tests/control/host/resource_limit.h"
+#include "tests/support/resource_limit.h"
 #include "tests/support/temporary_directory.h"
 #include GRADMON_CATCH_HEADER
 
@@ -217,7 +217,6 @@ TEST_CASE("the directory that a login makes is searched in every environment") {
 
 namespace {
 
-namespace fs = std::filesystem;
 using Kind = HubLock::Failure::Kind;
 
 struct Job {
@@ -371,7 +370,6 @@ TEST_CASE("a lock that cannot be taken says why") {
 
 namespace {
 
-namespace fs = std::filesystem;
 using std::chrono::hours;
 
 struct Base {

@@ -150,8 +150,7 @@ TEST_CASE("a subscriber that asks for topics without end harms neither the hub n
     greedy.set(zmq::sockopt::subscribe, topic);
     if (i % 1'000 != 0) continue;
     CHECK(job.client.ask(CommandVerb::alerts).outcome == CommandOutcome::done);
-    job.rank.say(0, Progress{});  // A rank that is silent is dropped.
-    CHECK(job.rank.hear<ProgressAck>());
+    CHECK(job.rank.is_heard(0));  // A rank that is silent is dropped.
   }
 #ifndef GRADMON_UNBOUNDED_MEMORY
   CHECK(eventually([&] { return job.bound_at() > before; }));
@@ -161,8 +160,7 @@ TEST_CASE("a subscriber that asks for topics without end harms neither the hub n
   greedy.close();
   Subscriber honest(job.place, "AnomalyNan");
   CHECK(job.reaches(honest, "AnomalyNan"));
-  job.rank.say(0, Progress{});
-  CHECK(job.rank.hear<ProgressAck>());
+  CHECK(job.rank.is_heard(0));
 }
 
 TEST_CASE("a subscriber's message beyond the bound ends its own connection alone") {
@@ -206,10 +204,15 @@ TEST_CASE("the publisher's socket is made again when it was removed, and goes wi
 
 TEST_CASE("a publisher that does not start is named in the warnings, with the alerts that it missed") {
   const JobPlace place;
+  auto now = AlertPublisher::Clock::time_point{} + std::chrono::hours(1);
+  AlertPublisher none({{}, place.directory.alerts()});  // A hub without a publisher's program is silent.
+  none.tend(now, true);
+  none.publish({RankAlert{}});
+  CHECK(none.endpoint().empty());
+  CHECK(none.warnings().empty());
   AlertPublisher publisher({"/bin/false", place.directory.alerts()});
   CHECK(publisher.endpoint().empty());
   CHECK(publisher.warnings().empty());
-  auto now = AlertPublisher::Clock::time_point{} + std::chrono::hours(1);
   publisher.tend(now, true);
   REQUIRE(eventually([&] {
     publisher.tend(now, true);
@@ -274,14 +277,6 @@ TEST_CASE("a publisher whose socket was replaced is started anew") {
   std::filesystem::rename(deaf.scratch / "another", deaf.socket);
   deaf.pass(std::chrono::seconds{1});
   CHECK(deaf.has_started(2));
-}
-
-TEST_CASE("a hub without a publisher's program publishes nothing and says so in no warning") {
-  AlertPublisher publisher({{}, "/nowhere"});
-  publisher.tend(AlertPublisher::Clock::now(), true);
-  publisher.publish({RankAlert{}});
-  CHECK(publisher.endpoint().empty());
-  CHECK(publisher.warnings().empty());
 }
 
 }  // namespace

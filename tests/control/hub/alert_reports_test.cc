@@ -1,15 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-// A whole hub and the alert reports that reach it from ranks, honest and hostile.
-// A whole hub and what ranks tell it of values that they should have in common.
+// A whole hub and what ranks, honest and hostile, report to it: alerts, and values that they should have in
+// common.
 #include "control/alerts/alert_report.h"
 
 #include <signal.h>
+#include <unistd.h>
 
 #include <memory>
 #include <string>
 
 #include "control/alerts/replicas.h"
 #include "control/debian_version.h"
+#include "control/host/child_process.h"
 #include "control/host/history_file.h"
 #include "tests/control/hub/hub_process.h"
 #include GRADMON_CATCH_HEADER
@@ -17,84 +19,78 @@
 namespace gradmon {
 namespace {
 
+// A second process of rank 1 sends a message as rank 0.
+bool lie_is_refused(HubWithRanks& job, const Message& message) {
+  HubPeer liar(job.place);
+  liar.pose_as(job.rank(0));
+  liar.introduce(job.place, 1, 2);
+  liar.say(0, message);
+  return liar.is_closed();
+}
+
 TEST_CASE("a rank reports alerts for itself alone and an invalid report closes its connection alone") {
-  const JobPlace place;
-  const HubProcess hub(place);
-  HubPeer rank0(place), rank1(place), client(place);
-  CHECK(rank0.join(place, 0, 2).takes_alerts);
-  rank1.join(place, 1, 2);
+  HubWithRanks job(2);
+  CHECK(job.welcome.takes_alerts);
   AlertReport report;
   report.alerts.resize(1);
   report.alerts[0].rank = Rank{0};
   report.alerts[0].message = "\x1b[31m\xff";
-  rank1.say(1, report);
-  CommandReply reply;
-  REQUIRE(eventually([&] {
-    reply = client.ask(CommandVerb::alerts);
-    return !reply.alerts.empty();
-  }));
-  CHECK(reply.alerts[0].rank == Rank{1});
-  CHECK(reply.alerts[0].message == "\x1b[31m\xff");
-  HubPeer liar(place);
-  liar.epoch = rank0.epoch;
-  liar.incarnation = rank0.incarnation;
-  liar.introduce(place, 1, 2);
-  liar.say(0, report);
-  CHECK(liar.is_closed());
+  job.rank(1).say(1, report);
+  const std::vector<RankAlert> listed = job.alerts(1);
+  CHECK(listed[0].rank == Rank{1});
+  CHECK(listed[0].message == "\x1b[31m\xff");
+  CHECK(lie_is_refused(job, report));
   // The length of the message, the last field of the frame, reaches beyond the report.
-  std::string broken = encode(Frame(Bundles{{rank1.epoch, {{1, rank1.incarnation}}, report}}));
+  std::string broken = encode(Frame(Bundles{{job.rank(1).epoch, {{1, job.rank(1).incarnation}}, report}}));
   broken[broken.size() - report.alerts[0].message.size() - 1] = '\x7f';
   REQUIRE_FALSE(decode_frame(broken));
-  rank1.send_bytes(broken);
-  CHECK(rank1.is_closed());
-  rank0.say(0, Progress{});
-  CHECK(rank0.hear<ProgressAck>());
-  CHECK(client.ask(CommandVerb::alerts).alerts.size() == 1);
+  job.rank(1).send_bytes(broken);
+  CHECK(job.rank(1).is_closed());
+  CHECK(job.rank(0).is_heard(0));
+  CHECK(job.alerts(1).size() == 1);
 }
 
 TEST_CASE("a rank that floods the hub with alerts harms neither the other rank nor its alerts") {
-  const JobPlace place;
-  const HubProcess hub(place);
-  HubPeer rank0(place), rank1(place), client(place);
-  rank0.join(place, 0, 2);
-  rank1.join(place, 1, 2);
+  HubWithRanks job(2);
   AlertReport one;
   one.alerts.resize(1);
-  rank0.say(0, one);
-  REQUIRE(eventually([&] { return client.ask(CommandVerb::alerts).alerts.size() == 1; }));
+  job.rank(0).say(0, one);
+  REQUIRE(job.alerts(1).size() == 1);
   AlertReport many;
   many.alerts.resize(16);
   for (RankAlert& alert : many.alerts) alert.message = std::string(900, 'm');
-  for (int i = 0; i < 2'000; ++i) rank1.say(1, many);
-  rank0.say(0, Progress{});
-  CHECK(rank0.hear<ProgressAck>());
-  const CommandReply reply = client.ask(CommandVerb::alerts);
-  REQUIRE_FALSE(reply.alerts.empty());
-  CHECK(reply.alerts[0].rank == Rank{0});
-  CHECK(reply.alerts.size() <= 1 + 1 + 256);  // with the first one of its step
+  for (int i = 0; i < 2'000; ++i) job.rank(1).say(1, many);
+  CHECK(job.rank(0).is_heard(0));
+  const std::vector<RankAlert> listed = job.alerts(1);
+  CHECK(listed[0].rank == Rank{0});
+  CHECK(listed.size() <= 1 + 1 + 256);  // with the first one of its step
 }
 
-TEST_CASE("a hub that starts again after a kill lists the alerts that the one before it has listed") {
+TEST_CASE("a hub that starts again after a kill continues its epoch, with its members and their alerts") {
   const JobPlace place;
   auto hub = std::make_unique<HubProcess>(place);
   std::string epoch;
   {
-    HubPeer rank(place), client(place);
-    rank.join(place, 0, 1);
-    epoch = rank.epoch;
+    HubPeer rank0(place), rank1(place);
+    rank0.join(place, 0, 2);
+    rank1.join(place, 1, 2);
+    epoch = rank0.epoch;
     AlertReport report;
     report.alerts.resize(2);
     report.alerts[1].message = "the second";
-    rank.say(0, report);
+    rank0.say(0, report);
     const auto file = place.output() / ".gradmon" / epoch / "alerts.jsonl";
     REQUIRE(eventually([&] { return read_alerts(file).size() == 2; }));
     hub->kill(SIGKILL);
     REQUIRE(hub->ended_within(std::chrono::seconds(10)));
+    CHECK(rank0.is_closed());
   }
   hub = std::make_unique<HubProcess>(place);
   HubPeer rank(place), client(place);
-  rank.join(place, 0, 1);
+  CHECK(rank.join(place, 0, 2).refused ==
+        "rank 0 already belongs to pid " + std::to_string(getpid()) + " on " + host_name());
   CHECK(rank.epoch == epoch);
+  CHECK(client.status().ranks.at(1).state != "absent");
   CommandReply reply;
   REQUIRE(eventually([&] {
     reply = client.ask(CommandVerb::alerts);
@@ -121,59 +117,41 @@ void answer(HubPeer& peer, int rank, const ReplicaRows& rows) {
 }
 
 TEST_CASE("two ranks whose values differ are asked for them, and the second one is told of its alert") {
-  const JobPlace place;
-  const HubProcess hub(place);
-  HubPeer rank0(place), rank1(place), client(place);
-  CHECK(rank0.join(place, 0, 2).takes_replicas);
-  rank1.join(place, 1, 2);
-  rank0.say(0, digests_of(rows_of(1.5, 3)));
-  rank1.say(1, digests_of(rows_of(1.5, 3)));
-  rank0.say(0, digests_of(rows_of(1.5, 4)));
-  rank1.say(1, digests_of(rows_of(2.5, 4)));
-  answer(rank0, 0, rows_of(1.5, 4));
-  answer(rank1, 1, rows_of(2.5, 4));
-  const auto found = rank1.hear<AlertReport>();
+  HubWithRanks job(2);
+  CHECK(job.welcome.takes_replicas);
+  for (const auto& [step, of_rank1] : {std::pair{3, 1.5}, std::pair{4, 2.5}}) {
+    job.rank(0).say(0, digests_of(rows_of(1.5, step)));
+    job.rank(1).say(1, digests_of(rows_of(of_rank1, step)));
+  }
+  answer(job.rank(0), 0, rows_of(1.5, 4));
+  answer(job.rank(1), 1, rows_of(2.5, 4));
+  const auto found = job.rank(1).hear<AlertReport>();
   REQUIRE(found);
   REQUIRE(found->alerts.size() == 1);
   CHECK(found->alerts[0].tag_name == "0:fc1.weight/rank1/param_updated");
   CHECK(found->alerts[0].step == 4);
-  CHECK(client.ask(CommandVerb::alerts).alerts.empty());  // The rank itself reports it.
+  CHECK(job.alerts(0).empty());  // The rank itself reports it.
 }
 
 TEST_CASE("a rank speaks for itself alone, and one that sends invalid digests loses its connection alone") {
-  const JobPlace place;
-  const HubProcess hub(place);
-  HubPeer rank0(place), rank1(place), client(place);
-  rank0.join(place, 0, 2);
-  rank1.join(place, 1, 2);
-  HubPeer liar(place);
-  liar.epoch = rank0.epoch;
-  liar.incarnation = rank0.incarnation;
-  liar.introduce(place, 1, 2);
-  liar.say(0, digests_of(rows_of(7, 1)));
-  CHECK(liar.is_closed());
-  ReplicaDigests broken = digests_of(rows_of(7, 1));
-  broken.digests[0].buckets.resize(100);
-  rank1.say(1, broken);
-  CHECK(rank1.is_closed());
-  rank0.say(0, Progress{});
-  CHECK(rank0.hear<ProgressAck>());
+  HubWithRanks job(2);
+  ReplicaDigests digests = digests_of(rows_of(7, 1));
+  CHECK(lie_is_refused(job, digests));
+  digests.digests[0].buckets.resize(100);
+  job.rank(1).say(1, digests);
+  CHECK(job.rank(1).is_closed());
+  CHECK(job.rank(0).is_heard(0));
 }
 
 TEST_CASE("a rank that floods the hub with digests does not keep it from answering") {
-  const JobPlace place;
-  const HubProcess hub(place);
-  HubPeer rank0(place), rank1(place), client(place);
-  rank0.join(place, 0, 2);
-  rank1.join(place, 1, 2);
+  HubWithRanks job(2);
   for (std::int64_t i = 0; i < 2'000; ++i) {
     ReplicaDigests digests{static_cast<std::uint64_t>(i % 7), 2, {}};
     for (std::int64_t k = 0; k < 20; ++k) digests.digests.push_back(fold_into_digest(rows_of(7, 20 * i + k)));
-    rank1.say(1, digests);
+    job.rank(1).say(1, digests);
   }
-  rank0.say(0, Progress{});
-  CHECK(rank0.hear<ProgressAck>());
-  CHECK(client.ask(CommandVerb::alerts).alerts.empty());
+  CHECK(job.rank(0).is_heard(0));
+  CHECK(job.alerts(0).empty());
 }
 
 }  // namespace

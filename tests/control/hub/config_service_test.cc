@@ -168,8 +168,6 @@ TEST_CASE("a planted file shows no other job and is left alone unless it could b
   CHECK(with_planted([](const fs::path& file) { write_text(file, std::string(5000, '{')); }).shows_no_job);
 }
 
-namespace fs = std::filesystem;
-
 constexpr char kOn[] = "{\n  \"dynamic_on\": true\n}\n";
 constexpr char kOff[] = "{\n  \"dynamic_on\": false\n}\n";
 

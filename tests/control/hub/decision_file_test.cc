@@ -2,7 +2,6 @@
 #include "control/hub/decision_file.h"
 
 #include <fcntl.h>
-#include <sys/mount.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -10,7 +9,7 @@
 
 #include "control/debian_version.h"
 #include "tests/control/host/file_mode.h"
-#include "tests/control/host/resource_limit.h"
+#include "tests/support/resource_limit.h"
 #include "tests/support/temporary_directory.h"
 #include GRADMON_CATCH_HEADER
 
@@ -90,8 +89,9 @@ TEST_CASE("a file that another process put in the place of a log stays") {
 
 TEST_CASE("a new log starts the given epoch and the next hubs continue it") {
   const Log log;
+  const std::string launch = std::string("a\nb\0c\n", 6);  // line ends stay
   {
-    const auto first = log.open(fresh("first"));
+    const auto first = log.open(fresh("first", launch));
     CHECK(first.header.epoch == "first");
     CHECK(first.entries.empty());
     REQUIRE(first.file->append(offered(1)));
@@ -99,22 +99,15 @@ TEST_CASE("a new log starts the given epoch and the next hubs continue it") {
     REQUIRE(first.file->append(DepartureEntry{Rank{1}, DepartureEntry::How::dropped, Step{7}, ""}));
   }
   for (std::uint64_t life = 2; life < 5; ++life) {
-    const auto later = log.open(fresh("later"));
+    const auto later = log.open(fresh("later", launch));
     CHECK(later.header.epoch == "first");
     CHECK(later.header.run_id == "0badcafe");
     CHECK(later.header.started == 1'234);
-    CHECK(later.header.launch_id == "launch");
+    CHECK(later.header.launch_id == launch);
     REQUIRE(later.entries.size() == 3 + life - 2);
     CHECK(std::get<DepartureEntry>(later.entries[2]).last == Step{7});
     REQUIRE(later.file->append(offered(life)));
   }
-}
-
-TEST_CASE("a launch id with line ends is read back whole") {
-  const Log log;
-  const std::string launch = std::string("a\nb\0c\n", 6);
-  log.open(fresh("first", launch));
-  CHECK(log.open(fresh("later", launch)).header.epoch == "first");
 }
 
 TEST_CASE("the log of another launch is replaced") {
@@ -349,63 +342,6 @@ TEST_CASE("a log without space at the start is an error") {
   const Log log;
   const FileSizeLimit full(0);
   CHECK_FALSE(DecisionFile::open(log.path, fresh("first")));
-}
-
-// A tmpfs of 4 MiB, unmounted at its end, so that the directory above can be removed.
-class SmallTmpfs {
- public:
-  explicit SmallTmpfs(fs::path at) : at_(std::move(at)) {
-    fs::create_directory(at_);
-    is_mounted_ = mount("none", at_.c_str(), "tmpfs", 0, "size=4m") == 0;
-  }
-  ~SmallTmpfs() {
-    if (is_mounted_) umount2(at_.c_str(), MNT_DETACH);
-  }
-  SmallTmpfs(const SmallTmpfs&) = delete;
-  SmallTmpfs& operator=(const SmallTmpfs&) = delete;
-
-  bool is_mounted() const { return is_mounted_; }
-
- private:
-  const fs::path at_;
-  bool is_mounted_ = false;
-};
-
-TEST_CASE("on a full tmpfs an entry is refused and the log can be continued when there is space") {
-  const TemporaryDirectory directory;
-  const fs::path memory = directory / "memory";
-  const SmallTmpfs tmpfs(memory);
-  if (!tmpfs.is_mounted()) {
-    WARN("skipped: this process may not mount a tmpfs");
-    return;
-  }
-  const fs::path path = memory / "decisions";
-  std::size_t taken = 0;
-  {
-    auto opened = DecisionFile::open(path, fresh("first"));
-    REQUIRE(opened);
-    write_text(memory / "filler", std::string(4 << 20, 'x'));
-    while (opened->file->append(OfferedEntry{Revision{taken + 1}, plan(std::string(10'000, 'x'))})) ++taken;
-    CHECK(taken > 10);
-    fs::remove(memory / "filler");
-    CHECK(opened->file->append(offered(++taken)));
-  }
-  {
-    const auto again = DecisionFile::open(path, fresh("later"));
-    REQUIRE(again);
-    CHECK(again->entries.size() == taken);
-  }
-}
-
-TEST_CASE("thousands of entries are restored in order") {
-  const Log log;
-  {
-    const auto opened = log.open(fresh("first"));
-    for (std::uint64_t i = 1; i <= 20'000; ++i) REQUIRE(opened.file->append(offered(i)));
-  }
-  const auto again = log.open();
-  REQUIRE(again.entries.size() == 20'000);
-  for (std::uint64_t i = 0; i < 20'000; ++i) REQUIRE(revision_of(again.entries[i]) == i + 1);
 }
 
 }  // namespace

@@ -191,6 +191,34 @@ void HubPeer::say(int rank, Message message) {
   send(Bundles{{epoch, {{rank, incarnation}}, std::move(message)}});
 }
 
+void HubPeer::pose_as(const HubPeer& other) {
+  epoch = other.epoch;
+  incarnation = other.incarnation;
+}
+
+bool HubPeer::is_heard(int rank) {
+  say(rank, Progress{});
+  return hear<ProgressAck>().has_value();
+}
+
+HubWithRanks::HubWithRanks(int world) {
+  for (int rank = 0; rank < world; ++rank) {
+    ranks.push_back(std::make_unique<HubPeer>(place));
+    welcome = ranks.back()->join(place, rank, world);
+    if (!welcome.refused.empty()) throw std::runtime_error(welcome.refused);
+  }
+}
+
+std::vector<RankAlert> HubWithRanks::alerts(std::size_t at_least) {
+  std::vector<RankAlert> alerts;
+  const bool listed = eventually([&] {
+    alerts = client.ask(CommandVerb::alerts).alerts;
+    return alerts.size() >= at_least;
+  });
+  if (!listed) throw std::runtime_error("the hub lists only " + std::to_string(alerts.size()) + " alerts");
+  return alerts;
+}
+
 Welcome HubPeer::join(const JobPlace& place, int rank, int world, const std::string& endpoint) {
   return join(place, introduction_of(place, rank, world, endpoint));
 }

@@ -115,6 +115,10 @@ class HubPeer {
   // Messages of a rank.
   void introduce(const JobPlace& place, int rank, int world, const std::string& endpoint = "");
   void say(int rank, Message message);
+  // Uses the epoch and the incarnation of another peer, as a liar does.
+  void pose_as(const HubPeer& other);
+  // Sends a Progress; true if the hub acknowledges it.
+  bool is_heard(int rank);
   // Sends Introduction and Hello, and returns the answer.
   Welcome join(const JobPlace& place, int rank, int world, const std::string& endpoint = "");
   Welcome join(const JobPlace& place, const Introduction& said);
@@ -129,6 +133,20 @@ class HubPeer {
   std::unique_ptr<FrameStream> stream_;
   std::vector<Frame> waiting_;  // received, not yet returned
   bool open_ = true;
+};
+
+// A hub, all ranks of a job, which have joined it, and a client.
+struct HubWithRanks {
+  explicit HubWithRanks(int world);
+  HubPeer& rank(int rank) { return *ranks.at(static_cast<std::size_t>(rank)); }
+  // Waits for so many alerts in the hub's list.
+  std::vector<RankAlert> alerts(std::size_t at_least);
+
+  const JobPlace place;
+  HubProcess hub{place};
+  std::vector<std::unique_ptr<HubPeer>> ranks;
+  HubPeer client{place};
+  Welcome welcome;  // of the last rank
 };
 
 Introduction introduction_of(const JobPlace& place, int rank, int world, const std::string& endpoint = "");

@@ -52,11 +52,13 @@ std::string lead_address(const JobPlace& place) {
   return address;
 }
 
-std::string noise() {
+// Frames that a hub must not take from a peer: bytes that are no frame, replies, and `unexpected`.
+std::vector<std::string> nonsense_of(const Frame& unexpected) {
   std::mt19937 random(1);
-  std::string bytes(5'000, '\0');
-  for (char& c : bytes) c = static_cast<char>(random());
-  return bytes;
+  std::string noise(5'000, '\0');
+  for (char& c : noise) c = static_cast<char>(random());
+  return {"x", noise, std::string(60'000, '\xff'), encode(Frame(AddressedReply{"x", CommandReply{}})),
+          encode(unexpected)};
 }
 
 // --- Who may send which messages. ---
@@ -81,56 +83,38 @@ TEST_CASE("a client is answered without an introduction before and after the fir
 }
 
 TEST_CASE("a peer that sends a rank's message without an introduction is cut off alone") {
-  const JobPlace place;
-  const HubProcess hub(place);
-  HubPeer rank(place);
-  rank.join(place, 0, 1);
-  HubPeer foreign_peer(place);
-  foreign_peer.epoch = rank.epoch;
-  foreign_peer.incarnation = rank.incarnation;
+  HubWithRanks job(1);
+  HubPeer foreign_peer(job.place);
+  foreign_peer.pose_as(job.rank(0));
   foreign_peer.say(0, Left{Step{5}});
   CHECK(foreign_peer.is_closed());
-  HubPeer client(place);
-  CHECK(state_of(client, 0) == "idle");
-  rank.say(0, Progress{});
-  CHECK(rank.hear<ProgressAck>());
+  CHECK(state_of(job.client, 0) == "idle");
+  CHECK(job.rank(0).is_heard(0));
 }
 
 TEST_CASE("a rank that sends for another rank is cut off and the other rank stays") {
-  const JobPlace place;
-  const HubProcess hub(place);
-  HubPeer rank0(place), rank1(place);
-  rank0.join(place, 0, 2);
-  rank1.join(place, 1, 2);
-  rank1.epoch = rank0.epoch;
-  rank1.incarnation = rank0.incarnation;
-  rank1.say(0, Left{Step{5}});
-  CHECK(rank1.is_closed());
-  HubPeer client(place);
-  CHECK(state_of(client, 0) == "idle");
+  HubWithRanks job(2);
+  job.rank(1).pose_as(job.rank(0));
+  job.rank(1).say(0, Left{Step{5}});
+  CHECK(job.rank(1).is_closed());
+  CHECK(state_of(job.client, 0) == "idle");
   // Only a hub may send a bundle with several addresses.
-  HubPeer again(place);
-  again.introduce(place, 1, 2);
-  again.send(Bundles{{rank0.epoch, {{1, 1}, {0, rank0.incarnation}}, Left{Step{5}}}});
+  HubPeer again(job.place);
+  again.introduce(job.place, 1, 2);
+  again.send(Bundles{{job.rank(0).epoch, {{1, 1}, {0, job.rank(0).incarnation}}, Left{Step{5}}}});
   CHECK(again.is_closed());
-  CHECK(state_of(client, 0) == "idle");
+  CHECK(state_of(job.client, 0) == "idle");
 }
 
 TEST_CASE("a rank may introduce itself again but is cut off if it gives another number") {
-  const JobPlace place;
-  const HubProcess hub(place);
-  HubPeer rank0(place), rank1(place), rank2(place), client(place);
-  rank0.join(place, 0, 3);
-  rank1.join(place, 1, 3);
-  rank2.join(place, 2, 3);
-  rank1.introduce(place, 1, 3);
-  rank1.say(1, Progress{});
-  CHECK(rank1.hear<ProgressAck>());
-  rank1.close();
-  CHECK(eventually([&] { return state_of(client, 1) == "dropped"; }, kAtOnce));
-  rank2.introduce(place, 0, 3);
-  CHECK(rank2.is_closed());
-  CHECK(state_of(client, 0) == "idle");
+  HubWithRanks job(3);
+  job.rank(1).introduce(job.place, 1, 3);
+  CHECK(job.rank(1).is_heard(1));
+  job.rank(1).close();
+  CHECK(eventually([&] { return state_of(job.client, 1) == "dropped"; }, kAtOnce));
+  job.rank(2).introduce(job.place, 0, 3);
+  CHECK(job.rank(2).is_closed());
+  CHECK(state_of(job.client, 0) == "idle");
 }
 
 TEST_CASE("a rank of another launch is cut off") {
@@ -145,45 +129,33 @@ TEST_CASE("a rank of another launch is cut off") {
 }
 
 TEST_CASE("a second process with the number of a connected rank is refused until that rank has gone") {
-  const JobPlace place;
-  const HubProcess hub(place);
-  HubPeer first(place), second(place);
-  first.join(place, 0, 1);
-  const Welcome refused = second.join(place, 0, 1);
+  HubWithRanks job(1);
+  HubPeer second(job.place);
+  const Welcome refused = second.join(job.place, 0, 1);
   CHECK(refused.refused.find("rank 0 already belongs to pid ") == 0);
   CHECK(refused.retry);
-  first.say(0, Progress{});
-  CHECK(first.hear<ProgressAck>());
-  first.close();
-  CHECK(eventually([&] { return second.join(place, 0, 1).refused.empty(); }));
+  CHECK(job.rank(0).is_heard(0));
+  job.rank(0).close();
+  CHECK(eventually([&] { return second.join(job.place, 0, 1).refused.empty(); }));
 }
 
 TEST_CASE("a peer that sends an invalid frame is cut off and nobody else is affected") {
-  const JobPlace place;
-  HubProcess hub(place);
-  HubPeer rank(place);
-  rank.join(place, 0, 1);
-  std::vector<std::string> nonsense = {"x",
-                                       noise(),
-                                       std::string(60'000, '\xff'),
-                                       encode(Frame(AddressedReply{"x", CommandReply{}})),
-                                       encode(Frame(Status{})),
-                                       encode(Frame(HubLogLine{LogLevel::error, "x"}))};
+  HubWithRanks job(1);
+  std::vector<std::string> nonsense = nonsense_of(Frame(Status{}));
+  nonsense.push_back(encode(Frame(HubLogLine{LogLevel::error, "x"})));
+  for (const int number : {-1, 1, 1 << 30})
+    nonsense.push_back(encode(Frame(introduction_of(job.place, number, 1))));
   for (const std::string& bytes : nonsense) {
-    HubPeer foreign_peer(place);
+    CAPTURE(bytes.substr(0, 50));
+    HubPeer foreign_peer(job.place);
     foreign_peer.send_bytes(bytes);
     CHECK(foreign_peer.is_closed());
   }
-  for (const int number : {-1, 1, 1 << 30}) {
-    HubPeer foreign_peer(place);
-    foreign_peer.introduce(place, number, 1);
-    CHECK(foreign_peer.is_closed());
-  }
   // Messages that only hubs send, and messages with an unknown incarnation, are ignored.
-  HubPeer other(place);
-  other.introduce(place, 0, 1);
-  other.epoch = rank.epoch;
-  other.incarnation = rank.incarnation + 1;
+  HubPeer other(job.place);
+  other.introduce(job.place, 0, 1);
+  other.pose_as(job.rank(0));
+  ++other.incarnation;
   for (const Message& message :
        std::vector<Message>{Left{Step{5}}, Disconnected{}, Progress{}, Ready{}, Applied{}, Finished{}, Busy{},
                             Reject{}, Offered{}, Welcome{}, Decided{}, Replaced{}, LeftAck{}, DryRunAnswer{},
@@ -191,11 +163,9 @@ TEST_CASE("a peer that sends an invalid frame is cut off and nobody else is affe
     other.say(0, message);
   }
   CHECK(other.status().ranks.size() == 1);
-  HubPeer client(place);
-  CHECK(state_of(client, 0) == "idle");
-  rank.say(0, Progress{});
-  CHECK(rank.hear<ProgressAck>());
-  CHECK_FALSE(hub.ended_within(milliseconds{0}));
+  CHECK(state_of(job.client, 0) == "idle");
+  CHECK(job.rank(0).is_heard(0));
+  CHECK_FALSE(job.hub.ended_within(milliseconds{0}));
 }
 
 TEST_CASE("an invalid world size or a missing config does not end the hub") {
@@ -221,27 +191,18 @@ TEST_CASE("an invalid world size or a missing config does not end the hub") {
 // --- Ranks that join and leave. ---
 
 TEST_CASE("rank 0 is sent the status of the job without asking") {
-  const JobPlace place;
-  const HubProcess hub(place);
-  HubPeer rank0(place), rank1(place);
-  rank0.join(place, 0, 2);
-  rank1.join(place, 1, 2);
-  CHECK(rank0.next<Status>([](const Status& status) { return status.ranks.at(1).state == "idle"; }));
+  HubWithRanks job(2);
+  CHECK(job.rank(0).next<Status>([](const Status& status) { return status.ranks.at(1).state == "idle"; }));
 }
 
 TEST_CASE("a rank whose connection closes is dropped at once unless it has left") {
-  const JobPlace place;
-  const HubProcess hub(place);
-  HubPeer rank0(place), rank1(place), rank2(place), client(place);
-  rank0.join(place, 0, 3);
-  rank1.join(place, 1, 3);
-  rank2.join(place, 2, 3);
-  rank1.close();
-  rank2.say(2, Left{Step{5}});
-  CHECK(rank2.hear<LeftAck>());
-  rank2.close();
-  CHECK(eventually([&] { return state_of(client, 1) == "dropped"; }, kAtOnce));
-  CHECK(state_of(client, 2) == "left");
+  HubWithRanks job(3);
+  job.rank(1).close();
+  job.rank(2).say(2, Left{Step{5}});
+  CHECK(job.rank(2).hear<LeftAck>());
+  job.rank(2).close();
+  CHECK(eventually([&] { return state_of(job.client, 1) == "dropped"; }, kAtOnce));
+  CHECK(state_of(job.client, 2) == "left");
 }
 
 TEST_CASE("ranks that join before rank 0 are answered when it has joined") {
@@ -262,25 +223,21 @@ TEST_CASE("ranks that join before rank 0 are answered when it has joined") {
 
 TEST_CASE("a hub ends soon after its last rank and leaves only its log") {
   for (const bool says_so : {true, false}) {
-    const JobPlace place;
-    HubProcess hub(place);
-    write_text(place.directory.log(), "a line\n");
-    HubPeer rank0(place), rank1(place), client(place);
-    rank0.join(place, 0, 2);
-    rank1.join(place, 1, 2);
-    CHECK(client.status().ranks.size() == 2);
-    REQUIRE(eventually([&] { return !read_entries(place.output()).empty(); }));
-    rank1.close();
+    HubWithRanks job(2);
+    write_text(job.place.directory.log(), "a line\n");
+    CHECK(job.client.status().ranks.size() == 2);
+    REQUIRE(eventually([&] { return !read_entries(job.place.output()).empty(); }));
+    job.rank(1).close();
     if (says_so) {
-      rank0.say(0, Left{Step{5}});
-      CHECK(rank0.hear<LeftAck>());
+      job.rank(0).say(0, Left{Step{5}});
+      CHECK(job.rank(0).hear<LeftAck>());
     }
-    CHECK_FALSE(hub.ended_within(milliseconds{500}));
-    rank0.close();
-    CHECK(hub.ended_within(kAtOnce));
-    CHECK(place.files() == std::vector<std::string>{"hub.log"});
-    CHECK(read_entries(place.output()).empty());
-    CHECK(client.is_closed());
+    CHECK_FALSE(job.hub.ended_within(milliseconds{500}));
+    job.rank(0).close();
+    CHECK(job.hub.ended_within(kAtOnce));
+    CHECK(job.place.files() == std::vector<std::string>{"hub.log"});
+    CHECK(read_entries(job.place.output()).empty());
+    CHECK(job.client.is_closed());
   }
 }
 
@@ -307,22 +264,19 @@ TEST_CASE("only one of several hubs runs in one directory") {
 }
 
 TEST_CASE("a removed directory is made again and the ranks stay connected") {
-  const JobPlace place;
-  HubProcess hub(place);
-  HubPeer rank(place);
-  rank.join(place, 0, 1);
+  HubWithRanks job(1);
+  const JobPlace& place = job.place;
   for (int i = 0; i < 2; ++i) {
     remove_whole(place.directory.path.parent_path());
     REQUIRE(eventually([&] { return is_listening(place.directory.socket()); }));
     HubPeer client(place);
-    CHECK(client.status().epoch == rank.epoch);
+    CHECK(client.status().epoch == job.rank(0).epoch);
     CHECK(eventually([&] { return fs::exists(place.directory.decisions()); }));
-    rank.say(0, Progress{});
-    CHECK(rank.hear<ProgressAck>());
+    CHECK(job.rank(0).is_heard(0));
   }
   CHECK(HubProcess(place).opened() == Opened::taken);
-  rank.close();
-  CHECK(hub.ended_within(kAtOnce));
+  job.rank(0).close();
+  CHECK(job.hub.ended_within(kAtOnce));
   CHECK(place.files().empty());
 }
 
@@ -351,29 +305,6 @@ TEST_CASE("a directory that is open to other users is refused") {
   CHECK(HubProcess(place).opened() == Opened::cannot);
 }
 
-TEST_CASE("after a kill the next hub continues the epoch and knows its members") {
-  const JobPlace place;
-  auto hub = std::make_unique<HubProcess>(place);
-  std::string epoch;
-  {
-    HubPeer rank0(place), rank1(place);
-    rank0.join(place, 0, 2);
-    rank1.join(place, 1, 2);
-    epoch = rank0.epoch;
-    hub->kill(SIGKILL);
-    REQUIRE(hub->ended_within(seconds(5)));
-    CHECK(rank0.is_closed());
-  }
-  hub = std::make_unique<HubProcess>(place);
-  REQUIRE(hub->opened() == Opened::runs);
-  HubPeer rank0(place);
-  CHECK(rank0.join(place, 0, 2).refused ==
-        "rank 0 already belongs to pid " + std::to_string(getpid()) + " on " + host_name());
-  CHECK(rank0.epoch == epoch);
-  HubPeer client(place);
-  CHECK(client.status().ranks.at(1).state != "absent");
-}
-
 // --- Other hosts. ---
 
 struct Network {
@@ -391,8 +322,7 @@ TEST_CASE("ranks of another host join the lead hub through the hub of their host
   CHECK(rank1.join(net.there, 1, 3, address).refused.empty());
   CHECK(rank2.join(net.there, 2, 3, address).refused.empty());
   CHECK(rank1.epoch == rank0.epoch);
-  rank1.say(1, Progress{});
-  CHECK(rank1.hear<ProgressAck>());
+  CHECK(rank1.is_heard(1));
   // The relay passes a command on to the lead hub.
   HubPeer there(net.there);
   CHECK(there.status().epoch == rank0.epoch);
@@ -430,19 +360,6 @@ TEST_CASE("large messages that ranks of another host send at once all reach the 
   for (auto& rank : ranks) CHECK(rank->hear<Welcome>());
 }
 
-TEST_CASE("a hub that has not found the lead hub tells its clients so") {
-  const JobPlace place;
-  const HubProcess hub(place);
-  HubPeer rank(place), client(place);
-  rank.introduce(place, 1, 2);
-  CommandReply reply;
-  CHECK(eventually([&] {
-    reply = client.ask(CommandVerb::status);
-    return reply.message == "the lead hub is not found yet";
-  }));
-  CHECK(reply.outcome == CommandOutcome::no_lead);
-}
-
 TEST_CASE("invalid messages from the network are dropped and counted in the status") {
   const JobPlace place;
   const HubProcess hub(place);
@@ -460,12 +377,8 @@ TEST_CASE("invalid messages from the network are dropped and counted in the stat
   REQUIRE(greedy->send("", std::string(kMaxFrameBytes + 1'000, 'x')));
   const auto foreign_peer = *Bus::make_client({kMaxFrameBytes});
   REQUIRE(foreign_peer->connect(address));
-  const std::vector<std::string> nonsense = {"",
-                                             "x",
-                                             noise(),
-                                             std::string(60'000, '\xff'),
-                                             encode(Frame(AddressedReply{"x", CommandReply{}})),
-                                             encode(Frame(Introduction{}))};
+  std::vector<std::string> nonsense = nonsense_of(Frame(Introduction{}));
+  nonsense.insert(nonsense.begin(), "");
   for (const std::string& bytes : nonsense) foreign_peer->send("", bytes);
   for (const int number : {-1, 1, 1 << 30}) {
     foreign_peer->send("", encode(Frame(Bundles{{rank.epoch, {{number, 1}}, Left{Step{5}}}})));
@@ -480,8 +393,7 @@ TEST_CASE("invalid messages from the network are dropped and counted in the stat
   };
   CHECK(eventually(is_warned));
   CHECK(state_of(client, 0) == "idle");
-  rank.say(0, Progress{});
-  CHECK(rank.hear<ProgressAck>());
+  CHECK(rank.is_heard(0));
   CHECK(is_warned());
 }
 

@@ -1,9 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The lead hub and the alerts of the ranks.
-// The actions of `on_alert`: a program, and a capture.
 #include <sys/stat.h>
 
-#include <algorithm>
 #include <filesystem>
 #include <map>
 #include <nlohmann/json.hpp>
@@ -74,13 +72,6 @@ TEST_CASE("alerts of another epoch, of no member and of no rank are dropped") {
   job.service->on_message({"epoch", Rank{1}, 1, report});
   job.service->on_message({"epoch", Rank{-1}, 1, report});
   CHECK(job.ask(CommandVerb::alerts).alerts.empty());
-}
-
-TEST_CASE("alerts of a job in static mode are listed") {
-  ServedJob job(kOff, 1, 1, false);
-  REQUIRE(knows_ranks(job));
-  job.ranks[0]->raise(report_of(3));
-  CHECK(job.ask(CommandVerb::alerts).alerts.size() == 1);
 }
 
 TEST_CASE("a flood of alerts leaves an answer that fits into one message") {
@@ -206,12 +197,6 @@ TEST_CASE("the status says what was compared, and that nothing was where the rul
 
 using Json = nlohmann::json;
 
-bool warns(const ServedJob& job, const std::string& text) {
-  const Status status = job.status();
-  return std::any_of(status.warnings.begin(), status.warnings.end(),
-                     [&](const std::string& line) { return line.find(text) != std::string::npos; });
-}
-
 // A program that writes its input, arguments and environment into the directory that is its first argument.
 struct Program {
   const TemporaryDirectory scratch;
@@ -276,8 +261,8 @@ TEST_CASE("a program that fails is named in the log and in the status") {
   REQUIRE(job.until_state("on"));
   job.ranks[0]->raise(report_of(5));
   const std::string line = "on_alert: /bin/false exited with status 1";
-  REQUIRE(job.until([&] { return warns(job, line); }));
-  CHECK(std::count(job.log_lines.begin(), job.log_lines.end(), line) == 1);
+  REQUIRE(job.until([&] { return job.warns(line); }));
+  CHECK(job.times_logged(line) == 1);
 }
 
 TEST_CASE("without on_alert, and with an alert of none, no program runs") {
@@ -303,16 +288,12 @@ TEST_CASE("no command sets the program of on_alert, in whatever way it is writte
   for (const auto& edit : tries) {
     INFO(edit.first << " " << edit.second);
     for (const CommandVerb verb : {CommandVerb::set, CommandVerb::on}) {
-      Command command = ServedJob::command(verb, "try " + std::to_string(++number));
-      command.edits = {{"eps", "1e-3"}, edit};
-      const CommandReply reply = job.ask(command);
-      CHECK(reply.outcome == CommandOutcome::not_allowed);
+      const auto tried = ServedJob::set("try " + std::to_string(++number), {{"eps", "1e-3"}, edit}, verb);
+      CHECK(job.ask(tried).outcome == CommandOutcome::not_allowed);
     }
   }
   CHECK(read_text(job.path) == before);
-  Command allowed = ServedJob::command(CommandVerb::set, "allowed");
-  allowed.edits = {{"/on_alert/times", "5"}};
-  CHECK(job.ask(allowed).outcome == CommandOutcome::done);
+  CHECK(job.ask(ServedJob::set("allowed", {{"/on_alert/times", "5"}})).outcome == CommandOutcome::done);
 }
 
 // --- collect ---
@@ -388,12 +369,13 @@ TEST_CASE("static mode refuses collect with a plain message") {
   ServedJob job(config_with({{"collect", {{"xy_distribution", true}}}}), 1, 1, false);
   const std::string line =
       "static mode: \"collect\" of \"on_alert\" has no effect; DYNAMIC_MONITOR=True makes it possible";
-  CHECK(warns(job, line));
-  CHECK(std::count(job.log_lines.begin(), job.log_lines.end(), line) == 1);
+  CHECK(job.warns(line));
+  CHECK(job.times_logged(line) == 1);
   job.turns(Ticks{500});
   job.ranks[0]->raise(report_of(3));
   job.turns(Ticks{500});
   CHECK(job.history().empty());
+  CHECK(job.ask(CommandVerb::alerts).alerts.size() == 1);  // It is listed.
 }
 
 }  // namespace

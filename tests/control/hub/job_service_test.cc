@@ -40,28 +40,18 @@ TEST_CASE("a process of another launch that asks to join is named with its pid")
         "rank 3 of another launch (\"first\", pid 77 on far) asks to join");
 }
 
-TEST_CASE("a process of this job is not a foreign peer") {
+TEST_CASE("a process of this job, or of no launch yet, is not a foreign peer") {
   ForeignPeers foreign_peers(kOwn, "second");
   CHECK_FALSE(foreign_peers.hear(hello_of("second"), Ticks{0}));
   CHECK_FALSE(foreign_peers.hear({kOwn, Rank{1}, 1, Progress{}}, Ticks{0}));
-  CHECK(foreign_peers.heard(Ticks{0}).empty());
-}
-
-TEST_CASE("a process that has not joined any launch yet is not a foreign peer") {
-  ForeignPeers foreign_peers(kOwn, "second");
   CHECK_FALSE(foreign_peers.hear({"", Rank{1}, 0, Progress{}}, Ticks{0}));
   CHECK(foreign_peers.heard(Ticks{0}).empty());
 }
 
-TEST_CASE("at most 16 foreign peers are remembered") {
+TEST_CASE("at most 16 foreign peers are remembered, and one is named however many fell silent before") {
   ForeignPeers foreign_peers(kOwn, "second");
   for (int i = 0; i < 1000; ++i) foreign_peers.hear({std::to_string(i), Rank{1}, 1, Progress{}}, Ticks{0});
   CHECK(foreign_peers.heard(Ticks{0}).size() == 16);
-}
-
-TEST_CASE("a foreign peer is named however many fell silent before") {
-  ForeignPeers foreign_peers(kOwn, "second");
-  for (int i = 0; i < 16; ++i) foreign_peers.hear({std::to_string(i), Rank{1}, 1, Progress{}}, Ticks{0});
   CHECK_FALSE(foreign_peers.hear(hello_of("first"), Ticks{9'000}));
   CHECK(foreign_peers.hear(hello_of("first"), Ticks{20'000}));
   CHECK(foreign_peers.heard(Ticks{20'000}).size() == 1);
@@ -124,9 +114,8 @@ TEST_CASE("a new on is a new save and restarts the count") {
 
 TEST_CASE("a set is written into the file and keeps the other keys") {
   ServedJob job("{\n  \"note\": 7,\n  \"dynamic_on\": false\n}\n");
-  Command set = ServedJob::command(CommandVerb::set, "set");
-  set.edits = {{"collect_times", "4"}, {"/step_interval", "2"}};
-  REQUIRE(job.ask(set).outcome == CommandOutcome::done);
+  REQUIRE(job.ask(ServedJob::set("set", {{"collect_times", "4"}, {"/step_interval", "2"}})).outcome ==
+          CommandOutcome::done);
   CHECK(read_text(job.path).find("\"collect_times\": 4") != std::string::npos);
   CHECK(read_text(job.path).find("\"step_interval\": 2") != std::string::npos);
   CHECK(read_text(job.path).find("\"note\": 7") != std::string::npos);
@@ -135,8 +124,7 @@ TEST_CASE("a set is written into the file and keeps the other keys") {
 
 TEST_CASE("a set that would make the config invalid writes nothing") {
   ServedJob job(kOff);
-  Command set = ServedJob::command(CommandVerb::set, "bad");
-  set.edits = {{"step_interval", "0"}};
+  Command set = ServedJob::set("bad", {{"step_interval", "0"}});
   const CommandReply reply = job.ask(set);
   CHECK(reply.outcome == CommandOutcome::invalid_config);
   CHECK(reply.message.find("step_interval") != std::string::npos);
@@ -146,7 +134,7 @@ TEST_CASE("a set that would make the config invalid writes nothing") {
   job.ask(set);
   REQUIRE(job.history().size() == 1);  // once
   CHECK(job.history().back().verdict == "refused");
-  CHECK(job.history().back().reason == reply.message);
+  CHECK(job.history().back().reason == "set step_interval=0: " + reply.message);
 }
 
 TEST_CASE("a refused edit of the file is in the history with its position and its reason") {
@@ -200,11 +188,6 @@ TEST_CASE("a file with many errors is refused with the first of them") {
   const std::string reason = job.history().back().reason;
   CHECK(reason.rfind(job.path.string() + ":1:10: /ops/0", 0) == 0);
   CHECK(reason.size() < 1'100);
-}
-
-TEST_CASE("an unknown request has no verdict") {
-  ServedJob job(kOff);
-  CHECK(job.ask(CommandVerb::verdict, "what").outcome == CommandOutcome::failed);
 }
 
 TEST_CASE("cancel withdraws a change that waits for a rank and says if no change is pending") {
@@ -349,11 +332,13 @@ TEST_CASE("with write_back false a command leaves the file alone and says so") {
   const std::string text = R"({"write_back": false, "dynamic_on": false})";
   ServedJob job(text);
   REQUIRE(job.until([&] { return job.status().reason == "never turned on"; }));
-  CHECK(
-      job.ask(CommandVerb::on, "one").message.find("the config file was not changed: write_back is false") ==
-      0);
+  const std::string unchanged = "the config file was not changed: write_back is false";
+  CHECK(job.ask(ServedJob::set("set", {{"collect_times", "5"}})).message ==
+        unchanged + "; collecting stays off");
+  CHECK(job.ask(CommandVerb::on, "one").message.find(unchanged) == 0);
   CHECK(job.settled("one").outcome == CommandOutcome::done);
   CHECK(read_text(job.path) == text);
+  CHECK(job.ask(CommandVerb::verdict, "unknown").outcome == CommandOutcome::failed);
 }
 
 TEST_CASE("the end of a plan is written back") {
@@ -364,23 +349,32 @@ TEST_CASE("the end of a plan is written back") {
   CHECK(job.history().size() == 1);
 }
 
-TEST_CASE("a write-back that fails is reported once and tried again until it succeeds") {
+// A job that cannot write its config back.
+struct FailingWriteBack : ServedJob {
   const std::string on = R"({"dynamic_on": true, "collect_times": 2})";
-  ServedJob job(on);
-  REQUIRE(::chmod(job.path.c_str(), 0444) == 0);
-  REQUIRE(job.until([&] { return job.status().last_error.has_value(); }));
+  const fs::path note = output / ".gradmon" / "writeback.json";
+
+  FailingWriteBack() : ServedJob(R"({"dynamic_on": true, "collect_times": 2})") {
+    REQUIRE(::chmod(path.c_str(), 0444) == 0);
+    REQUIRE(until([&] { return status().last_error.has_value(); }));
+  }
+};
+
+TEST_CASE("a write-back that fails is reported once and tried again until it succeeds, and so is its note") {
+  FailingWriteBack job;
   CHECK(job.status().last_error->text.find("dynamic_on could not be written back: ") == 0);
   job.turns(Ticks{10'000});
-  CHECK(read_text(job.path) == on);
+  CHECK(read_text(job.path) == job.on);
   CHECK(job.status().last_error->count == 1);
+  CHECK(fs::exists(job.note));
   REQUIRE(::chmod(job.path.c_str(), 0644) == 0);
   REQUIRE(job.until([&] { return read_text(job.path) == R"({"dynamic_on": false, "collect_times": 2})"; }));
+  CHECK(job.until([&] { return !job.status().last_error; }));
+  CHECK(eventually([&] { return !fs::exists(job.note); }));
 }
 
 TEST_CASE("a write-back that fails is not tried again after another save of the file") {
-  ServedJob job(R"({"dynamic_on": true, "collect_times": 2})");
-  REQUIRE(::chmod(job.path.c_str(), 0444) == 0);
-  REQUIRE(job.until([&] { return job.status().last_error.has_value(); }));
+  FailingWriteBack job;
   const std::string another = R"({"dynamic_on": true, "collect_times": 1000000000})";
   write_text(job.directory / "new", another);
   fs::rename(job.directory / "new", job.path);
@@ -391,14 +385,11 @@ TEST_CASE("a write-back that fails is not tried again after another save of the 
 }
 
 TEST_CASE("a write-back that keeps failing is tried less and less often and its note is written once") {
-  ServedJob job(R"({"dynamic_on": true, "collect_times": 2})");
-  const fs::path note = job.output / ".gradmon" / "writeback.json";
+  FailingWriteBack job;
   const auto inode = [&] {
     struct stat status {};
-    return ::stat(note.c_str(), &status) == 0 ? status.st_ino : 0;
+    return ::stat(job.note.c_str(), &status) == 0 ? status.st_ino : 0;
   };
-  REQUIRE(::chmod(job.path.c_str(), 0444) == 0);
-  REQUIRE(job.until([&] { return job.status().last_error.has_value(); }));
   const auto written = inode();
   REQUIRE(written != 0);
   job.turns(Ticks{2'500});  // at least one more try
@@ -407,36 +398,22 @@ TEST_CASE("a write-back that keeps failing is tried less and less often and its 
   Ticks longest{};
   for (int i = 0; i < 3; ++i) {
     const Ticks before = job.now;
-    REQUIRE(fs::remove(note));
-    REQUIRE(job.until([&] { return fs::exists(note); }));
+    REQUIRE(fs::remove(job.note));
+    REQUIRE(job.until([&] { return fs::exists(job.note); }));
     longest = std::max(longest, job.now - before);
   }
   CHECK(longest > Ticks{10'000});
 }
 
-TEST_CASE("the note of a write-back stays for the next job until the write-back is done") {
-  ServedJob job(R"({"dynamic_on": true, "collect_times": 2})");
-  const fs::path note = job.output / ".gradmon" / "writeback.json";
-  REQUIRE(::chmod(job.path.c_str(), 0444) == 0);
-  REQUIRE(job.until([&] { return job.status().last_error.has_value(); }));
-  CHECK(fs::exists(note));
-  REQUIRE(::chmod(job.path.c_str(), 0644) == 0);
-  REQUIRE(job.until([&] { return read_text(job.path) == R"({"dynamic_on": false, "collect_times": 2})"; }));
-  CHECK(eventually([&] { return !fs::exists(note); }));
-}
-
 TEST_CASE("a dry run validates the change and asks every rank and changes nothing") {
   ServedJob job(R"({"collect_times": 5})");
-  Command dry_run = ServedJob::command(CommandVerb::dry_run, "r");
-  dry_run.edits = {{"dynamic_on", "true"}};
-  const CommandReply reply = job.ask(dry_run);
+  const CommandReply reply = job.ask(ServedJob::set("r", {{"dynamic_on", "true"}}, CommandVerb::dry_run));
   CHECK(reply.config_before == R"({"collect_times": 5})");
   CHECK(reply.config_text == R"({"dynamic_on": true, "collect_times": 5})");
   REQUIRE(reply.rank_answers.size() == 1);
   CHECK(reply.rank_answers[0].matches == 1);
-  dry_run.request_id = "bad";
-  dry_run.edits = {{"collect_times", "-1"}};
-  CHECK(job.ask(dry_run).outcome == CommandOutcome::invalid_config);
+  CHECK(job.ask(ServedJob::set("bad", {{"collect_times", "-1"}}, CommandVerb::dry_run)).outcome ==
+        CommandOutcome::invalid_config);
   CHECK(read_text(job.path) == R"({"collect_times": 5})");
   CHECK(job.history().empty());
 }
@@ -518,6 +495,71 @@ TEST_CASE("the history is not queued again and again while the output disk hangs
       job.until([&] { return fs::exists(file) && read_text(file).find("\"two\"") != std::string::npos; }));
   const std::string written = read_text(file);
   CHECK(std::count(written.begin(), written.end(), '\n') == 2);  // each change once, as it ended
+}
+
+// --- The job's directory in the output directory cannot be written. ---
+
+// A file in the place of the epoch's directory: no history and no alert can be written.
+struct BlockedEpoch {
+  ServedJob job{kOff};
+  const fs::path epoch = job.output / ".gradmon" / "epoch";
+
+  BlockedEpoch() {
+    fs::create_directories(epoch.parent_path());
+    write_text(epoch, "in the way");
+  }
+  // True if everything that was due has been tried.
+  bool has_tried_to_save() {
+    for (int i = 0; i < 5; ++i) {
+      job.turn();
+      if (!job.run_disk.drain(std::chrono::seconds(20))) return false;
+    }
+    return true;
+  }
+  bool is_written(const std::string& file, const std::string& text) {
+    return job.until([&] { return read_text(epoch / file).find(text) != std::string::npos; });
+  }
+};
+
+TEST_CASE("history that could not be written is written once it can be") {
+  BlockedEpoch blocked;
+  blocked.job.ask(CommandVerb::on, "one");
+  blocked.job.settled("one");
+  REQUIRE(blocked.has_tried_to_save());
+  fs::remove(blocked.epoch);
+  CHECK(blocked.is_written("history.jsonl", "\"one\""));
+}
+
+TEST_CASE("alerts that could not be written are written once they can be, in their order") {
+  BlockedEpoch blocked;
+  REQUIRE(blocked.job.until([&] { return blocked.job.status().ranks[0].step > 5; }));
+  for (const char* rule : {"first", "second"}) {
+    AlertReport report;
+    report.alerts.resize(1);
+    report.alerts[0].rule = rule;
+    blocked.job.ranks[0]->raise(report);
+    REQUIRE(blocked.has_tried_to_save());
+  }
+  fs::remove(blocked.epoch);
+  REQUIRE(blocked.is_written("alerts.jsonl", "second"));
+  const std::string written = read_text(blocked.epoch / "alerts.jsonl");
+  CHECK(written.find("first") < written.find("second"));
+  CHECK(std::count(written.begin(), written.end(), '\n') == 2);
+}
+
+TEST_CASE("of more alerts than are kept until they can be written the newest are written") {
+  BlockedEpoch blocked;
+  REQUIRE(blocked.job.until([&] { return blocked.job.status().ranks[0].step > 5; }));
+  AlertReport report;
+  report.alerts.resize(kMostAlertsInAReport);
+  for (std::size_t i = 0; i < AlertHistory::kMostKept / kMostAlertsInAReport; ++i)
+    blocked.job.ranks[0]->raise(report);
+  report.alerts.resize(1);
+  report.alerts[0].rule = "newest";
+  blocked.job.ranks[0]->raise(report);
+  REQUIRE(blocked.has_tried_to_save());
+  fs::remove(blocked.epoch);
+  CHECK(blocked.is_written("alerts.jsonl", "newest"));
 }
 
 }  // namespace

@@ -1,23 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // The status names a problem as long as it lasts, and no longer.
-#include <sys/stat.h>
-
-#include <algorithm>
 
 #include "tests/control/hub/served_job.h"
 
 namespace gradmon {
 namespace {
-
-bool warns(const ServedJob& job, const std::string& beginning) {
-  const Status status = job.status();
-  return std::any_of(status.warnings.begin(), status.warnings.end(),
-                     [&](const std::string& line) { return line.rfind(beginning, 0) == 0; });
-}
-
-long times_logged(const ServedJob& job, const std::string& line) {
-  return std::count(job.log_lines.begin(), job.log_lines.end(), line);
-}
 
 TEST_CASE("a disk that does not answer is in the status and its begin and end are in the log") {
   ServedJob job(kOff);
@@ -27,11 +14,11 @@ TEST_CASE("a disk that does not answer is in the status and its begin and end ar
     const std::string silent = place + ": no answer from the disk";
     {
       const ServedJob::BlockedDisk blocked(of_config ? job.config_disk : job.run_disk);
-      REQUIRE(job.until([&] { return times_logged(job, silent) == 1; }));
-      CHECK(warns(job, silent + " for "));
+      REQUIRE(job.until([&] { return job.times_logged(silent) == 1; }));
+      CHECK(job.warns(silent + " for "));
     }
-    CHECK(job.until([&] { return !warns(job, silent); }));
-    CHECK(job.until([&] { return times_logged(job, "resolved: " + silent) == 1; }));
+    CHECK(job.until([&] { return !job.warns(silent); }));
+    CHECK(job.until([&] { return job.times_logged("resolved: " + silent) == 1; }));
   }
 }
 
@@ -47,8 +34,8 @@ TEST_CASE("a refused edit is the reason and the last error in the status until a
 
 TEST_CASE("a job that starts with dynamic_on false says so, and whether an earlier job wrote it back") {
   const auto starts_off = [](const ServedJob& job, const std::string& why) {
-    return times_logged(job, "off: " + why + " (true in " + job.path.string() +
-                                 ", or gradmonctl on, starts collecting)") == 1;
+    return job.times_logged("off: " + why + " (true in " + job.path.string() +
+                            ", or gradmonctl on, starts collecting)") == 1;
   };
   ServedJob first(R"({"dynamic_on": false, "wg_distribution": true, "collect_times": 2})");
   CHECK(first.until([&] { return starts_off(first, "dynamic_on is false"); }));
@@ -93,14 +80,6 @@ TEST_CASE("the status of a job in static mode tells its steps") {
   CHECK(job.until([&] { return job.status().reason == "finished" && job.status().collected == 2; }));
 }
 
-TEST_CASE("a write-back that fails is the last error until it succeeds") {
-  ServedJob job(R"({"dynamic_on": true, "collect_times": 2})");
-  REQUIRE(::chmod(job.path.c_str(), 0444) == 0);
-  REQUIRE(job.until([&] { return job.status().last_error.has_value(); }));
-  REQUIRE(::chmod(job.path.c_str(), 0644) == 0);
-  CHECK(job.until([&] { return !job.status().last_error; }));
-}
-
 TEST_CASE("a job has finished when all its ranks have and the status names those that have not") {
   ServedJob job(kOff, 2, 2);
   Command on = ServedJob::command(CommandVerb::on, "on");
@@ -108,7 +87,7 @@ TEST_CASE("a job has finished when all its ranks have and the status names those
   REQUIRE(job.ask(on).outcome == CommandOutcome::done);
   REQUIRE(job.until_state("on"));
   job.ranks[1]->trainer_hangs = true;
-  REQUIRE(job.until([&] { return job.status().reason == "waiting for rank 1 to finish"; }));
+  REQUIRE(job.until([&] { return job.status().reason.rfind("waiting for rank 1 to finish", 0) == 0; }));
   CHECK(job.status().state == "on");
   job.ranks[1]->trainer_hangs = false;
   CHECK(job.until([&] { return job.status().reason.rfind("finished", 0) == 0; }));
@@ -128,14 +107,14 @@ TEST_CASE("two jobs with one config name each other and ignore each other's writ
     });
   };
   const std::string config = "config " + one.path.string() + " is used by another job, too: job ";
-  REQUIRE(both([&] { return warns(one, config + "second") && warns(two, config + "launch"); }));
+  REQUIRE(both([&] { return one.warns(config + "second") && two.warns(config + "launch"); }));
   write_text(one.path, R"({"dynamic_on": true, "collect_times": 400})");
   REQUIRE(both([&] { return one.status().state == "on" && two.status().state == "on"; }));
   late.ranks[0]->trainer_hangs = true;
   REQUIRE(both([&] { return read_text(one.path) == R"({"dynamic_on": false, "collect_times": 400})"; }));
   const std::string line = one.path.string() + " was written by job " + writer + " on " + host_name() +
                            ", not by the user: ignored";
-  REQUIRE(both([&] { return times_logged(late, line) == 1; }));
+  REQUIRE(both([&] { return late.times_logged(line) == 1; }));
   late.turns(Ticks{2'000});
   CHECK(late.status().state == "on");
   late.ranks[0]->trainer_hangs = false;
@@ -155,10 +134,10 @@ TEST_CASE("a job whose ranks have ended no longer counts as another one, althoug
   };
   const std::string config = "config " + one.path.string() + " is used by another job, too: job launch";
   const std::string output = "output directory " + one.output.string() + " is used by another job, too";
-  REQUIRE(both([&] { return warns(two, config) && warns(two, output); }));
+  REQUIRE(both([&] { return two.warns(config) && two.warns(output); }));
   one.ranks[0]->ended = true;
   one.ranks[0]->say(Disconnected{});
-  CHECK(both([&] { return !warns(two, config) && !warns(two, output); }));
+  CHECK(both([&] { return !two.warns(config) && !two.warns(output); }));
   CHECK(one.status().ranks.front().state == "dropped");
 }
 
@@ -182,10 +161,10 @@ TEST_CASE("a save that an earlier job left beside a newer one is named until it 
                                    std::filesystem::file_time_type::clock::now() - std::chrono::hours(1));
   const std::string line =
       "config " + job.path.string() + ": an earlier save is in " + side.string() + ": copy it or remove it";
-  REQUIRE(job.until([&] { return warns(job, line); }));
+  REQUIRE(job.until([&] { return job.warns(line); }));
   CHECK(read_text(job.path) == kOff);
   std::filesystem::remove(side);
-  CHECK(job.until([&] { return !warns(job, line); }));
+  CHECK(job.until([&] { return !job.warns(line); }));
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 // the disk threads are real.
 #pragma once
 
+#include <algorithm>
 #include <future>
 #include <map>
 #include <memory>
@@ -187,6 +188,15 @@ struct ServedJob {
     return true;
   }
   Status status() const { return service->status(); }
+  // True if a warning of the status contains the text.
+  bool warns(const std::string& text) const {
+    const Status known = status();
+    return std::any_of(known.warnings.begin(), known.warnings.end(),
+                       [&](const std::string& line) { return line.find(text) != std::string::npos; });
+  }
+  long times_logged(const std::string& line) const {
+    return std::count(log_lines.begin(), log_lines.end(), line);
+  }
   bool until_state(const std::string& state) {
     return until([&] { return status().state == state && !status().pending; });
   }
@@ -196,6 +206,12 @@ struct ServedJob {
     made.verb = verb;
     made.request_id = std::move(request_id);
     made.by = "tester";
+    return made;
+  }
+  static Command set(std::string request_id, decltype(Command::edits) edits,
+                     CommandVerb verb = CommandVerb::set) {
+    Command made = command(verb, std::move(request_id));
+    made.edits = std::move(edits);
     return made;
   }
   void send_command(const Command& command) { service->on_command("client", command); }

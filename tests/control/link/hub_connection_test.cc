@@ -91,15 +91,24 @@ struct HubFixture {
     REQUIRE(fd >= 0);
     return FrameStream(fd, {kMaxFrameBytes, kMaxFrameBytes});
   }
+  // Listens, and returns the hub's end of the rank's connection.
+  FrameStream connect() {
+    listen();
+    REQUIRE(connection.poll_connect(Clock::now()));
+    return accept();
+  }
+  // The hub closes the rank's newest connection, and the rank sees that.
+  void close(HubConnection& of_rank) const {
+    { const FrameStream closed = accept(); }
+    REQUIRE(eventually([&] { return !of_rank.process_io([](std::string&&) {}, kNotBroken); }));
+  }
 };
 
 TEST_CASE("a rank connects and sends and receives frames") {
   HubFixture hub;
-  hub.listen();
-  REQUIRE(hub.connection.poll_connect(Clock::now()));
+  FrameStream peer = hub.connect();
   CHECK(hub.connection.connected());
   CHECK(hub.connection.trouble().empty());
-  FrameStream peer = hub.accept();
   REQUIRE(hub.connection.send("hello"));
   std::string heard;
   CHECK(eventually([&] {
@@ -115,10 +124,8 @@ TEST_CASE("a rank connects and sends and receives frames") {
 
 TEST_CASE("all frames that the hub sent before it closed arrive even if the rank answers each") {
   HubFixture hub;
-  hub.listen();
-  REQUIRE(hub.connection.poll_connect(Clock::now()));
   {
-    FrameStream peer = hub.accept();
+    FrameStream peer = hub.connect();
     for (int i = 0; i < 5; ++i) REQUIRE(peer.send("question " + std::to_string(i)));
   }
   std::vector<std::string> heard;
@@ -142,9 +149,7 @@ TEST_CASE("all frames that the hub sent before it closed arrive even if the rank
 
 TEST_CASE("a rank is told that it must close a broken stream while the hub still sees it open") {
   HubFixture hub;
-  hub.listen();
-  REQUIRE(hub.connection.poll_connect(Clock::now()));
-  FrameStream peer = hub.accept();
+  FrameStream peer = hub.connect();
   constexpr std::array<char, 4> empty_frame{};
   REQUIRE(::write(peer.fd(), empty_frame.data(), empty_frame.size()) == 4);
   int told = 0;
@@ -163,9 +168,7 @@ TEST_CASE("a rank is told that it must close a broken stream while the hub still
 
 TEST_CASE("a Hello with a config of 1 MiB fits and a hub that reads nothing loses frames but no connection") {
   HubFixture hub;
-  hub.listen();
-  REQUIRE(hub.connection.poll_connect(Clock::now()));
-  FrameStream peer = hub.accept();
+  FrameStream peer = hub.connect();
   const std::string large(std::size_t{1'100} << 10U, 'x');
   int sent = 0;
   while (sent < 100 && hub.connection.send(large)) ++sent;
@@ -209,8 +212,7 @@ TEST_CASE("the start of a hub blocks nobody and another rank's hub is found mean
   CHECK_FALSE(connection.gave_up_starting());
   hub.listen();
   CHECK(connection.poll_connect(now + seconds(1)));
-  { const FrameStream closed = hub.accept(); }
-  REQUIRE(eventually([&] { return !connection.process_io([](std::string&&) {}, kNotBroken); }));
+  hub.close(connection);
   hub.listener.reset();
   const std::string loss = connection.trouble();
   // At `now` only the end of the start makes a try due, and no second start is due.
@@ -243,8 +245,7 @@ TEST_CASE("a start that hangs is given up with a reason and the hub is still fou
 // Connects, and lets the hub close the connection.
 void lose_a_connection(HubFixture& hub, Clock::time_point& now) {
   REQUIRE(eventually([&] { return hub.connection.poll_connect(now += seconds(2)); }));
-  { const FrameStream closed = hub.accept(); }
-  REQUIRE(eventually([&] { return !hub.connection.process_io([](std::string&&) {}, kNotBroken); }));
+  hub.close(hub.connection);
 }
 
 TEST_CASE("connections that are lost before a Welcome do not make the next start of a hub earlier") {
@@ -261,8 +262,7 @@ TEST_CASE("connections that are lost before a Welcome do not make the next start
   hub.listen();
   REQUIRE(hub.connection.poll_connect(now + seconds(2)));
   hub.connection.welcomed();
-  { const FrameStream closed = hub.accept(); }
-  REQUIRE(eventually([&] { return !hub.connection.process_io([](std::string&&) {}, kNotBroken); }));
+  hub.close(hub.connection);
   CHECK_FALSE(hub.connection.gave_up_starting());
 }
 

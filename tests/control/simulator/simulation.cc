@@ -260,8 +260,6 @@ Outcome simulate(const Script& script) { return Simulation(script).run(); }
 
 namespace {
 
-using std::chrono::milliseconds;
-
 constexpr milliseconds kProgressEvery{1000};
 constexpr milliseconds kBusyProgressEvery{500};
 
@@ -548,12 +546,6 @@ void Simulation::post_down(const Outgoing& outgoing) {
     }
   }
 }
-
-namespace {
-
-using std::chrono::milliseconds;
-
-}  // namespace
 
 void Simulation::reach_boundary(Process& process) {
   if (!process.trainer_runs()) {

@@ -16,16 +16,7 @@ from train import EDITS
 
 import gradmon
 
-KINDS = (
-    "grad_unreduced",
-    "grad_reduced",
-    "param_origin",
-    "param_updated",
-    "exp_avg",
-    "exp_avg_sq",
-    "actv",
-    "actv_grad",
-)
+KINDS = "grad_unreduced grad_reduced param_origin param_updated exp_avg exp_avg_sq actv actv_grad".split()
 
 
 @dataclass
@@ -51,7 +42,7 @@ class Framework:
 
 
 _LOCAL = (
-    "nothing says what the tensor of rank",
+    "the whole of rank",
     "a plain tensor within a tensor-parallel model does not tell which features it has",
 )
 

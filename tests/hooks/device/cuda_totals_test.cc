@@ -4,7 +4,6 @@
 #include "hooks/device/cuda_totals.h"
 
 #include <ATen/ops/zeros.h>
-#include <stdlib.h>
 
 #include <cstdint>
 #include <filesystem>
@@ -16,6 +15,7 @@
 #include "control/debian_version.h"
 #include "hooks/device/cuda_driver.h"
 #include "hooks/device/totals_layout.h"
+#include "tests/support/scoped_variable.h"
 #include "tests/support/temporary_directory.h"
 #include GRADMON_CATCH_HEADER
 
@@ -83,7 +83,7 @@ TEST_CASE("a device that is too old is said to be") {
 
 TEST_CASE("the kernel is compiled once and kept, or it is said what is missing") {
   const TemporaryDirectory scratch;
-  ::setenv("XDG_CACHE_HOME", scratch.path().c_str(), 1);
+  const ScopedVariable cache("XDG_CACHE_HOME", scratch.path().c_str());
   const CompiledKernel kernel = compile_totals_kernel("Bfloat16", 9, 0, 13000);
   const fs::path folder = scratch.path() / "gradmon";
   if (kernel.image.empty()) {
@@ -103,7 +103,6 @@ TEST_CASE("the kernel is compiled once and kept, or it is said what is missing")
     CHECK(refused.image.empty());
     CHECK(refused.why.find("NoSuchType") != std::string::npos);
   }
-  ::unsetenv("XDG_CACHE_HOME");
 }
 
 TEST_CASE("without CUDA the driver says what is missing and nothing is disturbed") {

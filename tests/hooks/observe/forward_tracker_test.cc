@@ -16,6 +16,7 @@
 #include <map>
 #include <new>
 #include <optional>
+#include <set>
 #include <stdexcept>
 #include <thread>
 
@@ -106,6 +107,15 @@ struct Fixture {
   const at::Tensor x = at::linspace(-1, 1, 8).reshape({2, 4});
 };
 
+// The block, watched in a step that has begun.
+struct WatchedBlock : Fixture {
+  ForwardTracker tracker;
+  explicit WatchedBlock(int grad_acc_steps = 1)
+      : tracker(modules_of(model), grad_acc_steps, {&forward_log}, fuse) {
+    tracker.begin_step();
+  }
+};
+
 struct ThrowingModel : torch::nn::Module {
   torch::nn::Linear fc1{nullptr}, fc2{nullptr};
   bool throws = false;
@@ -151,20 +161,8 @@ void train_and_throw(ThrowingModel& model) {
 
 constexpr int kMostMicroSteps = 1 << 16;
 
-TEST_CASE("observing a module does not change its result") {
-  Fixture f;
-  const at::Tensor alone = f.model.forward(f.x);
-  CHECK(at::equal(observe(f.model)(f.x), alone));
-  ForwardTracker tracker(modules_of(f.model), 1, {&f.forward_log}, f.fuse);
-  tracker.begin_step();
-  CHECK(at::equal(observe(f.model)(f.x), alone));
-  CHECK(!f.fuse.failure());
-}
-
 TEST_CASE("a visit has its module and micro step and call and input and output tensors") {
-  Fixture f;
-  ForwardTracker tracker(modules_of(f.model), 1, {&f.forward_log}, f.fuse);
-  tracker.begin_step();
+  WatchedBlock f;
   observe(f.model)(f.x);
   const Lines first{"> 0 0@1 tuple[1] 0", "> 1 0@1 tuple[1] 0",     "< 1 0@1 lone ",
                     "= middle in 0 0@1",  "> 1 0@2 tuple[1] 0",     "< 1 0@2 lone ",
@@ -174,7 +172,7 @@ TEST_CASE("a visit has its module and micro step and call and input and output t
   observe(f.model)(f.x);
   REQUIRE(f.forward_log.lines.size() == 9);
   CHECK(f.forward_log.lines[4] == "> 1 1@2 tuple[1] 0");
-  tracker.begin_step();
+  f.tracker.begin_step();
   f.forward_log.lines.clear();
   observe(f.model)(f.x);
   CHECK(f.forward_log.lines == first);
@@ -204,9 +202,7 @@ TEST_CASE("children of an observed Sequential and the module in an AnyModule are
 }
 
 TEST_CASE("forwards in evaluation mode or without gradients are not visited") {
-  Fixture f;
-  ForwardTracker tracker(modules_of(f.model), 1, {&f.forward_log}, f.fuse);
-  tracker.begin_step();
+  WatchedBlock f;
   f.model.eval();
   observe(f.model)(f.x);
   f.model.train();
@@ -220,9 +216,7 @@ TEST_CASE("forwards in evaluation mode or without gradients are not visited") {
 }
 
 TEST_CASE("a forward after a recomputation that an exception ended is not part of the recomputation") {
-  Fixture f;
-  ForwardTracker tracker(modules_of(f.model), 2, {&f.forward_log}, f.fuse);
-  tracker.begin_step();
+  WatchedBlock f(2);
   const at::Tensor output = observe(f.model)(f.x);
   const auto first = f.forward_log.lines;
   const at::Tensor watched = at::ones({1}).requires_grad_().clone();
@@ -235,9 +229,7 @@ TEST_CASE("a forward after a recomputation that an exception ended is not part o
 }
 
 TEST_CASE("a forward without gradients inside a visited one is visited because checkpointing does so") {
-  Fixture f;
-  ForwardTracker tracker(modules_of(f.model), 1, {&f.forward_log}, f.fuse);
-  tracker.begin_step();
+  WatchedBlock f;
   ForwardPassage root(&f.model, ModuleMode::training, {});
   const c10::NoGradGuard no_grad;
   observe (*f.model.fc)(f.x);
@@ -249,9 +241,7 @@ TEST_CASE("a forward without gradients inside a visited one is visited because c
 }
 
 TEST_CASE("without an observed root the first module counts micro steps and not beyond grad_acc_steps") {
-  Fixture f;
-  ForwardTracker tracker(modules_of(f.model), 2, {&f.forward_log}, f.fuse);
-  tracker.begin_step();
+  WatchedBlock f(2);
   for (int i = 0; i < 3; ++i) {
     observe (*f.model.two)(f.x, 1, f.x, "");
     observe (*f.model.fc)(f.x);
@@ -264,9 +254,7 @@ TEST_CASE("without an observed root the first module counts micro steps and not 
 }
 
 TEST_CASE("a forward that throws is no longer open and its exception passes through") {
-  Fixture f;
-  ForwardTracker tracker(modules_of(f.model), 1, {&f.forward_log}, f.fuse);
-  tracker.begin_step();
+  WatchedBlock f;
   CHECK_THROWS(observe(*f.model.two)(f.x, -1, f.x, ""));
   f.forward_log.lines.clear();
   observe (*f.model.fc)(f.x);
@@ -275,9 +263,7 @@ TEST_CASE("a forward that throws is no longer open and its exception passes thro
 }
 
 TEST_CASE("entering a root again abandons its earlier forward that is still open") {
-  Fixture f;
-  ForwardTracker tracker(modules_of(f.model), 1, {&f.forward_log}, f.fuse);
-  tracker.begin_step();
+  WatchedBlock f;
   forward_entry::entered(&f.model, ModuleMode::training, {});
   const torch::nn::Module* const fc = f.model.fc.get();
   forward_entry::entered(fc, ModuleMode::training, {});
@@ -331,13 +317,49 @@ TEST_CASE("no listener is called before the step begins or after it has ended") 
 class CallbackObserver : public ForwardObserver {
  public:
   std::function<void()> end;
-  void entered(const void*, ModuleMode, const ForwardTensors&) noexcept override { end(); }
-  void left(const void*, const ForwardTensors&) noexcept override {}
+  void entered(const void*, ModuleMode, const ForwardTensors&, GraphCall) noexcept override { end(); }
+  void left(const void*, const ForwardTensors&, GraphCall) noexcept override {}
+  void called_in_graph(const GraphSite&, GraphCall) noexcept override {}
+  GraphCall recomputed_in_graph(const GraphSite&) noexcept override { return kUnknownCall; }
+  void gradients_in_graph(GraphCall, GraphSide, const ForwardTensors&) noexcept override {}
   void abandoned(const void*) noexcept override {}
   void tapped(std::string_view, const at::Tensor&) noexcept override {}
   void attended(const void*, std::string_view, const at::Tensor&, const at::Tensor&,
                 Causal) noexcept override {}
 };
+
+class GraphLog : public ForwardListener {
+ public:
+  std::vector<ForwardVisit> gradients;  // the visits to which they belong
+  void before_forward(const ForwardVisit&, const ForwardTensors&) override {}
+  void after_forward(const ForwardVisit&, const ForwardTensors&) override {}
+  void gradients_in_graph(const ForwardVisit& visit, GraphSide, const ForwardTensors&) override {
+    gradients.push_back(visit);
+  }
+};
+
+TEST_CASE("gradients within a graph belong to the visit of their call in this step") {
+  Fixture f;
+  GraphLog log;
+  HookFuse fuse;
+  ForwardTracker tracker(modules_of(f.model), 1, {&log}, fuse);
+  std::vector<GraphCall> calls;
+  for (int step = 0; step < 2; ++step) {
+    tracker.begin_step();
+    for (int i = 0; i < 2; ++i) {
+      calls.push_back(forward_entry::call_in_graph({&f.model, 1}));
+      forward_entry::entered_in_graph(&f.model, ModuleMode::training, {}, calls.back());
+      forward_entry::left_in_graph(&f.model, {}, kUnknownCall);
+    }
+  }
+  CHECK(std::set<GraphCall>(calls.begin(), calls.end()).size() == 4);
+  for (const GraphCall call : {calls[3], calls[2], calls[0], kUnknownCall, kEagerCall})
+    forward_entry::gradients_in_graph(call, GraphSide::inputs, {});
+  REQUIRE(log.gradients.size() == 2);  // calls[0] is of an earlier step
+  CHECK(log.gradients[0].in_graph);
+  CHECK(log.gradients[0].micro_step == 1);
+  CHECK(log.gradients[1].micro_step == 0);
+}
 
 TEST_CASE("a tracker destroyed between its lookup and its call touches nothing of its owner") {
   Fixture f;
@@ -375,9 +397,7 @@ TEST_CASE("two monitors of one process each see their own model") {
 }
 
 TEST_CASE("forwards on several threads survive step boundaries and have distinct micro steps") {
-  Fixture f;
-  ForwardTracker tracker(modules_of(f.model), 1'000'000, {&f.forward_log}, f.fuse);
-  tracker.begin_step();
+  WatchedBlock f(1'000'000);
   std::vector<std::thread> threads;
   for (int t = 0; t < 4; ++t) {
     threads.emplace_back([&] {
@@ -385,11 +405,11 @@ TEST_CASE("forwards on several threads survive step boundaries and have distinct
     });
   }
   for (int step = 0; step < 50; ++step) {
-    tracker.disarm();
-    tracker.begin_step();
+    f.tracker.disarm();
+    f.tracker.begin_step();
   }
   for (std::thread& thread : threads) thread.join();
-  tracker.begin_step();
+  f.tracker.begin_step();
   f.forward_log.lines.clear();
   threads.clear();
   for (int t = 0; t < 4; ++t) {

@@ -133,14 +133,6 @@ TEST_CASE_METHOD(HookedActivations, "an input that requires no gradient has no g
   CHECK(hooks.not_applicable() == 0);
 }
 
-TEST_CASE_METHOD(HookedActivations, "a module whose output is not used has activations and no gradients") {
-  hooks.begin_step({1}, HookSet::Collect::yes);
-  observe (*model.fc1)(observed_input());
-  hooks.end_step();
-  CHECK(rows(stream, Kind::actv) == Lines{"fc1.input/0", "fc1.output/0"});
-  CHECK(rows(stream, Kind::actv_grad).empty());
-}
-
 TEST_CASE("a recomputed forward adds no activation rows and one row for each gradient") {
   ObservedModel plain, checkpointed;
   checkpointed.checkpoint = true;
@@ -189,27 +181,6 @@ TEST_CASE_METHOD(HookedActivations,
   CHECK(rows(stream, Kind::actv_grad).size() == 10);
   CHECK(near(value(stream, Kind::actv_grad, "model.output", Op::norm), norm_of(y * 2)));
   CHECK(near(value(stream, Kind::actv_grad, "model.input", Op::norm), norm_of(x.grad())));
-}
-
-TEST_CASE_METHOD(ObservedRun,
-                 "evaluation between micro batches gives no rows and is not counted as a micro step") {
-  HookSettings settings = activations();
-  settings.activations.backward = false;
-  HookSet hooks(settings, watched(model), stream);
-  hooks.begin_step({1}, HookSet::Collect::yes);
-  for (int i = 0; i < 2; ++i) {
-    observe(model)(observed_input(5 + i)).sum().backward();
-    model.eval();
-    observe(model)(observed_input());
-    model.train();
-    const c10::NoGradGuard no_grad;
-    observe(model)(observed_input());
-  }
-  hooks.end_step();
-  Lines both = kForward;
-  for (std::string line : kForward) both.push_back(line.replace(line.size() - 1, 1, "1"));
-  CHECK(rows(stream, Kind::actv) == both);
-  CHECK(near(value(stream, Kind::actv, "model.input", Op::norm, 1), norm_of(observed_input(6))));
 }
 
 TEST_CASE_METHOD(ObservedRun,
@@ -291,35 +262,6 @@ TEST_CASE("targets select modules by their whole names and patterns by parts of 
   CHECK(names(settings) == Lines{"fc1.input/0"});
 }
 
-struct Towers : torch::nn::Module {
-  torch::nn::Linear one{nullptr}, other{nullptr}, alone{nullptr};
-  Towers() {
-    const auto layer = [this](const char* tower, const char* number) {
-      auto parent = register_module(tower, std::make_shared<torch::nn::Module>());
-      return parent->register_module("layers", std::make_shared<torch::nn::Module>())
-          ->register_module(number, torch::nn::Linear(4, 4));
-    };
-    one = layer("enc", "0");
-    other = layer("dec", "0");
-    alone = layer("top", "1");
-  }
-  at::Tensor forward(const at::Tensor& x) { return observe(*alone)(observe(*other)(observe(*one)(x))); }
-};
-
-TEST_CASE("module names are squashed unless they would collide") {
-  Towers model;
-  FakeStream stream;
-  HookSettings settings = activations();
-  settings.activations.backward = false;
-  HookSet hooks(settings, watched(model), stream);
-  hooks.begin_step({1}, HookSet::Collect::yes);
-  model.forward(observed_input());
-  hooks.end_step();
-  CHECK(rows(stream, Kind::actv) == Lines{"enc.layers.0.input/0", "enc.layers.0.output/0",
-                                          "dec.layers.0.input/0", "dec.layers.0.output/0",
-                                          "top.layers.1.input/0", "top.layers.1.output/0"});
-}
-
 TEST_CASE_METHOD(ObservedRun, "a tapped tensor is recorded as an output under its own name") {
   HookSettings settings = activations();
   settings.activations.all = false;
@@ -390,30 +332,6 @@ TEST_CASE("a conjugate and a negative view are never taken for the memory that t
     means.push_back(row.reading.stats.values[static_cast<std::size_t>(Op::mean)]);
   CHECK(means == std::vector<double>{1.5, -0.5, 2, -2});
   CHECK(!fuse.tripped());
-}
-
-TEST_CASE("training gives the same bits whether activations are collected or not") {
-  ObservedModel alone, collected;
-  alone.checkpoint = collected.checkpoint = true;
-  FakeStream stream;
-  HookSet hooks(activations(), watched(collected), stream);
-  for (std::int64_t number = 0; number < 6; ++number) {
-    const at::Tensor x = observed_input();
-    for (ObservedModel* model : {&alone, &collected}) {
-      const bool on = model == &collected && number % 3 != 0;
-      if (on) hooks.begin_step({number}, HookSet::Collect::yes);
-      observe (*model)(x).pow(2).mean().backward();
-      if (on) hooks.end_step();
-      const c10::NoGradGuard no_grad;
-      for (at::Tensor& p : model->parameters()) {
-        p.sub_(p.grad(), 0.1);
-        p.mutable_grad().reset();
-      }
-    }
-  }
-  CHECK(!hooks.failure());
-  for (std::size_t i = 0; i < alone.parameters().size(); ++i)
-    CHECK(at::equal(alone.parameters()[i], collected.parameters()[i]));
 }
 
 TEST_CASE_METHOD(HookedActivations, "collecting keeps no tensor and no graph alive") {

@@ -9,8 +9,6 @@
 #include <ATen/record_function.h>
 
 #include <array>
-#include <atomic>
-#include <future>
 #include <memory>
 #include <mutex>
 #include <set>
@@ -173,19 +171,6 @@ TEST_CASE("torch's operator that waits for a functional call tells its output") 
   CHECK(notes->waited_for[0].is_same(tensor));
 }
 
-TEST_CASE("collective calls give the same bits whether they are observed or not") {
-  const std::vector<GlooGroup::Tensors> without = run_collectives_on_two_ranks();
-  FakeStream stream;
-  HookSet hooks(collective_settings(), {}, stream, stack_of_rank);
-  hooks.begin_step({3}, HookSet::Collect::yes);
-  const std::vector<GlooGroup::Tensors> with = run_collectives_on_two_ranks();
-  hooks.end_step();
-  CHECK_FALSE(stream.records.empty());
-  for (std::size_t rank = 0; rank < 2; ++rank) {
-    for (std::size_t i = 0; i < with[rank].size(); ++i) CHECK(at::equal(with[rank][i], without[rank][i]));
-  }
-}
-
 TEST_CASE("collective calls are observed only during collected steps") {
   REQUIRE_FALSE(at::hasGlobalCallbacks());
   FakeStream stream;
@@ -222,43 +207,6 @@ TEST_CASE("destroying one of two observing hook sets leaves the other one observ
   CHECK(near(row_norm(second, "all_reduce.post", 0), once * std::sqrt(2.0)));
 }
 
-TEST_CASE("a collective call in progress at the end of its step gives no output row and still completes") {
-  FakeStream stream;
-  auto hooks = std::make_unique<HookSet>(collective_settings(), WatchedModel{}, stream, stack_of_rank);
-  std::promise<void> launched, ended;
-  const auto step_ended = ended.get_future().share();
-  std::vector<at::Tensor> reduced{rank_input(0), rank_input(1)};
-  hooks->begin_step({1}, HookSet::Collect::yes);
-  std::thread ranks([&] {
-    run_ranks(2, [&](GlooGroup& group) {
-      this_rank = group.rank();
-      if (group.rank() == 1) step_ended.wait();
-      const GlooGroup::Work work = group.all_reduce({reduced[static_cast<std::size_t>(group.rank())]});
-      if (group.rank() == 0) launched.set_value();
-      work->wait();
-    });
-  });
-  launched.get_future().wait();
-  hooks->end_step();
-  CHECK(stream.targets(Kind::other) == Names{"0:all_reduce.pre_0@rank0.cc[7]"});
-  SECTION("while the hooks stay attached") {
-    hooks->begin_step({2}, HookSet::Collect::yes);
-    ended.set_value();
-    ranks.join();
-    hooks->end_step();
-    CHECK(stream.targets(Kind::other).size() == 3);  // rank 1's call belongs to this step
-    CHECK(std::isnan(row_norm(stream, "all_reduce.post", 0)));
-    CHECK(hooks->not_applicable() == 1);
-  }
-  SECTION("after the hooks are destroyed") {
-    hooks.reset();
-    ended.set_value();
-    ranks.join();
-    CHECK(stream.records.size() == 1);
-  }
-  for (const at::Tensor& tensor : reduced) CHECK(at::equal(tensor, rank_input(0) + rank_input(1)));
-}
-
 TEST_CASE("a failing collective call throws at its caller and trips no fuse") {
   FakeStream stream;
   HookSet hooks(collective_settings(), {}, stream, stack_of_rank);
@@ -280,18 +228,6 @@ TEST_CASE("a failing collective call throws at its caller and trips no fuse") {
   CHECK_FALSE(hooks.failure());
   CHECK(stream.targets(Kind::other) == Names{"0:all_reduce.pre_0@rank0.cc[7]"});
   CHECK(hooks.not_applicable() == 1);
-}
-
-TEST_CASE("calls that are only logged give no rows") {
-  FakeStream stream;
-  HookSettings settings = collective_settings();
-  settings.collectives.log_only = true;
-  HookSet hooks(settings, {}, stream, stack_of_rank);
-  hooks.begin_step({1}, HookSet::Collect::yes);
-  run_collectives_on_two_ranks();
-  hooks.end_step();
-  CHECK(stream.records.empty());
-  CHECK_FALSE(hooks.failure());
 }
 
 // Sums the output of `layer` over the ranks in place, as tensor parallelism does.

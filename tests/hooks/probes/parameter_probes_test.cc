@@ -16,7 +16,6 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
-#include <numeric>
 #include <optional>
 
 #include "control/debian_version.h"
@@ -36,6 +35,12 @@ using Names = std::vector<std::string>;
 HookSettings moments() {
   HookSettings settings;
   settings.moments = true;
+  return settings;
+}
+
+HookSettings momentum_agreement() {
+  HookSettings settings;
+  settings.momentum_agreement = true;
   return settings;
 }
 
@@ -295,9 +300,6 @@ extern "C" __attribute__((visibility("default"))) const char* __asan_default_opt
 }
 #endif
 
-namespace gradmon {
-namespace {
-
 std::optional<double> share_of(const at::Tensor& g, const at::Tensor& m) {
   const auto agreement = sign_agreement(g, m);
   return agreement ? std::optional(agreement->value) : std::nullopt;
@@ -430,10 +432,8 @@ struct LargeState : OptimizerState {
   }
 };
 
-TEST_CASE_METHOD(TinyRun, "mg_direction compares a step's gradient with the momentum before the step") {
-  HookSettings settings;
-  settings.momentum_agreement = true;
-  HookSet hooks(settings, {model.parameters, {}}, stream);
+TEST_CASE_METHOD(HookedModel<momentum_agreement>,
+                 "mg_direction compares a step's gradient with the momentum before the step") {
   torch::optim::Adam optimizer({model[0], model[1], model[2], model[3]}, torch::optim::AdamOptions(0.05));
   CHECK(std::isnan(mg_direction_of_step(hooks, model, optimizer, stream, 1, 1)));
   for (std::int64_t step = 2; step <= 4; ++step) {
@@ -448,10 +448,8 @@ TEST_CASE_METHOD(TinyRun, "mg_direction compares a step's gradient with the mome
   }
 }
 
-TEST_CASE_METHOD(TinyRun, "an optimizer without momentum is counted as not applicable and training goes on") {
-  HookSettings settings;
-  settings.momentum_agreement = true;
-  HookSet hooks(settings, {model.parameters, {}}, stream);
+TEST_CASE_METHOD(HookedModel<momentum_agreement>,
+                 "an optimizer without momentum is counted as not applicable and training goes on") {
   torch::optim::SGD optimizer({model[0], model[1], model[2], model[3]}, 0.1);
   for (std::int64_t step = 1; step <= 2; ++step)
     CHECK(std::isnan(mg_direction_of_step(hooks, model, optimizer, stream, step, 1)));
@@ -460,11 +458,8 @@ TEST_CASE_METHOD(TinyRun, "an optimizer without momentum is counted as not appli
 }
 
 TEST_CASE_METHOD(
-    TinyRun,
+    HookedModel<momentum_agreement>,
     "without memory for the comparison a row is counted as not applicable, and the next step has rows") {
-  HookSettings settings;
-  settings.momentum_agreement = true;
-  HookSet hooks(settings, {model.parameters, {}}, stream);
   LargeState state;
   for (const bool too_large : {true, false}) {
     state.too_large = too_large;
@@ -478,9 +473,6 @@ TEST_CASE_METHOD(
   }
   CHECK_FALSE(hooks.failure());
 }
-
-}  // namespace
-}  // namespace gradmon
 
 TEST_CASE("update and ratio are counted from the moments before each update after the first") {
   check_over_steps<torch::optim::Adam, torch::optim::AdamOptions>();
@@ -512,7 +504,7 @@ TEST_CASE("an optimizer without moments of Adam has no histograms and is counted
 }
 
 // Moments of 2⁵⁰ elements in 4 bytes.
-struct LargeState : OptimizerState {
+struct LargeMoments : OptimizerState {
   ParameterState of(const at::Tensor&) const override {
     const at::Tensor large = at::ones({1}).expand({std::int64_t{1} << 50});
     return {large, large, AdamStep{kBeta1, kBeta2, kEps, 1, {}}};
@@ -523,7 +515,7 @@ TEST_CASE(
     "without memory for the histograms they are counted as not applicable, and the next step has them") {
   HistogramTraining<torch::optim::Adam> training(adam_options<torch::optim::AdamOptions>());
   training.step(1);
-  const LargeState state;
+  const LargeMoments state;
   training.hooks.begin_step({2}, HookSet::Collect::yes);
   training.model.drop_grad();
   training.model.backward();

@@ -14,18 +14,11 @@ import pytest
 import torch
 import twice
 from gradmon import _gradmon, colossalai as of_colossalai, deepspeed as of_deepspeed
-from gradmon._engine_monitor import (
-    Attachment,
-    CollectingHooks,
-    Description,
-    EngineMonitor,
-    Piece,
-    labels_of,
-    listing_with,
-)
-from gradmon._relied_on import Name, _missing
+from gradmon._framework_monitor import CollectingHooks, Description, Engine, EngineMonitor, Piece
+from gradmon._framework_monitor import labels_of, listing_with
 from gradmon._wrappers import refusal, replicating
 from gradmon.deepspeed import _stepping
+from gradmon.doctor import Name, _missing
 from gradmon.megatron import global_names
 
 
@@ -69,7 +62,7 @@ class FlatEngine:
 
     def described(self, model: torch.nn.Module) -> Description:
         named = [(name, one, tuple(one.shape)) for name, one in model.named_parameters()]
-        return Description(labels_of(named, self.pieces))
+        return labels_of(named, self.pieces), None
 
     def note(self, kind: str, flat: torch.Tensor) -> None:
         for (name, _), piece in zip(self.used, self.pieces):
@@ -92,7 +85,7 @@ class FlatEngine:
 
 
 def watched(engine: FlatEngine, config: Path, out: Path) -> EngineMonitor:
-    monitor = EngineMonitor(config, framework="flat-engine", output_dir=out, dynamic=False)
+    monitor = EngineMonitor(config, "flat-engine", output_dir=out, dynamic=False)
 
     def gradients() -> Any:
         def deliver(parameter: Any) -> None:
@@ -103,16 +96,9 @@ def watched(engine: FlatEngine, config: Path, out: Path) -> EngineMonitor:
     def updates() -> Any:
         return [monitor.around(engine.optimizer, engine.pieces)]
 
-    hooks = CollectingHooks([Attachment("grad_unreduced", gradients), Attachment("grad_reduced", updates)])
-    monitor.watch_engine(
-        [engine.model],
-        hooks,
-        engine.optimizer,
-        "delivered",
-        grad_acc_steps=1,
-        start_iteration=0,
-        described=engine.described,
-    )
+    attachments = {"grad_unreduced": gradients, "grad_reduced": updates}
+    described = Engine([engine.model], engine.optimizer, "delivered", attachments, engine.described)
+    monitor.watch_engine(described, grad_acc_steps=1, start_iteration=0)
     return monitor
 
 
@@ -154,19 +140,17 @@ def test_what_knows_the_engine_goes_when_the_monitor_has_stopped(tmp_path: Path)
     assert gone() is not None
     monitor.stop()
     gc.collect()
-    assert gone() is None and monitor._hooks is not None and monitor._hooks._attachments == []
+    assert gone() is None and monitor._hooks is not None and monitor._hooks._attachments == {}
 
 
-def test_a_loss_scale_that_cannot_be_read_leaves_training_alone(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_an_unreadable_loss_scale_ends_no_training(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     engine = FlatEngine(twice.Noted())
     monitor = watched(engine, jobs.write_config(tmp_path, **twice.EVERYTHING), tmp_path / "out")
 
     def renamed() -> float:
         raise AttributeError("no loss_scale")
 
-    monitor._scale = renamed
+    monitor._engine = monitor._engine._replace(scale=renamed)
     for engine.number in range(2):
         engine.step()
         monitor.end_step()
@@ -189,9 +173,7 @@ class CountingCore:
 
 
 @pytest.mark.parametrize("has_pieces", [True, False])
-def test_an_update_is_left_out_only_where_this_rank_updates_anything(
-    tmp_path: Path, has_pieces: bool
-) -> None:
+def test_an_update_is_left_out_only_where_this_rank_has_updates(tmp_path: Path, has_pieces: bool) -> None:
     engine = FlatEngine(twice.Noted())
     if not has_pieces:  # as in a pipeline's stage whose parameters are all frozen
         engine.pieces.clear()
@@ -224,7 +206,7 @@ def test_scopes_say_which_run_a_row_is_of(tmp_path: Path) -> None:
 def test_without_what_it_relies_on_an_engine_says_no_scopes(tmp_path: Path) -> None:
     engine = FlatEngine(twice.Noted())
     del engine.pieces[0]
-    engine.pieces.append(Attachment("no piece", lambda: []))  # type: ignore[arg-type]
+    engine.pieces.append("no piece")  # type: ignore[arg-type]
     with pytest.raises(AttributeError):
         engine.described(engine.model)
     listing = listing_with(engine.described)(engine.model)
@@ -258,7 +240,7 @@ def test_a_renamed_attribute_switches_off_its_kinds_only(tmp_path: Path) -> None
         yield other
         raise AttributeError("renamed")
 
-    hooks = CollectingHooks([Attachment("grad_unreduced", lambda: [one]), Attachment("exp_avg", fails)])
+    hooks = CollectingHooks({"grad_unreduced": lambda: [one], "exp_avg": fails})
     hooks.set(True)
     assert hooks.reasons == ["no rows in exp_avg: AttributeError: renamed"]
     assert (one.removed, other.removed) == (0, 1)
@@ -287,7 +269,7 @@ def test_global_names_count_the_layers_and_experts_of_all_ranks() -> None:
     [("layer_number", True), ("local_experts", True), ("forward", True), ("numbers", False)],
 )
 def test_doctor_finds_attributes_of_classes_and_of_their_instances(attribute: str, there: bool) -> None:
-    why = _missing(Name(__name__, "Layer", attribute, "grad_reduced"))
+    why = _missing(Name(f"{__name__}.Layer", attribute, "grad_reduced"))
     assert why == ("" if there else "missing: no grad_reduced")
 
 

@@ -96,6 +96,7 @@ def test_a_job_says_why_it_collects_nothing(tmp_path: Path) -> None:
         assert reason_becomes(training, "finished: nothing was collected")
         assert jobs.eventually(lambda: not json.loads(config.read_text())["dynamic_on"])
         training.monitor.stop()
+    assert "on, but the config enables no kind of row (set wg_distribution, " in said.read_text()
     with jobs.stderr_to(said):
         again = training_of(tmp_path, config)
         assert reason_becomes(
@@ -103,6 +104,25 @@ def test_a_job_says_why_it_collects_nothing(tmp_path: Path) -> None:
         )
         again.monitor.stop()
     assert "wrote it back when its collection ended with step " in said.read_text()
+
+
+def test_on_says_why_it_waits_where_no_step_ends_and_the_history_what_was_refused(tmp_path: Path) -> None:
+    training = training_of(tmp_path, jobs.write_config(tmp_path, dynamic_on=False, wg_distribution=True))
+    training.step()
+    out = str(tmp_path / "out")
+    refused = gradmonctl("set", 'ops=["std"]', "--output-dir", out)
+    assert refused.returncode == 6
+    waited = gradmonctl("on", "--wait", "--timeout", "3", out)
+    assert waited.returncode == 7 and waited.stdout == ""
+    said = waited.stderr.splitlines()
+    assert (
+        said[0].startswith("gradmonctl: pending: ") and "not applied by every rank within 3 s" in said[-1]
+    ), said
+    assert len(said) <= 3
+    line = gradmonctl("history", out).stdout.splitlines()[1]
+    assert line.split()[:4] == ["-", "refused", "-", "ctl"], line
+    assert 'set ops=["std"]: refused: unknown op "std", expected min, max, ' in line
+    training.monitor.stop()
 
 
 class Decoder(torch.nn.Module):
@@ -193,13 +213,13 @@ def test_rows_of_a_wrapped_model_are_those_of_the_raw_one(
     assert wrapped == raw
 
 
-def test_a_compiled_wrapper_is_seen_from_outside(tmp_path: Path) -> None:
+def test_rows_of_a_compiled_wrapper_are_named_as_those_of_the_raw_model(tmp_path: Path) -> None:
     with alone():
         inside = names_in(rows_of(tmp_path / "inside", replicated(compiled(jobs.make_net()))))
         around = names_in(rows_of(tmp_path / "around", compiled(replicated(jobs.make_net()))))
     assert inside == around
-    assert {"model.input", "model.output", "fc1.weight"} <= inside
-    assert not any(name.startswith(("module", "_orig_mod", ".", "fc1.input")) for name in inside)
+    assert {"model.input", "model.output", "fc1.input", "fc1.weight"} <= inside
+    assert not any(name.startswith(("module", "_orig_mod", ".")) for name in inside)
 
 
 def test_names_are_shortened_all_or_none(tmp_path: Path) -> None:

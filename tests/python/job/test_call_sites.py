@@ -4,21 +4,13 @@ import csv
 import inspect
 import threading
 from pathlib import Path
-from typing import Any, Callable, Iterator
+from typing import Any, Callable
 
 import jobs
-import pytest
 import torch
 import torch.distributed as dist
 
 HERE = Path(__file__).name
-
-
-@pytest.fixture
-def group() -> Iterator[None]:
-    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
-    yield
-    dist.destroy_process_group()
 
 
 def line_of(function: Any, text: str) -> int:

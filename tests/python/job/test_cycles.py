@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Collection is switched on and off many times."""
 import os
-import time
 from pathlib import Path
 
 import gradmon
@@ -11,13 +10,7 @@ import torch
 CYCLES = 1000 if os.environ.get("GRADMON_TEST_SCALE") == "full" else 40
 MOST_GROWTH = 8 << 20  # bytes
 
-KEYS = {
-    "wg_distribution": True,
-    "param_distribution": True,
-    "mv_distribution": True,
-    "xy_distribution": True,
-    "all_xy": True,
-}
+KEYS = {key: True for key in jobs.EVERYTHING if key != "mg_direction"}
 
 
 def resident() -> int:
@@ -36,12 +29,8 @@ def test_neither_memory_nor_hooks_nor_descriptors_grow(tmp_path: Path) -> None:
 
         def cycle() -> None:
             jobs.write_config(tmp_path, dynamic_on=True, collect_times=1, **KEYS)
-            end = (
-                time.monotonic() + 660
-            )  # training has waited 2 s in ten minutes: a rank refuses until they are over
-            while '"dynamic_on": false' not in config.read_text():
-                assert time.monotonic() < end
-                jobs.train(model, optimizer, 1)
+            # Training has waited 2 s in ten minutes: a rank refuses until they are over.
+            jobs.train_until(model, optimizer, lambda: '"dynamic_on": false' in config.read_text(), 660)
 
         for _ in range(20):
             cycle()
@@ -51,8 +40,6 @@ def test_neither_memory_nor_hooks_nor_descriptors_grow(tmp_path: Path) -> None:
         jobs.train(model, optimizer, 2)
         assert jobs.hooks_of(model) == 0
         assert len(vars(optimizer)) == attributes
-        end = time.monotonic() + 10
-        while descriptors() > before[1]:  # the agent opens some for a moment
-            assert time.monotonic() < end
+        assert jobs.eventually(lambda: descriptors() <= before[1], 10)  # the agent opens some for a moment
         assert resident() - before[0] <= MOST_GROWTH
     assert len(jobs.steps_of(jobs.rows(tmp_path / "out", "grad_reduced"))["fc1.weight"]) == CYCLES + 20

@@ -27,8 +27,7 @@ class Batches(torch.utils.data.Dataset):
         return jobs.batch(i)
 
 def training(noted, monitor, context, persistent):
-    model = jobs.make_net()
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    model, optimizer = jobs.make()
     monitor.watch(model, optimizer)
     if isinstance(monitor, gradmon.Monitor):
         jobs.reach_the_hub(monitor)

@@ -199,8 +199,7 @@ def handler(*_):
         raise TimeoutError("preempted")
     monitor.stop()
 
-model = jobs.make_net()
-optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+model, optimizer = jobs.make()
 jobs.train(model, optimizer, 1)  # torch 2.x imports much of itself only now
 signal.signal(signal.SIGALRM, handler)
 

@@ -9,11 +9,7 @@ import ranks
 import twice
 
 SCRIPT = """
-import json, os, sys, torch, torch.distributed as dist, gradmon, jobs
-options = json.loads(sys.argv[1])
 os.environ["MONITOR_OUTPUT_DIR"] = options["out"]
-dist.init_process_group("gloo")
-rank = dist.get_rank()
 both, own = dist.new_group([0, 1]), [dist.new_group([0]), dist.new_group([1])][rank]
 model = jobs.make_net()
 model.fc1.weight.tensor_model_parallel = True
@@ -38,7 +34,9 @@ def written(tmp_path: Path, shared: str, newer: bool = False, zero: bool = False
     """For each rank: the names in its rows, by kind."""
     config = jobs.write_config(tmp_path, wg_distribution=True, mv_distribution=True)
     out = tmp_path / "out"
-    ranks.run(tmp_path, SCRIPT, out=str(out), config=str(config), shared=shared, newer=newer, zero=zero)
+    ranks.run(
+        tmp_path, ranks.GLOO + SCRIPT, out=str(out), config=str(config), shared=shared, newer=newer, zero=zero
+    )
     return [
         {
             kind: set(jobs.steps_of(jobs.rows(out, kind, rank)))
@@ -49,9 +47,7 @@ def written(tmp_path: Path, shared: str, newer: bool = False, zero: bool = False
 
 
 @pytest.mark.parametrize("newer", [False, True])
-def test_the_first_of_data_parallel_ranks_writes_rows_that_are_equal_after_reduction(
-    tmp_path: Path, newer: bool
-) -> None:
+def test_the_first_of_data_parallel_ranks_writes_rows_that_are_reduced(tmp_path: Path, newer: bool) -> None:
     first, second = written(tmp_path, "dp", newer)
     assert first == {"grad_unreduced": ALL, "grad_reduced": ALL, "exp_avg": ALL}
     assert second == {"grad_unreduced": ALL, "grad_reduced": set(), "exp_avg": set()}
@@ -77,9 +73,6 @@ def test_moments_that_are_sharded_over_the_group_are_all_written(tmp_path: Path)
 
 
 CHUNKS = """
-import json, sys, torch, torch.distributed as dist, gradmon, jobs
-options = json.loads(sys.argv[1])
-dist.init_process_group("gloo")
 first, second = jobs.make_net(), jobs.make_net()
 first.fc1.weight.tensor_model_parallel = second.fc2.weight.tensor_model_parallel = True
 second.extra = torch.nn.Linear(2, 2)
@@ -103,7 +96,7 @@ dist.barrier()
 
 def test_a_later_tensor_parallel_rank_writes_split_parameters_only_in_every_chunk(tmp_path: Path) -> None:
     config = jobs.write_config(tmp_path, wg_distribution=True)
-    ranks.run(tmp_path, CHUNKS, out=str(tmp_path / "out"), config=str(config))
+    ranks.run(tmp_path, ranks.GLOO + CHUNKS, out=str(tmp_path / "out"), config=str(config))
     first, second = (
         {name for name, _, _ in twice.read(tmp_path / "out", "grad_reduced", rank)} for rank in range(2)
     )
@@ -113,11 +106,7 @@ def test_a_later_tensor_parallel_rank_writes_split_parameters_only_in_every_chun
 
 
 PIPELINE = """
-import json, sys, torch, torch.distributed as dist, gradmon, jobs
-options = json.loads(sys.argv[1])
-dist.init_process_group("gloo")
-model = jobs.make_net()
-optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+model, optimizer = jobs.make()
 group = dist.new_group(options["group"]) if options["group"] else None
 mon = gradmon.TrainerMon(options["config"], process_group=group)
 mon.set_monitor(model, 1, optimizer)
@@ -134,7 +123,7 @@ def test_alerts_are_dumped_with_the_ranks_place_in_the_pipeline_of_process_group
     rules = [{"rule_name": "AnomalyNan", "args": {"threshold": 0}}]
     config = jobs.write_config(tmp_path, wg_distribution=True, alert={"rules": rules, "dump": True})
     monkeypatch.setenv("MONITOR_OUTPUT_DIR", str(tmp_path / "out"))
-    ranks.run(tmp_path, PIPELINE, config=str(config), group=group)
+    ranks.run(tmp_path, ranks.GLOO + PIPELINE, config=str(config), group=group)
     for rank in range(2):
         dump = tmp_path / "out" / "anomaly_detected" / f"rank{rank}" / "anomaly.json"
         events = list(json.loads(dump.read_text()).values())

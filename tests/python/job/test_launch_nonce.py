@@ -196,25 +196,12 @@ def test_ranks_that_only_the_process_group_names_are_one_job(late: bool, tmp_pat
 def test_ranks_outlive_the_store_that_they_still_ask(tmp_path: Path) -> None:
     """Rank 0, which serves the store, may end first."""
     (tmp_path / "config.json").write_text('{"wg_distribution": true}')
-    command = [
+    train = [
         os.path.join(os.environ["GRADMON_BIN"], "gradmon-train"),
         "--config",
         str(tmp_path / "config.json"),
     ]
-    command += [
-        "--steps",
-        "5",
-        "--threads",
-        "1",
-        "--layers",
-        "1",
-        "--width",
-        "8",
-        "--context",
-        "8",
-        "--batch",
-        "1",
-    ]
+    command = [*train, *"--steps 5 --threads 1 --layers 1 --width 8 --context 8 --batch 1".split()]
     for _ in range(4):
         env = {
             **os.environ,

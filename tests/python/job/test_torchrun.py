@@ -1,12 +1,124 @@
 # SPDX-License-Identifier: Apache-2.0
 """Jobs under the real torchrun."""
+import json
 import os
 import signal
+import subprocess
+import sys
 from pathlib import Path
+from typing import Any, Callable
 
 import jobs
 import pytest
-from torchrun import Job
+
+ROOT = Path(__file__).resolve().parents[3]
+BIN = Path(os.environ["GRADMON_BIN"])
+TORCHRUN = [str(Path(sys.executable).parent / "torchrun")]
+if sys.executable == "/usr/bin/python3":
+    TORCHRUN = [sys.executable, "-B", str(ROOT / "tests/python/support/debian_torchrun.py")]
+WITHIN = 120  # seconds
+
+
+class Job:
+    """Use it in a `with` statement, which ends the job."""
+
+    def __init__(self, directory: Path, *options: str) -> None:
+        self.directory = directory
+        self.out = directory / "out"
+        self.config = jobs.write_config(directory, dynamic_on=False, wg_distribution=True)
+        self.env = {
+            **os.environ,
+            "DYNAMIC_MONITOR": "True",
+            "MONITOR_OUTPUT_DIR": str(self.out),
+            "XDG_RUNTIME_DIR": str(directory),
+            "OMP_NUM_THREADS": "1",
+            "USE_LIBUV": "0",  # Debian's torch is built without it
+            # Otherwise a restarted rank may find another one's address from before the restart in the store,
+            # and torch fails or hangs, with gradmon and without.
+            "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1",
+        }
+        self.last_status: "dict[str, Any]" = {}
+        self.log = (directory / "log").open("w+")
+        command = [
+            *TORCHRUN,
+            *options,
+            str(ROOT / "tests" / "demo" / "train_ddp.py"),
+            "--config",
+            str(self.config),
+        ]
+        self.process = subprocess.Popen(
+            [*command, "--steps", "100000000", "--step-ms", "10", "--layers", "1"],
+            env=self.env,
+            stdout=self.log,
+            stderr=subprocess.STDOUT,
+        )
+
+    def __enter__(self) -> "Job":
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        self.process.terminate()
+        try:
+            self.process.wait(WITHIN)
+        finally:
+            for pid in self.processes():
+                os.kill(pid, signal.SIGKILL)
+            self.log.close()
+
+    def processes(self) -> "list[int]":
+        """The processes that run in the job's environment: torchrun, ranks and hubs."""
+        wanted = f"MONITOR_OUTPUT_DIR={self.out}".encode()
+        found = []
+        for entry in Path("/proc").glob("[0-9]*"):
+            try:
+                if wanted in (entry / "environ").read_bytes().split(b"\0"):
+                    found.append(int(entry.name))
+            except OSError:  # It has ended, or is another user's.
+                pass
+        return found
+
+    def ctl(self, *arguments: str) -> str:
+        command = [str(BIN / "gradmonctl"), *arguments]
+        done = subprocess.run(command, env=self.env, capture_output=True, text=True, timeout=WITHIN)
+        assert done.returncode == 0, done.stderr + self.printed()
+        return done.stdout
+
+    def status(self) -> "dict[str, Any]":
+        """Empty while no hub answers. Kept as last_status."""
+        command = [str(BIN / "gradmonctl"), "status", "--json"]
+        done = subprocess.run(command, env=self.env, capture_output=True, text=True, timeout=WITHIN)
+        self.last_status = dict(json.loads(done.stdout)) if done.returncode == 0 else {}
+        return self.last_status
+
+    def printed(self) -> str:
+        return (self.directory / "log").read_text()[-4000:]
+
+    def until(self, condition: Callable[[], bool]) -> None:
+        assert jobs.eventually(condition, 180), f"{self.status()}\n{self.printed()}"
+
+    def trains_with(self, ranks: int) -> Callable[[], bool]:
+        def all_step() -> bool:
+            of_ranks = self.status().get("ranks", [])
+            return len(of_ranks) == ranks and all(rank["step"] > 3 for rank in of_ranks)
+
+        return all_step
+
+    def collects(self, ranks: int) -> "list[int]":
+        """Collects three steps, and checks that every rank wrote just these. Returns them."""
+        first = int(self.ctl("on", "--collect-times", "3", "--wait"))
+        self.until(lambda: not json.loads(self.config.read_text())["dynamic_on"])
+        steps = [first, first + 1, first + 2]
+        for rank in range(ranks):
+            self.until(lambda: self.collected(rank)[-3:] == steps)
+        return steps
+
+    def collected(self, rank: int) -> "list[int]":
+        """The collected steps in the newest run directory of the rank."""
+        runs = sorted(self.out.glob(f"*-rank{rank}-*"), key=lambda path: path.stat().st_ctime)
+        found = set()
+        for path in runs[-1].glob("grad_reduced_*.csv") if runs else ():
+            found.update(line.split(",")[2] for line in path.read_text().splitlines()[1:])
+        return sorted(int(step) for step in found)
 
 
 @pytest.mark.parametrize("ranks", [1, 2, 4])

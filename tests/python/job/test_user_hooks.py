@@ -131,8 +131,7 @@ def test_user_hooks_see_and_change_the_same_values_as_without_gradmon(
         def say(when: str) -> Say:
             return lambda x: noted.fired.append(f"{when} {float(x.detach().double().sum())!r}")
 
-        model = Net()
-        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        model, optimizer = jobs.with_sgd(Net())
         make(model, optimizer, say("before"))
         monitor.watch(model, optimizer)
         make(model, optimizer, say("after"))
@@ -158,8 +157,7 @@ def test_user_hooks_see_and_change_the_same_values_as_without_gradmon(
 @pytest.mark.parametrize("watched_first", [True, False])
 def test_hooks_taken_off_in_training_are_off(tmp_path: Path, watched_first: bool) -> None:
     def training(noted: twice.Noted, monitor: Any) -> None:
-        model = Net()
-        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        model, optimizer = jobs.with_sgd(Net())
         if watched_first:
             monitor.watch(model, optimizer)
         handles = [

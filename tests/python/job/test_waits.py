@@ -3,7 +3,7 @@
 import datetime
 import gc
 from pathlib import Path
-from typing import Any, Iterator
+from typing import Any
 
 import jobs
 import pytest
@@ -23,13 +23,6 @@ Over = "list[tuple[str, int]]"
 # Its Python object outlives Gloo's works: torch 2.6 waits for their thread as a group ends, and that one for
 # the GIL if it has to free such an object.
 SENT = torch.ones(2)
-
-
-@pytest.fixture
-def group() -> Iterator[Any]:
-    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
-    yield dist.distributed_c10d._get_default_group()
-    dist.destroy_process_group()
 
 
 def methods() -> "list[Any]":
@@ -89,9 +82,7 @@ def check_calls(group: Any, over: Over, wait: str) -> None:
 
 
 @pytest.mark.parametrize("wait", WAITS)
-def test_calls_are_over_once_the_program_has_waited_for_them(
-    tmp_path: Path, group: Any, over: Over, wait: str
-) -> None:
+def test_calls_are_over_once_they_were_waited_for(tmp_path: Path, group: Any, over: Over, wait: str) -> None:
     plain = methods()
 
     def each(step: int) -> None:
@@ -281,7 +272,7 @@ def test_calls_of_python_are_read_at_their_waits_and_those_of_torchs_c_are_not(t
         dist.destroy_process_group()
 
 
-def test_tensors_of_the_compiler_may_be_waited_for(
+def test_the_compilers_tensors_are_waited_for(
     tmp_path: Path, group: Any, capfd: pytest.CaptureFixture[str]
 ) -> None:
     """They may have sizes that are not known yet."""

@@ -12,7 +12,6 @@ import gradmon.megatron
 import jobs
 import pytest
 import torch
-import torch.distributed as dist
 
 
 def watching(tmp_path: Path, model: torch.nn.Module, optimizer: Any, **keys: Any) -> gradmon.Monitor:
@@ -130,9 +129,7 @@ def test_a_module_whose_attributes_raise_a_key_error(tmp_path: Path, when: str) 
     assert rows(tmp_path) >= {("fc1.inner.weight", 2), ("fc2.weight", 2)}
 
 
-def test_a_model_that_lists_its_parameters_in_its_own_way_later(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_a_model_that_lists_its_parameters_anew(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     model = jobs.make_net()
     optimizer = sgd(model)
     with watching(tmp_path, model, optimizer):
@@ -230,9 +227,7 @@ def test_a_copy_of_a_model_that_holds_the_monitor_watches_nothing(
 
 
 @pytest.mark.parametrize("whole", [True, False])
-def test_values_within_compiled_code_do_not_end_it_when_collection_begins(
-    tmp_path: Path, whole: bool
-) -> None:
+def test_values_within_compiled_code_do_not_end_it_as_collection_begins(tmp_path: Path, whole: bool) -> None:
     """In one graph they have no rows."""
     torch._dynamo.reset()
     model = HoldsMonitor()
@@ -254,17 +249,13 @@ def test_a_copy_made_in_a_collected_step_is_compiled_in_one_graph(tmp_path: Path
         torch.compile(average, backend="eager", fullgraph=True)(jobs.batch(0))
 
 
-def test_observe_leaves_out_a_sharded_tensor_within_compiled_code(tmp_path: Path) -> None:
+def test_observe_leaves_out_a_sharded_tensor_within_compiled_code(group: Any) -> None:
     from torch.distributed.tensor import Replicate, distribute_tensor, init_device_mesh
 
     torch._dynamo.reset()
-    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
-    try:
-        sharded = distribute_tensor(torch.ones(4, 4), init_device_mesh("cpu", (1,)), [Replicate()])
-        observed = torch.compile(lambda x: gradmon.observe(x.sin(), "i"), backend="eager", fullgraph=True)
-        assert observed(sharded).shape == (4, 4)
-    finally:
-        dist.destroy_process_group()
+    sharded = distribute_tensor(torch.ones(4, 4), init_device_mesh("cpu", (1,)), [Replicate()])
+    observed = torch.compile(lambda x: gradmon.observe(x.sin(), "i"), backend="eager", fullgraph=True)
+    assert observed(sharded).shape == (4, 4)
 
 
 # --- optimizers ---

@@ -17,7 +17,6 @@ import gradmon
 import jobs
 import pytest
 import ranks
-import torch
 from training import gradmonctl
 
 
@@ -28,19 +27,14 @@ TRAINING = """
 import sys
 sys.path[:0] = [PATHS]
 import gradmon, jobs, torch
-model = jobs.make_net()
-optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+model, optimizer = jobs.with_sgd(jobs.make_net(), lr=0.01)
 monitor = gradmon.Monitor(sys.argv[1], output_dir=sys.argv[2], dynamic=False)
 with monitor.watch(model, optimizer):
     jobs.train(model, optimizer, 1 << 30)
 """
 
 OF_TWO_RANKS = """
-import json, sys, torch, torch.distributed as dist, gradmon, jobs
-options = json.loads(sys.argv[1])
-dist.init_process_group("gloo")
-model = jobs.make_net()
-optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+model, optimizer = jobs.with_sgd(jobs.make_net(), lr=0.01)
 monitor = gradmon.Monitor(options["config"], output_dir=options["out"], dynamic=False)
 with monitor.watch(model, optimizer, start_iteration=options["first"]):
     jobs.reach_the_hub(monitor)  # both directories are of one run
@@ -67,8 +61,7 @@ def rows_in(output: Path, form: str) -> "list[tuple[str, str, int]]":
 
 def train(config: Path, output: Path, first: int, last: int) -> None:
     """Trains the steps from `first` up to, not including, `last`."""
-    model = jobs.make_net()
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    model, optimizer = jobs.with_sgd(jobs.make_net(), lr=0.01)
     monitor = gradmon.Monitor(config, output_dir=output, dynamic=False)
     with monitor.watch(model, optimizer, start_iteration=first):
         jobs.train(model, optimizer, last - first)
@@ -104,9 +97,7 @@ def test_a_killed_job_goes_on_in_its_directory(form: str, steps_a_file: int, tmp
     assert set(found) == {(kind, name, step) for kind, name in names for step in range(last + 5)}
 
 
-def test_a_rank_without_a_directory_has_a_fresh_one_and_a_warning(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_a_rank_without_a_directory_has_a_new_one(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     config = jobs.write_config(tmp_path, wg_distribution=True, append_output=ALL)
     train(config, tmp_path / "out", 0, 2)
     assert "append_output: no directory of rank 0" in capfd.readouterr().err
@@ -119,12 +110,12 @@ def test_query_sees_all_ranks_of_a_restarted_job_as_one_run(lost: bool, tmp_path
     output = tmp_path / "out"
     keys = {"wg_distribution": True, "format": "sqlite"}
     config = jobs.write_config(tmp_path, **keys)
-    ranks.run(tmp_path, OF_TWO_RANKS, config=str(config), out=str(output), first=0)
+    ranks.run(tmp_path, ranks.GLOO + OF_TWO_RANKS, config=str(config), out=str(output), first=0)
     if lost:
         (directory,) = output.glob("*-rank1-*")
         shutil.rmtree(directory)
     config = jobs.write_config(tmp_path, append_output=ALL, **keys)
-    ranks.run(tmp_path, OF_TWO_RANKS, config=str(config), out=str(output), first=3)
+    ranks.run(tmp_path, ranks.GLOO + OF_TWO_RANKS, config=str(config), out=str(output), first=3)
     assert len(list(output.glob("*-rank?-*"))) == 2
     sql = "SELECT rank, count(*) AS n, min(step) AS a, max(step) AS b FROM v_metrics GROUP BY 1 ORDER BY 1"
     done = gradmonctl("query", sql, output, "--format", "json", check=True)
@@ -137,53 +128,26 @@ def test_query_sees_all_ranks_of_a_restarted_job_as_one_run(lost: bool, tmp_path
     assert done.stderr == ""
 
 
-def test_tensorboard_goes_on_in_a_new_file(tmp_path: Path) -> None:
-    keys = {"wg_distribution": True, "format": "tensorboard"}
-    train(jobs.write_config(tmp_path, **keys), tmp_path / "out", 0, 6)
-    (directory,) = (tmp_path / "out").glob("*-rank0-*")
-    train(jobs.write_config(tmp_path, append_output=ALL, **keys), tmp_path / "out", 3, 9)
-    assert list((tmp_path / "out").glob("*-rank0-*")) == [directory]
-    assert len(list((directory / "tensorboard").glob("events.*"))) == 2
-    accumulator = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
-    events = accumulator.EventAccumulator(str(directory / "tensorboard"))
-    events.Reload()
-    series = events.Scalars("grad_reduced_norm/fc1.weight")
-    assert [point.step for point in series] == list(range(9))
-
-
 FORMS = ["csv", "sqlite", "tensorboard"]
 BATCH = 32
 
 
-def train_samples(
-    place: Path, first: int, last: int, batch: int = BATCH, before: int = 0, each: int = 1, **keys: Any
-) -> Path:
-    """Trains the steps from `first` up to, not including, `last`; reports `before` samples at first, and
-    `batch` in each step."""
+def train_samples(place: Path, first: int, last: int, **keys: Any) -> Path:
+    """Trains the steps from `first` up to, not including, `last`, and reports the samples of each."""
     scalars = {"loss": ["records", "log"], "throughput_linearity": "records"}
-    model = jobs.make_net()
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
-    monitor = jobs.monitor(
-        place, format=FORMS, scalars=scalars, throughput_baseline=1.0, step_interval=each, **keys
-    )
+    model, optimizer = jobs.with_sgd(jobs.make_net(), lr=0.01)
+    monitor = jobs.monitor(place, format=FORMS, scalars=scalars, throughput_baseline=1.0, **keys)
     with monitor.watch(model, optimizer, start_iteration=first):
-        if before:
-            monitor.samples(before)
         for step in range(first, last):
             loss = model(jobs.batch(step)).pow(2).mean()
             optimizer.zero_grad()
             loss.backward()
             monitor.scalar("loss", loss)
-            if batch:
-                monitor.samples(batch)
+            monitor.samples(BATCH)
             optimizer.step()
         monitor.stop()
         assert (monitor.status().ranks[0].dropped, monitor.status().ranks[0].error) == (0, "")
     return place / "out"
-
-
-def resume(place: Path, first: int, last: int, batch: int = BATCH, **keys: Any) -> Path:
-    return train_samples(place, first, last, batch, append_output=ALL, **keys)
 
 
 def samples(out: Path, form: str) -> "dict[int, float]":
@@ -192,56 +156,17 @@ def samples(out: Path, form: str) -> "dict[int, float]":
     return dict(zip(table["step"], table["value"]))
 
 
-def check(out: Path, expected: "dict[int, int]") -> None:
-    for form in FORMS:
-        assert samples(out, form) == expected, form
-    assert len(list(out.glob("*-rank0-*"))) == 1
-
-
 @pytest.mark.parametrize("first", [3, 6])
 def test_a_resumed_job_counts_on_in_every_format(
     first: int, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     """From a checkpoint at step `first`; the earlier job ended after step 5."""
     train_samples(tmp_path, 0, 6)
-    check(resume(tmp_path, first, 9), {step: BATCH * (step + 1) for step in range(9)})
+    out = train_samples(tmp_path, first, 9, append_output=ALL)
+    for form in FORMS:
+        assert samples(out, form) == {step: BATCH * (step + 1) for step in range(9)}, form
+    assert len(list(out.glob("*-rank0-*"))) == 1
     assert f"step 8, {9 * BATCH} samples: loss" in capfd.readouterr().err
-
-
-def test_it_goes_on_from_the_last_number_with_another_batch_size(tmp_path: Path) -> None:
-    train_samples(tmp_path, 0, 6)
-    out = resume(tmp_path, 3, 9, 16)
-    numbers = [32, 64, 96, 128, 160, 192, 208, 224, 240]
-    check(out, dict(enumerate(numbers)))
-    check(resume(tmp_path, 9, 10), dict(enumerate([*numbers, 272])))
-
-
-def test_a_program_that_counts_the_samples_of_the_earlier_job_itself_is_left_alone(tmp_path: Path) -> None:
-    train_samples(tmp_path, 0, 6)
-    check(resume(tmp_path, 6, 9, before=6 * BATCH), {step: BATCH * (step + 1) for step in range(9)})
-
-
-def test_samples_that_only_one_of_the_jobs_reports(tmp_path: Path) -> None:
-    train_samples(tmp_path, 0, 2, batch=0)
-    check(resume(tmp_path, 2, 4), {2: BATCH, 3: 2 * BATCH})
-    check(resume(tmp_path, 4, 5, batch=0), {2: BATCH, 3: 2 * BATCH})
-    check(resume(tmp_path, 5, 6), {2: BATCH, 3: 2 * BATCH, 5: 3 * BATCH})
-
-
-def test_a_row_that_a_killed_job_has_written_in_part(tmp_path: Path) -> None:
-    out = train_samples(tmp_path, 0, 6)
-    files = [*out.glob("*/scalar_*.csv"), *out.glob("*/tensorboard/events*")]
-    assert len(files) == 2
-    for file in files:
-        file.write_bytes(file.read_bytes()[:-5])
-    check(resume(tmp_path, 4, 9), {step: BATCH * (step + 1) for step in range(9)})
-
-
-def test_a_rank_without_a_directory_goes_on_from_the_number_of_another_rank(tmp_path: Path) -> None:
-    out = train_samples(tmp_path, 0, 6)
-    (directory,) = out.glob("*-rank0-*")
-    directory.rename(str(directory).replace("-rank0-", "-rank3-"))
-    check(resume(tmp_path, 6, 9), {step: BATCH * (step + 1) for step in range(6, 9)})
 
 
 def test_rows_have_no_number_while_the_earlier_one_cannot_be_read(tmp_path: Path) -> None:
@@ -250,8 +175,7 @@ def test_rows_have_no_number_while_the_earlier_one_cannot_be_read(tmp_path: Path
     keys = {"append_output": ALL, "format": ["csv"]}
     config = jobs.write_config(tmp_path, scalars={"loss": "records"}, **keys)
     file.with_name("scalar_5000-5000.csv").mkdir()
-    model = jobs.make_net()
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    model, optimizer = jobs.with_sgd(jobs.make_net(), lr=0.01)
     monitor = gradmon.Monitor(config, output_dir=out, dynamic=False)
     with monitor.watch(model, optimizer, start_iteration=6):
         monitor.scalar("loss", 1.0)
@@ -273,7 +197,7 @@ def test_tensorboards_data_server_shows_all_points(tmp_path: Path) -> None:
     from tensorboard.util import grpc_util
 
     train_samples(tmp_path, 0, 6)
-    out = resume(tmp_path, 6, 9)
+    out = train_samples(tmp_path, 6, 9, append_output=ALL)
     server = ingester.SubprocessServerDataIngester(
         ingester.get_server_binary(),
         str(out),

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The flight recorder (keep_last): the steps before an alert, with torch's own values."""
+"""Alerts, and the flight recorder (keep_last): the steps before an alert, with torch's own values."""
 import csv
+import json
 import math
 from pathlib import Path
 from typing import Any
 
-import gradmon
 import jobs
 import pytest
 import torch
@@ -13,20 +13,19 @@ import torch
 STEPS = 40
 POISONED = 33
 KEPT = 8
-SPIKE = {"rules": [{"rule_name": "AnomalySpike"}]}
+SPIKE = {"rules": [{"rule_name": "AnomalySpike"}], "dump": True}
 
 
-def train(tmp_path: Path, poisoned: int = POISONED, **keys: Any) -> "tuple[Any, dict[int, Any]]":
+def train(tmp_path: Path, factor: float = 1000.0, **keys: Any) -> "tuple[Any, dict[int, Any]]":
     """Trains 40 steps, of which one has its loss multiplied. Returns the monitor and what torch has."""
-    model = jobs.make_net()
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    model, optimizer = jobs.with_sgd(jobs.make_net(), lr=0.01)
     monitor = jobs.monitor(tmp_path, **{"ops": ["norm"], "alert": SPIKE, "keep_last": KEPT, **keys})
     known: "dict[int, Any]" = {}
     with monitor.watch(model, optimizer):
         for step in range(STEPS):
             optimizer.zero_grad()
             loss = model(jobs.batch(step % 3)).pow(2).mean()
-            (loss * (1000.0 if step == poisoned else 1.0)).backward()
+            (loss * (factor if step == POISONED else 1.0)).backward()
             gradients = {
                 name: parameter.grad.double().norm().item()
                 for name, parameter in model.named_parameters()
@@ -34,10 +33,14 @@ def train(tmp_path: Path, poisoned: int = POISONED, **keys: Any) -> "tuple[Any, 
             }
             known[step] = {"loss": loss.item(), **gradients}
             monitor.scalar("loss", loss.item())
-            optimizer.param_groups[0]["lr"] = 0.0 if step == poisoned else 0.01
+            optimizer.param_groups[0]["lr"] = 0.0 if step == POISONED else 0.01
             optimizer.step()
         monitor.stop()
     return monitor, known
+
+
+def dump(tmp_path: Path) -> "dict[str, Any]":
+    return dict(json.loads((tmp_path / "out" / "anomaly_detected" / "rank0" / "anomaly.json").read_text()))
 
 
 def flight(tmp_path: Path, kind: str) -> "dict[tuple[str, int], dict[str, str]]":
@@ -51,12 +54,12 @@ def flight(tmp_path: Path, kind: str) -> "dict[tuple[str, int], dict[str, str]]"
     return found
 
 
-def check(tmp_path: Path, known: "dict[int, Any]", last: int = POISONED) -> None:
+def check(tmp_path: Path, known: "dict[int, Any]") -> None:
     """The file holds the alert's step and those before it, all gradients, torch's norms."""
     rows = flight(tmp_path, "grad_reduced")
     names = set(known[0]) - {"loss"}
     assert len(names) == 4
-    assert set(rows) == {(name, step) for name in names for step in range(last + 1 - KEPT, last + 1)}
+    assert set(rows) == {(name, step) for name in names for step in range(POISONED + 1 - KEPT, POISONED + 1)}
     for (name, step), row in rows.items():
         assert math.isclose(float(row["norm"]), known[step][name], rel_tol=1e-5, abs_tol=2e-9), (name, step)
         assert row["nans"] == "0" and row["dtype"] == "torch.float32" and row["shape"].startswith("[")
@@ -67,11 +70,24 @@ def check(tmp_path: Path, known: "dict[int, Any]", last: int = POISONED) -> None
 def test_the_steps_before_a_spike_are_there(interval: int, gradients: bool, tmp_path: Path) -> None:
     monitor, known = train(tmp_path, step_interval=interval, wg_distribution=gradients)
     alerts = monitor.alerts()
-    assert {alert.step for alert in alerts} == {POISONED}
+    assert {(alert.step, alert.rule) for alert in alerts} == {(POISONED, "AnomalySpike")}
     assert "0:fc1.weight/rank0/post_grad" in {alert.tag_name for alert in alerts}
+    assert {entry["step"] for entry in dump(tmp_path).values()} == {POISONED}
+    assert len(dump(tmp_path)) == len(alerts)
     check(tmp_path, known)
     collected = set(range(0, STEPS, interval)) if gradients else set()
     assert {step for _, step, _ in jobs.rows(tmp_path / "out", "grad_reduced")} == collected
+
+
+def test_a_nan_is_reported_with_msprobes_message_and_key(tmp_path: Path) -> None:
+    alert = {"rules": [{"rule_name": "AnomalyNan"}], "dump": True}
+    monitor, _ = train(tmp_path, math.nan, alert=alert, wg_distribution=True)
+    first = next(one for one in monitor.alerts() if one.tag_name == "0:fc1.weight/rank0/post_grad")
+    assert first.step == POISONED and first.op == "norm" and math.isnan(first.value)
+    place = f"('{first.tag_name}', 'norm') at step {POISONED}"
+    assert first.message.startswith(f"Rule AnomalyNan reports anomaly signal in {place}")
+    key = f"{first.tag_name}_step_{POISONED}_call_{first.call_id}_norm"
+    assert dump(tmp_path)[key]["message"] == first.message
 
 
 @pytest.mark.parametrize("interval", [1, 10])
@@ -100,36 +116,12 @@ def test_counts_in_status_are_those_of_the_sinks(tmp_path: Path) -> None:
     assert not [line for line in status.warnings if "flight" in line]
 
 
-def test_only_selected_parameters_are_recorded(tmp_path: Path) -> None:
-    train(tmp_path, step_interval=10, wg_distribution=True, targets={"fc2": {}})
-    assert {name for name, _ in flight(tmp_path, "grad_reduced")} == {"fc2.weight", "fc2.bias"}
-
-
-def test_without_an_alert_there_is_no_file(tmp_path: Path) -> None:
-    monitor, _ = train(tmp_path, poisoned=-1, step_interval=10, wg_distribution=True)
-    assert monitor.alerts() == []
-    assert not list(tmp_path.glob("out/*/flight"))
-
-
-def test_without_rules_a_warning_says_that_nothing_is_recorded(tmp_path: Path) -> None:
-    model = jobs.make_net()
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
-    monitor = jobs.monitor(tmp_path, wg_distribution=True, keep_last=3)
-    with monitor.watch(model, optimizer):
-        jobs.train(model, optimizer, 2)
-        line = "keep_last has no effect without alert rules (alert.rules)"
-        assert jobs.eventually(lambda: line in monitor.status().warnings)
-    assert not list(tmp_path.glob("out/*/flight"))
-
-
 def test_training_computes_the_same_bits(tmp_path: Path) -> None:
     def trained(directory: Path, keep_last: int) -> "list[torch.Tensor]":
         directory.mkdir()
-        model = jobs.make_net()
-        optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+        model, optimizer = jobs.with_sgd(jobs.make_net(), lr=0.01)
         keys = {"alert": SPIKE, "keep_last": keep_last, "wg_distribution": True, "step_interval": 3}
-        monitor = jobs.monitor(directory, **keys)
-        with monitor.watch(model, optimizer):
+        with jobs.monitor(directory, **keys).watch(model, optimizer):
             jobs.train(model, optimizer, 10)
         return [parameter.detach() for parameter in model.parameters()]
 
@@ -138,11 +130,9 @@ def test_training_computes_the_same_bits(tmp_path: Path) -> None:
 
 
 def test_a_job_that_is_switched_on_records_from_then_on(tmp_path: Path) -> None:
-    model = jobs.make_net()
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    model, optimizer = jobs.with_sgd(jobs.make_net(), lr=0.01)
     keys = {"dynamic_on": False, "wg_distribution": True, "step_interval": 1000, "keep_last": 1000}
-    config = jobs.write_config(tmp_path, alert=SPIKE, **keys)
-    monitor = gradmon.Monitor(config, output_dir=tmp_path / "out", dynamic=True)
+    monitor = jobs.monitor(tmp_path, {"dynamic": True}, alert=SPIKE, **keys)
     steps = 0
 
     def train_a_step(factor: float = 1.0) -> None:

@@ -4,7 +4,6 @@ import csv
 import json
 import os
 import tempfile
-import time
 from pathlib import Path
 from typing import Any
 
@@ -63,14 +62,9 @@ def test_both_files_hold_the_gradients_of_each_step(tmp_path: Path) -> None:
 
 
 DATA_PARALLEL = """
-import json, sys, torch, torch.distributed as dist, gradmon, jobs
-options = json.loads(sys.argv[1])
-dist.init_process_group("gloo")
-rank = dist.get_rank()
 model = jobs.make_net()
 del model.spare
-ddp = torch.nn.parallel.DistributedDataParallel(model)
-optimizer = torch.optim.SGD(ddp.parameters(), lr=0.1)
+ddp, optimizer = jobs.with_sgd(torch.nn.parallel.DistributedDataParallel(model))
 monitor = gradmon.ColossalAIMonitor(options["config"])
 monitor.monitor(ddp)
 for step in range(3):
@@ -84,7 +78,7 @@ dist.barrier()
 
 
 def test_ranks_that_share_a_directory_append_to_one_pair_of_files(tmp_path: Path) -> None:
-    ranks.run(tmp_path, DATA_PARALLEL, config=str(write(tmp_path)))
+    ranks.run(tmp_path, ranks.GLOO + DATA_PARALLEL, config=str(write(tmp_path)))
     norms = {}
     for name in ("local", "global"):
         path = tmp_path / "out" / f"grad_stats_{name}.csv"
@@ -111,10 +105,7 @@ def test_a_second_call_of_monitor_stops_the_first_and_goes_on_counting_steps(
         assert len(list(scratch.rglob("config.json"))) == 1
         train(model, monitor, 1)
     monitor.stop()
-    end = time.monotonic() + 30
-    while any(path.is_file() for path in scratch.rglob("*")):
-        assert time.monotonic() < end
-        time.sleep(0.05)
+    assert jobs.eventually(lambda: not any(path.is_file() for path in scratch.rglob("*")))
     assert {row["step"] for row in table(tmp_path / "out" / "grad_stats_global.csv")} == {"0", "1"}
 
 

@@ -96,9 +96,7 @@ def test_a_difference_beyond_the_tolerance_fails(tmp_path: Path) -> None:
     ],
     ids=["a row", "a kind", "a name", "a rank", "a step"],
 )
-def test_what_is_missing_or_has_another_name_fails(
-    tmp_path: Path, change: "Callable[[Rows], Any]", said: str
-) -> None:
+def test_what_is_missing_or_renamed_fails(tmp_path: Path, change: "Callable[[Rows], Any]", said: str) -> None:
     rows = expected_rows()
     change(rows)
     problems = "\n".join(compared(tmp_path, rows).problems)

@@ -9,7 +9,7 @@ from pathlib import Path
 import gradmon
 import pytest
 import torch
-from gradmon import _relied_on as relied_on, doctor
+from gradmon import doctor
 
 
 def run(*arguments: str, **environment: str) -> "subprocess.CompletedProcess[str]":
@@ -92,8 +92,8 @@ def test_the_page_has_the_modes_that_the_doctor_names() -> None:
     """GRADMON_WRITE_GOLDEN=1 writes them."""
     lines = [
         f"| {framework} | {mode.name} | {mode.rows} | {mode.sentence} |\n"
-        for framework, modes in relied_on.MODES.items()
-        for mode in modes
+        for framework, known in doctor.FRAMEWORKS.items()
+        for mode in known.modes
     ]
     page = PAGE.read_text()
     begin = page.index(HEADING) + len(HEADING)
@@ -106,11 +106,10 @@ def test_the_page_has_the_modes_that_the_doctor_names() -> None:
 
 
 def test_the_doctor_names_each_mode(monkeypatch: pytest.MonkeyPatch) -> None:
-    modes = [relied_on.Mode("stage 1", "all kinds"), relied_on.Mode("graphs", "none", "nothing is watched")]
-    monkeypatch.setitem(relied_on.FRAMEWORKS, "gradmon's", ("no-such-package", []))
-    monkeypatch.setitem(relied_on.MODES, "gradmon's", modes)
+    modes = [doctor.Mode("stage 1"), doctor.Mode("graphs", "none", "nothing is watched")]
+    monkeypatch.setitem(doctor.FRAMEWORKS, "gradmon's", doctor.Framework("no-such-package", "", modes))
     said: "list[str]" = []
-    assert not relied_on.examine("gradmon's", said.append)
+    assert not doctor.examine_framework("gradmon's", said.append)
     assert said == [
         "stage 1: rows of all kinds",
         "graphs: rows of none (nothing is watched)",
@@ -118,9 +117,10 @@ def test_the_doctor_names_each_mode(monkeypatch: pytest.MonkeyPatch) -> None:
     ]
 
 
-def test_each_framework_has_its_modes_once() -> None:
-    assert relied_on.MODES.keys() == relied_on.FRAMEWORKS.keys()
-    for modes in relied_on.MODES.values():
-        names = [mode.name for mode in modes]
-        assert len(set(names)) == len(names)
-        assert all(mode.sentence or mode.rows == "all kinds" for mode in modes)
+def test_each_framework_has_its_modes_and_names_once() -> None:
+    for known in doctor.FRAMEWORKS.values():
+        for names in ([mode.name for mode in known.modes], list(doctor.names_in(known.names))):
+            assert names and len(set(names)) == len(names)
+        assert all(mode.sentence or mode.rows == "all kinds" for mode in known.modes)
+    first = next(doctor.names_in(doctor.FRAMEWORKS["deepspeed"].names))
+    assert first == ("deepspeed.runtime.engine.DeepSpeedEngine", "global_steps", "the end of a step")

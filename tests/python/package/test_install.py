@@ -21,8 +21,7 @@ import sys
 sys.path.append(sys.argv[3])  # jobs alone
 import gradmon, jobs, torch
 print(gradmon.__file__)
-model = jobs.make_net()
-optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+model, optimizer = jobs.make()
 with gradmon.Monitor(sys.argv[1], output_dir=sys.argv[2], dynamic=False).watch(model, optimizer):
     jobs.train(model, optimizer, 2)
 """
@@ -109,9 +108,7 @@ def install(python: Path, archive: Path, **environment: str) -> "subprocess.Comp
     return subprocess.run(command, capture_output=True, text=True, env=env)
 
 
-def test_the_archive_of_the_sources_is_installed_by_pip(
-    archive: Path, environment: Path, tmp_path: Path
-) -> None:
+def test_the_archive_of_sources_is_installed_by_pip(archive: Path, environment: Path, tmp_path: Path) -> None:
     result = install(environment, archive)  # what is compiled comes from GRADMON_BUILD_DIR
     assert result.returncode == 0, result.stderr
     assert environment.parents[1] in collects(environment, tmp_path).parents

@@ -128,13 +128,8 @@ def test_another_module_of_msprobe_is_refused() -> None:
     assert "usage: python3 -m gradmon.as_msprobe SCRIPT|-m MODULE" in as_msprobe("-m").stderr
 
 
-def has_convert() -> bool:
-    program = Path(os.environ["GRADMON_BIN"]) / "gradmonctl"
-    return b"\n  convert" in subprocess.run([program, "--help"], capture_output=True).stdout
-
-
 def test_what_is_converted_is_read_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With the real program. (Before it has `convert`, it must say so.)"""
+    """With the real program."""
     monkeypatch.setenv("PATH", os.environ["GRADMON_BIN"] + os.pathsep + os.environ["PATH"])
     model = jobs.make_net()
     optimizer = torch.optim.Adam(model.parameters())
@@ -143,10 +138,6 @@ def test_what_is_converted_is_read_back(tmp_path: Path, monkeypatch: pytest.Monk
         model, optimizer
     ):
         jobs.train(model, optimizer, 3)
-    if not has_convert():
-        with pytest.raises((ValueError, RuntimeError), match="convert"):
-            gradmon.csv2db(gradmon.CSV2DBConfig(str(out), output_dirpath=str(tmp_path / "db")))
-        return
     gradmon.csv2db(gradmon.CSV2DBConfig(str(out), output_dirpath=str(tmp_path / "db")))
     gradmon.csv2tensorboard_by_step(str(out), output_dirpath=str(tmp_path / "tb"))
     key = ["rank", "step", "kind", "name", "op", "vpp_stage"]

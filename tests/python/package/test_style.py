@@ -19,7 +19,7 @@ MYPY = ["mypy", "--config-file", CONFIG, "--cache-dir", "/dev/null"]
     [
         ["black", "--config", CONFIG, "--check", *ALL],
         ["flake8", "--max-line-length", "110", "--extend-ignore", "E203", *ALL],
-        [*MYPY, "gradmon"],
+        [*MYPY, "gradmon", "gradmon_read"],
         [*MYPY, str(COMPARISON / "compare.py")],
     ],
     ids=lambda command: f"{command[0]}, {Path(command[-1]).name}",

@@ -4,7 +4,6 @@ import json
 import os
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any, Callable
 
@@ -159,8 +158,7 @@ SCRIPT = """
 import sys
 from msprobe.pytorch import TrainerMon
 import jobs, torch
-model = jobs.make_net()
-optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+model, optimizer = jobs.make()
 monitor = TrainerMon(config_file_path=sys.argv[1], params_have_main_grad=False)
 monitor.set_monitor(model, grad_acc_steps=1, optimizer=optimizer, dp_group=None, start_iteration=0)
 jobs.train(model, optimizer, 3)
@@ -291,10 +289,7 @@ def test_a_dynamic_job_follows_its_file_and_the_program(
     mon.set_monitor(model, 1, optimizer)
 
     def until(condition: Callable[[], bool]) -> None:
-        end = time.monotonic() + 30
-        while not condition():
-            assert time.monotonic() < end
-            jobs.train(model, optimizer, 1)
+        jobs.train_until(model, optimizer, condition)
 
     jobs.train(model, optimizer, 3)
     assert not list((tmp_path / "out").rglob("*.csv"))

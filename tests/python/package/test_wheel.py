@@ -27,8 +27,11 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     command = [str(ROOT / "tools" / "wheel"), "--torch", sys.executable, str(directory)]
     result = subprocess.run(command, capture_output=True, text=True)
     assert result.returncode == 0, result.stderr
-    (made,) = directory.glob("*.whl")
-    assert result.stdout == f"{made}\n"
+    (made,) = directory.glob("gradmon-*.whl")
+    read = directory / f"gradmon_read-{made.name.split('-')[1].split('+')[0]}-py3-none-any.whl"
+    assert result.stdout == f"{made}\n{read}\n"
+    with zipfile.ZipFile(read) as archive:
+        assert {"gradmon_read/__main__.py", "gradmon_read/query.py"} <= set(archive.namelist())
     return made
 
 
@@ -111,8 +114,7 @@ sys.path.append(sys.argv[1])  # jobs alone
 from pathlib import Path
 import gradmon, jobs, torch
 assert gradmon.__file__ == "/site/gradmon/__init__.py"
-model = jobs.make_net()
-optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+model, optimizer = jobs.make()
 directory = Path("/tmp/job")
 directory.mkdir()
 config = jobs.write_config(directory, wg_distribution=True, dynamic_on=True, collect_times=2)
@@ -135,6 +137,14 @@ def test_gradmonctl_of_the_wheel_runs_without_torch(bare: BareRoot) -> None:
     version = bare.run("/usr/bin/python3", "/site/bin/gradmonctl", "--version")
     built = subprocess.run([str(BUILD / "bin" / "gradmonctl"), "--version"], capture_output=True, text=True)
     assert version == built.stdout and version
+
+
+def test_gradmonctl_of_the_wheel_names_the_package_of_a_missing_command(bare: BareRoot) -> None:
+    ask = '/usr/bin/python3 /site/bin/gradmonctl query "SELECT 1" 2>&1; [ $? = 1 ]'
+    answer = bare.run("bash", "-c", ask)
+    assert answer.startswith(
+        "gradmonctl: query needs the Python package gradmon-read: /usr/bin/python3 -m pip "
+    )
 
 
 BESIDE = """

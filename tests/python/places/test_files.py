@@ -246,8 +246,7 @@ import gradmon, jobs, time
 from pathlib import Path
 dist.init_process_group("gloo")
 rank = dist.get_rank()
-model = jobs.make_net()
-optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+model, optimizer = jobs.make()
 out = Path(options["out"])
 monitor = gradmon.Monitor(options["config"], output_dir=out, dynamic=True)
 until = time.monotonic() + options["seconds"]

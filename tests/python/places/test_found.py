@@ -156,9 +156,22 @@ def test_from_any_directory_the_only_job_is_taken_and_several_are_listed(host: H
     elsewhere = host.ctl("status", MONITOR_OUTPUT_DIR=str(short / "nothing"))
     assert elsewhere.returncode == 4 and "no live job with the output directory" in elsewhere.stderr
     assert host.ctl("status", within=AS_OTHER_USER).returncode == 4
+    for command in (("off",), ("on",), ("cancel",), ("status",), ("watch",)):
+        wrong = host.ctl(*command, str(short / "nothing"))
+        assert wrong.returncode == 4 and wrong.stdout == "", command
+        assert wrong.stderr == (
+            f"gradmonctl: no live job with the output directory {short}/nothing "
+            "(gradmonctl jobs lists yours; --job, --output-dir or --endpoint chooses one)\n"
+            "gradmonctl: your only live job is gradmon-train, with another output directory: "
+            f"leave {short}/nothing out to choose that job\n"
+        ), command
+    refused = host.ctl("set", "step_interval=2", "--output-dir", str(short / "nothing"))
+    assert refused.returncode == 4 and "your only live job is gradmon-train" in refused.stderr
+    assert one.status()["state"] == "on" and one.status()["step_interval"] == 1
 
     two = host.start("two", GRADMON_JOB="the second")
     two.until_on()
+    assert "your only" not in host.ctl("off", str(short / "nothing")).stderr
     both = host.ctl("off", at=str(short))
     assert both.returncode == 2
     assert "2 live jobs of this user on this host; choose one with --job or --endpoint" in both.stderr

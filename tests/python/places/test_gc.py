@@ -5,6 +5,7 @@ import os
 import subprocess
 import time
 from pathlib import Path
+from typing import Callable
 
 import gradmon
 import jobs
@@ -76,14 +77,9 @@ def test_all_output_of_an_old_job_is_removed_and_a_dry_run_lists_it(tmp_path: Pa
     (out / "module_struct/rank0").mkdir(parents=True)
     (out / "module_struct/rank0/module_struct.json").touch()
     written = {path.name for path in out.rglob("*")}
-    assert written > {
-        "anomaly.json",
-        "flight",
-        "switches.jsonl",
-        "scopes.json",
-        "stack_info.csv",
-        "history.jsonl",
-    }
+    assert written > set(
+        "anomaly.json flight switches.jsonl scopes.json stack_info.csv history.jsonl".split()
+    )
     age(out, 29)
     assert gc(out, "--older-than", "30d", "--dry-run").stdout == f"would be removed from {out}: 0 KiB\n"
     age(out, 31)
@@ -124,49 +120,33 @@ def test_output_that_a_live_job_may_have_written_stays(tmp_path: Path) -> None:
     assert left(tmp_path) == [".gradmon", during.name, "run-11111111.json"]
 
 
-def foreign_file(run: Path) -> None:
-    (run / "notes.txt").touch()
+# A change of a run's directory, and what gc says of it.
+CHANGES: "dict[str, tuple[Callable[[Path], object], str]]" = {
+    "foreign file": (lambda run: (run / "notes.txt").touch(), "notes.txt: gradmon did not write it"),
+    "foreign directory": (lambda run: (run / "plots").mkdir(), "plots: gradmon did not write it"),
+    "link to a file": (
+        lambda run: (run / "grad_reduced_100-199.csv").symlink_to(run.parent.parent / "elsewhere.csv"),
+        "grad_reduced_100-199.csv: not a regular file",
+    ),
+    "link to a directory": (
+        lambda run: (run / "tensorboard").symlink_to(run.parent.parent, target_is_directory=True),
+        "tensorboard: not a regular file",
+    ),
+    "file of another user": (
+        lambda run: os.chown(run / "scopes.json", 65_534, 65_534),
+        "scopes.json: of uid 65534",
+    ),
+    "directory of another user": (lambda run: os.chown(run, 65_534, 65_534), "of uid 65534"),
+}
 
 
-def foreign_directory(run: Path) -> None:
-    (run / "plots").mkdir()
-
-
-def link_to_a_file(run: Path) -> None:
-    (run / "grad_reduced_100-199.csv").symlink_to(run.parent.parent / "elsewhere.csv")
-
-
-def link_to_a_directory(run: Path) -> None:
-    (run / "tensorboard").symlink_to(run.parent.parent, target_is_directory=True)
-
-
-def file_of_another_user(run: Path) -> None:
-    os.chown(run / "scopes.json", 65_534, 65_534)
-
-
-def directory_of_another_user(run: Path) -> None:
-    os.chown(run, 65_534, 65_534)
-
-
-@pytest.mark.parametrize(
-    "change, why",
-    [
-        (foreign_file, "notes.txt: gradmon did not write it"),
-        (foreign_directory, "plots: gradmon did not write it"),
-        (link_to_a_file, "grad_reduced_100-199.csv: not a regular file"),
-        (link_to_a_directory, "tensorboard: not a regular file"),
-        (file_of_another_user, "scopes.json: of uid 65534"),
-        (directory_of_another_user, "of uid 65534"),
-    ],
-)
-def test_a_directory_stays_whole_if_it_is_not_gradmons_alone(
-    tmp_path: Path, change: object, why: str
-) -> None:
+@pytest.mark.parametrize("name", CHANGES)
+def test_a_directory_stays_whole_if_it_is_not_gradmons_alone(tmp_path: Path, name: str) -> None:
+    change, why = CHANGES[name]
     if "uid" in why and os.geteuid() != 0:
         pytest.skip("only root can give files to another user")
     out = tmp_path / "out"
     run = make_run(out, 50)
-    assert callable(change)
     change(run)
     age(run, 50)
     before = sorted(out.rglob("*"))

@@ -67,9 +67,7 @@ def load(model: torch.nn.Module, _: torch.optim.Optimizer) -> None:
     ],
 )
 @pytest.mark.parametrize("explicit", [False, True], ids=["by_optimizer", "by_program"])
-def test_rows_are_of_the_parameters_that_the_model_has(
-    tmp_path: Path, change: Change, explicit: bool
-) -> None:
+def test_rows_are_of_the_parameters_of_the_model(tmp_path: Path, change: Change, explicit: bool) -> None:
     """`explicit`: the program changes the model before it ends the step."""
 
     def training(noted: twice.Noted, monitor: Any) -> None:
@@ -162,8 +160,7 @@ def test_a_lazy_layer_is_watched_once_it_has_a_shape(tmp_path: Path) -> None:
 
 
 def test_another_shape_while_nothing_is_collected(tmp_path: Path) -> None:
-    model = torch.nn.Sequential(torch.nn.Linear(4, 5), torch.nn.Linear(5, 2))
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    model, optimizer = jobs.with_sgd(torch.nn.Sequential(torch.nn.Linear(4, 5), torch.nn.Linear(5, 2)))
     monitor = jobs.monitor(tmp_path, **KEYS, step_interval=6).watch(model, optimizer)
 
     def between(step: int) -> None:
@@ -185,7 +182,7 @@ def grow(model: torch.nn.Sequential) -> None:
 
 
 @pytest.mark.parametrize("explicit, interval", [(True, 1), (False, 3)])
-def test_another_shape_before_the_boundary_of_a_collected_step(
+def test_another_shape_before_the_end_of_a_collected_step(
     tmp_path: Path, explicit: bool, interval: int
 ) -> None:
     model = torch.nn.Sequential(torch.nn.Linear(4, 5), torch.nn.Linear(5, 2))

@@ -108,8 +108,7 @@ def test_a_tied_weight_within_and_without(tmp_path: Path, reentrant: bool) -> No
 @KINDS
 def test_backwards_in_the_order_of_their_forwards_after_all_of_them(tmp_path: Path, reentrant: bool) -> None:
     def training(noted: twice.Noted, monitor: Any) -> None:
-        model = Net(reentrant)
-        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        model, optimizer = jobs.with_sgd(Net(reentrant))
         monitor.watch(model, optimizer, grad_acc_steps=3)
         for step in range(2):
             optimizer.zero_grad()
@@ -141,9 +140,7 @@ def test_a_sequence_in_segments(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("impl", list(CheckpointImpl))
-def test_torchs_wrapper_has_no_rows_beside_those_of_what_it_wraps(
-    tmp_path: Path, impl: CheckpointImpl
-) -> None:
+def test_torchs_wrapper_has_no_rows_beside_what_it_wraps(tmp_path: Path, impl: CheckpointImpl) -> None:
     def model() -> torch.nn.Module:
         layers = [checkpoint_wrapper(torch.nn.Linear(4, 4), checkpoint_impl=impl) for _ in range(2)]
         return torch.nn.Sequential(torch.nn.Linear(4, 4), *layers)

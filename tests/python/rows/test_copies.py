@@ -20,8 +20,7 @@ Watched = "tuple[torch.nn.Module, torch.optim.Optimizer, gradmon.Monitor]"
 
 @pytest.fixture
 def watched(tmp_path: Path) -> "Iterator[Watched]":
-    model = jobs.make_net()
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+    model, optimizer = jobs.with_sgd(jobs.make_net(), momentum=0.9)
     with jobs.monitor(tmp_path, **twice.EVERYTHING).watch(model, optimizer) as monitor:
         jobs.train(model, optimizer, 1)
         yield model, optimizer, monitor
@@ -101,9 +100,7 @@ def test_a_replaced_method_that_other_code_has_wrapped_passes_calls_through_once
     assert stepper.step() == "wrapped own"
 
 
-def test_a_replica_of_data_parallel_is_named_in_a_warning(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_a_replica_of_data_parallel_is_warned_of(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     model, optimizer = jobs.make()
     with jobs.monitor(tmp_path, **jobs.EVERYTHING).watch(model, optimizer):
         replica = model.fc1._replicate_for_data_parallel()

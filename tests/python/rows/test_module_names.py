@@ -56,8 +56,7 @@ class Net(torch.nn.Module):
 
 def activations(tmp_path: Path) -> "set[str]":
     torch.manual_seed(3)
-    model = Net()
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    model, optimizer = jobs.with_sgd(Net())
     with jobs.monitor(tmp_path, xy_distribution=True, all_xy=True).watch(model, optimizer):
         jobs.train(model, optimizer, 1)
     found = jobs.rows(tmp_path / "out", "actv")
@@ -84,8 +83,7 @@ class Tied(torch.nn.Module):
 
 def features(tmp_path: Path, listed: "list[str]") -> "dict[str, Any]":
     torch.manual_seed(3)
-    model = Tied()
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    model, optimizer = jobs.with_sgd(Tied())
     with jobs.monitor(tmp_path, recording_l2_features=True, l2_targets={"linear_hook": listed}).watch(
         model, optimizer
     ):
@@ -114,8 +112,7 @@ def test_an_embedding_that_is_listed_has_its_row(tmp_path: Path) -> None:
 
 
 def test_a_tied_parameter_is_found_by_its_other_name_and_has_one_row(tmp_path: Path) -> None:
-    model = Tied()
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    model, optimizer = jobs.with_sgd(Tied())
     with jobs.monitor(tmp_path, wg_distribution=True, targets={"output_layer": {}}).watch(model, optimizer):
         model(torch.arange(6)).pow(2).mean().backward()
         optimizer.step()

@@ -151,8 +151,7 @@ def test_reading_an_optimizer_runs_no_code_of_python(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     """A signal handler would run in it, and gradmon would catch the handler's exception."""
-    model = jobs.make_net()
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+    model, optimizer = jobs.with_sgd(jobs.make_net(), momentum=0.9)
     monitor = jobs.monitor(tmp_path, wg_distribution=True, mv_distribution=True)
     with monitor.watch(model, optimizer):
         jobs.train(model, optimizer, 1)

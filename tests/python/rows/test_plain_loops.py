@@ -29,8 +29,7 @@ def test_a_module_that_throws_when_called_by_itself_changes_no_row(tmp_path: Pat
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             return self.encoder(x)
 
-    model = Net()
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    model, optimizer = jobs.with_sgd(Net())
     with jobs.monitor(tmp_path, xy_distribution=True, all_xy=True).watch(model, optimizer):
         for step in range(3):
             if step == 1:
@@ -48,8 +47,7 @@ def test_a_module_that_throws_when_called_by_itself_changes_no_row(tmp_path: Pat
 @pytest.mark.parametrize("said", [1, 3])
 def test_micro_batches_that_are_accumulated(tmp_path: Path, said: int, to_none: bool) -> None:
     def training(noted: twice.Noted, monitor: Any) -> None:
-        model = jobs.make_net()
-        optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+        model, optimizer = jobs.with_sgd(jobs.make_net(), momentum=0.9)
         monitor.watch(model, optimizer, grad_acc_steps=said)
         for step in range(3):
             optimizer.zero_grad(set_to_none=to_none)
@@ -124,8 +122,9 @@ def test_evaluation_between_steps_leaves_no_rows(
     tmp_path: Path, evaluate: "Callable[[torch.nn.Module], None]", when: str
 ) -> None:
     def training(noted: twice.Noted, monitor: Any) -> None:
-        model = torch.nn.Sequential(torch.nn.Linear(4, 6), torch.nn.Dropout(0.5), torch.nn.Linear(6, 2))
-        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        model, optimizer = jobs.with_sgd(
+            torch.nn.Sequential(torch.nn.Linear(4, 6), torch.nn.Dropout(0.5), torch.nn.Linear(6, 2))
+        )
         monitor.watch(model, optimizer)
         for step in range(3):
             optimizer.zero_grad()
@@ -167,8 +166,7 @@ def test_what_a_kernel_adds_has_no_row_of_one_micro_batch(
 
 
 def test_main_gradients_that_come_later_are_read_from_the_next_step_on(tmp_path: Path) -> None:
-    model = torch.nn.Linear(4, 2)
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    model, optimizer = jobs.with_sgd(torch.nn.Linear(4, 2))
     with jobs.monitor(tmp_path, wg_distribution=True).watch(model, optimizer):
         jobs.train(model, optimizer, 1)
         held = oracle_optimizers.given_main_gradients(model)

@@ -10,17 +10,6 @@ import pytest
 import torch
 
 
-def test_scalars_and_samples_are_recorded(tmp_path: Path) -> None:
-    model, optimizer = jobs.make()
-    with jobs.monitor(tmp_path, scalars={"loss": "records"}).watch(model, optimizer) as monitor:
-        for step in range(2):
-            monitor.scalar("loss", 0.5 + step)
-            monitor.samples(8)
-            jobs.train(model, optimizer, 1)
-    (file,) = (tmp_path / "out").rglob("scalar_*.csv")
-    assert file.read_text().splitlines() == ["name,step,samples,value", "loss,0,8,0.5", "loss,1,16,1.5"]
-
-
 def test_the_formats_page_example_of_scalars_does_what_it_says(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -74,28 +63,10 @@ def test_invalid_values_do_not_end_training(tmp_path: Path, capfd: pytest.Captur
         monitor.set("ops", {"norm"})
         jobs.train(model, optimizer, 1)
     said = capfd.readouterr().err
-    for what in (
-        "scalar 'loss'",
-        "scalar 'large'",
-        "samples",
-        "expert_load 'moe'",
-        "expert_load 'moe.1'",
-        "expert_load 4",
-        "attention 'fc1'",
-        "on()",
-        "set('ops')",
-    ):
+    for what in ("scalar 'loss'", "scalar 'large'", "samples", "attention 'fc1'", "on()", "set('ops')"):
         assert f"gradmon: {what}" in said
-
-
-def test_the_load_of_experts_is_their_share_of_a_layers_tokens(tmp_path: Path) -> None:
-    model, optimizer = jobs.make()
-    with jobs.monitor(tmp_path, scalars={"expert_load": "records"}).watch(model, optimizer) as monitor:
-        monitor.expert_load("moe", [1, 0])
-        monitor.expert_load("moe", torch.tensor([2, 1], dtype=torch.int32))
-        jobs.train(model, optimizer, 1)
-    (file,) = (tmp_path / "out").rglob("scalar_*.csv")
-    assert file.read_text().splitlines()[1:] == ["expert_load/moe/0,0,,0.75", "expert_load/moe/1,0,,0.25"]
+    for layer in ("'moe'", "'moe.1'", "4"):
+        assert f"gradmon: expert_load {layer}" in said
 
 
 @pytest.mark.parametrize("causal", [False, True])

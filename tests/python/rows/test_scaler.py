@@ -12,8 +12,7 @@ import pytest
 import ranks
 import torch
 import twice
-from gradmon import _scaler_updates
-from gradmon._scaler_updates import ScalerUpdates, left_out_by_scaler
+from gradmon._optimizer_steps import ScalerUpdates, left_out_by_scaler
 from torch.utils.checkpoint import checkpoint
 
 
@@ -99,18 +98,6 @@ def test_every_iteration_counts_and_gradients_are_written_without_the_scale(
     assert jobs.steps_of(jobs.rows(out, "param_origin"))["fc1.weight"] == [0, 1, 2, 3, 4]
 
 
-def test_an_explicit_step_ends_the_iteration_instead(
-    tmp_path: Path, make_scaler: Callable[[float], Any]
-) -> None:
-    model, optimizer = jobs.make()
-    scaler = make_scaler(SCALE)
-    with watched(tmp_path, model, optimizer, scaler) as monitor:
-        for _ in range(3):
-            train(model, optimizer, scaler, 1, overflow_at=-1)
-            monitor.step()
-    assert jobs.steps_of(jobs.rows(tmp_path / "out", "grad_reduced"))["fc1.weight"] == [0, 1, 2]
-
-
 def test_a_scaler_without_a_scale_is_logged_once(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     class Mute(SmallScaler):
         def get_scale(self) -> float:
@@ -125,13 +112,8 @@ def test_a_scaler_without_a_scale_is_logged_once(tmp_path: Path, capfd: pytest.C
 
 
 SKIPPING = """
-import json, os, sys, time, torch, torch.distributed as dist, gradmon, jobs
 from test_scaler import SmallScaler
-options = json.loads(sys.argv[1])
-dist.init_process_group("gloo")
-rank = dist.get_rank()
-model = jobs.make_net()
-optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+model, optimizer = jobs.make()
 scaler = SmallScaler(1.0)
 monitor = gradmon.Monitor(options["config"], output_dir=options["out"], dynamic=True)
 monitor.watch(model, optimizer, scaler=scaler if options["told"] else None)
@@ -159,19 +141,19 @@ dist.barrier()
 
 
 @pytest.mark.parametrize("told", [True, False], ids=["scaler", "explicit_step"])
-def test_status_warns_where_ranks_leave_out_different_updates(tmp_path: Path, told: bool) -> None:
+@pytest.mark.parametrize("overflows, steps", [(1, -1), (-1, 300)], ids=["one_rank_skips", "no_rank_skips"])
+def test_status_warns_where_ranks_leave_out_different_updates(
+    tmp_path: Path, told: bool, overflows: int, steps: int
+) -> None:
     config = jobs.write_config(tmp_path, dynamic_on=False)
     places = {"config": str(config), "out": str(tmp_path / "out")}
-    said = ranks.run(tmp_path, SKIPPING, told=told, overflows=1, steps=-1, **places)[0]
-    assert "GradScaler skipped 0 updates on rank 0 and 1 on rank 1" in said
-
-
-@pytest.mark.parametrize("told", [True, False], ids=["scaler", "explicit_step"])
-def test_status_warns_of_nothing_where_no_update_is_left_out(tmp_path: Path, told: bool) -> None:
-    config = jobs.write_config(tmp_path, dynamic_on=False)
-    places = {"config": str(config), "out": str(tmp_path / "out")}
-    said = ranks.run(tmp_path, SKIPPING, told=told, overflows=-1, steps=300, **places)[0]
-    assert said.strip() == ""
+    said = ranks.run(tmp_path, ranks.GLOO + SKIPPING, told=told, overflows=overflows, steps=steps, **places)[
+        0
+    ]
+    if overflows == 1:
+        assert "GradScaler skipped 0 updates on rank 0 and 1 on rank 1" in said
+    else:
+        assert said.strip() == ""
 
 
 class FusedSGD(torch.optim.SGD):
@@ -379,22 +361,6 @@ def test_values_have_the_types_that_they_have_in_autocast(tmp_path: Path, reentr
                 twice.check_bits(found[name, 0, 0], tensor, name)
 
 
-def test_a_model_in_bfloat16_throughout(tmp_path: Path) -> None:
-    def training(noted: twice.Noted, monitor: Any) -> None:
-        model = Net().bfloat16()
-        optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
-        monitor.watch(model, optimizer)
-        for step in range(3):
-            optimizer.zero_grad()
-            model(jobs.batch(step).bfloat16()).pow(2).mean().backward()
-            noted.gradients(model, step)
-            optimizer.step()
-            noted.weights(model, step, "param_updated")
-        noted.stop(monitor, model, optimizer)
-
-    twice.compare(tmp_path, training)
-
-
 class OwnScaler:
     """A scaler as programs write it: like torch's, it skips an update if a gradient is not finite."""
 
@@ -491,7 +457,7 @@ def test_while_a_graph_is_captured_the_scale_is_the_last_one(monkeypatch: pytest
     scaler = SimpleNamespace(get_scale=lambda: next(asked), step=lambda _: None, update=lambda: None)
     updates = ScalerUpdates(scaler, lambda _: None, lambda _: None, lambda _: 0)
     assert updates.scale() == 8
-    monkeypatch.setattr(_scaler_updates, "is_captured", lambda _: True)
+    monkeypatch.setattr("gradmon._optimizer_steps.is_captured", lambda _: True)
     assert updates.scale() == 8
     monkeypatch.undo()
     assert updates.scale() == 16

@@ -25,9 +25,7 @@ def freeze(model: torch.nn.Module, frozen: bool) -> None:
 
 @pytest.mark.parametrize("frozen", [False, True], ids=["open", "frozen"])
 @pytest.mark.parametrize("discriminator_first", [False, True])
-def test_a_gan_whose_iterations_the_program_ends(
-    tmp_path: Path, frozen: bool, discriminator_first: bool
-) -> None:
+def test_a_gan_whose_steps_the_program_ends(tmp_path: Path, frozen: bool, discriminator_first: bool) -> None:
     """`frozen`: the discriminator is frozen while the generator learns from it. Otherwise the generator's
     backward adds gradients to the discriminator that its optimizer never uses: no row shows them."""
 
@@ -65,9 +63,7 @@ def test_a_gan_whose_iterations_the_program_ends(
 
 @pytest.mark.parametrize("updates", [1, 3])
 @pytest.mark.parametrize("micro_batches", [1, 2])
-def test_a_critic_that_steps_several_times_in_an_iteration(
-    tmp_path: Path, updates: int, micro_batches: int
-) -> None:
+def test_a_critic_that_steps_often_in_an_iteration(tmp_path: Path, updates: int, micro_batches: int) -> None:
     """As in a Wasserstein GAN. The rows of the critic are those of its last update, and hold nothing of
     the backward that comes after it. (It is known from the first step() on that the program ends the
     iterations.)"""
@@ -122,41 +118,12 @@ def test_the_micro_batches_of_a_discriminator_end_with_its_update(tmp_path: Path
     twice.check_rows(twice.read(tmp_path / "out", "grad_unreduced"), noted.tensors["grad_unreduced"], "")
 
 
-def test_two_optimizers_of_one_model_that_each_have_some_of_it(tmp_path: Path) -> None:
-    def training(noted: twice.Noted, monitor: Any) -> None:
-        model = jobs.make_net()
-        slow = torch.optim.Adam(model.fc1.parameters(), lr=0.01)
-        fast = torch.optim.SGD(model.fc2.parameters(), lr=0.1, momentum=0.9)
-        for part, optimizer in ((model.fc1, slow), (model.fc2, fast)):
-            monitor.watch(part, optimizer)
-        for step in range(3):
-            slow.zero_grad()
-            fast.zero_grad()
-            model(jobs.batch(step)).pow(2).mean().backward()
-            noted.gradients(model.fc1, step)
-            noted.gradients(model.fc2, step, prefix="1:")
-            for optimizer, prefix, part in ((slow, "", model.fc1), (fast, "1:", model.fc2)):
-                for name, parameter in part.named_parameters():
-                    state = optimizer.state.get(parameter, {})
-                    for kind in {"exp_avg", "exp_avg_sq"} & state.keys():
-                        noted.note(kind, prefix + name, step, state[kind])
-                    if "momentum_buffer" in state:
-                        noted.note("exp_avg", prefix + name, step, state["momentum_buffer"])
-                optimizer.step()
-            monitor.step()
-        noted.stop(monitor, model, slow, fast)
-
-    noted = twice.compare(tmp_path, training)
-    assert {name for name, _, _ in noted.tensors["exp_avg"]} == {"weight", "bias", "1:weight", "1:bias"}
-
-
 def test_two_trainings_side_by_side_have_rows_of_their_own(tmp_path: Path) -> None:
     plain = twice.Noted()
     pairs = []
     for name in ("one", "other"):
         (tmp_path / name).mkdir()
-        model = mlp(4, 2)
-        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        model, optimizer = jobs.with_sgd(mlp(4, 2))
         monitor = jobs.monitor(tmp_path / name, **twice.EVERYTHING)
         pairs.append((name, model, optimizer, monitor.watch(model, optimizer)))
     for step in range(4):
@@ -199,7 +166,7 @@ def test_a_teacher_that_is_not_trained_is_left_alone(tmp_path: Path) -> None:
     assert noted.fired == ["teacher"] * 3
 
 
-def test_parameters_that_no_watched_optimizer_holds_are_named(
+def test_parameters_that_no_optimizer_holds_are_named(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     """The warning comes after the program's last watch()."""

@@ -73,25 +73,9 @@ def test_a_parameter_holds_its_accumulator_weakly() -> None:
     assert fired == ["held"]
 
 
-def to_double(module: nn.Linear) -> None:
-    module.double()
-
-
-def to_bfloat16_and_back(module: nn.Linear) -> None:
-    module.bfloat16().float()
-
-
-def other_data(module: nn.Linear) -> None:
-    module.weight.data = torch.zeros(2, 2)
-
-
 def data_of_another_type(module: nn.Linear) -> None:
     module.weight.data = torch.zeros(2, 2, dtype=torch.double)
     module.bias.data = module.bias.data.double()
-
-
-def frozen_for_a_while(module: nn.Linear) -> None:
-    module.requires_grad_(False).requires_grad_(True)
 
 
 def assigned_state(module: nn.Linear) -> None:
@@ -99,20 +83,20 @@ def assigned_state(module: nn.Linear) -> None:
     module.load_state_dict(state, assign=True)
 
 
-@pytest.mark.parametrize(
-    "change, keeps_parameter, keeps_accumulator",
-    [
-        (to_double, True, False),
-        (to_bfloat16_and_back, True, False),
-        (data_of_another_type, True, False),
-        (other_data, True, True),
-        (frozen_for_a_while, True, True),
-        (assigned_state, False, False),
-    ],
-)
-def test_which_changes_replace_an_accumulator(
-    change: "Callable[[nn.Linear], None]", keeps_parameter: bool, keeps_accumulator: bool
-) -> None:
+# A change of a layer, whether the layer keeps its parameter, and whether that keeps its accumulator.
+CHANGES: "dict[str, tuple[Callable[[nn.Linear], object], bool, bool]]" = {
+    "to_double": (lambda layer: layer.double(), True, False),
+    "to_bfloat16_and_back": (lambda layer: layer.bfloat16().float(), True, False),
+    "data_of_another_type": (data_of_another_type, True, False),
+    "other_data": (lambda layer: setattr(layer.weight, "data", torch.zeros(2, 2)), True, True),
+    "frozen_for_a_while": (lambda layer: layer.requires_grad_(False).requires_grad_(True), True, True),
+    "assigned_state": (assigned_state, False, False),
+}
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_which_changes_replace_an_accumulator(name: str) -> None:
+    change, keeps_parameter, keeps_accumulator = CHANGES[name]
     module = nn.Linear(2, 2)
     weight, accumulator = module.weight, accumulator_of(module.weight)
     fired: "list[int]" = []

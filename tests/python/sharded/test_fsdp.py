@@ -6,15 +6,15 @@ from typing import Any
 
 import jobs
 import pytest
+import ranks
 import torch
 import variants
 from variants import Seen, scopes
 
 
 SCRIPT = """
-import json, sys, torch, torch.distributed as dist, sharded_loops
+import sharded_loops
 from torch.distributed.fsdp import FullyShardedDataParallel as FSDP, MixedPrecision, ShardingStrategy
-dist.init_process_group("gloo")
 net = sharded_loops.make_net
 def make():
     keys = {"use_orig_params": options["orig"], "device_id": torch.device("cpu")}
@@ -52,12 +52,12 @@ THREE_RANKS = {f"pieces {orig}": {"orig": orig} for orig in (True, False)}
 
 @pytest.fixture(scope="module")
 def of_two(tmp_path_factory: pytest.TempPathFactory) -> "dict[str, Seen]":
-    return variants.run(tmp_path_factory.mktemp("two"), SCRIPT, 2, TWO_RANKS)
+    return variants.run(tmp_path_factory.mktemp("two"), ranks.GLOO + SCRIPT, 2, TWO_RANKS)
 
 
 @pytest.fixture(scope="module")
 def of_three(tmp_path_factory: pytest.TempPathFactory) -> "dict[str, Seen]":
-    return variants.run(tmp_path_factory.mktemp("three"), SCRIPT, 3, THREE_RANKS)
+    return variants.run(tmp_path_factory.mktemp("three"), ranks.GLOO + SCRIPT, 3, THREE_RANKS)
 
 
 def check_values(found: "dict[str, float]", elements: "list[float]", what: str) -> None:
@@ -123,10 +123,9 @@ def test_mixed_precision_reads_the_gradient_in_its_own_type(of_two: "dict[str, S
 
 
 SCRIPT_FSDP2 = """
-import json, sys, torch, torch.distributed as dist, sharded_loops
+import sharded_loops
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import CPUOffloadPolicy, MixedPrecisionPolicy, fully_shard
-dist.init_process_group("gloo")
 TYPES = {"bf16": torch.bfloat16, "fp32": torch.float32, None: None}
 def make():
     keys = {}
@@ -150,17 +149,8 @@ for options in json.loads(sys.argv[1])["variants"]:
     truth = sharded_loops.unsharded(options.get("micros", 1), options.get("sync", "last"))
     sharded_loops.report(truth=truth, **found)
 """
-TRAINED = {
-    "first.weight",
-    "first.bias",
-    "second.weight",
-    "second.bias",
-    "norm.weight",
-    "norm.bias",
-    "few.weight",
-    "few.bias",
-    "scale",
-}
+LAYERS = ("first", "second", "norm", "few")
+TRAINED = {"scale", *(f"{layer}.{kind}" for layer in LAYERS for kind in ("weight", "bias"))}
 
 
 TWO_RANKS_FSDP2: "dict[str, dict[str, Any]]" = {
@@ -184,12 +174,12 @@ FOUR_RANKS: "dict[str, dict[str, Any]]" = {"each module": {}, "hybrid": {"hsdp":
 
 @pytest.fixture(scope="module")
 def of_two_fsdp2(tmp_path_factory: pytest.TempPathFactory) -> "dict[str, Seen]":
-    return variants.run(tmp_path_factory.mktemp("two"), SCRIPT_FSDP2, 2, TWO_RANKS_FSDP2)
+    return variants.run(tmp_path_factory.mktemp("two"), ranks.GLOO + SCRIPT_FSDP2, 2, TWO_RANKS_FSDP2)
 
 
 @pytest.fixture(scope="module")
 def of_four(tmp_path_factory: pytest.TempPathFactory) -> "dict[str, Seen]":
-    return variants.run(tmp_path_factory.mktemp("four"), SCRIPT_FSDP2, 4, FOUR_RANKS)
+    return variants.run(tmp_path_factory.mktemp("four"), ranks.GLOO + SCRIPT_FSDP2, 4, FOUR_RANKS)
 
 
 def rows(tmp_path: Path, kind: str, rank: int) -> "dict[str, dict[str, float]]":
@@ -223,9 +213,7 @@ def check_fsdp2(tmp_path: Path, seen: "list[dict[str, Any]]") -> None:
 
 
 @pytest.mark.parametrize("modules", ["each module", "group"])
-def test_rows_are_of_each_ranks_own_gradients_and_of_its_shards(
-    of_two_fsdp2: "dict[str, Seen]", modules: str
-) -> None:
+def test_rows_are_of_each_ranks_gradients_and_shards(of_two_fsdp2: "dict[str, Seen]", modules: str) -> None:
     path, seen = of_two_fsdp2[modules]
     check_fsdp2(path, seen)
     names = {key.split(" ")[1] for key in rows(path, "grad_unreduced", 0)}
@@ -249,9 +237,7 @@ def test_scopes_say_which_part_of_the_tensor_a_row_is_of(of_two_fsdp2: "dict[str
 
 
 @pytest.mark.parametrize("sync", ["last", "each"])
-def test_an_accumulated_gradient_is_read_whole_before_the_reduction(
-    of_two_fsdp2: "dict[str, Seen]", sync: str
-) -> None:
+def test_an_accumulated_gradient_is_read_before_reduction(of_two_fsdp2: "dict[str, Seen]", sync: str) -> None:
     check_fsdp2(*of_two_fsdp2[f"sync {sync}"])
 
 
@@ -299,7 +285,7 @@ def test_a_rank_without_a_part_of_a_parameter_has_no_row_of_it(of_four: "dict[st
         assert "first.weight" in names
 
 
-def test_gradients_and_weights_that_are_offloaded_are_read_where_they_are(
+def test_offloaded_gradients_and_weights_are_read_where_they_are(
     of_two_fsdp2: "dict[str, Seen]",
 ) -> None:
     check_fsdp2(*of_two_fsdp2["offload"])

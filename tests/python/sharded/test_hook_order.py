@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Other code reduces, divides or frees gradients in post-accumulate hooks."""
+import contextlib
 from pathlib import Path
 from typing import Any, Callable
 
@@ -52,26 +53,25 @@ def hooks_of(model: torch.nn.Module) -> "list[list[Any]]":
     return [list((p._post_accumulate_grad_hooks or {}).values()) for p in model.parameters()]
 
 
+def check(tmp_path: Path, steps: int, kind: str = "grad_unreduced", divisor: int = 1) -> None:
+    rows = jobs.rows(tmp_path / "out", kind)
+    for step, gradients in enumerate(truth(steps)):
+        for name, gradient in gradients.items():
+            jobs.check(rows[name, step, 0], gradient / divisor)
+
+
 @pytest.mark.parametrize("when", ["before", "between steps"])
 def test_a_gradient_is_read_before_hooks_that_divide_it(tmp_path: Path, when: str) -> None:
     model, optimizer = jobs.make()
     if when == "before":
         hooked(model, divide)
     with watch(tmp_path, model, optimizer):
-        jobs.train(model, optimizer, 1) if when == "before" else None
         if when != "before":
             hooked(model, divide)
-            jobs.train(model, optimizer, 1)
-        optimizer.zero_grad()
-        model(jobs.batch(1)).pow(2).mean().backward()
-        optimizer.step()
+        jobs.train(model, optimizer, 2)
     assert hooks_of(model) == [[divide]] * 6
-    rows = jobs.rows(tmp_path / "out", "grad_unreduced")
-    reduced = jobs.rows(tmp_path / "out", "grad_reduced")
-    for step, gradients in enumerate(truth(2)):
-        for name, gradient in gradients.items():
-            jobs.check(rows[name, step, 0], gradient)
-            jobs.check(reduced[name, step, 0], gradient / 4)
+    check(tmp_path, 2)
+    check(tmp_path, 2, "grad_reduced", 4)
 
 
 @pytest.mark.parametrize("when", ["before", "within a step"])
@@ -84,9 +84,7 @@ def test_a_gradient_is_read_before_a_hook_that_takes_it_away(tmp_path: Path, whe
         if when != "before":
             hooked(model, free)
         jobs.train(model, optimizer, 1)
-    rows = jobs.rows(tmp_path / "out", "grad_unreduced")
-    for name, gradient in truth(1)[0].items():
-        jobs.check(rows[name, 0, 0], gradient)
+    check(tmp_path, 1)
 
 
 def test_hooks_that_are_removed_or_added_in_between_are_as_they_would_be(tmp_path: Path) -> None:
@@ -113,9 +111,7 @@ def test_a_reading_is_kept_if_a_hook_comes_after_it(tmp_path: Path) -> None:
         model(jobs.batch(0)).pow(2).mean().backward()
         hooked(model, divide)
         optimizer.step()
-    rows = jobs.rows(tmp_path / "out", "grad_unreduced")
-    for name, gradient in truth(1)[0].items():
-        jobs.check(rows[name, 0, 0], gradient)
+    check(tmp_path, 1)
 
 
 def test_hooks_that_come_and_go_in_each_step_run_after_the_reading(tmp_path: Path) -> None:
@@ -128,10 +124,7 @@ def test_hooks_that_come_and_go_in_each_step_run_after_the_reading(tmp_path: Pat
             optimizer.step()
             for handle in handles:
                 handle.remove()
-    rows = jobs.rows(tmp_path / "out", "grad_unreduced")
-    for step, gradients in enumerate(truth(2)):
-        for name, gradient in gradients.items():
-            jobs.check(rows[name, step, 0], gradient)
+    check(tmp_path, 2)
 
 
 def test_a_pass_that_delivers_no_gradient_is_no_part_in_the_step(tmp_path: Path) -> None:
@@ -194,10 +187,7 @@ def test_training_is_bit_equal(tmp_path: Path) -> None:
         model = jobs.make_net()
         optimizer = torch.optim.Adam(model.parameters())
         hooked(model, divide)
-        if watched:
-            with watch(tmp_path, model, optimizer):
-                jobs.train(model, optimizer, 3)
-        else:
+        with watch(tmp_path, model, optimizer) if watched else contextlib.nullcontext():
             jobs.train(model, optimizer, 3)
         models.append(model)
     for one, other in zip(models[0].parameters(), models[1].parameters()):

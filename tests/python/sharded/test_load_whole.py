@@ -15,9 +15,7 @@ import ranks
 from gradmon.forms import databases
 
 SCRIPT = """
-import json, sys, torch, torch.distributed as dist, sharded_loops
-options = json.loads(sys.argv[1])
-dist.init_process_group("gloo")
+import sharded_loops
 def make():
     model = sharded_loops.make_net()
     if options["how"] == "fsdp1":
@@ -43,7 +41,9 @@ OPS = ["norm", "min", "max", "mean", "nans", "zeros"]
 
 def run(tmp_path: Path, how: str, world: int, **keys: Any) -> "dict[str, dict[str, float]]":
     config = jobs.write_config(tmp_path, **{**jobs.EVERYTHING, "ndigits": 12, **keys})
-    told = ranks.reports(tmp_path, SCRIPT, world, config=str(config), out=str(tmp_path / "out"), how=how)
+    told = ranks.reports(
+        tmp_path, ranks.GLOO + SCRIPT, world, config=str(config), out=str(tmp_path / "out"), how=how
+    )
     truth: "dict[str, dict[str, float]]" = told[0]["truth"]
     return truth
 
@@ -59,9 +59,7 @@ def run(tmp_path: Path, how: str, world: int, **keys: Any) -> "dict[str, dict[st
         ("ddp", 2, "csv"),
     ],
 )
-def test_joined_rows_are_those_of_the_unsharded_training(
-    tmp_path: Path, how: str, world: int, form: str
-) -> None:
+def test_joined_rows_are_of_the_unsharded_training(tmp_path: Path, how: str, world: int, form: str) -> None:
     truth = run(tmp_path, how, world, format=[form])
     table = gradmon.load(tmp_path / "out", kind=AFTER, whole=True, form=form)
     found = {
@@ -135,7 +133,7 @@ def test_a_summand_is_refused_by_name(tmp_path: Path) -> None:
 
 def test_a_tensor_of_unknown_place_is_refused_by_name(tmp_path: Path) -> None:
     write_rank(tmp_path, 0, {"scope": "local"}, ['0,w,5,3.0,1.0,"[4]",torch.float32'])
-    with pytest.raises(ValueError, match="grad_reduced of 0:w: nothing says what the tensor of rank 0"):
+    with pytest.raises(ValueError, match="grad_reduced of 0:w: the whole of rank 0's tensor is unknown"):
         gradmon.load(tmp_path, whole=True)
 
 

@@ -10,13 +10,10 @@ import ranks
 
 SWITCHES = 50 if os.environ.get("GRADMON_TEST_SCALE") == "full" else 10
 SCRIPT = """
-import json, sys, torch, torch.distributed as dist, gradmon, jobs, sharded_loops
+import sharded_loops
 from pathlib import Path
 from torch.distributed.fsdp import fully_shard
-options = json.loads(sys.argv[1])
 config, keys = Path(options["config"]), options["keys"]
-dist.init_process_group("gloo")
-rank = dist.get_rank()
 def make():
     model = sharded_loops.make_net()
     fully_shard(model.first)
@@ -55,7 +52,7 @@ def test_switches_are_at_agreed_steps_and_leave_nothing(tmp_path: Path) -> None:
     config = jobs.write_config(tmp_path, dynamic_on=False, **jobs.EVERYTHING)
     told = ranks.reports(
         tmp_path,
-        SCRIPT,
+        ranks.GLOO + SCRIPT,
         config=str(config),
         out=str(tmp_path / "out"),
         keys=jobs.EVERYTHING,
@@ -72,9 +69,7 @@ def test_switches_are_at_agreed_steps_and_leave_nothing(tmp_path: Path) -> None:
 
 # Between two steps the model goes to another type and back, as one that is offloaded goes to the CPU.
 SCRIPT_MOVED = """
-import gc, json, sys, weakref, torch, torch.distributed as dist, gradmon, fsdp2_on_cpu, sharded_loops
-options = json.loads(sys.argv[1])
-dist.init_process_group("gloo")
+import weakref, fsdp2_on_cpu, sharded_loops
 fsdp2_on_cpu.prepare()
 
 def make():
@@ -124,7 +119,7 @@ def test_a_watched_model_of_fsdp2_can_be_moved(tmp_path: Path, state: str, zero:
         tmp_path, **{**jobs.EVERYTHING, "dynamic_on": state == "on", "collect_times": 6}
     )
     options = {"config": str(config), "out": str(tmp_path / "out"), "dynamic": state != "on", "zero": zero}
-    told = ranks.reports(tmp_path, SCRIPT_MOVED, 2, how="fsdp2", moves=True, **options)
+    told = ranks.reports(tmp_path, ranks.GLOO + SCRIPT_MOVED, 2, how="fsdp2", moves=True, **options)
     assert [found["same"] for found in told] == [True, True]
     if state == "on":
         for kind in ("grad_reduced", "param_updated"):  # Autograd delivers to what the model was before.
@@ -135,5 +130,5 @@ def test_a_watched_model_of_fsdp2_can_be_moved(tmp_path: Path, state: str, zero:
 def test_a_sharded_model_can_go_once_its_monitor_has_stopped(tmp_path: Path, how: str) -> None:
     config = jobs.write_config(tmp_path, **{**jobs.EVERYTHING, "collect_times": 6})
     options = {"config": str(config), "out": str(tmp_path / "out"), "dynamic": False, "zero": True}
-    told = ranks.reports(tmp_path, SCRIPT_MOVED, 2, how=how, moves=False, **options)
+    told = ranks.reports(tmp_path, ranks.GLOO + SCRIPT_MOVED, 2, how=how, moves=False, **options)
     assert told == [{"same": True, "released": True}] * 2

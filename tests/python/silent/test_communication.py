@@ -35,17 +35,12 @@ READ = {
     "two_shot_all_reduce_out": ("input", "output"),
 }
 # Those that pass no values of tensors.
-SILENT = {
-    "_async_input_mm",
-    "_barrier",
-    "_rendezvous",
-    "get_remote_tensors",
-    "memset32_",
-    "nccl_wait_for_signal",
-    "nccl_wait_signal",
-    "nvshmem_wait_for_signal",
-    "stream_write_value32_",
-}
+SILENT = set(
+    """
+    _async_input_mm _barrier _rendezvous get_remote_tensors memset32_ nccl_wait_for_signal
+    nccl_wait_signal nvshmem_wait_for_signal stream_write_value32_
+""".split()
+)
 
 
 def schema_of(name: str) -> Any:
@@ -106,13 +101,6 @@ def call(name: str) -> None:
     values = [argument_of(one) for one in schema.arguments if not one.kwarg_only]
     keywords = {one.name: argument_of(one) for one in schema.arguments if one.kwarg_only}
     getattr(torch.ops.symm_mem, name)(*values, **keywords)
-
-
-@pytest.fixture
-def group() -> Iterator[None]:
-    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
-    yield
-    dist.destroy_process_group()
 
 
 @pytest.fixture
@@ -195,9 +183,7 @@ class Summed(torch.nn.Module):
         return self.next(y)
 
 
-def test_an_activation_is_read_again_after_symmetric_memory_has_changed_it(
-    tmp_path: Path, kernels: None
-) -> None:
+def test_an_activation_is_read_again_after_symmetric_memory_changed_it(tmp_path: Path, kernels: None) -> None:
     torch.manual_seed(7)
     model = Summed()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.0)

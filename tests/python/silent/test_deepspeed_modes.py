@@ -159,9 +159,7 @@ def train_with_muon(directory: Path, overflow: "int | None") -> Zero:
 
 
 @pytest.mark.parametrize("overflow", [None, 1])
-def test_muons_rows_have_gradients_and_momenta_of_before_its_update(
-    tmp_path: Path, overflow: "int | None"
-) -> None:
+def test_muons_rows_have_gradients_and_momenta_before_updates(tmp_path: Path, overflow: "int | None") -> None:
     noted = train_with_muon(tmp_path, overflow).noted
     for kind in ("grad_reduced", "exp_avg", "param_origin", "param_updated"):
         twice.check_rows(twice.read(tmp_path / "out", kind), noted.tensors[kind], kind)

@@ -149,9 +149,7 @@ def made(kind: type) -> nn.Module:
 
 
 @pytest.mark.parametrize("kind, width", [(Written, 4), (Lazy, 5)])
-def test_a_row_shows_what_is_in_the_tensor_when_a_module_sees_it(
-    tmp_path: Path, kind: type, width: int
-) -> None:
+def test_a_row_shows_what_is_there_when_a_module_sees_it(tmp_path: Path, kind: type, width: int) -> None:
     seen = seen_by_plain_hooks(made(kind), width)
     model = made(kind)
     ends = train(model, width, watch_in(tmp_path))

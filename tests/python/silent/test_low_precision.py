@@ -388,9 +388,7 @@ def check(row: "dict[str, Any]", numbers: torch.Tensor, dtype: str) -> None:
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_numbers_of_low_precision_and_their_scale_have_rows(
-    name: str, cases: "dict[str, Case]", found: Found
-) -> None:
+def test_low_precision_and_its_scale_have_rows(name: str, cases: "dict[str, Case]", found: Found) -> None:
     case = cases[name]
     check(found[name], case.numbers, case.dtype)
     if case.scale is None:
@@ -544,7 +542,7 @@ def all_types() -> "list[torch.dtype]":
     return list(found.values())
 
 
-def test_each_type_of_torch_has_its_name_in_the_row_or_a_reason(
+def test_each_type_of_torch_has_its_row_or_a_reason(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     bytes_ = codes(64, below=100)

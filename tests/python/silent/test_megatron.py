@@ -16,7 +16,7 @@ import ranks
 import torch
 import twice
 from gradmon._communication import reduces_to_parts
-from gradmon._engine_monitor import labels_of
+from gradmon._framework_monitor import labels_of
 from gradmon.megatron import all_pieces
 
 
@@ -259,9 +259,7 @@ def test_a_step_is_not_ended_twice_where_the_program_calls_step(tmp_path: Path) 
     training.check(tmp_path / "out")
 
 
-def test_after_a_captured_backward_the_optimizers_rows_go_on(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_after_a_captured_backward_updates_go_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     wrapper = types.SimpleNamespace(cuda_graph={"training": None, "validation": object()})
     monkeypatch.setitem(
         sys.modules, "megatron.core.full_cuda_graph", types.SimpleNamespace(FullCudaGraphWrapper=wrapper)
@@ -311,11 +309,9 @@ def test_the_config_of_megatron_tells_at_once_what_will_be_captured(
 
 # Four ranks, two of tensor parallelism times two that share a weight of 24 rows, filled up to 32.
 SCRIPT = """
-import json, sys, types, torch, torch.distributed as dist
+import types
 from gradmon.megatron import description_of
 from gradmon.megatron import all_pieces
-dist.init_process_group("gloo")
-rank = dist.get_rank()
 made = {name: [dist.new_group(of) for of in ranks] for name, ranks in
         {"tensor": [[0, 1], [2, 3]], "rows": [[0, 2], [1, 3]], "alone": [[0], [1], [2], [3]]}.items()}
 tensor, rows, alone = made["tensor"][rank // 2], made["rows"][rank % 2], made["alone"][rank]
@@ -338,7 +334,8 @@ for name, (size, dim) in sizes.items():
         weight.pad_length = {"column": 8, "row": 8, "small": 40}[name]
     setattr(model, name, weight)
 optimizer = types.SimpleNamespace(optimizer=torch.optim.SGD(model.parameters(), lr=0.1))
-print(json.dumps(description_of(model, all_pieces(optimizer)).labels))
+labels, _ = description_of(model, all_pieces(optimizer))
+print(json.dumps(labels))
 dist.barrier()
 """
 
@@ -346,7 +343,7 @@ dist.barrier()
 @pytest.fixture(scope="module")
 def labels(tmp_path_factory: Any) -> "list[dict[str, Any]]":
     """By rank."""
-    return ranks.reports(tmp_path_factory.mktemp("shards"), SCRIPT, world=4)
+    return ranks.reports(tmp_path_factory.mktemp("shards"), ranks.GLOO + SCRIPT, world=4)
 
 
 @pytest.mark.parametrize("kind", ["grad_unreduced", "grad_reduced", "param_updated", "exp_avg"])
@@ -370,7 +367,7 @@ def test_rows_that_only_fill_up_a_shard_are_no_part_of_the_weight(labels: "list[
     assert [("small" in of_rank["grad_unreduced"]) for of_rank in labels] == [True, True, False, False]
 
 
-def test_gradients_before_reduction_belong_to_the_ranks_that_share_the_weight(
+def test_gradients_before_reduction_belong_to_the_ranks_of_the_weight(
     labels: "list[dict[str, Any]]",
 ) -> None:
     meshes = [of_rank["grad_unreduced"]["column"]["mesh"] for of_rank in labels]
@@ -379,7 +376,7 @@ def test_gradients_before_reduction_belong_to_the_ranks_that_share_the_weight(
     assert "mesh" not in labels[0]["param_updated"]["column"]
 
 
-def test_the_shard_of_a_gated_layer_says_that_it_has_a_part_of_each_half(
+def test_the_shard_of_a_gated_layer_has_a_part_of_each_half(
     labels: "list[dict[str, Any]]",
 ) -> None:
     assert [of_rank["param_updated"]["gated"]["stride"] for of_rank in labels] == [2] * 4

@@ -126,8 +126,7 @@ import json, os, sys, torch, gradmon, jobs
 given = json.loads(sys.argv[1])
 group, rank = divmod(int(os.environ["RANK"]), 2)
 os.environ.update(REPLICA_GROUP_ID=str(group), RANK=str(rank), WORLD_SIZE="2", GRADMON_STORE="none")
-model = jobs.make_net()
-optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+model, optimizer = jobs.make()
 monitor = gradmon.Monitor(given["config"], output_dir=given["out"], dynamic=True)
 with monitor.watch(model, optimizer):
     def is_whole():

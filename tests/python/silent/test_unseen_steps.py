@@ -29,6 +29,14 @@ class Job:
             if tensor is not None:
                 self.want[kind, name, step] = tensor.detach().norm().item()
 
+    def update(self, step: int, net: nn.Module, *steps: Callable[[], Any]) -> None:
+        """Steps after a backward, and notes what the step uses and makes."""
+        self.note("grad_reduced", step, net)
+        self.note("param_origin", step, net)
+        for each in steps:
+            each()
+        self.note("param_updated", step, net)
+
     def rows(self) -> Values:
         self.monitor.stop()
         try:
@@ -86,10 +94,7 @@ def test_a_step_that_was_bound_or_compiled_before_watch_has_all_rows_and_ends_on
     for number in range(3):
         optimizer.zero_grad()
         backward(net, number)
-        job.note("grad_reduced", number, net)
-        job.note("param_origin", number, net)
-        step()
-        job.note("param_updated", number, net)
+        job.update(number, net, step)
     job.check(OF_UPDATE)
 
 
@@ -103,11 +108,7 @@ def test_a_list_tuple_or_dict_of_optimizers_is_watched_as_its_optimizers(tmp_pat
         sgd.zero_grad()
         adam.zero_grad()
         backward(net, number)
-        job.note("grad_reduced", number, net)
-        job.note("param_origin", number, net)
-        sgd.step()
-        adam.step()
-        job.note("param_updated", number, net)
+        job.update(number, net, sgd.step, adam.step)
     job.check(OF_UPDATE)
 
 
@@ -138,10 +139,7 @@ def test_a_step_that_makes_the_state_for_a_checkpoint_is_not_counted(tmp_path: P
     for number in range(2):
         optimizer.zero_grad()
         backward(net, number)
-        job.note("grad_reduced", number, net)
-        job.note("param_origin", number, net)
-        optimizer.step()
-        job.note("param_updated", number, net)
+        job.update(number, net, optimizer.step)
         if in_loop:
             job.monitor.step()
     job.check(OF_UPDATE)
@@ -203,14 +201,19 @@ class Climber(torch.optim.Optimizer):
         self.second_step()
 
 
+def climbing(tmp_path: Path, **options: Any) -> "tuple[Job, Any, Climber]":
+    job, net = Job(tmp_path), net_of()
+    optimizer = Climber(net.parameters())
+    job.monitor.watch(net, optimizer, **options)
+    return job, net, optimizer
+
+
 @pytest.mark.parametrize("halves", [False, True])
 @pytest.mark.parametrize("explicit", [False, True])
 def test_an_optimizer_that_moves_the_weights_before_its_closure_has_right_rows(
     tmp_path: Path, halves: bool, explicit: bool
 ) -> None:
-    job, net = Job(tmp_path), net_of()
-    optimizer = Climber(net.parameters())
-    job.monitor.watch(net, optimizer, explicit_steps=explicit)
+    job, net, optimizer = climbing(tmp_path, explicit_steps=explicit)
     for number in range(3):
         optimizer.zero_grad()
         backward(net, number)
@@ -230,9 +233,7 @@ def test_an_optimizer_that_moves_the_weights_before_its_closure_has_right_rows(
 
 
 def test_passes_without_the_end_of_a_step_are_said_in_status(tmp_path: Path) -> None:
-    job, net = Job(tmp_path), net_of()
-    optimizer = Climber(net.parameters())
-    job.monitor.watch(net, optimizer)
+    job, net, optimizer = climbing(tmp_path)
     for number in range(70):
         backward(net, number)
         optimizer.first_step()
@@ -277,9 +278,7 @@ def test_many_passes_in_one_step_of_closures_and_evaluations_are_no_warning(tmp_
 
 
 def test_the_reason_names_the_missing_step_beside_what_the_hub_says(tmp_path: Path) -> None:
-    job, net = Job(tmp_path), net_of()
-    optimizer = Climber(net.parameters())
-    job.monitor.watch(net, optimizer)
+    job, net, optimizer = climbing(tmp_path)
     for number in range(2):
         backward(net, number)
         optimizer.first_step()

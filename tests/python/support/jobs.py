@@ -8,7 +8,7 @@ import os
 import time
 from collections import defaultdict
 from pathlib import Path
-from typing import Any, Callable, Iterator, Optional
+from typing import Any, Callable, Iterator, Optional, TypeVar
 
 import torch
 
@@ -30,6 +30,7 @@ def write_config(directory: Path, **keys: Any) -> Path:
 
 
 ALONE = {"rank": 0, "world_size": 1}
+Model = TypeVar("Model", bound=torch.nn.Module)
 
 
 def monitor(directory: Path, options: "dict[str, Any]" = {}, **keys: Any) -> Any:
@@ -59,9 +60,12 @@ def make_net() -> Net:
     return Net()
 
 
+def with_sgd(model: Model, **options: Any) -> "tuple[Model, torch.optim.Optimizer]":
+    return model, torch.optim.SGD(model.parameters(), **{"lr": 0.1, **options})
+
+
 def make() -> "tuple[Net, torch.optim.Optimizer]":
-    model = make_net()
-    return model, torch.optim.SGD(model.parameters(), lr=0.1)
+    return with_sgd(make_net())
 
 
 def batch(step: int, micro: int = 0) -> torch.Tensor:
@@ -77,6 +81,15 @@ def train(
         optimizer.step()
         if each is not None:
             each(step)
+
+
+def train_until(
+    model: torch.nn.Module, optimizer: Any, condition: Callable[[], Any], seconds: float = 30
+) -> None:
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end
+        train(model, optimizer, 1)
 
 
 def rows(output: Path, kind: str, rank: int = 0) -> "dict[tuple[str, int, int], dict[str, float]]":

@@ -91,15 +91,13 @@ def evaluation_between(run: Run) -> None:
 def late_layer(run: Run) -> None:
     model = Parts(lambda m, x: m.extra(m.fc(x)) if hasattr(m, "extra") else m.fc(x), fc=nn.Linear(4, 4))
     optimizer = adam(model)
-    run.watch(model, optimizer)
-    for step in range(STEPS):
+
+    def begin(step: int) -> None:
         if step == 1:
             model.add_module("extra", nn.Linear(4, 2))
             optimizer.add_param_group({"params": model.extra.parameters()})
-        optimizer.zero_grad()
-        run.backward(model(data(3, 4, step=step)).pow(2).mean())
-        optimizer.step()
-        run.end()
+
+    one_model(run, model, optimizer=optimizer, begin=begin)
 
 
 def gan(run: Run, generator_first: bool, explicit: bool) -> None:
@@ -149,12 +147,7 @@ def one_optimizer_of_two_models(run: Run) -> None:
     encoder, decoder = mlp(4, 3), mlp(3, 4)
     optimizer = torch.optim.AdamW([*encoder.parameters(), *decoder.parameters()], lr=0.01)
     run.watch(encoder, optimizer)
-    run.watch(decoder, optimizer)
-    for step in range(STEPS):
-        optimizer.zero_grad()
-        run.backward(decoder(encoder(data(3, 4, step=step))).pow(2).mean())
-        optimizer.step()
-        run.end()
+    one_model(run, decoder, lambda step: encoder(data(3, 4, step=step)), optimizer)
 
 
 def given_main_gradients(model: torch.nn.Module) -> "list[Any]":

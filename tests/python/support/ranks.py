@@ -18,9 +18,15 @@ WITHIN = 240  # seconds
 # Further arguments of a TCPStore: Debian's torch 2.6 is built without libuv, but asks for it.
 STORE_OPTIONS: "dict[str, bool]" = {"use_libuv": False} if torch.__version__.startswith("2.6.") else {}
 
-_servers: "dict[str, subprocess.Popen[str]]" = (
-    {}
-)  # rank_server.py, by LD_PRELOAD; they end when this process does
+# The beginning of a script for ranks of a Gloo group.
+GLOO = """
+import gc, json, os, sys, time, torch, torch.distributed as dist, gradmon, jobs
+options = json.loads(sys.argv[1])
+dist.init_process_group("gloo")
+rank = dist.get_rank()
+"""
+# rank_server.py, by LD_PRELOAD; they end when this process does.
+_servers: "dict[str, subprocess.Popen[str]]" = {}
 
 
 def free_port() -> int:

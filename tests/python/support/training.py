@@ -8,7 +8,6 @@ from typing import Any, Callable
 
 import gradmon
 import jobs
-import torch
 
 GRADMONCTL = os.environ["GRADMON_BIN"] + "/gradmonctl"
 
@@ -20,12 +19,11 @@ def gradmonctl(*words: object, **options: Any) -> "subprocess.CompletedProcess[s
 
 
 class Training:
-    def __init__(self, config: Path, out: Path, dynamic: bool = True, lr: float = 0.1) -> None:
+    def __init__(self, config: Path, out: Path, lr: float = 0.1) -> None:
         self.config = config
         self.out = out
-        self.model = jobs.make_net()
-        self.optimizer = torch.optim.SGD(self.model.parameters(), lr=lr)
-        self.monitor = gradmon.Monitor(config, output_dir=out, dynamic=dynamic)
+        self.model, self.optimizer = jobs.with_sgd(jobs.make_net(), lr=lr)
+        self.monitor = gradmon.Monitor(config, output_dir=out, dynamic=True)
         self.monitor.watch(self.model, self.optimizer)
 
     def step(self) -> None:

@@ -62,10 +62,15 @@ class Noted:
                 self.ends += [value for value in state.values() if torch.is_tensor(value)]
             self.hooks.append(sorted(vars(optimizer)))
         self.hooks += [
-            (len(module._forward_hooks), len(module._forward_pre_hooks), sorted(vars(module)))
+            (len(module._forward_hooks), len(module._forward_pre_hooks), _attributes(module))
             for module in model.modules()
         ]
         self.ends.append(torch.random.get_rng_state())
+
+
+def _attributes(module: torch.nn.Module) -> "list[str]":
+    """Without those that stay at modules within compiled code, which has guards on them."""
+    return sorted(name for name in vars(module) if not name.startswith("_gradmon_"))
 
 
 class NoMonitor:

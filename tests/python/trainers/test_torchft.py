@@ -94,9 +94,7 @@ def rows_of(out: Path, group: int, rank: int, kind: str) -> "dict[int, float]":
     return {step: row["norm"] for (name, step, _), row in rows.items() if name == "fc1.weight"}
 
 
-def test_groups_are_jobs_of_their_own_and_uncommitted_steps_have_no_update(
-    tmp_path: Path, lighthouse: str
-) -> None:
+def test_groups_are_jobs_and_uncommitted_steps_have_no_update(tmp_path: Path, lighthouse: str) -> None:
     found = train(tmp_path, lighthouse)
     out = tmp_path / "out"
     assert sorted(path.name for path in out.iterdir() if not path.name.startswith(".")) == [

@@ -388,8 +388,9 @@ def simple_fsdp(directory: Path) -> None:
     from torch.distributed.device_mesh import init_device_mesh
     from torchtitan.experiments.graph_trainer.simple_fsdp import data_parallel
 
-    model = data_parallel(jobs.make_net(), init_device_mesh("cpu", (2,)), mode="fully_shard")
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, foreach=False)
+    model, optimizer = jobs.with_sgd(
+        data_parallel(jobs.make_net(), init_device_mesh("cpu", (2,)), mode="fully_shard"), foreach=False
+    )
     out = directory / "out"
     config = jobs.write_config(loops.own_directory(directory), wg_distribution=True, param_distribution=True)
     truth: "dict[twice.Key, float]" = {}

@@ -82,6 +82,17 @@ class CollectionFixture {
     step_.value += 1;
   }
 
+  // Without a backward.
+  void step_forward() {
+    collection_.begin_step(step_, HookSet::Collect::yes, 0);
+    network_.forward(at::ones({2, 4}));
+    collection_.end_step(0, true);
+    step_.value += 1;
+  }
+  void freeze() {
+    for (const at::Tensor& parameter : network_.parameters()) parameter.set_requires_grad(false);
+  }
+
   void step() {
     collection_.begin_step(step_, HookSet::Collect::yes, 0);
     train(1);
@@ -300,7 +311,7 @@ TEST_CASE("a module whose forward is not seen is silent and says why") {
   REQUIRE(fixture.target("actv", "idle") != nullptr);
   CHECK(fixture.target("actv", "idle")->silent_steps == 1);
   CHECK(fixture.target("actv", "idle")->why == "its forward was not seen: gradmon::observe");
-  CHECK(fixture.target("actv_grad", "idle")->why == "not in the graph");
+  CHECK(fixture.target("actv_grad", "idle")->why == "its forward was not seen: gradmon::observe");
   CHECK(fixture.target("actv", "fc1") == nullptr);
   CHECK(fixture.target("actv", "fc1.output") != nullptr);
   CHECK(fixture.report().targets.silent == 2);
@@ -308,6 +319,25 @@ TEST_CASE("a module whose forward is not seen is silent and says why") {
   CHECK(fixture.report().warnings.front() ==
         "no activations of idle: call gradmon::observe(module)(x) instead of module->forward(x) "
         "(gradmon/observe.h)");
+}
+
+TEST_CASE("a module whose forward is seen and that gets no gradient says why, whatever else is collected") {
+  const std::string backward = GENERATE("", R"("backward_only": true, )");
+  const auto [frozen, why] = GENERATE(table<bool, std::string>(
+      {{true, "its output requires no gradient"}, {false, "its forward was seen, but no gradient arrived"}}));
+  CollectionFixture fixture("{" + backward +
+                            R"("xy_distribution": true, "targets": {"fc1": {}, "idle": {}}})");
+  if (frozen) fixture.freeze();
+  fixture.step_forward();
+  REQUIRE(fixture.target("actv_grad", "fc1") != nullptr);
+  CHECK(fixture.target("actv_grad", "fc1")->silent_steps == 1);
+  CHECK(fixture.target("actv_grad", "fc1")->why == why);
+  CHECK(fixture.target("actv_grad", "idle")->why == "its forward was not seen: gradmon::observe");
+  const auto warnings = fixture.report().warnings;
+  CHECK(std::count(warnings.begin(), warnings.end(), "no gradients of the activations of fc1: " + why) == 1);
+  CHECK(std::count_if(warnings.begin(), warnings.end(), [](const std::string& line) {
+          return line.find("no activations of idle: call gradmon::observe(module)(x)") == 0;
+        }) == 1);
 }
 
 TEST_CASE("a name that the program taps is unmatched until its first tap") {
@@ -409,13 +439,6 @@ TEST_CASE("steps without an update give one warning for each plan") {
     CHECK(fixture.report().warnings.front().find("without an optimizer's update") != std::string::npos);
     fixture.begin_plan(config);
   }
-}
-
-TEST_CASE("a plan that is on and enables no kind gives a warning") {
-  CollectionFixture nothing(R"({"monitor_mbs_grad": true})");
-  REQUIRE(nothing.report().warnings.size() == 1);
-  CHECK(nothing.report().warnings.front().find("enables no kind of row") != std::string::npos);
-  CHECK(CollectionFixture(R"({"print_struct": true})").report().warnings.empty());
 }
 
 TEST_CASE("a program that makes new names in each step fills no memory, and its further rows are left out") {

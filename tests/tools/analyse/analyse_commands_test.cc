@@ -9,7 +9,7 @@
 #include "tests/support/golden.h"
 #include "tests/support/temporary_directory.h"
 #include "tests/tools/analyse/rank_writer.h"
-#include "tests/tools/analyse/run_command.h"
+#include "tests/tools/run_command.h"
 #include GRADMON_CATCH_HEADER
 
 namespace gradmon {
@@ -87,29 +87,6 @@ TEST_CASE("the text and JSON of every command match their golden files") {
     for_json.emplace_back("--json");
     CHECK(golden_difference(name + ".json", shown(shown(run_analyse(for_json).out, output), other)) == "");
   }
-}
-
-TEST_CASE("first names the planted NaN and top the planted spike and diff where the runs part") {
-  const TemporaryDirectory output, other;
-  write_job(output);
-  write_job(other, 256);
-  const Json first = Json::parse(run_analyse({"first", output.path().string(), "--json"}).out)["first"];
-  CHECK(first["step"] == 8);
-  CHECK(first["rank"] == 0);
-  CHECK(first["name"] == "layers.1.output");
-  CHECK(first["value"] == 1);
-  CHECK(first["statistic"] == "nans");
-  const Json top = Json::parse(run_analyse({"top", output.path().string(), "--json"}).out);
-  CHECK(top["largest_change"][1]["layer"] == "layers.1.weight");
-  CHECK(top["largest_change"][1]["step"] == 4);
-  CHECK(top["largest_change"][1]["rank"] == 1);
-  CHECK(top["dead"][0]["layer"] == "layers.0.weight");
-  const Json diff =
-      Json::parse(run_analyse({"diff", output.path().string(), other.path().string(), "--json"}).out);
-  CHECK(diff["first"]["step"] == 4);
-  CHECK(diff["first"]["rank"] == 1);
-  CHECK(diff["first"]["layer"] == "layers.1.weight");
-  CHECK(diff["steps"][1]["apart"] == 0);
 }
 
 TEST_CASE("what is infinite from the first step on is left out in one line whose end a screen shows") {
@@ -204,6 +181,17 @@ TEST_CASE("anomalies writes the file of msprobe's processor") {
     CHECK(run_analyse({"anomalies", "-d", place, "-s", steps}).code == kExitUsage);
   CHECK(run_analyse({"anomalies", "-d", place, "-k", "0"}).code == kExitUsage);
   CHECK(run_analyse({"anomalies", "-d", (output / "to").string()}).code == kExitFailed);
+}
+
+TEST_CASE("anomalies without a dump names the key that makes one and the command that needs none") {
+  const TemporaryDirectory output;
+  const std::string place = output.path().string();
+  const CommandResult result = run_analyse({"anomalies", place});
+  CHECK(result.code == kExitFailed);
+  CHECK(shown(result.err, output) ==
+        "gradmonctl: OUT: no dump of alerts in it; expected the directory anomaly_detected of a job, with "
+        "rank0/anomaly.json, which alerts write with \"dump\": true in the config's \"alert\"; without it, "
+        "gradmonctl alerts OUT lists them\n");
 }
 
 TEST_CASE("plot writes an SVG and says what there is if a kind is missing") {

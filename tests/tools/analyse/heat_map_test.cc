@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tools/analyse/heat_map.h"
+#include "tests/tools/run_command.h"
 
 #include <algorithm>
 #include <cmath>
@@ -9,7 +10,6 @@
 #include "tests/support/golden.h"
 #include "tests/support/temporary_directory.h"
 #include "tests/tools/analyse/rank_writer.h"
-#include "tests/tools/analyse/run_command.h"
 #include "tools/analyse/colour_scale.h"
 #include "tools/analyse/raster.h"
 #include "tools/analyse/run_heat_map.h"

@@ -1,14 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 // What the commands make of a job, and of wrong options.
+#include <fcntl.h>
+#include <sys/stat.h>
+
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <map>
 #include <set>
 
 #include "control/debian_version.h"
 #include "tests/support/golden.h"
-#include "tests/tools/convert/run_convert.h"
 #include "tests/tools/convert/sample_job.h"
+#include "tests/tools/run_command.h"
 #include "tests/writers/sinks/event_reader.h"
 #include "tests/writers/sinks/metrics_database.h"
 #include GRADMON_CATCH_HEADER
@@ -66,7 +70,7 @@ std::vector<std::string> names_in(const fs::path& directory) {
 
 TEST_CASE("the help of the conversions matches its golden files") {
   for (const char* command : {"csv2tb", "csv2db", "merge"}) {
-    const ConvertResult help = run_convert({command, "--help"});
+    const CommandResult help = run_convert({command, "--help"});
     CHECK(help.code == kExitDone);
     CHECK(golden_difference(std::string("help_") + command + ".txt", help.err) == "");
   }
@@ -99,19 +103,6 @@ TEST_CASE("a scopes.json of two hundred thousand targets is read in time") {
               .code == kExitDone);
   CHECK(std::chrono::steady_clock::now() - begun < std::chrono::minutes(1));
   CHECK(query_integer(place / "db" / kMetricsFileName, "SELECT count(*) FROM target_scope") == 1);
-}
-
-TEST_CASE("a scopes.json nested too deep for the stack is a problem and all rows are converted") {
-  const SampleJob job;
-  job.write(SampleJob::kRank3, "scopes.json",
-            R"({"format": 1, "targets": {"0:layers.0.fc.weight": {"grad_reduced": {"scope": "whole", "x": )" +
-                std::string(200'000, '[') + std::string(200'000, ']') + "}}}}");
-  const TemporaryDirectory place;
-  const auto result = run_convert(
-      {"csv2db", "--monitor-path", job.path().string(), "--output-dirpath", (place / "db").string()});
-  CHECK(result.code == kExitDone);
-  CHECK(result.err.find("scopes.json: expected brackets nested at most 100 deep") != std::string::npos);
-  CHECK(stored_rows(place / "db" / kMetricsFileName) == 11);
 }
 
 TEST_CASE("csv2tb makes the directories and curves that its golden file lists, with any number of threads") {
@@ -170,7 +161,7 @@ TEST_CASE("a time range is closed and None has no limit") {
 TEST_CASE("wrong options are named with what was expected") {
   const auto error_of = [](std::vector<std::string> words) {
     words.insert(words.begin(), "csv2db");
-    const ConvertResult result = run_convert(words);
+    const CommandResult result = run_convert(words);
     CHECK(result.code == kExitUsage);
     return result.err.substr(0, result.err.find('\n'));
   };
@@ -225,6 +216,35 @@ TEST_CASE("without --output-dirpath msprobe's curves and the database go to a ne
   CHECK(run_convert({"csv2db", "--monitor-path", job.path().string(), "--output-dir",
                      (job.path() / "again").string()})
             .out.substr(0, 8) == "11 rows ");
+}
+
+TEST_CASE("events of csv2tb have the time at which their CSV file was last written") {
+  const SampleJob job;
+  const auto written = [&](const char* directory, const char* file, int seconds) {
+    const timespec time{1'700'000'000 + seconds, 250'000'000};
+    const timespec times[] = {time, time};
+    REQUIRE(::utimensat(AT_FDCWD, (job.path() / directory / file).c_str(), times, 0) == 0);
+  };
+  written(SampleJob::kRank0, "actv_0-0.csv", 0);
+  written(SampleJob::kMsprobe, "actv_0-0.csv", 10);
+  written(SampleJob::kRank0, "scalar_0-0.csv", 20);
+  const auto tags = GENERATE("gradmon", "msprobe");
+  const TemporaryDirectory place;
+  const fs::path output = place / "curves";
+  REQUIRE(run_convert({"csv2tb", job.path().string(), "--output-dirpath", output.string(), "--tags", tags})
+              .code == kExitDone);
+  const auto times_of = [&](const char* kind) {
+    std::map<std::int64_t, std::set<double>> times;  // by step
+    for (const fs::path& file : event_files_in(output / "rank0" / kind)) {
+      for (const tensorboard::Event& event : parse_events(read_text(file)).events) {
+        if (event.has_summary()) times[event.step()].insert(event.wall_time() - 1'700'000'000);
+      }
+    }
+    return times;
+  };
+  using Times = std::map<std::int64_t, std::set<double>>;
+  CHECK(times_of("actv") == Times{{0, {0.25}}, {1, {10.25}}});
+  CHECK(times_of("scalar").at(0) == std::set<double>{20.25});
 }
 
 TEST_CASE("csv2tb replaces the curves that it makes again and leaves all else in its directory") {

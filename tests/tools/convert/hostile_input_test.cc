@@ -3,8 +3,9 @@
 #include <random>
 
 #include "control/debian_version.h"
-#include "tests/tools/convert/run_convert.h"
+#include "tests/tools/broken_text.h"
 #include "tests/tools/convert/sample_job.h"
+#include "tests/tools/run_command.h"
 #include "tests/writers/sinks/event_reader.h"
 #include "tests/writers/sinks/metrics_database.h"
 #include GRADMON_CATCH_HEADER
@@ -20,43 +21,6 @@ const std::string kGood =
     "0,\"a,b\",0,0,nan,1,\"[2, 2]\",torch.float32\n"
     "3,\"two\nlines\",0,1,-inf,0,[],torch.bfloat16\n";
 
-// Another sort of broken text for each number.
-std::string broken_text(int number, std::mt19937& random) {
-  const auto below = [&](std::size_t count) { return static_cast<std::size_t>(random()) % count; };
-  std::string text = kGood;
-  text.replace(text.find("fc1"), 3, "fc" + std::to_string(number));
-  switch (number % 12) {
-    case 0:  // truncated
-      return text.substr(0, below(text.size() + 1));
-    case 1:
-      return text.substr(below(text.size()));
-    case 2:  // changed bytes
-      for (int i = 0; i < 8; ++i) text[below(text.size())] = static_cast<char>(random());
-      return text;
-    case 3:  // binary
-      for (char& c : text) c = static_cast<char>(random());
-      return text;
-    case 4:  // empty
-      return std::string();
-    case 5:  // joined, with another header
-      return text + "name,step,max\nx,1,2\n" + text;
-    case 6:
-      return text.insert(below(text.size()), "\"");
-    case 7:
-      return text.insert(below(text.size()), std::string(below(70'000), number % 24 == 7 ? '\0' : ','));
-    case 8:
-      return "name,step,norm\n" + std::string(below(2'000'000), 'n');
-    case 9:  // numbers at their limits
-      return text + "0,x,9223372036854775807,2147483647,1e308,0,,\n0,y,9223372036854775808,0,1,0,,\n" +
-             "2147483647,z,9223372036854775807,0,1e999,-1e-320,,\n-1,w,-1,-1,1,1,,\n";
-    case 10:  // names that would be commands of a shell, of SQL and of a terminal
-      return text + "0,x'); DROP TABLE global_stats; --,1,0,2,0,,\n0,../../etc/passwd,1,0,2,0,,\n" +
-             "0,\x1b[2J\xff\xfe,1,0,2,0,,\n0,,1,0,2,0,\"" + std::string(3000, '[') + "\",x\n";
-    default:  // columns that the kind does not have
-      return "vpp_stage,name,step,entropy,mg_direction,samples,value,norm\n0,a,4,1,2,3,4,5\n";
-  }
-}
-
 void write_broken_job(const TemporaryDirectory& output) {
   std::mt19937 random(17);
   const auto directory = output / SampleJob::kRank0;
@@ -64,7 +28,7 @@ void write_broken_job(const TemporaryDirectory& output) {
   for (int number = 0; number < kFiles; ++number)
     write_text(directory / (std::string(kKindNames[static_cast<std::size_t>(number) % kKinds]) + "_" +
                             std::to_string(number % 37) + "-99.r" + std::to_string(number + 1) + ".csv"),
-               broken_text(number, random));
+               broken_text(number, kGood, random));
   write_text(directory / "actv_grad_0-0.csv", kGood);
   write_text(output / "run-1a2b3c4d.json", "{\"format\": [[[");
 }

@@ -7,7 +7,7 @@
 #include "control/debian_version.h"
 #include "tests/support/golden.h"
 #include "tests/support/temporary_directory.h"
-#include "tests/tools/convert/run_convert.h"
+#include "tests/tools/run_command.h"
 #include "tests/writers/sinks/metrics_database.h"
 #include "tools/convert/job_runs.h"
 #include "writers/sinks/csv_sink.h"

@@ -89,23 +89,6 @@ TEST_CASE("a closed stdout and a stdout without a reader are no errors") {
         0);
 }
 
-TEST_CASE("a query ends well when the reader of its output has gone, and names a full disk") {
-  // More bytes than a pipe and the buffer of stdout hold, from a database that has no table.
-  const std::string query =
-      "mkdir -p $DIR/Nov24_08-30-12-rank0-8c0ffee0 && : "
-      ">$DIR/Nov24_08-30-12-rank0-8c0ffee0/monitor_metrics.db; "
-      "ask() { $CTL query 'WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 100000) "
-      "SELECT i, (SELECT count(*) FROM v_metrics) AS rows FROM n' --format \"$1\" $DIR 2>$DIR/error; }; ";
-  for (const std::string format : {"csv", "json"}) {
-    CAPTURE(format);
-    CHECK(run_script(query + "ask " + format +
-                     " | head -n 1; [ \"${PIPESTATUS[*]}\" = '0 0' ] && [ ! -s $DIR/error ]") == 0);
-    CHECK(run_script(query + "ask " + format +
-                     " >/dev/full; [ $? = 1 ] && [ \"$(cat $DIR/error)\" = "
-                     "'gradmonctl: cannot write: No space left on device' ]") == 0);
-  }
-}
-
 TEST_CASE("a full disk is an error") { CHECK(run_script("$CTL --help >/dev/full") == 1); }
 
 }  // namespace

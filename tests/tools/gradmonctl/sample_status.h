@@ -87,7 +87,7 @@ inline Status troubled_status() {
 }
 
 inline std::vector<HistoryEntry> sample_history() {
-  std::vector<HistoryEntry> history(5);
+  std::vector<HistoryEntry> history(6);
   history[0].revision = Revision{1};
   history[0].cause = "start";
   history[0].by = "/home/me/monitor_config.json";
@@ -120,6 +120,13 @@ inline std::vector<HistoryEntry> sample_history() {
   history[4].by = "me@evil\nhost pid 125";
   history[4].on = true;
   history[4].proposed_at = kSampleTime + 63'000;
+  history[5].cause = "ctl";
+  history[5].by = "me@node-a pid 126";
+  history[5].verdict = "refused";
+  history[5].reason =
+      "set ops=[\"std\"]: refused: unknown op \"std\", expected min, max, mean, norm, nans, zeros, absmax; "
+      "--force sets it all the same";
+  history[5].proposed_at = kSampleTime + 64'000;
   return history;
 }
 

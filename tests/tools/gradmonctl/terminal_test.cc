@@ -138,6 +138,29 @@ TEST_CASE("nothing is omitted with --all or --json or outside a terminal") {
   CHECK_FALSE(has(json, "…"));
 }
 
+TEST_CASE("on 80 columns every sentence of status and history is shown to its end") {
+  const Screen screen{80, 200};
+  // The text without line feeds and indents.
+  const auto words = [](const std::string& text) {
+    std::istringstream in(text);
+    std::string all;
+    for (std::string word; in >> word;) all += word + ' ';
+    return all;
+  };
+  Status status = troubled_status();
+  const std::string ranks = fit_to_screen(screen, status_listing(status));
+  CHECK(widest(lines_of(ranks)) <= 80);
+  for (const char* sentence :
+       {"disk full: /scratch\\x07; not heard for 8.0 s; has not applied revision 7 ", "never connected ",
+        "without rank 4 (dropped), rank 5 ended · 12 rows dropped ",
+        "training waits for a decision, 1.5 s so far "})
+    CHECK(words(ranks).find(sentence) != std::string::npos);
+  const std::string changes = fit_to_screen(screen, history_listing(sample_history()));
+  CHECK(widest(lines_of(changes)) <= 80);
+  for (const HistoryEntry& entry : sample_history())
+    CHECK(words(changes).find(words(entry.reason)) != std::string::npos);
+}
+
 TEST_CASE("history on a small screen shows the newest changes") {
   FakeJob job;
   CommandReply reply;
@@ -153,7 +176,7 @@ TEST_CASE("history on a small screen shows the newest changes") {
   const Lines shown = lines_of(job.out.str());
   CHECK(fits(shown, *console.screen));
   REQUIRE(shown.size() > 1);
-  CHECK(shown[1] == "… and 23 more changes (--all shows all)");
+  CHECK(shown[1] == "… and 30 more changes (--all shows all)");
   CHECK(has(shown, "the newest"));
 }
 
@@ -164,7 +187,7 @@ TEST_CASE("jobs on a small screen tells the number of omitted jobs") {
   console.screen = Screen{40, 10};
   CHECK(jobs_command({}, replies, {}, console) == 0);
   CHECK(fits(lines_of(job.out.str()), *console.screen));
-  CHECK(has(lines_of(job.out.str()), "… and 13 more jobs (--all shows all)"));
+  CHECK(has(lines_of(job.out.str()), "… and 17 more jobs (--all shows all)"));
 }
 
 TEST_CASE("targets on a small screen tells the number of omitted lines") {
@@ -180,7 +203,7 @@ TEST_CASE("targets on a small screen tells the number of omitted lines") {
   console.screen = Screen{40, 10};
   CHECK(targets_command({}, job.ask(), console) == 0);
   CHECK(fits(lines_of(job.out.str()), *console.screen));
-  CHECK(has(lines_of(job.out.str()), "… and 24 more lines (--all shows all)"));
+  CHECK(has(lines_of(job.out.str()), "… and 28 more lines (--all shows all)"));
 }
 
 }  // namespace

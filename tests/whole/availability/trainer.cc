@@ -23,7 +23,7 @@
 #include <optional>
 #include <thread>
 
-#include "runtime/monitor_binding.h"
+#include "runtime/session.h"
 #include "tests/whole/availability/step_files.h"
 
 namespace gradmon {
@@ -194,7 +194,8 @@ class Training {
     if (barrier_) barrier_->wait(rank_, step);
     StepLine line;
     line.step = step;
-    line.collected = monitor_ && MonitorBinding(*monitor_).collecting();
+    const auto* const session = monitor_ ? MonitorBinding::session(*monitor_) : nullptr;
+    line.collected = session && session->collecting();  // null: it could not be set up
     log_.before_step();
     if (monitor_) {
       monitor_->step(optimizer_);

@@ -58,7 +58,7 @@ class OneAgentJob {
   void begin(Step step);
 
   const std::string& launch_id() const { return options_.launch_id; }
-  const std::filesystem::path& output_dir() const { return options_.output_dir; }
+  std::filesystem::path output_dir() const { return options_.output_dir; }
   std::filesystem::path socket() const;  // of the hub
   CommandReply ask(const Command& command) const;
   Status ask() const;

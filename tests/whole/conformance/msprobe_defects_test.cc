@@ -9,7 +9,6 @@
 #include <torch/optim/sgd.h>
 #include <torch/utils.h>
 
-#include <cmath>
 #include <set>
 
 #include "control/debian_version.h"
@@ -65,77 +64,6 @@ TEST_CASE("repeated plan changes never stack hooks and off removes all of them")
   job.write(R"({"dynamic_on": false})");
   REQUIRE(until("off", before));
   REQUIRE(hooks_on(model) == 0);
-}
-
-TEST_CASE("between the steps of step_interval nothing is collected") {
-  OneRankJob job(
-      R"("wg_distribution": true, "param_distribution": true, "step_interval": 3, "collect_times": 3)");
-  TwoTowers model;
-  torch::optim::SGD optimizer(model.parameters(), 0.1);
-  job.monitor->watch(model, optimizer);
-  for (int i = 0; i < 12; ++i) {
-    optimizer.zero_grad();
-    (model.left->forward(at::rand({2, 4})) + model.right->forward(at::rand({2, 4}))).sum().backward();
-    job.monitor->step(optimizer);
-  }
-  for (const char* prefix : {"grad_unreduced", "grad_reduced", "param_origin", "param_updated"}) {
-    const auto steps_by_name = job.steps_by_name(prefix);
-    CAPTURE(prefix);
-    REQUIRE(steps_by_name.size() == 4);
-    for (const auto& [name, steps] : steps_by_name) {
-      CAPTURE(name);
-      CHECK(steps == Steps{"0", "3", "6"});
-    }
-  }
-}
-
-TEST_CASE("mg_direction without momentum in the optimizer has no rows and causes no error") {
-  OneRankJob job(R"("mg_direction": true, "mv_distribution": true, "wg_distribution": true)");
-  TwoTowers model;
-  torch::optim::SGD optimizer(model.parameters(), torch::optim::SGDOptions(0.1));
-  job.monitor->watch(model, optimizer);
-  for (int i = 0; i < 3; ++i) {
-    optimizer.zero_grad();
-    model.left->forward(at::rand({2, 4})).sum().backward();
-    job.monitor->step(optimizer);
-  }
-  CHECK(job.rows("other").empty());
-  CHECK(job.rows("exp_avg").empty());
-  CHECK(job.rows("grad_reduced").size() == 6);
-  CHECK(job.monitor->status().ranks.front().error.empty());
-}
-
-TEST_CASE("spectral features do not change training's random numbers") {
-  const auto numbers = [](bool watched) {
-    OneRankJob job(R"("recording_l2_features": true, "l2_targets": {"linear_hook": []})");
-    TwoTowers model;
-    torch::optim::SGD optimizer(model.parameters(), 0.1);
-    if (watched) job.monitor->watch(model, optimizer);
-    torch::manual_seed(3);
-    for (int i = 0; i < 3; ++i) {
-      optimizer.zero_grad();
-      model.left->forward(at::rand({2, 4})).sum().backward();
-      job.monitor->step(optimizer);
-    }
-    if (watched) REQUIRE(job.rows("linear_hook").size() == 6);
-    return at::rand({4}).sum().item<double>();
-  };
-  CHECK(numbers(true) == numbers(false));
-}
-
-TEST_CASE("a small value is not printed as zero") {
-  OneRankJob job(R"("param_distribution": true, "ops": ["max"])");
-  TwoTowers model;
-  {
-    const torch::NoGradGuard no_grad;
-    for (at::Tensor& parameter : model.parameters()) parameter.fill_(3.25e-12);
-  }
-  torch::optim::SGD optimizer(model.parameters(), 0.1);
-  job.monitor->watch(model, optimizer);
-  job.monitor->step(optimizer);
-  const auto rows = job.rows("param_origin");
-  REQUIRE(rows.size() == 4);
-  for (const CsvRow& row : rows) CHECK(std::fabs(std::stod(row.at("max")) / 3.25e-12 - 1) < 1e-5);
 }
 
 TEST_CASE("two optimizers in one step count as one step") {

@@ -1,20 +1,128 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <c10/core/GradMode.h>
+#include <gradmon/monitor.h>
+#include <gradmon/observe.h>
+#include <torch/nn/module.h>
+#include <torch/nn/modules/activation.h>
+#include <torch/nn/modules/linear.h>
+#include <torch/optim/adamw.h>
+
 #include <algorithm>
 #include <fstream>
+#include <functional>
+#include <memory>
 #include <set>
 #include <sstream>
+#include <tuple>
 
 #include "control/debian_version.h"
+#include "tests/hooks/gloo_ranks.h"
 #include "tests/support/golden.h"
 #include "tests/support/outcome.h"
 #include "tests/support/real_job.h"
 #include "tests/support/split_csv.h"
-#include "tests/whole/conformance/every_kind.h"
 #include "tests/whole/conformance/one_rank_job.h"
 #include GRADMON_CATCH_HEADER
 
 namespace gradmon {
 namespace {
+
+// --- A small training job with rows of every kind.
+
+// The config keys that enable every kind.
+constexpr const char* kEveryKind = R"("wg_distribution": true, "monitor_mbs_grad": true,
+    "param_distribution": true, "mv_distribution": true, "mg_direction": true, "xy_distribution": true,
+    "all_xy": true, "cc_distribution": {"enable": true, "cc_pre_hook": true}, "recording_l2_features": true,
+    "l2_targets": {"attention_hook": ["core"], "linear_hook": [], "moe_router_weight_hook": ["router"],
+                   "moe_router_logit_hook": ["router"]},
+    "scalars": {"loss": "records"}, "ops": ["norm", "min", "max", "mean", "nans", "zeros"])";
+
+enum class Branch : bool { left_out, taken };
+
+// fc1 and an in-place ReLU. If the branch is taken, also: core (Q and K), split (two
+// outputs), router on the first output, fc2 twice on the second. `spare` never runs.
+class EveryKindNet : public torch::nn::Module {
+ public:
+  EveryKindNet()
+      : fc1_(register_module("fc1", torch::nn::Linear(8, 12))),
+        act_(register_module("act", torch::nn::ReLU(torch::nn::ReLUOptions(true)))),
+        core_(register_module("core", std::make_shared<Core>())),
+        split_(register_module("split", std::make_shared<Split>())),
+        router_(register_module("router", torch::nn::Linear(6, 3))),
+        fc2_(register_module("fc2", torch::nn::Linear(6, 6))),
+        spare_(register_module("spare", torch::nn::Linear(4, 4))) {
+    const c10::NoGradGuard no_grad;
+    double phase = 0;
+    for (at::Tensor& parameter : parameters())
+      parameter.copy_(sine_values(parameter.sizes(), phase += 0.3) * 0.2);
+  }
+  // From 6 × 8 to the loss.
+  at::Tensor forward(const at::Tensor& x, Branch branch) {
+    const at::Tensor hidden = observe(*act_)(observe(*fc1_)(x));
+    if (branch == Branch::left_out) return hidden.pow(2).mean();
+    const at::Tensor heads = hidden.view({3, 2, 3, 4});  // s,b,h,d
+    const at::Tensor mixed = observe(*core_)(heads, heads * 0.5).reshape({6, 12});
+    const auto [logits, rest] = observe(*split_)(mixed);
+    if (communicate) communicate(rest.detach().clone());
+    const at::Tensor routed = observe(*router_)(logits);
+    return routed.pow(2).mean() + observe(*fc2_)(observe(*fc2_)(rest)).pow(2).mean();
+  }
+
+  std::function<void(const at::Tensor&)> communicate;  // called in the branch, if set
+
+ private:
+  struct Core : torch::nn::Module {
+    at::Tensor forward(const at::Tensor& q, const at::Tensor& k) { return q * k; }
+  };
+  struct Split : torch::nn::Module {
+    std::tuple<at::Tensor, at::Tensor> forward(const at::Tensor& x) {
+      return {x.slice(1, 0, 6) * 2, x.slice(1, 6, 12) * 3};
+    }
+  };
+
+  torch::nn::Linear fc1_;
+  torch::nn::ReLU act_;
+  std::shared_ptr<Core> core_;
+  std::shared_ptr<Split> split_;
+  torch::nn::Linear router_, fc2_, spare_;
+};
+
+// Trains on fixed inputs, with two micro batches a step.
+class EveryKindTraining {
+ public:
+  static constexpr int kMicroBatches = 2;
+
+  EveryKindTraining() : optimizer_(net_.parameters(), torch::optim::AdamWOptions(0.01)) {}
+  // Watches the model and makes `steps` steps in a Gloo group of one rank; the branch
+  // calls all_reduce. `branch_of` tells for each step, from 0, whether the branch is
+  // taken. Ends earlier if Monitor::step() says that the loop may end.
+  void run(Monitor& monitor, int steps, const std::function<Branch(int)>& branch_of) {
+    monitor.watch(net_, optimizer_);
+    run_ranks(1, [&](GlooGroup& group) {
+      net_.communicate = [&](const at::Tensor& tensor) { group.all_reduce({tensor})->wait(); };
+      for (Loop loop = Loop::goes_on; steps_done_ < steps && loop == Loop::goes_on; ++steps_done_) {
+        optimizer_.zero_grad();
+        double loss_of_step = 0;
+        for (int micro = 0; micro < kMicroBatches; ++micro) {
+          const at::Tensor loss =
+              observe(net_)(sine_values({6, 8}, steps_done_ * 1.1 + micro * 0.4), branch_of(steps_done_));
+          loss.backward();
+          loss_of_step += loss.item<double>();
+        }
+        monitor.samples(6 * kMicroBatches);
+        monitor.scalar("loss", loss_of_step);
+        loop = monitor.step(optimizer_);
+      }
+      net_.communicate = nullptr;
+    });
+  }
+  int steps_done() const { return steps_done_; }
+
+ private:
+  EveryKindNet net_;
+  torch::optim::AdamW optimizer_;
+  int steps_done_ = 0;
+};
 
 // --- Golden files of the names of files, their columns, and the names in their rows with
 // their order. Users' scripts rely on them: a change here breaks those scripts.

@@ -24,32 +24,6 @@
 namespace gradmon {
 namespace {
 
-// Checks with Catch2 that an attack does not harm a job: call it during and after the attack.
-class HarmCheck {
- public:
-  // Before the attack: records the figures of rank 0, and its hub.
-  explicit HarmCheck(const KeyedJob& job);
-
-  // check_training(); the same hub runs, and is small; honest clients are served over
-  // TCP and over the Unix socket.
-  void check(const char* what) const;
-  // Training goes on with the memory, descriptors and threads it had. For floods that
-  // keep all clients out of TCP.
-  void check_training(const char* what) const;
-
- private:
-  struct Figures {
-    double resident_mib = 0;
-    std::size_t descriptors = 0;
-    std::size_t threads = 0;
-  };
-  static Figures of(pid_t process);
-
-  const KeyedJob& job_;
-  const Figures rank0_;
-  const pid_t hub_;
-};
-
 using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
@@ -72,41 +46,59 @@ milliseconds best_reply_time(const std::function<Status()>& ask) {
   return best;
 }
 
-HarmCheck::HarmCheck(const KeyedJob& job) : job_(job), rank0_(of(job.rank0())), hub_(job.hub()) {}
+// Checks with Catch2 that an attack does not harm a job: call it during and after the attack.
+class HarmCheck {
+ public:
+  // Before the attack: records the figures of rank 0, and its hub.
+  explicit HarmCheck(const KeyedJob& job) : job_(job), rank0_(of(job.rank0())), hub_(job.hub()) {}
 
-HarmCheck::Figures HarmCheck::of(pid_t process) {
-  return {gradmon::resident_mib(process), descriptors_of(process), threads_of(process)};
-}
+  // check_training(); the same hub runs, and is small; honest clients are served over
+  // TCP and over the Unix socket.
+  void check(const char* what) const {
+    const milliseconds by_tcp = best_reply_time([&] { return job_.status(); });
+    const milliseconds locally = best_reply_time([&] { return job_.local_status(); });
+    const double resident = gradmon::resident_mib(hub_);
+    WARN(what << ": honest clients are served within " << by_tcp.count() << " ms by TCP, " << locally.count()
+              << " ms by the Unix socket; the hub has " << resident << " MiB, " << descriptors_of(hub_)
+              << " descriptors");
+    CHECK(by_tcp <= milliseconds(1000));
+    CHECK(locally <= milliseconds(1000));
+    CHECK(resident > 0);
+    CHECK(resident <= kMostHubMib);
+    CHECK(job_.hub() == hub_);
+    check_training(what);
+  }
+  // Training goes on with the memory, descriptors and threads it had. For floods that
+  // keep all clients out of TCP.
+  void check_training(const char* what) const {
+    const Figures now = of(job_.rank0());
+    WARN(what << ": rank 0 has " << now.resident_mib << " MiB, " << now.resident_mib - rank0_.resident_mib
+              << " more than before");
+    CHECK(now.resident_mib - rank0_.resident_mib <= kMostGrowthMib);
+    CHECK(now.descriptors == rank0_.descriptors);
+    CHECK(now.threads == rank0_.threads);
+    const auto step = [&] {
+      const Status status = job_.local_status();
+      return status.ranks.empty() ? -1 : status.ranks.front().step;
+    };
+    const std::int64_t seen = step();
+    CHECK(eventually([&] { return step() > seen; }));
+  }
 
-void HarmCheck::check_training(const char* what) const {
-  const Figures now = of(job_.rank0());
-  WARN(what << ": rank 0 has " << now.resident_mib << " MiB, " << now.resident_mib - rank0_.resident_mib
-            << " more than before");
-  CHECK(now.resident_mib - rank0_.resident_mib <= kMostGrowthMib);
-  CHECK(now.descriptors == rank0_.descriptors);
-  CHECK(now.threads == rank0_.threads);
-  const auto step = [&] {
-    const Status status = job_.local_status();
-    return status.ranks.empty() ? -1 : status.ranks.front().step;
+ private:
+  struct Figures {
+    double resident_mib = 0;
+    std::size_t descriptors = 0;
+    std::size_t threads = 0;
   };
-  const std::int64_t seen = step();
-  CHECK(eventually([&] { return step() > seen; }));
-}
+  static Figures of(pid_t process) {
+    return {gradmon::resident_mib(process), descriptors_of(process), threads_of(process)};
+  }
 
-void HarmCheck::check(const char* what) const {
-  const milliseconds by_tcp = best_reply_time([&] { return job_.status(); });
-  const milliseconds locally = best_reply_time([&] { return job_.local_status(); });
-  const double resident = gradmon::resident_mib(hub_);
-  WARN(what << ": honest clients are served within " << by_tcp.count() << " ms by TCP, " << locally.count()
-            << " ms by the Unix socket; the hub has " << resident << " MiB, " << descriptors_of(hub_)
-            << " descriptors");
-  CHECK(by_tcp <= milliseconds(1000));
-  CHECK(locally <= milliseconds(1000));
-  CHECK(resident > 0);
-  CHECK(resident <= kMostHubMib);
-  CHECK(job_.hub() == hub_);
-  check_training(what);
-}
+  const KeyedJob& job_;
+  const Figures rank0_;
+  const pid_t hub_;
+};
 
 // --- Attacks over loopback TCP on a training job, by a client with a key.
 
@@ -198,6 +190,21 @@ TEST_CASE("long meaningless messages of a client are dropped and do not block ho
   for (int i = 0; i < 4; ++i) harm.check("a client that sends messages of 2 MiB");
   CHECK(flood.running());
   CHECK(hub_has_logged(job, " from the network dropped; the last: "));
+}
+
+TEST_CASE("a message of a thousand frames is dropped and counted") {
+  const KeyedJob job(1);
+  zmq::context_t context;
+  zmq::socket_t socket = connected(context, job.endpoint(), keys_of_alice(job));
+  socket.set(zmq::sockopt::linger, 1000);
+  for (int sent = 1; sent <= 3 * 1000; ++sent)
+    socket.send(zmq::str_buffer("gradmon"),
+                sent % 1000 != 0 ? zmq::send_flags::sndmore : zmq::send_flags::none);
+  CHECK(eventually([&] {
+    const std::vector<std::string> lines = job.status().warnings;
+    return std::count(lines.begin(), lines.end(),
+                      "3 messages from the network dropped; the last: a message of several frames") == 1;
+  }));
 }
 
 // --- Attacks over loopback TCP on a training job, by processes without a key.

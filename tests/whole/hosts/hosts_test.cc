@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -36,6 +37,10 @@
 namespace gradmon {
 namespace {
 
+namespace fs = std::filesystem;
+
+constexpr char kPort[] = "7741";
+
 // Real gradmon-train processes, one on each host, uncoupled: only the agreement keeps them
 // together. Each host has its own directory for its hub's socket, so that no two hosts
 // share a hub.
@@ -57,42 +62,134 @@ class HostsJob {
   };
 
   // `network`: its hosts; null: all ranks run on this host.
-  HostsJob(const Options& options, const HostNetwork* network);
+  HostsJob(const Options& options, const HostNetwork* network) : options_(options), launch_(random_hex(8)) {
+    save(options_.config);
+    const bool no_keys = options_.rendezvous == Rendezvous::endpoint && !options_.keys_by_hand;
+    if (options_.rendezvous == Rendezvous::store || no_keys)
+      store_ = std::make_unique<StoreServer>(HostNetwork::switch_address());
+    if (options_.keys_by_hand) {
+      keys_ = directory_ / "keys";
+      if (run_program({program("gradmonctl"), "keygen", keys_.string()}, directory_ / "keygen") != 0)
+        throw std::runtime_error(read_text(directory_ / "keygen"));
+    }
+    for (int rank = 0; rank < options_.world; ++rank) start(rank, network);
+  }
   // Calls end().
-  ~HostsJob();
+  ~HostsJob() { end(); }
   HostsJob(const HostsJob&) = delete;
   HostsJob& operator=(const HostsJob&) = delete;
 
   std::filesystem::path directory() const { return directory_.path(); }
   std::filesystem::path config_path() const { return directory_ / "config.json"; }
-  std::filesystem::path output_dir(int rank) const;
+  std::filesystem::path output_dir(int rank) const {
+    const bool shared = options_.rendezvous == Rendezvous::directory;
+    return directory_ / (shared ? "out" : "out" + std::to_string(rank));
+  }
   const std::filesystem::path& keys() const { return keys_; }
-  JobEntry entry() const;  // of the lead hub; empty if there is none
+  // of the lead hub; empty if there is none
+  JobEntry entry() const { return find_entry(output_dir(0), launch_).value_or(JobEntry{}); }
   // "tcp://ADDRESS:PORT" of the lead hub, from its entry; "" before it listens.
   std::string address() const { return entry().address; }
-  pid_t hub(int host) const;  // -1: none listens
+  // -1: none listens
+  pid_t hub(int host) const { return listener_of(socket(host)); }
 
   // Asks the hub of that host over its Unix socket; repeats until it answers.
   CommandReply ask(Command command, int host = 0,
-                   std::chrono::milliseconds at_most = std::chrono::seconds(60));
-  CommandReply ask(CommandVerb verb, int host = 0);
+                   std::chrono::milliseconds at_most = std::chrono::seconds(60)) {
+    if (command.request_id.empty()) command.request_id = random_hex(8);
+    CommandReply reply;
+    reply.outcome = CommandOutcome::failed;
+    CommandClient client("ipc://" + socket(host).string());
+    if (auto answer = client.ask(command, at_most)) reply = std::move(*answer);
+    return reply;
+  }
+  CommandReply ask(CommandVerb verb, int host = 0) {
+    Command command;
+    command.verb = verb;
+    command.by = "tester";
+    return ask(command, host);
+  }
   Status status() { return ask(CommandVerb::status).status.value_or(Status{}); }
   std::vector<HistoryEntry> history() { return ask(CommandVerb::history).history; }
   // Saves a config as the user would, on rank 0's host, without the network.
-  void save(const std::string& config) const;
+  void save(const std::string& config) const {
+    const auto beside = directory_ / "beside";
+    write_text(beside, config);
+    fs::rename(beside, config_path());
+  }
   // Waits until the newest change is committed and applied by all ranks.
-  bool wait_until_agreed(std::chrono::milliseconds at_most = std::chrono::seconds(90));
+  bool wait_until_agreed(std::chrono::milliseconds at_most = std::chrono::seconds(90)) {
+    return eventually(
+        [&] {
+          const auto entries = history();
+          if (entries.empty()) return false;
+          const HistoryEntry& newest = entries.back();
+          return newest.final && newest.verdict == "commit" &&
+                 newest.applied.size() == static_cast<std::size_t>(options_.world);
+        },
+        at_most);
+  }
 
   std::string log(int rank) const { return read_text(directory_ / ("log" + std::to_string(rank))); }
-  std::string logs() const;  // of ranks and hubs
-  bool is_running(int rank);
+  // of ranks and hubs
+  std::string logs() const {
+    std::string all;
+    for (int rank = 0; rank < options_.world; ++rank) {
+      const std::string name = std::to_string(rank);
+      all += "rank " + name + ":\n" + log(rank);
+      all += "hub of host " + name + ":\n" + read_text(socket(rank).parent_path() / "hub.log");
+    }
+    return all;
+  }
+  bool is_running(int rank) {
+    pid_t& process = ranks_[static_cast<std::size_t>(rank)];
+    if (process > 0 && waitpid(process, nullptr, WNOHANG) != 0) process = -1;
+    return process > 0;
+  }
   // Kills all ranks and hubs (SIGKILL), and waits for the ranks.
-  void end();
+  void end() {
+    for (int host = 0; host < static_cast<int>(ranks_.size()); ++host) {
+      if (const pid_t hub = listener_of(socket(host)); hub > 0) kill(hub, SIGKILL);
+    }
+    for (const pid_t rank : ranks_) {
+      if (rank > 0) kill(rank, SIGKILL);
+    }
+    for (const pid_t rank : ranks_) {
+      if (rank > 0) waitpid(rank, nullptr, 0);
+    }
+    ranks_.clear();
+  }
 
  private:
-  void start(int rank, const HostNetwork* network);
-  std::filesystem::path runtime_directory(int host) const;
-  std::filesystem::path socket(int host) const;
+  void start(int rank, const HostNetwork* network) {
+    fs::create_directory(runtime_directory(rank));
+    fs::permissions(runtime_directory(rank), fs::perms::owner_all);
+    std::map<std::string, std::string> environment{{"RANK", std::to_string(rank)},
+                                                   {"WORLD_SIZE", std::to_string(options_.world)},
+                                                   {"GRADMON_RUN_ID", launch_},
+                                                   {"DYNAMIC_MONITOR", "True"},
+                                                   {"XDG_RUNTIME_DIR", runtime_directory(rank).string()},
+                                                   {"MONITOR_OUTPUT_DIR", output_dir(rank).string()},
+                                                   {"MASTER_ADDR", HostNetwork::address(0)},
+                                                   {"GRADMON_STORE", "none"}};
+    if (options_.set_local_world_size) environment["LOCAL_WORLD_SIZE"] = "1";
+    if (options_.rendezvous == Rendezvous::endpoint)
+      environment["GRADMON_ENDPOINT"] = "tcp://" + HostNetwork::address(0) + ":" + kPort;
+    if (options_.keys_by_hand) environment["GRADMON_KEYS"] = keys_.string();
+    if (store_) environment["GRADMON_STORE"] = store_->host() + ":" + std::to_string(store_->port());
+    std::vector<std::string> command;
+    if (network != nullptr) command = network->host_prefix(rank);
+    const std::vector<std::string> train = small_training(config_path());
+    command.insert(command.end(), train.begin(), train.end());
+    command.insert(command.end(), {"--uncoupled", "--step-ms", "20", "--steps", "100000000"});
+    ranks_.push_back(start_program(command, directory_ / ("log" + std::to_string(rank)), environment));
+  }
+  std::filesystem::path runtime_directory(int host) const {
+    return directory_ / ("run" + std::to_string(host));
+  }
+  std::filesystem::path socket(int host) const {
+    return JobDirectory{runtime_directory(host) / "gradmon" / job_file_name(launch_)}.socket();
+  }
 
   const Options options_;
   const std::string launch_;
@@ -100,128 +197,6 @@ class HostsJob {
   std::unique_ptr<StoreServer> store_;  // null: none
   std::vector<pid_t> ranks_;            // -1: it has ended
 };
-
-namespace fs = std::filesystem;
-
-constexpr char kPort[] = "7741";
-
-HostsJob::HostsJob(const Options& options, const HostNetwork* network)
-    : options_(options), launch_(random_hex(8)) {
-  save(options_.config);
-  const bool no_keys = options_.rendezvous == Rendezvous::endpoint && !options_.keys_by_hand;
-  if (options_.rendezvous == Rendezvous::store || no_keys)
-    store_ = std::make_unique<StoreServer>(HostNetwork::switch_address());
-  if (options_.keys_by_hand) {
-    keys_ = directory_ / "keys";
-    if (run_program({program("gradmonctl"), "keygen", keys_.string()}, directory_ / "keygen") != 0)
-      throw std::runtime_error(read_text(directory_ / "keygen"));
-  }
-  for (int rank = 0; rank < options_.world; ++rank) start(rank, network);
-}
-
-HostsJob::~HostsJob() { end(); }
-
-fs::path HostsJob::runtime_directory(int host) const { return directory_ / ("run" + std::to_string(host)); }
-
-fs::path HostsJob::socket(int host) const {
-  return JobDirectory{runtime_directory(host) / "gradmon" / job_file_name(launch_)}.socket();
-}
-
-void HostsJob::start(int rank, const HostNetwork* network) {
-  fs::create_directory(runtime_directory(rank));
-  fs::permissions(runtime_directory(rank), fs::perms::owner_all);
-  std::map<std::string, std::string> environment{{"RANK", std::to_string(rank)},
-                                                 {"WORLD_SIZE", std::to_string(options_.world)},
-                                                 {"GRADMON_RUN_ID", launch_},
-                                                 {"DYNAMIC_MONITOR", "True"},
-                                                 {"XDG_RUNTIME_DIR", runtime_directory(rank).string()},
-                                                 {"MONITOR_OUTPUT_DIR", output_dir(rank).string()},
-                                                 {"MASTER_ADDR", HostNetwork::address(0)},
-                                                 {"GRADMON_STORE", "none"}};
-  if (options_.set_local_world_size) environment["LOCAL_WORLD_SIZE"] = "1";
-  if (options_.rendezvous == Rendezvous::endpoint)
-    environment["GRADMON_ENDPOINT"] = "tcp://" + HostNetwork::address(0) + ":" + kPort;
-  if (options_.keys_by_hand) environment["GRADMON_KEYS"] = keys_.string();
-  if (store_) environment["GRADMON_STORE"] = store_->host() + ":" + std::to_string(store_->port());
-  std::vector<std::string> command;
-  if (network != nullptr) command = network->host_prefix(rank);
-  const std::vector<std::string> train = small_training(config_path());
-  command.insert(command.end(), train.begin(), train.end());
-  command.insert(command.end(), {"--uncoupled", "--step-ms", "20", "--steps", "100000000"});
-  ranks_.push_back(start_program(command, directory_ / ("log" + std::to_string(rank)), environment));
-}
-
-fs::path HostsJob::output_dir(int rank) const {
-  const bool shared = options_.rendezvous == Rendezvous::directory;
-  return directory_ / (shared ? "out" : "out" + std::to_string(rank));
-}
-
-JobEntry HostsJob::entry() const { return find_entry(output_dir(0), launch_).value_or(JobEntry{}); }
-
-pid_t HostsJob::hub(int host) const { return listener_of(socket(host)); }
-
-void HostsJob::save(const std::string& config) const {
-  const auto beside = directory_ / "beside";
-  write_text(beside, config);
-  fs::rename(beside, config_path());
-}
-
-CommandReply HostsJob::ask(Command command, int host, std::chrono::milliseconds at_most) {
-  if (command.request_id.empty()) command.request_id = random_hex(8);
-  CommandReply reply;
-  reply.outcome = CommandOutcome::failed;
-  CommandClient client("ipc://" + socket(host).string());
-  if (auto answer = client.ask(command, at_most)) reply = std::move(*answer);
-  return reply;
-}
-
-CommandReply HostsJob::ask(CommandVerb verb, int host) {
-  Command command;
-  command.verb = verb;
-  command.by = "tester";
-  return ask(command, host);
-}
-
-bool HostsJob::wait_until_agreed(std::chrono::milliseconds at_most) {
-  return eventually(
-      [&] {
-        const auto entries = history();
-        if (entries.empty()) return false;
-        const HistoryEntry& newest = entries.back();
-        return newest.final && newest.verdict == "commit" &&
-               newest.applied.size() == static_cast<std::size_t>(options_.world);
-      },
-      at_most);
-}
-
-std::string HostsJob::logs() const {
-  std::string all;
-  for (int rank = 0; rank < options_.world; ++rank) {
-    const std::string name = std::to_string(rank);
-    all += "rank " + name + ":\n" + log(rank);
-    all += "hub of host " + name + ":\n" + read_text(socket(rank).parent_path() / "hub.log");
-  }
-  return all;
-}
-
-bool HostsJob::is_running(int rank) {
-  pid_t& process = ranks_[static_cast<std::size_t>(rank)];
-  if (process > 0 && waitpid(process, nullptr, WNOHANG) != 0) process = -1;
-  return process > 0;
-}
-
-void HostsJob::end() {
-  for (int host = 0; host < static_cast<int>(ranks_.size()); ++host) {
-    if (const pid_t hub = listener_of(socket(host)); hub > 0) kill(hub, SIGKILL);
-  }
-  for (const pid_t rank : ranks_) {
-    if (rank > 0) kill(rank, SIGKILL);
-  }
-  for (const pid_t rank : ranks_) {
-    if (rank > 0) waitpid(rank, nullptr, 0);
-  }
-  ranks_.clear();
-}
 
 // --- Real ranks on several hosts: how their hubs find the lead hub, with and without keys made
 // by hand; switching while links go down; and which foreign peers get an answer.
@@ -247,6 +222,8 @@ bool skipped(int quick) {
   return true;
 }
 
+bool within_a_minute(const std::function<bool()>& condition) { return eventually(condition, seconds(60)); }
+
 using Steps = std::map<std::int64_t, std::uint64_t>;  // revision by step
 
 Steps switches_in(const std::filesystem::path& directory) {
@@ -270,13 +247,11 @@ bool wait_until_noted(HostsJob& job, int world) {
       return !switches.empty() && switches.rbegin()->second == newest;
     });
   };
-  return eventually(
-      [&] {
-        for (int rank = 0; rank < world; ++rank)
-          if (!has_noted(rank)) return false;
-        return true;
-      },
-      seconds(60));
+  return within_a_minute([&] {
+    for (int rank = 0; rank < world; ++rank)
+      if (!has_noted(rank)) return false;
+    return true;
+  });
 }
 
 // The steps of which a rank has rows, with the revision in force on the rank.
@@ -321,12 +296,10 @@ std::string wrong_steps(const HostsJob& job, int world) {
 }
 
 bool wait_until_finished(HostsJob& job) {
-  return eventually(
-      [&] {
-        const auto history = job.history();
-        return !history.empty() && history.back().finished_step > 0;
-      },
-      seconds(60));
+  return within_a_minute([&] {
+    const auto history = job.history();
+    return !history.empty() && history.back().finished_step > 0;
+  });
 }
 
 std::string reason_of(HostsJob& job) {
@@ -367,34 +340,18 @@ void switch_together(HostsJob::Options options) {
   require_agreed_steps(job, world);
 }
 
-TEST_CASE("two hosts with an endpoint and keys made by hand switch together") {
+TEST_CASE("two hosts switch together however they find the lead hub") {
   if (skipped(1)) return;
-  switch_together({2, "", Rendezvous::endpoint, true});
-}
-
-TEST_CASE("two hosts with an endpoint and no keys made by hand switch together") {
-  if (skipped(1)) return;
-  switch_together({2, "", Rendezvous::endpoint});
-}
-
-TEST_CASE("two hosts with one output directory find the lead hub there") {
-  if (skipped(1)) return;
-  switch_together({2, "", Rendezvous::directory});
-}
-
-TEST_CASE("two hosts without LOCAL_WORLD_SIZE find the lead hub by the output directory") {
-  if (skipped(1)) return;
-  switch_together({2, "", Rendezvous::directory, false, false});
-}
-
-TEST_CASE("two hosts that share only training's store find the lead hub there") {
-  if (skipped(1)) return;
-  switch_together({2, "", Rendezvous::store});
-}
-
-TEST_CASE("two hosts without LOCAL_WORLD_SIZE find the lead hub by training's store") {
-  if (skipped(0)) return;
-  switch_together({2, "", Rendezvous::store, false, false});
+  SECTION("an endpoint, with keys made by hand") { switch_together({2, "", Rendezvous::endpoint, true}); }
+  SECTION("an endpoint, without keys made by hand") { switch_together({2, "", Rendezvous::endpoint}); }
+  SECTION("one output directory") { switch_together({2, "", Rendezvous::directory}); }
+  SECTION("one output directory, without LOCAL_WORLD_SIZE") {
+    switch_together({2, "", Rendezvous::directory, false, false});
+  }
+  SECTION("training's store") { switch_together({2, "", Rendezvous::store}); }
+  SECTION("training's store, without LOCAL_WORLD_SIZE") {
+    if (!skipped(0)) switch_together({2, "", Rendezvous::store, false, false});
+  }
 }
 
 TEST_CASE("four hosts switch together however they find the lead hub") {
@@ -457,12 +414,10 @@ class ForeignPeer {
 
 // The host shows that a rank has come: status also lists ranks that have not.
 bool wait_for_both_ranks(HostsJob& job) {
-  return eventually(
-      [&] {
-        const auto ranks = job.status().ranks;
-        return !job.address().empty() && ranks.size() == 2 && ranks[1].host == "host1";
-      },
-      seconds(60));
+  return within_a_minute([&] {
+    const auto ranks = job.status().ranks;
+    return !job.address().empty() && ranks.size() == 2 && ranks[1].host == "host1";
+  });
 }
 
 TEST_CASE("a gradmonctl on another host gets an answer only with the operator's key") {
@@ -498,8 +453,7 @@ TEST_CASE("a foreign peer with the port and public key of a job without keys by 
 
 TEST_CASE("a job on one host listens on no port") {
   HostsJob job({1, config(false), Rendezvous::none}, nullptr);
-  REQUIRE(
-      eventually([&] { return !job.entry().endpoint.empty() && job.status().state == "off"; }, seconds(60)));
+  REQUIRE(within_a_minute([&] { return !job.entry().endpoint.empty() && job.status().state == "off"; }));
   CHECK(job.address().empty());
   CHECK(tcp_sockets_of(job.hub(0)) == 0);
 }
@@ -516,9 +470,8 @@ TEST_CASE("the job agrees on changes again after the lead hub or another host's 
     REQUIRE(eventually([&] { return job.hub(host) > 0 && job.hub(host) != before; }));
     const std::size_t changes = job.history().size();
     job.save(config(true, 90'000 + host + static_cast<int>(changes)));
-    require(
-        job, "the job agrees on a change after the hub of host " + std::to_string(host) + " was killed",
-        eventually([&] { return job.history().size() > changes && job.wait_until_agreed(); }, seconds(60)));
+    require(job, "the job agrees on a change after the hub of host " + std::to_string(host) + " was killed",
+            within_a_minute([&] { return job.history().size() > changes && job.wait_until_agreed(); }));
   }
   require(job, "the ranks note the last change", wait_until_noted(job, 2));
   REQUIRE(revision_conflict(job, 2) == "");
@@ -532,16 +485,16 @@ TEST_CASE("a rank whose link is down goes off by itself and rejoins when the lin
   network.take_down(2);
   const std::int64_t there = job.status().ranks.at(0).step;
   require(job, "rank 2 goes off",
-          eventually([&] { return job.log(2).find("rank 2: off") != std::string::npos; }, seconds(60)));
+          within_a_minute([&] { return job.log(2).find("rank 2: off") != std::string::npos; }));
   require(job, "rank 2 is dropped",
-          eventually([&] { return job.status().ranks.at(2).state == "dropped"; }, seconds(60)));
+          within_a_minute([&] { return job.status().ranks.at(2).state == "dropped"; }));
   REQUIRE(job.status().ranks.at(0).step > there);
   job.save(config(true, 90'000));
   const auto two_have_applied = [&] {
     const auto history = job.history();
     return history.size() >= 2 && history.back().verdict == "commit" && history.back().applied.size() == 2;
   };
-  require(job, "the other ranks apply a change", eventually(two_have_applied, seconds(60)));
+  require(job, "the other ranks apply a change", within_a_minute(two_have_applied));
   network.bring_up(2);
   require(job, "all ranks agree again", job.wait_until_agreed());
   REQUIRE(job.history().back().cause == "resync");

@@ -89,38 +89,6 @@ std::vector<std::string> additional_descriptors(const Footprint& more, const Foo
 
 // --- Many hostile clients of a hub's socket, driven by one thread.
 
-class HostileClients {
- public:
-  enum class Kind : std::uint8_t {
-    idle,      // connect and send nothing
-    endless,   // announce a long frame and send without end
-    garbage,   // send bytes that are no frame
-    no_reader  // send commands, and never read a reply
-  };
-
-  // Clients that the hub disconnects connect again.
-  HostileClients(std::filesystem::path socket, Kind kind, int count);
-  // Closes all connections.
-  ~HostileClients();
-  HostileClients(const HostileClients&) = delete;
-  HostileClients& operator=(const HostileClients&) = delete;
-
-  // Bytes sent by all clients.
-  std::uint64_t sent() const { return sent_; }
-
- private:
-  void run();
-  void connect_and_send(int& fd);
-
-  const std::filesystem::path socket_;
-  const Kind kind_;
-  std::vector<int> clients_;  // used by thread_ only
-  std::atomic<std::uint64_t> sent_{0};
-  std::atomic<bool> stopping_{false};
-  // Keep last: it uses the other members.
-  std::thread thread_;
-};
-
 // Below kMaxFrameBytes: the hub must accept the frame and wait for the rest.
 constexpr std::uint32_t kAnnounced = 2U << 20U;
 
@@ -142,24 +110,6 @@ std::string history_commands() {
   return many;
 }
 
-const std::string& bytes_to_send(HostileClients::Kind kind) {
-  static const std::string nothing;
-  static const std::string endless = framed(std::string(65'536, 'x'), kAnnounced);
-  static const std::string garbage(4096, '\xff');
-  static const std::string questions = history_commands();
-  switch (kind) {
-    case HostileClients::Kind::idle:
-      return nothing;
-    case HostileClients::Kind::endless:
-      return endless;
-    case HostileClients::Kind::garbage:
-      return garbage;
-    case HostileClients::Kind::no_reader:
-      return questions;
-  }
-  return nothing;
-}
-
 void raise_descriptors() {
   rlimit limit{};
   getrlimit(RLIMIT_NOFILE, &limit);
@@ -167,37 +117,71 @@ void raise_descriptors() {
   setrlimit(RLIMIT_NOFILE, &limit);
 }
 
-HostileClients::HostileClients(std::filesystem::path socket, Kind kind, int count)
-    : socket_(std::move(socket)), kind_(kind), clients_(static_cast<std::size_t>(count), -1) {
-  raise_descriptors();
-  thread_ = std::thread([this] { run(); });
-}
+class HostileClients {
+ public:
+  enum class Kind : std::uint8_t {
+    idle,      // connect and send nothing
+    endless,   // announce a long frame and send without end
+    garbage,   // send bytes that are no frame
+    no_reader  // send commands, and never read a reply
+  };
 
-HostileClients::~HostileClients() {
-  stopping_ = true;
-  thread_.join();
-  for (const int fd : clients_) {
-    if (fd >= 0) close(fd);
+  // Clients that the hub disconnects connect again.
+  HostileClients(std::filesystem::path socket, Kind kind, int count)
+      : socket_(std::move(socket)), kind_(kind), clients_(static_cast<std::size_t>(count), -1) {
+    raise_descriptors();
+    thread_ = std::thread([this] { run(); });
   }
-}
-
-void HostileClients::run() {
-  while (!stopping_) {
-    for (int& fd : clients_) connect_and_send(fd);
-    ::poll(nullptr, 0, 1);
+  // Closes all connections.
+  ~HostileClients() {
+    stopping_ = true;
+    thread_.join();
+    for (const int fd : clients_) {
+      if (fd >= 0) close(fd);
+    }
   }
-}
+  HostileClients(const HostileClients&) = delete;
+  HostileClients& operator=(const HostileClients&) = delete;
 
-void HostileClients::connect_and_send(int& fd) {
-  if (stopping_) return;
-  if (fd < 0) fd = connect_unix(socket_).value_or(-1);
-  if (fd < 0) return;
-  const std::string& bytes = bytes_to_send(kind_);
-  if (bytes.empty()) return;
-  const ssize_t count = send(fd, bytes.data(), bytes.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
-  if (count > 0) sent_ += static_cast<std::uint64_t>(count);
-  if (count < 0 && errno != EAGAIN && errno != EINTR) close(std::exchange(fd, -1));
-}
+  // Bytes sent by all clients.
+  std::uint64_t sent() const { return sent_; }
+
+ private:
+  void run() {
+    while (!stopping_) {
+      for (int& fd : clients_) connect_and_send(fd);
+      ::poll(nullptr, 0, 1);
+    }
+  }
+  const std::string& bytes_to_send() const {
+    static const std::string nothing;
+    static const std::string endless = framed(std::string(65'536, 'x'), kAnnounced);
+    static const std::string garbage(4096, '\xff');
+    static const std::string questions = history_commands();
+    return kind_ == Kind::endless     ? endless
+           : kind_ == Kind::garbage   ? garbage
+           : kind_ == Kind::no_reader ? questions
+                                      : nothing;
+  }
+  void connect_and_send(int& fd) {
+    if (stopping_) return;
+    if (fd < 0) fd = connect_unix(socket_).value_or(-1);
+    if (fd < 0) return;
+    const std::string& bytes = bytes_to_send();
+    if (bytes.empty()) return;
+    const ssize_t count = send(fd, bytes.data(), bytes.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+    if (count > 0) sent_ += static_cast<std::uint64_t>(count);
+    if (count < 0 && errno != EAGAIN && errno != EINTR) close(std::exchange(fd, -1));
+  }
+
+  const std::filesystem::path socket_;
+  const Kind kind_;
+  std::vector<int> clients_;  // used by thread_ only
+  std::atomic<std::uint64_t> sent_{0};
+  std::atomic<bool> stopping_{false};
+  // Keep last: it uses the other members.
+  std::thread thread_;
+};
 
 // --- The descriptors, threads and memory that gradmon takes in a rank's process: while off,
 // while on, and while hostile clients attack the hub.
@@ -331,17 +315,12 @@ void attack(HostileClients::Kind kind) {
   CHECK(bound_violations(felt, {}).empty());
 }
 
-TEST_CASE("a thousand silent clients of the hub cost the rank nothing and commands work") {
-  attack(HostileClients::Kind::idle);
-}
-TEST_CASE("a thousand clients that send to the hub without end cost the rank nothing and commands work") {
-  attack(HostileClients::Kind::endless);
-}
-TEST_CASE("a thousand clients that send garbage to the hub cost the rank nothing and commands work") {
-  attack(HostileClients::Kind::garbage);
-}
-TEST_CASE("a thousand clients of the hub that never read cost the rank nothing and commands work") {
-  attack(HostileClients::Kind::no_reader);
+TEST_CASE("a thousand hostile clients of the hub cost the rank nothing and commands work") {
+  using Kind = HostileClients::Kind;
+  SECTION("they are silent") { attack(Kind::idle); }
+  SECTION("they send without end") { attack(Kind::endless); }
+  SECTION("they send garbage") { attack(Kind::garbage); }
+  SECTION("they never read") { attack(Kind::no_reader); }
 }
 
 // --- The hub is killed again and again at random times, while plans are switched.

@@ -2,7 +2,6 @@
 #include <unistd.h>
 
 #include <cstdlib>
-#include <set>
 #include <sstream>
 #include <string>
 #include <vector>
@@ -86,18 +85,6 @@ TEST_CASE("ranks that ask before rank 0 serves the store get the launch id later
       ranks_under_shells(kRankExports + master_exports(free_port().value()), "$PRINT --train --late 2500"));
 }
 
-TEST_CASE("torchrun's variables give one launch id and another one after a restart or in a new run") {
-  const auto launch = [](const std::string& run, int restart) {
-    return ranks_under_shells(kRankExports + master_exports(1) +
-                                  "export LOCAL_WORLD_SIZE=2 GROUP_WORLD_SIZE=1 TORCHELASTIC_RUN_ID=" + run +
-                                  " TORCHELASTIC_RESTART_COUNT=" + to_string(restart),
-                              "$PRINT");
-  };
-  const std::set<std::string> ids{launch_id_of(launch("a", 0)), launch_id_of(launch("a", 1)),
-                                  launch_id_of(launch("b", 0))};
-  REQUIRE(ids.size() == 3);
-}
-
 TEST_CASE("torchrun gives one launch id and another one to a second launch on the same port") {
   const std::string script = torchrun("--master_port " + to_string(free_port().value())) + "$PRINT --train";
   const std::string first = launch_id_of(script);
@@ -140,18 +127,6 @@ TEST_CASE("two torchrun agents share a launch id by rendezvous or by address") {
   launch_id_of(agents(fixed + "0", fixed + "1"), 4);
 }
 
-TEST_CASE("Open MPI's variables give one launch id to ranks under shells of their own") {
-  const std::string script =
-      "job=$RANDOM$RANDOM\n" +
-      ranks_under_shells(
-          "export OMPI_COMM_WORLD_RANK=$rank OMPI_COMM_WORLD_SIZE=2 PMIX_RANK=$rank PMIX_NAMESPACE=$job "
-          "OMPI_MCA_ess_base_jobid=$job OMPI_MCA_ess_base_vpid=$rank",
-          "$PRINT");
-  const std::string first = launch_id_of(script);
-  REQUIRE(first.find("from mpirun") != std::string::npos);
-  REQUIRE(launch_id_of(script) != first);
-}
-
 TEST_CASE("a real mpirun gives one launch id and another one to a second launch") {
   if (std::system("command -v mpirun >/dev/null 2>&1") != 0) {
     WARN("skipped: there is no mpirun here");
@@ -162,41 +137,6 @@ TEST_CASE("a real mpirun gives one launch id and another one to a second launch"
                              "mpirun -n 2 bash -c '$PRINT --train; true'";
   const std::string first = launch_id_of(script);
   REQUIRE(launch_id_of(script) != first);
-}
-
-TEST_CASE("MPICH's variables name no launch and the launch id comes from training's store") {
-  const std::string script =
-      ranks_under_shells("export PMI_RANK=$rank PMI_SIZE=2 PMI_ID=$rank PMI_FD=$((6 + rank));" +
-                             master_exports(free_port().value()),
-                         "$PRINT --train");
-  const std::string first = launch_id_of(script);
-  REQUIRE(first.find("from training's store") != std::string::npos);
-  REQUIRE(launch_id_of(script) != first);
-}
-
-TEST_CASE("srun's variables give one launch id and another one in a new step or after a requeue") {
-  const auto launch = [](int step, const std::string& more) {
-    return ranks_under_shells("export SLURM_JOB_ID=7 SLURM_STEP_ID=" + to_string(step) +
-                                  " SLURM_PROCID=$rank SLURM_NTASKS=2 " + more,
-                              "$PRINT");
-  };
-  const std::set<std::string> ids{launch_id_of(launch(0, "")), launch_id_of(launch(1, "")),
-                                  launch_id_of(launch(0, "SLURM_RESTART_COUNT=1"))};
-  REQUIRE(ids.size() == 3);
-}
-
-TEST_CASE("one process in an allocation of four tasks is a single rank") {
-  const std::string batch = "export SLURM_JOB_ID=7 SLURM_NTASKS=4";
-  for (const char* more : {"", " SLURM_PROCID=0", " SLURM_PROCID=0 SLURM_STEP_ID=4294967291"})
-    REQUIRE(launch_id_of(batch + more + "; $PRINT", 1).find("from a single rank") != std::string::npos);
-}
-
-TEST_CASE("under mpirun in a Slurm job the ranks and the launch id come from mpirun") {
-  const std::string id = launch_id_of(ranks_under_shells(
-      "export SLURM_JOB_ID=7 SLURM_STEP_ID=0 SLURM_NTASKS=1 SLURM_PROCID=0 OMPI_COMM_WORLD_RANK=$rank "
-      "OMPI_COMM_WORLD_SIZE=2 PMIX_NAMESPACE=job",
-      "$PRINT"));
-  REQUIRE(id == "job from mpirun");
 }
 
 TEST_CASE("ranks in containers of their own share a launch id by training's store and have none without it") {

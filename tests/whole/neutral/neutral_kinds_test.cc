@@ -56,36 +56,6 @@ struct KindKeys {
   std::string keys;
 };
 
-class VariedTraining {
- public:
-  static constexpr int kMicroBatches = 2;
-
-  // The group must outlive the training; null: no collective is called.
-  VariedTraining(const Variation& variation, GlooGroup* group);
-
-  CharTransformer& model() { return model_; }
-  torch::optim::AdamW& optimizer() { return optimizer_; }
-  // One training step. `update` must step the optimizer.
-  void step(const std::function<void(double loss)>& update);
-
-  // Bytes of all parameters and gradients, their version counters, and the state
-  // of torch's random generator.
-  std::string fingerprint() const;
-  // The number of hooks on parameters and their accumulators, plus one if forward calls
-  // are observed, plus one if the dispatcher is.
-  std::size_t hooks() const;
-  // The number of trainable parameters that have no gradient now.
-  std::size_t unused() const;
-
- private:
-  at::Tensor loss_of(int micro);
-
-  CharTransformer model_;
-  torch::optim::AdamW optimizer_;
-  GlooGroup* const group_;
-  int steps_done_ = 0;
-};
-
 constexpr std::int64_t kContext = 4;
 
 void append(std::string& bytes, const at::Tensor& tensor) {
@@ -139,59 +109,77 @@ std::string all_kinds() {
   return keys;
 }
 
-VariedTraining::VariedTraining(const Variation& variation, GlooGroup* group)
-    : model_(with_seed(variation.shape)),
-      optimizer_((freeze(model_, variation.frozen), trainable_parameters(model_)),
-                 torch::optim::AdamWOptions(0.01)),
-      group_(group) {}
+class VariedTraining {
+ public:
+  static constexpr int kMicroBatches = 2;
 
-at::Tensor VariedTraining::loss_of(int micro) {
-  const at::Tensor bytes =
-      (at::arange(kContext + 1, at::kLong) * 37 + steps_done_ * 13 + micro * 5).remainder(256);
-  const at::Tensor logits = observe(model_)(bytes.slice(0, 0, kContext).reshape({1, kContext}));
-  return at::cross_entropy_loss(at::dropout(logits, 0.1, true).view({kContext, -1}), bytes.slice(0, 1));
-}
+  // The group must outlive the training; null: no collective is called.
+  VariedTraining(const Variation& variation, GlooGroup* group)
+      : model_(with_seed(variation.shape)),
+        optimizer_((freeze(model_, variation.frozen), trainable_parameters(model_)),
+                   torch::optim::AdamWOptions(0.01)),
+        group_(group) {}
 
-void VariedTraining::step(const std::function<void(double loss)>& update) {
-  unset_gradients(trainable_parameters(model_));
-  double loss_of_step = 0;
-  for (int micro = 0; micro < kMicroBatches; ++micro) {
-    const at::Tensor loss = loss_of(micro);
-    loss.backward();
-    loss_of_step += loss.item<double>();
-  }
-  if (group_ != nullptr) {
-    for (const at::Tensor& parameter : trainable_parameters(model_)) {
-      if (parameter.grad().defined()) group_->all_reduce({parameter.grad()})->wait();
+  CharTransformer& model() { return model_; }
+  torch::optim::AdamW& optimizer() { return optimizer_; }
+  // One training step. `update` must step the optimizer.
+  void step(const std::function<void(double loss)>& update) {
+    unset_gradients(trainable_parameters(model_));
+    double loss_of_step = 0;
+    for (int micro = 0; micro < kMicroBatches; ++micro) {
+      const at::Tensor loss = loss_of(micro);
+      loss.backward();
+      loss_of_step += loss.item<double>();
     }
+    if (group_ != nullptr) {
+      for (const at::Tensor& parameter : trainable_parameters(model_)) {
+        if (parameter.grad().defined()) group_->all_reduce({parameter.grad()})->wait();
+      }
+    }
+    update(loss_of_step);
+    ++steps_done_;
   }
-  update(loss_of_step);
-  ++steps_done_;
-}
 
-std::string VariedTraining::fingerprint() const {
-  std::string bytes;
-  for (const auto& item : distinct_parameters(model_)) {
-    append(bytes, item.value());
-    append(bytes, item.value().grad());
-    bytes += std::to_string(item.value()._version()) + " ";
+  // Bytes of all parameters and gradients, their version counters, and the state
+  // of torch's random generator.
+  std::string fingerprint() const {
+    std::string bytes;
+    for (const auto& item : distinct_parameters(model_)) {
+      append(bytes, item.value());
+      append(bytes, item.value().grad());
+      bytes += std::to_string(item.value()._version()) + " ";
+    }
+    append(bytes, at::globalContext().defaultGenerator(at::kCPU).get_state());
+    return bytes;
   }
-  append(bytes, at::globalContext().defaultGenerator(at::kCPU).get_state());
-  return bytes;
-}
+  // The number of hooks on parameters and their accumulators, plus one if forward calls
+  // are observed, plus one if the dispatcher is.
+  std::size_t hooks() const {
+    std::size_t count = (forward_entry::open() ? 1 : 0) + (at::hasGlobalCallbacks() ? 1 : 0);
+    for (const auto& item : distinct_parameters(model_)) count += gradient_hooks_on(item.value());
+    return count;
+  }
+  // The number of trainable parameters that have no gradient now.
+  std::size_t unused() const {
+    std::size_t count = 0;
+    for (const at::Tensor& parameter : trainable_parameters(model_))
+      count += parameter.grad().defined() ? 0 : 1;
+    return count;
+  }
 
-std::size_t VariedTraining::hooks() const {
-  std::size_t count = (forward_entry::open() ? 1 : 0) + (at::hasGlobalCallbacks() ? 1 : 0);
-  for (const auto& item : distinct_parameters(model_)) count += gradient_hooks_on(item.value());
-  return count;
-}
+ private:
+  at::Tensor loss_of(int micro) {
+    const at::Tensor bytes =
+        (at::arange(kContext + 1, at::kLong) * 37 + steps_done_ * 13 + micro * 5).remainder(256);
+    const at::Tensor logits = observe(model_)(bytes.slice(0, 0, kContext).reshape({1, kContext}));
+    return at::cross_entropy_loss(at::dropout(logits, 0.1, true).view({kContext, -1}), bytes.slice(0, 1));
+  }
 
-std::size_t VariedTraining::unused() const {
-  std::size_t count = 0;
-  for (const at::Tensor& parameter : trainable_parameters(model_))
-    count += parameter.grad().defined() ? 0 : 1;
-  return count;
-}
+  CharTransformer model_;
+  torch::optim::AdamW optimizer_;
+  GlooGroup* const group_;
+  int steps_done_ = 0;
+};
 
 // --- No kind changes a bit of training, alone or together with the others, and none
 // leaves a hook behind.
@@ -307,6 +295,27 @@ TEST_CASE(
   REQUIRE(absent.size() > 1000);
   CHECK((train_two_ranks("on", "false") == absent));
   CHECK((train_two_ranks("on", "true") == absent));
+}
+
+TEST_CASE("no hook exists before a plan is on or after it has run out") {
+  const TemporaryDirectory directory;
+  keep_jobs_in(directory);
+  write_text(directory / "config.json",
+             "{" + kinds_alone()[0].keys + R"(, "dynamic_on": true, "collect_times": 5})");
+  MonitorOptions options;
+  options.output_dir = directory / "out";
+  options.dynamic = true;
+  Monitor monitor(directory / "config.json", options);
+  VariedTraining training(variations()[0], nullptr);
+  monitor.watch(training.model(), training.optimizer());
+  const std::size_t trainable = trainable_parameters(training.model()).size();
+  for (int i = 0; i < 50; ++i) {
+    CAPTURE(i);
+    REQUIRE(training.hooks() == (i >= 1 && i <= 5 ? trainable : 0));
+    training.step([&](double) { monitor.step(training.optimizer()); });
+  }
+  monitor.stop();
+  CHECK(monitor.status().ranks.front().error.empty());
 }
 
 TEST_CASE("the fingerprint changes with one more random number") {

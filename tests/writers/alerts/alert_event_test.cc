@@ -15,7 +15,7 @@ namespace {
 AlertEvent turbulence() {
   AlertEvent event;
   event.rule = "AnomalyTurbulence";
-  event.step = Step{2};
+  event.step = 2;
   event.tag_name = "0:fc1.input:0/rank0/actv";
   event.op = "norm";
   event.value = 27.77;
@@ -63,7 +63,7 @@ TEST_CASE("a tag is that of msprobe's files, with its names of the gradients") {
 TEST_CASE("a key of the dump is msprobe's, followed by the op") {
   AlertEvent event = turbulence();
   event.tag_name = "0:1.self_attention.core_attention_flash_0/rank0/input_grad";
-  event.step = Step{1};
+  event.step = 1;
   event.call_id = 112;
   event.op = "min";
   CHECK(anomaly_key(event) ==
@@ -86,7 +86,7 @@ TEST_CASE("an event has the place of its row, counted over all kinds of the step
   REQUIRE(alerts.events.size() == 2);
   CHECK((alerts.step == Step{4} && alerts.left_out == 7));
   const AlertEvent& first = alerts.events[0];
-  CHECK((first.rule == "AnomalySpike" && first.rank == Rank{5} && first.step == Step{4}));
+  CHECK((first.rule == "AnomalySpike" && first.rank == Rank{5} && first.step == 4));
   CHECK((first.micro_step == 3 && first.pp_stage == 1 && first.vpp_stage == 1 && first.call_id == 0));
   CHECK((first.tag_name == "1:fc1.input:3/rank5/actv" && first.op == "norm"));
   CHECK((first.value == 8 && first.history_mean == 2 && first.group_mates == std::vector<int>{1, 5}));
@@ -122,12 +122,12 @@ TEST_CASE("the last 256 alerts are kept and all are counted") {
     alerts.step = Step{step};
     alerts.left_out = 2;
     alerts.events.emplace_back();
-    alerts.events.back().step = Step{step};
+    alerts.events.back().step = step;
     recent.add(alerts);
   }
   const RecentAlerts::Content content = recent.content();
   CHECK(content.total == 900);
   REQUIRE(content.events.size() == RecentAlerts::kMostKept);
-  CHECK(content.events.front().step == Step{300 - 256});
-  CHECK(content.events.back().step == Step{299});
+  CHECK(content.events.front().step == 300 - 256);
+  CHECK(content.events.back().step == 299);
 }

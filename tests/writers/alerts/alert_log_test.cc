@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "writers/alerts/alert_log.h"
+#include "writers/alerts/alert_event.h"
 
 #include <cmath>
 
@@ -15,7 +15,7 @@ AlertEvent event_of(const std::string& rule, double value, double mean, const st
                     std::uint64_t left_out = 0) {
   AlertEvent event;
   event.rule = rule;
-  event.step = Step{120};
+  event.step = 120;
   event.tag_name = tag;
   event.op = "norm";
   event.value = value;
@@ -29,13 +29,13 @@ StepAlerts spikes(std::int64_t step, std::size_t count = 1) {
   alerts.step = Step{step};
   for (std::size_t i = 0; i < count; ++i) {
     alerts.events.push_back(event_of("AnomalySpike", 24.4, 0.086, "0:head.output:0/rank0/actv_grad"));
-    alerts.events.back().step = Step{step};
+    alerts.events.back().step = step;
   }
   return alerts;
 }
 
 std::string line_of(const AlertEvent& event) {
-  return AlertLog().lines({event.step, {event}, event.left_out}, {}).at(0);
+  return AlertLog().lines({Step{event.step}, {event}, event.left_out}, {}).at(0);
 }
 
 const std::string kSpike = ": gradient norm of head.output is 24.4 (usually 0.086)";
@@ -105,7 +105,7 @@ TEST_CASE("rules without a known name share one place, and all rules log less th
     StepAlerts alerts;
     for (const char* rule : kAnomalyNames) alerts.events.push_back(event_of(rule, 1, 2, "tag"));
     alerts.events.push_back(event_of("Rule" + std::to_string(second), 1, 2, "tag"));
-    for (AlertEvent& event : alerts.events) event.step = Step{second};
+    for (AlertEvent& event : alerts.events) event.step = second;
     lines += log.lines(alerts, AlertLog::Time{} + std::chrono::seconds(second)).size();
   }
   CHECK(lines == 5 * (12 + 23));

@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "writers/alerts/anomaly_dump.h"
 
-#include <signal.h>
-#include <sys/resource.h>
 #include <sys/stat.h>
 
 #include <nlohmann/json.hpp>
 
 #include "control/debian_version.h"
+#include "tests/support/resource_limit.h"
 #include "tests/support/temporary_directory.h"
 #include "tests/writers/files_in.h"
 #include GRADMON_CATCH_HEADER
@@ -32,7 +31,7 @@ struct ScratchFile {
 AlertEvent event_of(std::int64_t step, const std::string& op = "norm", double value = 27.77) {
   AlertEvent event;
   event.rule = "AnomalyTurbulence";
-  event.step = Step{step};
+  event.step = step;
   event.pp_stage = 1;
   event.call_id = 112;
   event.tag_name = "0:1.self_attention.core_attention_flash_0/rank0/input_grad";
@@ -218,16 +217,10 @@ TEST_CASE_METHOD(ScratchFile, "an error leaves the file as it was and names it")
         std::string::npos);
   for (const std::string& before : {std::string("no dump"), std::string("{}")}) {
     write_text(file, before);
-    sigset_t signals;
-    sigemptyset(&signals);
-    sigaddset(&signals, SIGXFSZ);
-    ::pthread_sigmask(SIG_BLOCK, &signals, nullptr);
-    rlimit limit{};
-    ::getrlimit(RLIMIT_FSIZE, &limit);
-    const rlimit small{64, limit.rlim_max};
-    ::setrlimit(RLIMIT_FSIZE, &small);
-    const auto extended = extend_anomaly_file(file, {event_of(1)});
-    ::setrlimit(RLIMIT_FSIZE, &limit);
+    const auto extended = [&] {
+      const FileSizeLimit full(64);
+      return extend_anomaly_file(file, {event_of(1)});
+    }();
     REQUIRE_FALSE(extended.has_value());
     CHECK(extended.error() == "cannot write " + file.string() + ".new: File too large");
     CHECK(read_text(file) == before);

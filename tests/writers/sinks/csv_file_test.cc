@@ -13,12 +13,11 @@
 
 #include "control/debian_version.h"
 #include "control/files/file_access.h"
+#include "tests/support/resource_limit.h"
 #include "tests/support/temporary_directory.h"
-#include "tests/writers/file_size_limit.h"
 #include "tests/writers/files_in.h"
 #include "tests/writers/killed_writer.h"
 #include "tests/writers/sample_records.h"
-#include "tests/writers/small_disk.h"
 #include GRADMON_CATCH_HEADER
 
 using namespace gradmon;
@@ -272,30 +271,6 @@ TEST_CASE("a directory that may not be made is reported with that cause") {
   REQUIRE_FALSE(made);
   CHECK(made.error() == "cannot make " + (scratch / "a").string() + ": Permission denied");
   REQUIRE(::chmod(scratch.path().c_str(), 0755) == 0);
-}
-
-TEST_CASE_METHOD(ScratchFile, "rows lost to a full disk are reported and later rows are written again") {
-  const std::string many(200000, '\n');
-  bool first = false;
-  std::string error;
-  std::string kept;
-  bool again = false;
-  const bool mounted = on_small_disk(scratch.path(), 65536, [&] {
-    CsvFile file;
-    first = writes(file, path, "x,1\n");
-    const auto full = file.append(path, kHeader, many);
-    error = full ? "" : full.error();
-    kept = read_text(path);
-    again = writes(file, path, "x,2\n");
-  });
-  if (!mounted) {
-    WARN("skipped: needs root, to mount a small disk");
-    return;
-  }
-  CHECK(first);
-  CHECK(error == "cannot write " + path.string() + ": No space left on device");
-  CHECK(kept == "name,step\nx,1\n");
-  CHECK(again);
 }
 
 TEST_CASE("a resumed job writes the steps that are missing and no others") {

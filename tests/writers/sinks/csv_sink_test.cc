@@ -7,13 +7,11 @@
 #include <fstream>
 #include <limits>
 #include <memory>
-#include <random>
 #include <string>
 
 #include "control/debian_version.h"
 #include "tests/support/temporary_directory.h"
 #include "tests/writers/files_in.h"
-#include "tests/writers/killed_writer.h"
 #include "tests/writers/record_builder.h"
 #include "tests/writers/sample_records.h"
 #include "tests/writers/small_disk.h"
@@ -125,24 +123,20 @@ TEST_CASE("values that are not finite are written as nan or inf and absent value
         "vpp_stage,name,step,norm,min,max,nans,shape,dtype\n0,,0,nan,-inf,,7,,\n");
 }
 
-TEST_CASE("ndigits sets the number of decimals") {
-  Fixture f;
-  Layout three = layout({Op::norm});
-  three.ndigits = 3;
-  f.begin(three);
-  CHECK(f.write(0, {norm_record(0, 0, 3.14159), norm_record(0, 0, 0.00001234)}));
-  CHECK(f.text("grad_reduced_0-0.csv") ==
-        "vpp_stage,name,step,norm,shape,dtype\n0,,0,3.142,,\n0,,0,1.23e-05,,\n");
-}
-
-TEST_CASE("digits sets the number of significant digits instead of decimals") {
-  Fixture f;
-  Layout seven = layout({Op::norm});
-  seven.digits = 7;
-  f.begin(seven);
-  CHECK(f.write(0, {norm_record(0, 0, 31.4159265358), norm_record(0, 0, 0.0000123456789)}));
-  CHECK(f.text("grad_reduced_0-0.csv") ==
-        "vpp_stage,name,step,norm,shape,dtype\n0,,0,31.41593,,\n0,,0,1.234568e-05,,\n");
+TEST_CASE("ndigits sets the number of decimals, and digits that of significant digits instead") {
+  const auto text = [](const Layout& layout, const std::vector<double>& norms) {
+    Fixture f;
+    f.begin(layout);
+    for (const double norm : norms) CHECK(f.write(0, {norm_record(0, 0, norm)}));
+    return f.text("grad_reduced_0-0.csv");
+  };
+  Layout decimals = layout({Op::norm}), significant = layout({Op::norm});
+  decimals.ndigits = 3;
+  significant.digits = 7;
+  const std::string header = "vpp_stage,name,step,norm,shape,dtype\n";
+  CHECK(text(decimals, {3.14159, 0.00001234}) == header + "0,,0,3.142,,\n0,,0,1.23e-05,,\n");
+  CHECK(text(significant, {31.4159265358, 0.0000123456789}) ==
+        header + "0,,0,31.41593,,\n0,,0,1.234568e-05,,\n");
 }
 
 TEST_CASE("a file holds the steps of its range") {
@@ -210,24 +204,6 @@ std::vector<Record> many_records(std::int64_t step) {
   return records;
 }
 
-std::string expected_rows(std::int64_t step) {
-  std::string rows;
-  for (int i = 0; i < kRowsAStep; ++i) {
-    rows += "0,," + std::to_string(step) + "," + std::to_string(i) + ".0,,\n";
-  }
-  return rows;
-}
-
-// Kills a process in the step after so many, or shortly later.
-bool kill_writer_after(int steps, std::mt19937& random, const std::filesystem::path& directory,
-                       std::int64_t steps_a_file) {
-  CsvSink sink([&] { return directory; }, std::make_shared<NameTable>());
-  if (!sink.begin_revision(layout({Op::norm}, steps_a_file))) return false;
-  return kill_after(steps, std::chrono::microseconds(random() % 4000), [&](std::int64_t step) {
-           return sink.write_step(Step{step}, many_records(step)).has_value();
-         }) >= 0;
-}
-
 }  // namespace
 
 TEST_CASE("on a full disk rows sent are rows in the files and rows counted as lost and writing resumes") {
@@ -268,97 +244,40 @@ TEST_CASE("on a full disk rows sent are rows in the files and rows counted as lo
   }
 }
 
-TEST_CASE("a killed process leaves only whole files if each file holds one step") {
-  std::mt19937 random(1);
-  for (int i = 0; i < kill_count(10, 300); ++i) {
-    const TemporaryDirectory scratch;
-    const int steps = 1 + static_cast<int>(random() % 8);
-    REQUIRE(kill_writer_after(steps, random, scratch.path(), 1));
-    int whole = 0;
-    while (std::filesystem::exists(
-        scratch.path() / ("grad_reduced_" + std::to_string(whole) + "-" + std::to_string(whole) + ".csv"))) {
-      const std::string name = std::to_string(whole) + "-" + std::to_string(whole) + ".csv";
-      REQUIRE(read_text(scratch.path() / ("grad_reduced_" + name)) == kNormHeader + expected_rows(whole));
-      ++whole;
-    }
-    REQUIRE(whole >= steps);
-  }
-}
-
-TEST_CASE("a partial row of a killed process is cut off when its file is opened again") {
-  std::mt19937 random(2);
-  for (int i = 0; i < kill_count(10, 300); ++i) {
-    const TemporaryDirectory scratch;
-    const int steps = 1 + static_cast<int>(random() % 8);
-    REQUIRE(kill_writer_after(steps, random, scratch.path(), 1000000));
-    const auto path = scratch.path() / "grad_reduced_0-999999.csv";
-    std::string all = kNormHeader;
-    for (std::int64_t step = 0; all.size() < std::filesystem::file_size(path); ++step)
-      all += expected_rows(step);
-    const std::string left = read_text(path);
-    REQUIRE(all.compare(0, left.size(), left) == 0);
-
-    CsvSink again([&] { return scratch.path(); }, std::make_shared<NameTable>());
-    REQUIRE(again.begin_revision(layout({Op::norm}, 1000000)));
-    REQUIRE(again.write_step(Step{777}, {norm_record(777, 0, 5)}));
-    const std::string whole = left.substr(0, left.rfind('\n') + 1);
-    REQUIRE(read_text(path) == whole + "0,,777,5.0,,\n");
-  }
-}
-
-TEST_CASE("attention features have their micro step and no shape") {
-  CHECK(RowBuilder(Kind::attention_hook)
-            .name("core.attention")
-            .micro_step(2)
-            .value(Column::entropy, 0.9319061)
-            .value(Column::softmax_max, 0.584399)
-            .text() ==
-        "vpp_stage,name,step,micro_step,entropy,softmax_max\n"
-        "0,core.attention,4,2,0.931906,0.584399\n");
-}
-
-TEST_CASE("weight spectra have neither micro step nor shape") {
-  CHECK(RowBuilder(Kind::linear_hook)
-            .name("lin.linear", 1)
-            .value(Column::sr, 1.630293)
-            .value(Column::kernel_norm, 0.987109)
-            .text() == "vpp_stage,name,step,sr,kernel_norm\n1,lin.linear,4,1.630293,0.987109\n");
-}
-
-TEST_CASE("a communication row leaves the momentum's cell empty") {
-  CHECK(RowBuilder(Kind::other)
-            .name("all_reduce.post_0@a,b[3]")
-            .tensor("[8]", DType::bfloat16)
-            .value(Op::norm, 2)
-            .value(Op::nans, 1)
-            .text() ==
-        "vpp_stage,name,step,mg_direction,norm,nans,shape,dtype\n"
-        "0,\"all_reduce.post_0@a,b[3]\",4,,2.0,1,[8],torch.bfloat16\n");
-}
-
-TEST_CASE("a momentum row leaves the cells of communication empty") {
-  CHECK(RowBuilder(Kind::other).name("fc.weight").value(Column::mg_direction, 0.75).text() ==
-        "vpp_stage,name,step,mg_direction,norm,nans,shape,dtype\n0,fc.weight,4,0.75,,,,\n");
-}
-
-TEST_CASE("router features have one number each") {
-  CHECK(RowBuilder(Kind::moe_router_weight_hook).name("moe.router").value(Column::cosine, -0.125).text() ==
-        "vpp_stage,name,step,cosine\n0,moe.router,4,-0.125\n");
-  CHECK(RowBuilder(Kind::moe_router_logit_hook)
-            .name("moe.router")
-            .micro_step(1)
-            .value(Column::entropy, std::nan(""))
-            .text() == "vpp_stage,name,step,micro_step,entropy\n0,moe.router,4,1,nan\n");
-}
-
-TEST_CASE("a training scalar has the number of samples seen and no stage") {
-  CHECK(RowBuilder(Kind::scalar)
-            .name("loss", 3)
-            .value(Column::samples, 123456789012.0)
-            .value(Column::value, 2.345678)
-            .text() == "name,step,samples,value\nloss,4,123456789012,2.345678\n");
-  CHECK(RowBuilder(Kind::scalar).name("loss").value(Column::value, 1).text() ==
-        "name,step,samples,value\nloss,4,,1.0\n");
+TEST_CASE("each kind of row has the columns of its kind, and cells without a value are empty") {
+  using Row = RowBuilder;
+  const std::string other = "vpp_stage,name,step,mg_direction,norm,nans,shape,dtype\n";
+  const std::vector<std::pair<Row, std::string>> cases{
+      {Row(Kind::attention_hook)
+           .name("att")
+           .micro_step(2)
+           .value(Column::entropy, 0.9319061)
+           .value(Column::softmax_max, 0.584399),
+       "vpp_stage,name,step,micro_step,entropy,softmax_max\n0,att,4,2,0.931906,0.584399\n"},
+      {Row(Kind::linear_hook)
+           .name("lin.linear", 1)
+           .value(Column::sr, 1.630293)
+           .value(Column::kernel_norm, 0.987109),
+       "vpp_stage,name,step,sr,kernel_norm\n1,lin.linear,4,1.630293,0.987109\n"},
+      {Row(Kind::other)
+           .name("all_reduce.post_0@a,b[3]")
+           .tensor("[8]", DType::bfloat16)
+           .value(Op::norm, 2)
+           .value(Op::nans, 1),
+       other + "0,\"all_reduce.post_0@a,b[3]\",4,,2.0,1,[8],torch.bfloat16\n"},
+      {Row(Kind::other).name("fc.weight").value(Column::mg_direction, 0.75),
+       other + "0,fc.weight,4,0.75,,,,\n"},
+      {Row(Kind::moe_router_weight_hook).name("moe.router").value(Column::cosine, -0.125),
+       "vpp_stage,name,step,cosine\n0,moe.router,4,-0.125\n"},
+      {Row(Kind::moe_router_logit_hook).name("moe.router").micro_step(1).value(Column::entropy, std::nan("")),
+       "vpp_stage,name,step,micro_step,entropy\n0,moe.router,4,1,nan\n"},
+      {Row(Kind::scalar)
+           .name("loss", 3)
+           .value(Column::samples, 123456789012.0)
+           .value(Column::value, 2.345678),
+       "name,step,samples,value\nloss,4,123456789012,2.345678\n"},
+      {Row(Kind::scalar).name("loss").value(Column::value, 1), "name,step,samples,value\nloss,4,,1.0\n"}};
+  for (const auto& [row, text] : cases) CHECK(row.text() == text);
 }
 
 TEST_CASE("the header of every kind has one name for each column") {

@@ -10,12 +10,11 @@
 #include <tuple>
 
 #include "control/debian_version.h"
+#include "tests/support/resource_limit.h"
 #include "tests/support/temporary_directory.h"
-#include "tests/writers/file_size_limit.h"
 #include "tests/writers/killed_writer.h"
 #include "tests/writers/sample_records.h"
 #include "tests/writers/sinks/event_reader.h"
-#include "tests/writers/small_disk.h"
 #include "writers/sinks/event.pb.h"
 #include "writers/sinks/event_records.h"
 #include "writers/sinks/tensorboard_sink.h"
@@ -189,39 +188,6 @@ TEST_CASE("a file that cannot get its head leaves nothing behind") {
   CHECK(texts_in(scratch.path()).empty());
   CHECK(writes(files, scratch.path(), "1"));
 }
-
-TEST_CASE("a full disk loses the rows that do not fit and later rows are written again") {
-  const TemporaryDirectory scratch;
-  std::vector<EventFiles::Outcome> outcomes;
-  std::vector<Texts> texts;
-  const bool mounted = on_small_disk(scratch.path(), 65536, [&] {
-    write_text(scratch.path() / "filler", std::string(40960, 'x'));
-    EventFiles files;
-    const auto append = [&](const EventRows& rows) {
-      outcomes.push_back(files.append(scratch.path() / "tensorboard", kHead, rows));
-      texts.push_back(texts_in(scratch.path() / "tensorboard"));
-    };
-    const std::string large(10000, 'a');
-    append(rows_of({large, large, large}));
-    append(rows_of({large}));
-    fs::remove(scratch.path() / "filler");
-    append(rows_of({"end"}));
-  });
-  if (!mounted) {
-    WARN("skipped: needs root, to mount a small disk");
-    return;
-  }
-  CHECK(outcomes.at(0).rows_kept == 2);
-  CHECK(outcomes.at(0).error.find(": No space left on device") != std::string::npos);
-  const std::string kept = kHead + std::string(20000, 'a');
-  CHECK(texts.at(0) == Texts{kept});
-  CHECK(outcomes.at(1).rows_kept == 0);
-  CHECK(texts.at(1) == Texts{kept});
-  CHECK(outcomes.at(2).error.empty());
-  CHECK(texts.at(2) == Texts{kept + "end"});
-}
-
-namespace fs = std::filesystem;
 
 namespace {
 

@@ -467,55 +467,6 @@ TEST_CASE("a writer whose log or database is truncated goes on") {
 
 namespace {
 
-constexpr std::uint32_t kRowsOfKilled = 2000;
-
-// Kills writers of one directory one after the other: each goes on in what the last one left.
-void kill_writers(JournalMode journal) {
-  std::mt19937 random(4);
-  auto scratch = std::make_unique<TemporaryDirectory>();
-  std::int64_t first = 0;
-  for (int i = 0; i < kill_count(10, 300); ++i) {
-    if (i % 10 == 0) {
-      scratch = std::make_unique<TemporaryDirectory>();
-      first = 0;
-    }
-    const fs::path path = scratch->path() / kMetricsFileName;
-    const int steps = static_cast<int>(random() % 8);
-    auto names = std::make_shared<NameTable>();
-    SqliteSink sink(options_with(scratch->path(), journal), names, Rank{3});
-    REQUIRE(sink.begin_revision(layout_with({Op::norm})));
-    const int reported =
-        kill_after(steps, std::chrono::microseconds(random() % 8000), [&](std::int64_t step) {
-          const std::int64_t at = first + 100 * step;  // 5 steps a partition
-          return sink.write_step(Step{at}, norm_records(*names, at, kRowsOfKilled)) && sink.flush();
-        });
-    REQUIRE(reported >= steps);
-    CAPTURE(i, reported);
-    if (reported == 0 && first == 0 && !fs::exists(path)) continue;  // killed before it has made the database
-    REQUIRE(integrity_error(path) == "");
-    REQUIRE(!fs::exists(path.string() + ".aside-1"));
-    const std::string from = " FROM v_metrics WHERE step >= " + std::to_string(first);
-    if (reported > 0) {
-      // Every step has all its rows or none, and all reported steps are there.
-      REQUIRE(query_integer(path, "SELECT count(DISTINCT step)" + from) >= reported);
-      REQUIRE(query_rows(path, "SELECT DISTINCT count(*)" + from + " GROUP BY step") ==
-              TextRows{std::to_string(kRowsOfKilled)});
-      REQUIRE(query_integer(path, "SELECT count(*)" + from +
-                                      " AND value <> step * 1000 + CAST(substr(target, 8) "
-                                      "AS INTEGER)") == 0);
-    }
-    first += 100'000;
-  }
-}
-
-}  // namespace
-
-TEST_CASE("a killed writer, with either journal, leaves whole steps, and all that it reported") {
-  for (const JournalMode journal : {JournalMode::wal, JournalMode::rollback}) kill_writers(journal);
-}
-
-namespace {
-
 constexpr const char* kInside = "inside a sandbox";
 constexpr const char* kDirectory = "GRADMON_TEST_SANDBOX";
 

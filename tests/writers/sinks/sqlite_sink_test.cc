@@ -12,6 +12,7 @@
 
 #include "control/debian_version.h"
 #include "tests/support/golden.h"
+#include "tests/support/split_csv.h"
 #include "tests/support/temporary_directory.h"
 #include "tests/writers/killed_writer.h"
 #include "tests/writers/sample_records.h"
@@ -105,19 +106,6 @@ std::vector<Record> random_records(std::int64_t step, NameTable& names, const La
   return records;
 }
 
-// A line of CSV with no quoted cells.
-std::vector<std::string> cells_of(const std::string& line) {
-  std::vector<std::string> cells(1);
-  for (const char c : line) {
-    if (c == ',') {
-      cells.emplace_back();
-    } else {
-      cells.back() += c;
-    }
-  }
-  return cells;
-}
-
 // "kind|name|vpp_stage|micro_step|op" to the number as CSV prints it.
 using Values = std::map<std::string, std::string>;
 
@@ -125,9 +113,9 @@ void read_csv(const std::filesystem::path& file, const std::string& kind, Values
   std::istringstream lines(read_text(file));
   std::string line;
   REQUIRE(std::getline(lines, line));
-  const std::vector<std::string> titles = cells_of(line);
+  const std::vector<std::string> titles = split_csv(line);
   while (std::getline(lines, line)) {
-    const std::vector<std::string> cells = cells_of(line);
+    const std::vector<std::string> cells = split_csv(line);
     std::map<std::string, std::string> row;
     for (std::size_t i = 0; i < cells.size(); ++i) row[titles[i]] = cells[i];
     // A scalar's stage is not in its file.
@@ -407,9 +395,6 @@ TEST_CASE("network file systems and FUSE get a rollback journal, others a write-
        {std::uint32_t{EXT4_SUPER_MAGIC}, std::uint32_t{XFS_SUPER_MAGIC}, std::uint32_t{TMPFS_MAGIC},
         std::uint32_t{BTRFS_SUPER_MAGIC}, std::uint32_t{OVERLAYFS_SUPER_MAGIC}})
     CHECK(journal_for(type) == JournalMode::wal);
-}
-
-TEST_CASE("the file system of a directory decides") {
   CHECK(journal_in("/proc") == JournalMode::wal);
   CHECK(journal_in("/no/such/directory") == JournalMode::rollback);
 }
@@ -506,17 +491,4 @@ TEST_CASE("the database and the CSV files of the same records have the same numb
     compared += of_csv.size();
   }
   CHECK(compared > 10'000);
-}
-
-TEST_CASE("several hundred thousand rows arrive whole") {
-  const TemporaryDirectory scratch;
-  auto names = std::make_shared<NameTable>();
-  SqliteSink sink(file_options(scratch.path()), names, Rank{3});
-  REQUIRE(sink.begin_revision(layout_with({Op::norm})));
-  for (std::int64_t step = 0; step < 800; ++step)
-    REQUIRE(sink.write_step(Step{step}, norm_records(*names, step, 500)));
-  const auto path = scratch.path() / kMetricsFileName;
-  CHECK(query_rows(path, "SELECT count(*), count(DISTINCT step), sum(value) FROM v_metrics") ==
-        TextRows{"400000|800|159899800000.0"});
-  CHECK(integrity_error(path) == "");
 }

@@ -3,14 +3,11 @@
 
 #include <fstream>
 #include <map>
-#include <random>
-#include <sstream>
 
 #include "control/debian_version.h"
+#include "tests/support/resource_limit.h"
 #include "tests/support/split_csv.h"
 #include "tests/support/temporary_directory.h"
-#include "tests/writers/file_size_limit.h"
-#include "tests/writers/killed_writer.h"
 #include "tests/writers/sample_records.h"
 #include "tests/writers/sinks/event_reader.h"
 #include "tests/writers/sinks/sample_run.h"
@@ -54,8 +51,6 @@ void add_csv(const fs::path& file, Numbers& numbers) {
     }
   }
 }
-
-namespace fs = std::filesystem;
 
 namespace {
 
@@ -115,17 +110,6 @@ TEST_CASE("event files are in a directory of their own and begin with the versio
   CHECK(
       points_in(f.events()) ==
       std::vector<Point>{{kNormTag, 3, 0.5F}, {kNormTag, 4, 0.5F}, {kNormTag, 3, 0.5F}, {kNormTag, 4, 0.5F}});
-}
-
-TEST_CASE("the format tensorboard of the config is this sink with the rank and the config of the context") {
-  const Fixture f;
-  const auto sink =
-      make_sink("tensorboard", {[&] { return f.scratch.path(); }, f.names, nullptr, Rank{5}, "{}"});
-  REQUIRE(sink);
-  CHECK(std::string(sink->name()) == "tensorboard");
-  REQUIRE(sink->begin_revision(norms()));
-  REQUIRE(sink->write_step(Step{1}, {norm_record(1, 2)}));
-  CHECK(points_in(f.events()) == std::vector<Point>{{"grad_reduced_norm/", 1, 2}});
 }
 
 TEST_CASE("rotated files begin with the version and have the config once") {
@@ -237,26 +221,6 @@ TEST_CASE("the rest of a step is given up and counted as lost when the thread is
   CHECK(points_in(f.events()).size() == written);
 }
 
-TEST_CASE("rows that do not fit are counted exactly and the next step is written") {
-  const Fixture f;
-  TensorBoardSink sink(f.settings("{}"));
-  REQUIRE(sink.begin_revision(norms()));
-  std::uint64_t lost = 0;
-  {
-    const FileSizeLimit limit(30000);
-    const auto outcome = sink.write_step(Step{1}, norm_records(1, 1000));
-    REQUIRE_FALSE(outcome);
-    lost = outcome.error().rows_lost;
-    CHECK(outcome.error().text.find(": File too large") != std::string::npos);
-  }
-  CHECK(lost > 400);
-  CHECK(lost < 1000);
-  CHECK(points_in(f.events()).size() == 1000 - lost);
-  REQUIRE(sink.write_step(Step{2}, norm_records(2, 1000)));
-  CHECK(points_in(f.events()).size() == 2000 - lost);
-  CHECK(event_files_in(f.events()).size() == 1);
-}
-
 TEST_CASE("a config that does not fit is written with the next step and rows wait for nothing else") {
   const Fixture f;
   TensorBoardSink sink(f.settings(std::string(5000, '#')));
@@ -301,40 +265,6 @@ TEST_CASE("on a full disk rows sent are rows written and rows lost and writing r
   CHECK(lost_at_the_end == 1);
   CHECK(sent == sum.written + sum.lost);
   CHECK(points.size() == sum.written);
-}
-
-TEST_CASE("a killed process leaves whole records and all steps that it has reported") {
-  std::mt19937 random(1);
-  constexpr int kRows = 3000;
-  for (int i = 0; i < kill_count(10, 300); ++i) {
-    const Fixture f;
-    const int steps = 1 + static_cast<int>(random() % 8);
-    {
-      TensorBoardSink sink(f.settings("{}", 500000));
-      REQUIRE(sink.begin_revision(norms()));
-      REQUIRE(kill_after(steps, std::chrono::microseconds(random() % 2000), [&](std::int64_t step) {
-                return sink.write_step(Step{step}, norm_records(step, kRows)).has_value();
-              }) >= 0);
-    }
-    const auto files = event_files_in(f.events());
-    const std::string last = read_text(files.back());
-    for (const fs::path& file : files) {
-      const std::string bytes = read_text(file);
-      if (file != files.back()) REQUIRE(parse_events(bytes).whole_bytes == bytes.size());
-    }
-    const auto points = points_in(f.events());
-    REQUIRE(points.size() >= static_cast<std::size_t>(steps * kRows));
-    for (std::size_t n = 0; n < points.size(); ++n)
-      REQUIRE(points[n] ==
-              Point{kNormTag, static_cast<std::int64_t>(n / kRows), static_cast<float>(n % kRows)});
-
-    TensorBoardSink again(f.settings());
-    REQUIRE(again.begin_revision(norms()));
-    REQUIRE(again.write_step(Step{777}, {norm_record(777, 5)}));
-    REQUIRE(read_text(files.back()) == last);
-    REQUIRE(event_files_in(f.events()).size() == files.size() + 1);
-    REQUIRE(points_in(f.events()).back() == Point{kNormTag, 777, 5});
-  }
 }
 
 TEST_CASE("event files and CSV files hold the same numbers of every kind") {

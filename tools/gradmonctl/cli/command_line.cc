@@ -51,8 +51,9 @@ std::string option_names(const CLI::Option& option) {
   std::string names;
   for (const std::string& name : option.get_snames()) names += (names.empty() ? "-" : ", -") + name;
   for (const std::string& name : option.get_lnames()) names += (names.empty() ? "--" : ", --") + name;
-  // CLI11 appends ":" and the permitted range to the type name.
-  const std::string type = option.get_type_name();
+  // CLI11 appends ":" and the permitted range to the type name. The type name of a list is "TEXT".
+  const std::string type =
+      option.get_option_text().empty() ? option.get_type_name() : option.get_option_text();
   return type.empty() ? names : names + ' ' + type.substr(0, type.find(':'));
 }
 
@@ -175,6 +176,17 @@ class Grammar {
     return index == entries_.size() ? "" : full_name(entries_[index].group, entries_[index].app->get_name());
   }
   std::unique_ptr<Subcommand> take_chosen() { return std::move(entries_[find_index(chosen())].subcommand); }
+  // The command that takes the words after its name unparsed; null if the words name another.
+  std::unique_ptr<Subcommand> take_unparsed(const std::vector<std::string>& words) {
+    for (Entry& entry : entries_) {
+      if (entry.group != "" || entry.app->get_name() != words.front()) continue;
+      std::vector<std::string>* const into = entry.subcommand->all_words();
+      if (into == nullptr) return nullptr;
+      into->insert(into->end(), words.begin() + 1, words.end());
+      return std::move(entry.subcommand);
+    }
+    return nullptr;
+  }
 
  private:
   struct Entry {
@@ -266,6 +278,7 @@ tl::expected<std::unique_ptr<Subcommand>, ParseExit> parse_command_line(Subcomma
     return tl::make_unexpected(ParseExit{code, app.help()});
   };
   if (words.empty()) return help_text(grammar.app(), kExitUsage);
+  if (auto unparsed = grammar.take_unparsed(words)) return unparsed;
   if (const std::string unknown = unknown_in(grammar, words); !unknown.empty())
     return usage_error(grammar.find(words.front()) ? words.front() : "", unknown);
   if (Subcommand* first = grammar.find(words.front())) split_rest(words, first->rest());

@@ -66,6 +66,9 @@ class Subcommand {
   virtual Arguments arguments() { return {}; }
   // Storage of the words after "--"; null: the command takes none.
   virtual std::vector<std::string>* rest() { return nullptr; }
+  // Storage, holding the name, to which all words after the name are appended, unparsed; null: they are
+  // parsed here.
+  virtual std::vector<std::string>* all_words() { return nullptr; }
   // Called when the arguments are filled in. Returns the usage error of their combination, or "".
   virtual std::string complete() { return ""; }
   // Runs the command with the real network, clock and files. Returns the exit code. Called once.

@@ -108,6 +108,21 @@ int report_no_job(const JobLookupError& problem, const Console& console) {
   return problem.code;
 }
 
+namespace {
+
+// Also names the job that the command would have chosen without a directory.
+int report_no_job_at(const JobSelector& selector, const JobLookupError& problem, const Console& console) {
+  const int code = report_no_job(problem, console);
+  const bool of_directory = !selector.output_dir.empty() && selector.endpoint.empty() && selector.job.empty();
+  const std::string other = of_directory && code == kExitNoAnswer ? only_live_job() : "";
+  if (!other.empty())
+    console.err << "gradmonctl: your only live job is " << other << ", with another output directory: leave "
+                << printable(selector.output_dir) << " out to choose that job\n";
+  return code;
+}
+
+}  // namespace
+
 void report_taken(const std::string& taken, const Console& console) {
   if (!taken.empty()) console.err << "gradmonctl: " << taken << '\n';
 }
@@ -117,7 +132,7 @@ int with_job(const JobSelector& selector, const Console& console,
   std::string taken;
   const auto ask = connect(selector, console, &taken);
   report_taken(taken, console);
-  return ask ? command(*ask) : report_no_job(ask.error(), console);
+  return ask ? command(*ask) : report_no_job_at(selector, ask.error(), console);
 }
 
 namespace {
@@ -155,7 +170,7 @@ int with_live_job(JobSelector selector, const Console& console,
   std::string taken;
   const auto endpoint = find_endpoint(selector, &taken);
   report_taken(taken, console);
-  if (!endpoint) return report_no_job(endpoint.error(), console);
+  if (!endpoint) return report_no_job_at(selector, endpoint.error(), console);
   selector.endpoint = *endpoint;
   return with_job(selector, console, [&](const AskJob& ask) { return command(live_job(*endpoint, ask)); });
 }

@@ -72,6 +72,10 @@ tl::expected<std::string, JobLookupError> only_job(const LiveJobs& live, const s
 
 namespace {
 
+std::string display_name(const JobEntry& job) {
+  return printable(job.name.empty() ? "launch " + job.launch_id : job.name);
+}
+
 // A silent hub may serve another job: then no job is known to be the only one.
 tl::expected<std::string, JobLookupError> job_here_or_only_job(const std::string& directory,
                                                                const std::string& there, std::string* taken) {
@@ -82,14 +86,19 @@ tl::expected<std::string, JobLookupError> job_here_or_only_job(const std::string
   auto endpoint = only_job(all, "of this user on this host");
   if (endpoint && taken != nullptr) {
     const auto is_it = [&](const JobEntry& job) { return job.endpoint == *endpoint; };
-    const JobEntry& job = *std::find_if(all.jobs.begin(), all.jobs.end(), is_it);
     *taken = "no live job " + there + ": this is your only one, " +
-             printable(job.name.empty() ? "launch " + job.launch_id : job.name);
+             display_name(*std::find_if(all.jobs.begin(), all.jobs.end(), is_it));
   }
   return endpoint;
 }
 
 }  // namespace
+
+std::string only_live_job() {
+  const LiveJobs all = jobs_of_this_host(query_all_hubs([](const Status&) { return true; }));
+  return all.jobs.size() == 1 && all.unanswered.empty() && all.ended.empty() ? display_name(all.jobs.front())
+                                                                             : "";
+}
 
 tl::expected<std::string, JobLookupError> find_endpoint(const JobSelector& selector, std::string* taken) {
   if (!selector.endpoint.empty()) return selector.endpoint;

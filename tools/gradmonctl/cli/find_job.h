@@ -34,6 +34,9 @@ std::string chosen_name(const JobSelector& selector);
 tl::expected<std::string, JobLookupError> find_endpoint(const JobSelector& selector,
                                                         std::string* taken = nullptr);
 
+// Names the only live job of this user on this host; "" if there is none, or several.
+std::string only_live_job();
+
 // The decisions of find_endpoint(), pure.
 // The jobs with this name; if none has it, the jobs with this launch id.
 std::vector<JobEntry> jobs_named(const std::string& name, std::vector<JobEntry> jobs);

@@ -2,8 +2,8 @@
 #include "tools/gradmonctl/cli/listing.h"
 
 #include <algorithm>
-#include <cstddef>
-#include <iterator>
+#include <limits>
+#include <numeric>
 #include <string_view>
 #include <utility>
 
@@ -12,9 +12,12 @@
 namespace gradmon {
 namespace {
 
-using Lines = std::vector<std::string>;
+using Lines = TextTable::Lines;
 
-constexpr const char* kMargin = "  ";  // of a continuation line
+constexpr const char* kMargin = "  ";      // of a continuation line
+constexpr std::size_t kBetween = 2;        // blanks between columns
+constexpr std::size_t kIndent = 4;         // of the columns that do not fit beside the others
+constexpr std::size_t kLeastOfAText = 24;  // columns for the last cell of a row beside the others
 
 std::string joined(const Lines& lines) {
   std::string text;
@@ -63,25 +66,32 @@ Lines folded(std::string_view text, std::size_t columns) {
   return lines;
 }
 
+// Skips a blank line.
+void push_trimmed(std::string line, Lines& into) {
+  line.erase(line.find_last_not_of(' ') + 1);
+  if (!line.empty()) into.push_back(std::move(line));
+}
+
 std::string left_out(std::size_t count, const std::string& noun, const std::string& all) {
   return "… and " + std::to_string(count) + " more " + noun + (count == 1 ? "" : "s") + " (" + all + ")";
 }
 
 // The entries that fit into `room` lines, and a line that counts the omitted entries.
-Lines shown_entries(const Listing& listing, std::size_t room) {
-  Lines entries = listing.entries;
-  if (entries.size() <= room) return entries;
-  const std::size_t kept = std::max<std::size_t>(room, 1) - 1;
-  const std::size_t more = entries.size() - kept;
-  const std::string note = left_out(more, listing.noun, listing.all);
-  if (listing.keep == Listing::Keep::first) {
+Lines shown_entries(const Listing& listing, std::vector<Lines> entries, std::size_t room) {
+  const bool last = listing.keep == Listing::Keep::last;
+  if (last) std::reverse(entries.begin(), entries.end());
+  const auto add = [](std::size_t lines, const Lines& entry) { return lines + entry.size(); };
+  if (std::accumulate(entries.begin(), entries.end(), std::size_t{0}, add) > room) {
+    std::size_t kept = 0;
+    for (std::size_t lines = 1; (lines += entries[kept].size()) <= room;) ++kept;
+    const std::string note = left_out(entries.size() - kept, listing.noun, listing.all);
     entries.resize(kept);
-    entries.push_back(note);
-  } else {
-    entries.erase(entries.begin(), entries.begin() + static_cast<std::ptrdiff_t>(more));
-    entries.insert(entries.begin(), note);
+    entries.push_back({note});
   }
-  return entries;
+  if (last) std::reverse(entries.begin(), entries.end());
+  Lines shown;
+  for (const Lines& entry : entries) shown.insert(shown.end(), entry.begin(), entry.end());
+  return shown;
 }
 
 }  // namespace
@@ -91,7 +101,7 @@ std::string folded_to_width(const std::string& text, std::size_t columns) {
 }
 
 std::string full_text(const Listing& listing) {
-  return listing.before + joined(listing.titles) + joined(listing.entries) + listing.after;
+  return listing.before + (listing.table ? listing.table->text() : joined(listing.entries)) + listing.after;
 }
 
 std::string fit_to_screen(const std::optional<Screen>& screen, const Listing& listing) {
@@ -99,11 +109,16 @@ std::string fit_to_screen(const std::optional<Screen>& screen, const Listing& li
   const std::size_t room = std::max<std::size_t>(screen->rows, 2) - 1;
   Lines lines = folded(listing.before, screen->columns);
   const Lines after = folded(listing.after, screen->columns);
-  const std::size_t taken = lines.size() + listing.titles.size() + after.size();
-  Lines table = listing.titles;
-  for (std::string& entry : shown_entries(listing, room > taken ? room - taken : 0))
-    table.push_back(std::move(entry));
-  for (const std::string& line : table) lines.push_back(cut_to_width(line, screen->columns));
+  std::vector<Lines> entries;
+  for (const std::string& entry : listing.entries) fold(entry, screen->columns, entries.emplace_back());
+  if (listing.table) {
+    entries = listing.table->wrapped(screen->columns);
+    lines.insert(lines.end(), entries.front().begin(), entries.front().end());
+    entries.erase(entries.begin());
+  }
+  const std::size_t taken = lines.size() + after.size();
+  for (std::string& line : shown_entries(listing, std::move(entries), room > taken ? room - taken : 0))
+    lines.push_back(std::move(line));
   lines.insert(lines.end(), after.begin(), after.end());
   if (lines.size() > room) {  // The prose alone does not fit.
     const std::size_t more = lines.size() - room + 1;
@@ -120,37 +135,46 @@ void TextTable::add(const std::vector<std::string>& cells) {
   rows_.push_back(std::move(row));
 }
 
-std::vector<std::string> TextTable::lines() const {
+std::vector<Lines> TextTable::wrapped(std::size_t columns) const {
   std::vector<std::vector<std::string>> rows(1);
   for (const Column& column : columns_) rows.front().push_back(column.title);
   rows.insert(rows.end(), rows_.begin(), rows_.end());
   std::vector<std::size_t> widths(columns_.size(), 0);
-  for (const auto& line : rows) {
-    for (std::size_t i = 0; i < line.size(); ++i) widths[i] = std::max(widths[i], display_width(line[i]));
+  for (const auto& row : rows) {
+    for (std::size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], display_width(row[i]));
   }
-  std::vector<std::string> lines;
-  for (const auto& line : rows) {
-    std::string shown;
-    for (std::size_t i = 0; i < line.size(); ++i) {
-      const std::string blanks(widths[i] - display_width(line[i]), ' ');
-      if (i > 0) shown += "  ";
-      shown += columns_[i].align == Align::left ? line[i] + blanks : blanks + line[i];
+  std::vector<std::size_t> begins(columns_.size(), 0);  // columns of the screen
+  const auto beside = [&](std::size_t i) { return begins[i - 1] + widths[i - 1] + kBetween; };
+  for (std::size_t i = 1; i < widths.size(); ++i) {
+    const std::size_t least = i + 1 == widths.size() ? std::min(widths[i], kLeastOfAText) : widths[i];
+    begins[i] = beside(i) + least <= columns ? beside(i) : std::min(kIndent, columns / 2);
+  }
+  std::vector<Lines> all;
+  for (const auto& row : rows) {
+    Lines& lines = all.emplace_back();
+    std::string now;
+    for (std::size_t i = 0; i < row.size(); ++i) {
+      const std::size_t begin = begins[i];
+      if (i > 0 && begin != beside(i)) push_trimmed(std::exchange(now, ""), lines);
+      Lines parts;
+      if (widths[i] > columns - begin) fold(row[i], columns - begin, parts);
+      if (parts.empty()) parts.push_back(row[i]);
+      const bool right = columns_[i].align == Align::right;
+      now.append(begin - display_width(now) + (right ? widths[i] - display_width(row[i]) : 0), ' ');
+      for (std::size_t part = 0; part < parts.size(); ++part) {
+        if (part > 0) push_trimmed(std::exchange(now, std::string(begin, ' ')), lines);
+        now += parts[part];
+      }
     }
-    shown.erase(shown.find_last_not_of(' ') + 1);
-    lines.push_back(std::move(shown));
+    push_trimmed(std::move(now), lines);
+    if (lines.empty()) lines.emplace_back();
   }
-  return lines;
-}
-
-void TextTable::fill(Listing& listing) const {
-  std::vector<std::string> all = lines();
-  listing.titles = {std::move(all.front())};
-  listing.entries.assign(std::make_move_iterator(all.begin() + 1), std::make_move_iterator(all.end()));
+  return all;
 }
 
 std::string TextTable::text() const {
   std::string text;
-  for (const std::string& line : lines()) text += line + '\n';
+  for (const Lines& row : wrapped(std::numeric_limits<std::size_t>::max())) text += joined(row);
   return text;
 }
 

@@ -48,7 +48,7 @@ bool is_scalar(const RankAlert& alert) {
   return tag.size() > kTask.size() && tag.substr(tag.size() - kTask.size()) == kTask;
 }
 
-// "head.output: gradient norm": the name comes first, because a narrow terminal cuts the end.
+// "head.output: gradient norm": the name comes first, as it is looked for.
 std::string name_first(const RankAlert& alert) {
   const std::string text = series_text(alert.tag_name, alert.op);
   const std::size_t of = text.find(" of ");
@@ -95,7 +95,7 @@ Listing alert_groups_listing(const CommandReply& reply) {
                std::to_string(group.series), number_text(alert.value, kDigitsOfAGroup),
                number_text(alert.history_mean, kDigitsOfAGroup), name_first(alert)});
   }
-  table.fill(listing);
+  listing.table = std::move(table);
   return listing;
 }
 
@@ -115,7 +115,7 @@ Listing alerts_listing(const CommandReply& reply) {
                number_text(alert.value, kDigits), number_text(alert.history_mean, kDigits), alert.op,
                alert.tag_name});
   }
-  table.fill(listing);
+  listing.table = std::move(table);
   return listing;
 }
 

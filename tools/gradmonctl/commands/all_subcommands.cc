@@ -5,7 +5,7 @@
 
 namespace gradmon {
 
-// Each function is defined in its command's .cc file.
+// Each function is defined in its command's .cc file; those that Python carries out, in read_commands.cc.
 std::unique_ptr<Subcommand> status_subcommand();
 std::unique_ptr<Subcommand> watch_subcommand();
 std::unique_ptr<Subcommand> jobs_subcommand();

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 #include <cstdio>
+#include <iterator>
 #include <memory>
 #include <utility>
 #include <vector>
@@ -101,6 +102,7 @@ namespace {
 
 using std::chrono::milliseconds;
 constexpr milliseconds kVerdictPause{50};
+constexpr milliseconds kReasonPause{1000};        // before the reason of a wait is asked for
 constexpr std::int64_t kMaxSeconds = 31'536'000;  // a year
 
 class VerdictWait {
@@ -111,12 +113,14 @@ class VerdictWait {
         ask_(ask),
         clock_(clock),
         console_(console),
-        ends_(clock.now() + timeout_) {}
+        ends_(clock.now() + timeout_),
+        says_why_(clock.now() + kReasonPause) {}
 
   int wait(Command command, CommandReply reply) {
     command.verb = CommandVerb::verdict;
     while (!(reply.settled && reply.applied_by_all)) {
       if (left() <= milliseconds(0)) return too_late(reply);
+      say_why();
       clock_.sleep(std::min(kVerdictPause, left()));
       const milliseconds patience = std::clamp(left(), milliseconds(1), kAnswerTime);
       auto next = ask_(command, patience);
@@ -130,6 +134,20 @@ class VerdictWait {
 
  private:
   milliseconds left() const { return std::chrono::ceil<milliseconds>(ends_ - clock_.now()); }
+
+  // Prints why the change is pending; again only if more than a number of the reason has changed.
+  void say_why() {
+    if (clock_.now() < says_why_) return;
+    says_why_ = clock_.now() + kReasonPause;
+    const auto reply = ask_(make_command(CommandVerb::status), kReasonPause);
+    if (!reply || !reply->status || !reply->status->pending) return;
+    const std::string why = printable_lines(reply->status->pending->reason, "; ");
+    std::string words;
+    std::copy_if(why.begin(), why.end(), std::back_inserter(words),
+                 [](char c) { return c < '0' || c > '9'; });
+    if (words != said_) console_.err << "gradmonctl: pending: " << why << '\n';
+    said_ = std::move(words);
+  }
 
   int too_late(const CommandReply& reply) const {
     std::string why = reply.message;
@@ -149,6 +167,8 @@ class VerdictWait {
   const CommandClock& clock_;
   const Console& console_;
   const std::chrono::steady_clock::time_point ends_;
+  std::chrono::steady_clock::time_point says_why_;  // not before
+  std::string said_;                                // the last printed reason, without digits
 };
 
 Command to_command(const ChangeRequest& request) {
@@ -265,7 +285,8 @@ class ChangeSubcommand : public SubcommandFor<ChangeRequest> {
 
   // `excluded`: the option that excludes --wait.
   void add_wait(Arguments& arguments, const std::string& excluded = "") {
-    Argument wait{"--wait", &request().wait, "until every rank has applied it; prints the step"};
+    Argument wait{"--wait", &request().wait,
+                  "until every rank has applied it; prints the step,\nand meanwhile why it waits"};
     wait.excludes = excluded;
     Argument timeout{"--timeout", &timeout_, "stop waiting after SECONDS (60)", "SECONDS"};
     timeout.needs = "--wait";

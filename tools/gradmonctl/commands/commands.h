@@ -16,7 +16,6 @@
 #include "control/alerts/alert_report.h"
 #include "control/hub/transport/live_jobs.h"
 #include "control/wire/command.h"
-#include "tools/convert/query_database.h"
 #include "tools/gradmonctl/cli/command_line.h"
 #include "tools/gradmonctl/cli/connect.h"
 #include "tools/gradmonctl/cli/console.h"
@@ -204,39 +203,6 @@ struct ValidateRequest {
 // gradmonctl validate: prints all errors and warnings of a config file to `console.err`. Returns the exit
 // code: 6 for an invalid file, 1 if it cannot be read.
 int validate_command(const ValidateRequest& request, const Console& console);
-
-// A request to import a MindSpore Transformers file.
-struct ImportRequest {
-  std::string file;
-  std::string output;  // "": stdout
-};
-
-// gradmonctl import: writes the config to `console.out` or to a new file, and a table of the
-// translated keys to `console.err`. Returns the exit code: 6 if a key is invalid, 1 if the
-// file cannot be read or the new file cannot be created.
-int import_command(const ImportRequest& request, const Console& console);
-
-enum class RowFormat : std::uint8_t {
-  table,  // for people; cut to the screen unless `all`
-  csv,    // with a header; numbers in full precision, an empty cell for NULL
-  json    // an array of objects; NaN and infinity as the texts "nan", "inf", "-inf"
-};
-
-// The most rows of a table; the other formats have no limit.
-inline constexpr std::size_t kMostTableRows = 100'000;
-
-struct QueryRequest {
-  std::string sql;  // "": the rows that `filter` selects
-  ValueFilter filter = {};
-  std::vector<std::string> places = {};  // database files, run directories, output directories
-  std::string run_id = {};               // "": the newest run of an output directory
-  RowFormat format = RowFormat::table;
-  bool all = false;
-};
-
-// gradmonctl query: prints rows of all ranks' databases. Returns the exit code: 1 if the query is wrong or no
-// database is readable, 7 if only some are.
-int query_command(const QueryRequest& request, const Console& console);
 
 struct RunRequest {
   std::int64_t ranks = 1;

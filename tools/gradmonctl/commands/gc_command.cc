@@ -224,7 +224,7 @@ class GcSubcommand : public SubcommandFor<GcRequest> {
     Argument age{"--older-than", &age_, "the time since the newest change of a run, as 12h or 30d", "AGE"};
     age.required = true;
     return {{"RUN", &request().directories,
-             "output directories\n(default: MONITOR_OUTPUT_DIR, else ./monitor_output)"},
+             "the jobs' output directories\n(default: MONITOR_OUTPUT_DIR, else ./monitor_output)"},
             age,
             {"--dry-run", &request().dry_run, "only list what would be removed"}};
   }

@@ -31,8 +31,8 @@ std::string applied_text(const std::map<int, std::int64_t>& applied) {
   return text;
 }
 
-// False for a refused config file: its on or off is unknown.
-bool knows_on_or_off(const HistoryEntry& entry) { return entry.verdict != "refused" || entry.cause == "ctl"; }
+// False for a refused config file or `set`: its on or off is unknown.
+bool knows_on_or_off(const HistoryEntry& entry) { return entry.verdict != "refused" || entry.on; }
 
 const char* asked_text(const HistoryEntry& entry) {
   if (!knows_on_or_off(entry)) return "-";
@@ -80,7 +80,7 @@ Listing history_listing(const std::vector<HistoryEntry>& history) {
                utc_text(entry.proposed_at), step_text(entry.effective_step), applied_text(entry.applied),
                step_text(entry.finished_step), entry.by, printable_lines(entry.reason, "; ")});
   }
-  table.fill(listing);
+  listing.table = std::move(table);
   return listing;
 }
 

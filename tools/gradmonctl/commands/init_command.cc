@@ -121,7 +121,7 @@ std::string config_for(const InitRequest& request) {
 
 class InitSubcommand : public SubcommandFor<InitRequest> {
  public:
-  std::string usage() const override { return "init [CONFIG] [OPTIONS]"; }
+  std::string usage() const override { return "init [FILE] [OPTIONS]"; }
   std::string summary() const override { return "Make a config file to begin with, by a few questions"; }
   std::string details() const override {
     return "Asks in a terminal for what no option says. The file has a comment for each key.\n"
@@ -137,7 +137,7 @@ class InitSubcommand : public SubcommandFor<InitRequest> {
     alerts.choices = {"yes", "no"};
     Argument interval{"--step-interval", &request().step_interval, "collect every K steps (1)", "K"};
     interval.least = 1;
-    return {{"CONFIG", &request().file, "the file to make (monitor_config.json)"},
+    return {{"FILE", &request().file, "the config file to make (monitor_config.json)"},
             {"--collect", &request().collect,
              std::string("comma-separated: ") + kKindWords + "\n(default: gradients)", "KINDS"},
             format,

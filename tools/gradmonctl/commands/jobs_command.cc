@@ -34,7 +34,7 @@ Listing jobs_listing(const std::vector<HubReplies::Answer>& jobs) {
   for (const auto& [endpoint, job] : jobs)
     table.add({or_dash(job.name), job.launch_id, utc_text(job.started), job_state_text(job),
                or_dash(job.output_dir), endpoint});
-  table.fill(listing);
+  listing.table = std::move(table);
   return listing;
 }
 

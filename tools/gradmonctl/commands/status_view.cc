@@ -5,7 +5,7 @@
 #include <array>
 #include <cstdio>
 
-#include "control/agree/overhead.h"
+#include "control/agree/overhead_budget.h"
 #include "control/config/config.h"
 #include "tools/gradmonctl/cli/listing.h"
 #include "tools/gradmonctl/cli/printable.h"
@@ -135,7 +135,7 @@ void list_ranks(const Status& status, Listing& listing) {
   for (const RankStatus& rank : status.ranks) table.add(rank_cells(rank, status));
   if (status.ranks.empty()) return;
   listing.before += '\n';
-  table.fill(listing);
+  listing.table = std::move(table);
 }
 
 std::string targets_trouble(const std::string& rank, const TargetCounts& targets) {

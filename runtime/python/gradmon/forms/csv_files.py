@@ -102,9 +102,8 @@ class _Group:
         """The number of rows of each file, of `found` in all."""
         if sum(self.lines) == found:
             return self.lines
-        rows = [
-            sum(p.count(b"\n") for p in one.text().split(b'"')[::2]) for one in self.split()
-        ]  # not in quotes
+        # Line ends that are not in quotes.
+        rows = [sum(p.count(b"\n") for p in one.text().split(b'"')[::2]) for one in self.split()]
         if sum(rows) != found:
             raise ValueError(f"{found} rows in {sum(rows)} lines")
         return rows
@@ -201,9 +200,9 @@ def _wide(
     import pandas
 
     empties = b",," in text or (columns[-1] in ops and (b",\n" in text or b",\r" in text))
-    told_apart = empties and b"nan" in text  # an empty cell from "nan": as texts, which is slower
+    as_texts = empties and b"nan" in text  # slower, but an empty cell differs from "nan"
     types: "dict[str, Any]" = {"name": str, "step": "int64", "vpp_stage": "int64"}
-    types.update({op: str if told_apart else "float64" for op in ops})
+    types.update({op: str if as_texts else "float64" for op in ops})
     names = [*columns, _BEYOND]  # pandas would cut off the cells of a row that is too long
     wide = pandas.read_csv(
         io.BytesIO(b",".join([b"x"] * len(names)) + b"\n" + text),
@@ -216,14 +215,14 @@ def _wide(
         na_values={
             "micro_step": [""],
             _BEYOND: [""],
-            **({} if told_apart else {op: ["" if empties else "nan"] for op in ops}),
+            **({} if as_texts else {op: ["" if empties else "nan"] for op in ops}),
         },
         float_precision="round_trip",
     )
     long = wide.pop(_BEYOND).notna()
     if long.any():
         raise ValueError(f"row {int(long.argmax()) + 1}: expected {len(columns)} cells as in the header")
-    if told_apart:
+    if as_texts:
         return wide, lambda cells: cells != ""
     return wide, (lambda cells: ~numpy.isnan(cells)) if empties else None
 

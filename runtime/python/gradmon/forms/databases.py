@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Iterable, Sequence
 from urllib.parse import quote
 
-from gradmon.forms.rows import KINDS_WITH_MICRO_STEPS, Choice, table_of
+from gradmon.forms.rows import KINDS_WITH_MICRO_STEPS, Choice, RankDirectory, table_of
 
 if TYPE_CHECKING:
     import pandas
@@ -25,14 +25,20 @@ _SCOPES = """SELECT rank, vpp_stage, target_name, metric_name, detail FROM targe
     JOIN monitoring_targets USING (target_id) JOIN monitoring_metrics USING (metric_id) ORDER BY micro_step"""
 
 
-def read(paths: "Iterable[Path]", choice: Choice) -> "pandas.DataFrame":
+def has_rows(directory: Path) -> bool:
+    """Returns True if the directory of a rank has a database."""
+    return (directory / FILE).exists()
+
+
+def read(directories: "Iterable[RankDirectory]", choice: Choice) -> "pandas.DataFrame":
+    """As read_files(), of the directories that have a database."""
+    return read_files([each.path / FILE for each in directories if has_rows(each.path)], choice)
+
+
+def read_files(paths: "Iterable[Path]", choice: Choice) -> "pandas.DataFrame":
     """The rows of the databases, with PLACE. Within a step in the order of kinds and targets.
 
-    Raises
-    ------
-    ValueError
-        If a file is no database of gradmon's, or is open in this process.
-    """
+    Raises ValueError if a file is no database of gradmon's, or is open in this process."""
     rows: "list[tuple[Any, ...]]" = []
     for path in paths:
         rows.extend(_rows(path, choice))
@@ -40,7 +46,7 @@ def read(paths: "Iterable[Path]", choice: Choice) -> "pandas.DataFrame":
 
 
 def scopes(path: Path) -> "dict[int, dict[str, dict[str, Any]]]":
-    """The scopes by rank, target ("0:fc1.weight") and kind. Raises ValueError as read()."""
+    """The scopes by rank, target ("0:fc1.weight") and kind. Raises ValueError as read_files()."""
     found: "dict[int, dict[str, dict[str, Any]]]" = {}
     for rank, stage, name, kind, detail in _fetched(path, _SCOPES):
         found.setdefault(rank, {}).setdefault(f"{stage}:{name}", {})[kind] = json.loads(detail)

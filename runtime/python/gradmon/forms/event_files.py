@@ -62,14 +62,12 @@ def has_rows(directory: Path) -> bool:
 def converted_ranks(path: Path) -> "list[RankDirectory]":
     """The directories rank{R} that `gradmonctl convert csv2tb` has made in `path`."""
     found = [(entry, _CONVERTED_RANK.match(entry.name)) for entry in path.iterdir() if entry.is_dir()]
-    return sorted(
-        (
-            RankDirectory(entry, int(match["rank"]))
-            for entry, match in found
-            if match and any(entry.glob("*/events.out.tfevents.*"))
-        ),
-        key=lambda directory: directory.rank,
-    )
+    ranks = [
+        RankDirectory(entry, int(match["rank"]))
+        for entry, match in found
+        if match and any(entry.glob("*/events.out.tfevents.*"))
+    ]
+    return sorted(ranks, key=lambda directory: directory.rank)
 
 
 def read(directories: "Iterable[RankDirectory]", choice: Choice) -> "pandas.DataFrame":

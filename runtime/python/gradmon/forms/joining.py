@@ -34,7 +34,7 @@ def scopes_of(directories: "Iterable[RankDirectory]") -> Scopes:
             found[directory.rank] = json.loads(file.read_bytes())["targets"]
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise ValueError(
-                f"{file}: whole=True needs this file, which says what rows are of: {error}"
+                f"{file}: whole=True needs this file, with the scopes of the rows: {error}"
             ) from error
     return found
 
@@ -92,7 +92,7 @@ def _whole(
     for rank in sorted(scopes):
         label = scopes[rank].get("scope", "whole")
         if label in ("partial", "local"):
-            raise ValueError(f"{what}: {_REFUSED[label].format(rank)}; leave it out with kind= or names=")
+            raise ValueError(f"{what}: {_REFUSED[label].format(rank)}; exclude it with kind= or names=")
         groups.setdefault((label, _mesh(scopes[rank])), []).append(rank)
     found = []
     for (label, _), ranks in groups.items():
@@ -106,8 +106,8 @@ def _whole(
 
 
 _REFUSED = {
-    "partial": "rank {} holds a summand, and the statistics of a sum do not follow from those of summands",
-    "local": "nothing says what the tensor of rank {} is a part of",
+    "partial": "rank {} holds a summand, from which the statistics of the sum cannot be computed",
+    "local": "the whole of rank {}'s tensor is unknown",
 }
 
 
@@ -125,9 +125,8 @@ def _parts(scopes: "dict[int, Scope]", ranks: "list[int]", what: str) -> _Parts:
         if "shape" not in scope:  # only the number of equal parts is known
             expected, key, elements = scope["count"], [scope["index"]], 1
         else:
-            expected, elements = math.prod(scope["shape"]), scope.get(
-                "count", math.prod(scope.get("size", []))
-            )
+            expected = math.prod(scope["shape"])
+            elements = scope.get("count", math.prod(scope.get("size", [])))
             key = [scope.get("offset"), scope.get("begin")]
         parts.setdefault(json.dumps(key), (rank, elements))
     held = sum(elements for _, elements in parts.values())
@@ -182,4 +181,4 @@ def _fold_of(op: str, what: str) -> "Callable[[numpy.ndarray, numpy.ndarray], An
         fold = "mean_by_elements"
     if fold is not None:
         return folds[fold]
-    raise ValueError(f"{what}: {op} of parts does not tell that of the whole; leave it out with kind=")
+    raise ValueError(f"{what}: cannot combine {op} across shards; exclude it with kind=")

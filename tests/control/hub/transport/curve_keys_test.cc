@@ -8,7 +8,7 @@
 
 #include "control/debian_version.h"
 #include "tests/control/host/file_mode.h"
-#include "tests/control/host/resource_limit.h"
+#include "tests/support/resource_limit.h"
 #include "tests/support/temporary_directory.h"
 #include GRADMON_CATCH_HEADER
 

@@ -1,15 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "control/hub/transport/live_jobs.h"
 
-#include <stdlib.h>
 #include <sys/stat.h>
 
 #include <algorithm>
-#include <filesystem>
 #include <memory>
 
 #include "control/debian_version.h"
 #include "control/host/job_directory.h"
+#include "tests/support/scoped_variable.h"
 #include "tests/support/temporary_directory.h"
 #include "tests/tools/gradmonctl/fake_hub.h"
 #include GRADMON_CATCH_HEADER
@@ -23,20 +22,10 @@ Status status_of(const std::string& launch_id) {
   return status;
 }
 
-// Sets XDG_RUNTIME_DIR for the life of this object.
-struct RuntimeVariable {
-  explicit RuntimeVariable(const std::filesystem::path& value) {
-    setenv("XDG_RUNTIME_DIR", value.c_str(), 1);
-  }
-  ~RuntimeVariable() { unsetenv("XDG_RUNTIME_DIR"); }
-  RuntimeVariable(const RuntimeVariable&) = delete;
-  RuntimeVariable& operator=(const RuntimeVariable&) = delete;
-};
-
 TEST_CASE("query_all_hubs finds a hub whose socket is missing for a moment") {
   const TemporaryDirectory runtime;
   REQUIRE(chmod(runtime.path().c_str(), 0700) == 0);
-  const RuntimeVariable variable(runtime.path());
+  const ScopedVariable variable("XDG_RUNTIME_DIR", runtime.path().c_str());
   const FakeHub first(runtime.path(), status_of("first"));
   REQUIRE(make_job_directory("second"));  // of a hub that is about to bind its socket again
   std::unique_ptr<FakeHub> second;
@@ -54,7 +43,7 @@ TEST_CASE("query_all_hubs finds a hub whose socket is missing for a moment") {
 TEST_CASE("query_all_hubs says why a hub gives no status, and asks it again first") {
   const TemporaryDirectory runtime;
   REQUIRE(chmod(runtime.path().c_str(), 0700) == 0);
-  const RuntimeVariable variable(runtime.path());
+  const ScopedVariable variable("XDG_RUNTIME_DIR", runtime.path().c_str());
   const FakeHub hub(runtime.path(), status_of("far"), "the lead hub of far is not found yet");
   const auto replies = query_all_hubs([](const Status&) { return false; });
   // Hubs of other tests may be found, too.

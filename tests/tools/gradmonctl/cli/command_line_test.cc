@@ -29,15 +29,40 @@ T parsed(const std::vector<const char*>& words) {
 
 TEST_CASE("the help of every command matches its golden file") {
   for (const char* command :
-       {"",       "status", "watch",  "jobs",    "doctor",  "on",      "off",   "set",
-        "cancel", "evict",  "get",    "history", "alerts",  "targets", "query", "validate",
-        "import", "keygen", "schema", "run",     "analyse", "convert", "gc"}) {
+       {"",       "status", "watch",   "jobs",    "doctor", "on",      "off",      "set",
+        "cancel", "evict",  "get",     "history", "alerts", "targets", "validate", "keygen",
+        "schema", "run",    "analyse", "convert", "gc",     "init"}) {
     const auto help = *command == '\0' ? parse({"--help"}) : parse({command, "--help"});
     REQUIRE(!help);
     CHECK(help.error().code == 0);
     const std::string name = *command == '\0' ? "help.txt" : std::string("help_") + command + ".txt";
     CHECK(golden_difference(name, help.error().text) == "");
   }
+}
+
+// Of a command and of the members of a group.
+void check_arguments(Subcommand& command) {
+  const std::string usage = command.usage();
+  CAPTURE(usage);
+  for (const Argument& argument : command.arguments()) {
+    const std::string name = argument.name.substr(0, argument.name.find(','));
+    const bool positional = name.front() != '-';
+    const std::string word = positional ? name : argument.placeholder;
+    CAPTURE(name, argument.help);
+    if (positional)
+      CHECK((name == "RUN" || name == "RUN_A" || name == "RUN_B" || name == "FILE" || name == "KEY" ||
+             name == "EDIT" || name == "RANK" || name == "SQL" || name == "DIR"));
+    if (name == "RUN" || name == "RUN_A" || argument.name == "--output-dir")
+      CHECK((word.find("RUN") == 0 && (argument.help.find("the job's output director") == 0 ||
+                                       argument.help.find("the jobs' output director") == 0)));
+    if (argument.help.find("the config file") == 0) CHECK(word == "FILE");
+    if (word == "DIR") CHECK(argument.help.find("the job's output") != 0);
+  }
+  for (const auto& member : command.members()) check_arguments(*member);
+}
+
+TEST_CASE("every command calls a job's directory RUN and a file FILE") {
+  for (const auto& command : all_subcommands()) check_arguments(*command);
 }
 
 TEST_CASE("a group of commands shows its help and suggests its commands") {

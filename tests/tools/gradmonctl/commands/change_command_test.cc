@@ -253,8 +253,42 @@ TEST_CASE("no verdict in time ends with 7 and the reason of the pending change")
   job.answer(reply);
   job.repeat_last_answer();
   CHECK(run(job, turn_on(true)) == 7);
-  CHECK(job.err.str() == "gradmonctl: not agreed within 60 s: waiting for rank 3\n");
+  CHECK(job.err.str() ==
+        "gradmonctl: pending: waiting for rank 3\ngradmonctl: not agreed within 60 s: waiting for rank 3\n");
   CHECK(job.out.str().empty());
+}
+
+TEST_CASE("while it waits it says why, once for each reason") {
+  FakeJob job;
+  job.answer({});
+  const auto pending = [&](const std::string& reason) {  // for a second of waiting
+    CommandReply reply;
+    if (!reason.empty()) {
+      reply.status = Status{};
+      reply.status->pending = Pending{Revision{7}, reason, 0};
+    }
+    for (int poll = 0; poll < 21; ++poll) job.answer(reply);
+  };
+  for (const char* reason :
+       {"takes effect at step 12", "takes effect at step 12", "rank 0 has not stepped for 5 s", "",
+        "rank 0 has not stepped for 6 s", "waiting for the answers of ranks 0-3\x1b"})
+    pending(reason);
+  job.answer(agreed_reply(1200, true));
+  CHECK(run(job, turn_on(true)) == 0);
+  CHECK(job.out.str() == "1200\n");
+  CHECK(job.err.str() ==
+        "gradmonctl: pending: takes effect at step 12\n"
+        "gradmonctl: pending: rank 0 has not stepped for 5 s\n"
+        "gradmonctl: pending: waiting for the answers of ranks 0-3\\x1b\n");
+}
+
+TEST_CASE("a change that is applied within a second asks for no reason") {
+  FakeJob job;
+  for (int poll = 0; poll < 15; ++poll) job.answer({});
+  job.answer(agreed_reply(1200, true));
+  CHECK(run(job, turn_on(true)) == 0);
+  CHECK(std::none_of(job.asked.begin(), job.asked.end(),
+                     [](const Command& command) { return command.verb == CommandVerb::status; }));
 }
 
 TEST_CASE("a verdict that not every rank applies in time ends with 7 and names the step") {

@@ -27,6 +27,17 @@ TEST_CASE("a refused edit is one line with all its errors") {
   CHECK(history_json({refused}, JsonLayout::one_line).find("\"on\":null") != std::string::npos);
 }
 
+TEST_CASE("a refused set asks for neither on nor off, and a refused on for on") {
+  HistoryEntry refused;
+  refused.verdict = "refused";
+  refused.cause = "ctl";
+  refused.reason = "set ops=[\"std\"]: no such op";
+  CHECK(full_text(history_listing({refused})).find("  refused  -         ctl") != std::string::npos);
+  CHECK(history_json({refused}, JsonLayout::one_line).find("\"on\":null") != std::string::npos);
+  refused.on = true;
+  CHECK(history_json({refused}, JsonLayout::one_line).find("\"on\":true") != std::string::npos);
+}
+
 TEST_CASE("a history without changes says so") { CHECK(full_text(history_listing({})) == "no change yet\n"); }
 
 tl::expected<std::vector<HistoryEntry>, std::string> no_files() {

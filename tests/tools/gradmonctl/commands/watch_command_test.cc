@@ -54,7 +54,7 @@ class FakeLiveJob {
 TEST_CASE("watch fits into a small terminal and says how to see all ranks") {
   FakeLiveJob job;
   CHECK(job.watch(false, true, Screen{100, 8}) == 0);
-  CHECK(job.out().find("… and 3 more ranks (gradmonctl status --all shows all)") != std::string::npos);
+  CHECK(job.out().find("… and 4 more ranks (gradmonctl status --all shows all)") != std::string::npos);
 }
 
 Status collected(std::int64_t count) {

@@ -1,5 +1,0 @@
-# SPDX-License-Identifier: Apache-2.0
-"""Stands in for msprobe.core.monitor."""
-from msprobe import refusing
-
-__getattr__ = refusing(__name__)

@@ -1,0 +1,179 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Arguments, help and output of the commands, as gradmonctl has them."""
+import argparse
+import importlib
+import io
+import os
+import sys
+from typing import Any, Callable, NamedTuple, NoReturn, Optional, Sequence
+
+from gradmon_read.listing import printable
+
+DONE, FAILED, USAGE, INVALID_CONFIG, PARTIAL = 0, 1, 2, 6, 7
+
+
+class Argument(NamedTuple):
+    """One argument of a command: its parsing and its help."""
+
+    names: str  # "--json", "--output-dirpath,--output-dir"; without dashes it is positional
+    help: str
+    placeholder: str = ""  # stands for the value; an option without is a flag
+    default: Any = None
+    type: Callable[[str], Any] = str
+    choices: Sequence[str] = ()
+    required: bool = False
+    many: bool = False  # takes all words up to the next option
+
+    @property
+    def is_option(self) -> bool:
+        return self.names.startswith("-")
+
+    @property
+    def key(self) -> str:
+        """The attribute with its value: "output_dirpath", "FILE"."""
+        return self.names.split(",")[0].lstrip("-").replace("-", "_")
+
+
+class Command(NamedTuple):
+    """A command, or a member of a group."""
+
+    usage: str  # begins with the name: "import FILE"
+    summary: str
+    arguments: Sequence[Argument]
+    perform: Callable[[argparse.Namespace], int]  # returns the exit code
+    details: str = ""  # below the options
+
+
+class CommandError(Exception):
+    """One sentence for the user. The command ends with `code`."""
+
+    def __init__(self, text: str, code: int = FAILED) -> None:
+        super().__init__(text)
+        self.code = code
+
+
+class UsageError(Exception):
+    """A wrong combination of arguments."""
+
+
+def integer(least: int, most: int = 2**63 - 1) -> Callable[[str], int]:
+    """A type of argument: a whole number in a range."""
+
+    def parsed(text: str) -> int:
+        try:
+            number = int(text)
+        except ValueError:
+            number = least - 1
+        if not least <= number <= most:
+            raise argparse.ArgumentTypeError(f"found {text}, expected an integer from {least} to {most}")
+        return number
+
+    return parsed
+
+
+def require(package: str, caller: str, module: Optional[str] = None) -> Any:
+    """Imports the module of a package. The error says how to install the package."""
+    try:
+        return importlib.import_module(module or package)
+    except ImportError as error:
+        install = f"{sys.executable} -m pip install 'gradmon-read[analysis]'"
+        raise CommandError(f"{caller} needs the Python package {package}: {install} ({error})") from None
+
+
+def report(text: str) -> None:
+    """Prints a message for people."""
+    print(f"gradmonctl: {printable(text)}", file=sys.stderr)
+
+
+def help_text(command: Command) -> str:
+    text = f"usage: gradmonctl {command.usage}\n\n{command.summary}\n"
+    options = [("-h, --help", "this help")]
+    positional = []
+    for each in command.arguments:
+        name = ", ".join(each.names.split(","))
+        if each.is_option:
+            options.append((f"{name} {each.placeholder}".strip(), each.help))
+        else:
+            positional.append((each.placeholder or name, each.help))
+    text += _table("arguments", positional) + _table("options", options)
+    return text + (f"\n{command.details}\n" if command.details else "")
+
+
+def _table(title: str, rows: "list[tuple[str, str]]") -> str:
+    if not rows:
+        return ""
+    width = max(len(name) for name, _ in rows)
+    indented = [(name, help.replace("\n", "\n" + " " * (width + 4))) for name, help in rows]
+    return f"\n{title}:\n" + "".join(f"  {name:{width}}  {help}\n" for name, help in indented)
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        raise UsageError(message)
+
+
+def parse(command: Command, words: Sequence[str]) -> argparse.Namespace:
+    """Fills in the arguments; raises UsageError."""
+    parser = _Parser(add_help=False, allow_abbrev=False)
+    positional = [each for each in command.arguments if not each.is_option]
+    for each in command.arguments:
+        if not each.is_option:
+            continue
+        more: "dict[str, Any]" = {"action": "store_true"}
+        if each.placeholder:
+            more = {"type": each.type, "default": each.default, "choices": each.choices or None}
+            more["nargs"] = "+" if each.many else None
+        parser.add_argument(*each.names.split(","), dest=each.key, required=each.required, **more)
+    if positional:
+        parser.add_argument("words", nargs="*")
+    found = parser.parse_intermixed_args(list(words))
+    left = list(getattr(found, "words", []))
+    for each in positional:
+        if each.many:
+            setattr(found, each.key, left)
+            left = []
+        else:
+            setattr(found, each.key, left.pop(0) if left else each.default)
+        if each.required and not getattr(found, each.key):
+            raise UsageError(f"{each.placeholder or each.names} is required")
+    if left:
+        raise UsageError(f"unexpected argument: {left[0]}")
+    return found
+
+
+def run(command: Command, words: Sequence[str]) -> int:
+    """Runs a command with the process's output. A closed pipe is no error, a full disk is."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(encoding="utf-8", errors="surrogateescape", newline="\n")
+    try:
+        code = _performed(command, words)
+        sys.stdout.flush()
+        return code
+    except BrokenPipeError:
+        _discard_output()
+        return DONE
+    except OSError as error:
+        _discard_output()
+        report(f"cannot write: {error.strerror}")
+        return FAILED
+
+
+def _performed(command: Command, words: Sequence[str]) -> int:
+    try:
+        if "-h" in words or "--help" in words:
+            sys.stdout.write(help_text(command))
+            return DONE
+        return command.perform(parse(command, words))
+    except UsageError as error:
+        name = command.usage.split(" ")[0]
+        print(f'gradmonctl: {printable(str(error))}\ntry "gradmonctl {name} --help"', file=sys.stderr)
+        return USAGE
+    except CommandError as error:
+        report(str(error))
+        return error.code
+
+
+def _discard_output() -> None:
+    """Discards the rest of the buffer of stdout: Python flushes it again when it ends."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

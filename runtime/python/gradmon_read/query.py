@@ -1,0 +1,253 @@
+# SPDX-License-Identifier: Apache-2.0
+"""gradmonctl query: SQL over the databases of all ranks, on DuckDB."""
+import argparse
+import csv
+import decimal
+import json
+import math
+import os
+import sys
+from pathlib import Path
+from typing import Any, Iterator, NamedTuple, Optional
+
+from gradmon_read import command_line
+from gradmon_read.command_line import Argument, Command, CommandError, UsageError, integer, require
+from gradmon_read.listing import Table
+from gradmon_read.rank_database import LAST_STEP, RankFile, find_rank_files
+from gradmon_read.vocabulary import FOLDS
+
+MOST_TABLE_ROWS = 100_000
+
+_TABLES = (
+    "v_metrics (rank, step, metric, target, vpp_stage, micro_step, op, value), v_nonfinite, v_layer_step, "
+    "v_files (rank, run_id, path)"
+)
+_FOLDS = {
+    "least": "min(value)",
+    "greatest": "max(value)",
+    "sum": "sum(value)",
+    "root_of_squares": "sqrt(sum(value * value))",
+}
+_FILTERS = ("metric", "target", "op", "steps", "rank")
+
+
+def command() -> Command:
+    return Command(
+        'query ("SQL" | --metric NAME ...) [RUN...] [--format table|csv|json]',
+        "Search the SQLite databases of all ranks",
+        [
+            Argument("SQL", "a statement on v_metrics, v_nonfinite, v_layer_step or v_files"),
+            Argument(
+                "RUN",
+                "the job's output directories, directories of one rank, or database\n"
+                "files (default: MONITOR_OUTPUT_DIR, else ./monitor_output)",
+                many=True,
+            ),
+            Argument("--metric", "instead of SQL: a kind of row, as grad_reduced", "NAME"),
+            Argument("--target", "a pattern of target names with * and ?, as 'layers.3.*'", "GLOB"),
+            Argument("--op", "a statistic, as norm", "NAME"),
+            Argument("--steps", "steps, as 100:200, 100:, :200 or 100", "RANGE", type=_steps),
+            Argument("--rank", "one rank", "RANK", type=integer(0)),
+            Argument("--run", "8 hex digits of a run's directories (default: the newest run)", "ID"),
+            Argument(
+                "--format",
+                "table (default), csv or json",
+                "FORMAT",
+                "table",
+                choices=["table", "csv", "json"],
+            ),
+            Argument("--all", "print the whole list and whole lines even in a terminal"),
+        ],
+        _perform,
+    )
+
+
+def _steps(text: str) -> "tuple[int, int]":
+    first, colon, last = text.partition(":")
+    last = last if colon else first
+    numbers = all(part.isascii() and part.isdigit() for part in (first, last) if part)
+    bounds = (int(first or 0), int(last or LAST_STEP)) if numbers and text else (1, 0)
+    if bounds[0] > bounds[1] or bounds[1] > LAST_STEP:
+        raise argparse.ArgumentTypeError(f'found "{text}", expected steps such as 100:200, 100:, :200 or 100')
+    return bounds
+
+
+def _perform(arguments: argparse.Namespace) -> int:
+    require("duckdb", "gradmonctl query")
+    require("pyarrow", "gradmonctl query")
+    from gradmon_read.metric_values import MetricValues
+
+    filtered = any(getattr(arguments, name) is not None for name in _FILTERS)
+    if not filtered and arguments.SQL is None:
+        raise UsageError('expected "SQL" or --metric, --target, --op, --steps or --rank')
+    places = list(arguments.RUN)
+    if filtered and arguments.SQL is not None:
+        places.insert(0, arguments.SQL)
+    files = _files([Path(place) for place in places or [output_directory()]], arguments.run)
+    values = MetricValues(files)
+    try:
+        statement = _filter(arguments) if filtered else arguments.SQL
+        _print(_run(values, files, statement), arguments.format, arguments.all)
+    finally:
+        for error in values.errors.values():
+            command_line.report(error)
+    if not values.errors:
+        return command_line.DONE
+    return command_line.PARTIAL if len(values.errors) < len(files) else command_line.FAILED
+
+
+def output_directory() -> str:
+    return os.environ.get("MONITOR_OUTPUT_DIR") or "./monitor_output"
+
+
+def _files(places: "list[Path]", run: Optional[str]) -> "list[RankFile]":
+    found = find_rank_files(places, run)
+    for chosen in found.runs if run is None else ():
+        if chosen.known > 1:
+            text = (
+                f"showing run {chosen.run_id}, the newest of {chosen.known} in {chosen.output_dir}; "
+                "--run chooses another"
+            )
+            command_line.report(text)
+    return found.files
+
+
+def _filter(arguments: argparse.Namespace) -> str:
+    first, last = arguments.steps or (0, LAST_STEP)
+    conditions = [f"step BETWEEN {first} AND {last}"]
+    if arguments.metric:
+        conditions.append(f"metric = {_sql_text(arguments.metric)}")
+    if arguments.target:  # "[" begins a class of characters in SQL's GLOB
+        conditions.append(f"target GLOB {_sql_text(arguments.target.replace('[', '[[]'))}")
+    if arguments.op:
+        conditions.append(f"op = {_sql_text(arguments.op)}")
+    if arguments.rank is not None:
+        conditions.append(f"rank = {arguments.rank}")
+    return f"SELECT * FROM v_metrics WHERE {' AND '.join(conditions)}"
+
+
+def _sql_text(text: str) -> str:
+    return "'" + text.replace("'", "''") + "'"
+
+
+class _Rows(NamedTuple):
+    titles: "list[str]"
+    rows: "Iterator[tuple[Any, ...]]"
+
+
+def _run(values: Any, files: "list[RankFile]", statement: str) -> _Rows:
+    """Runs the one statement that reads."""
+    import duckdb
+
+    database = duckdb.connect()
+    _add_tables(database, values, files)
+    try:
+        statements = database.extract_statements(statement)
+        if not statements:
+            raise CommandError(f"found no SQL statement; the tables are {_TABLES}")
+        if len(statements) > 1:
+            raise CommandError("expected one SQL statement; found more")
+        if statements[0].type not in (duckdb.StatementType.SELECT, duckdb.StatementType.EXPLAIN):
+            raise CommandError("expected an SQL statement that reads, such as SELECT")
+        found = database.execute(statements[0])
+    except duckdb.Error as error:
+        raise CommandError(f"{_first_line(error)}; the tables are {_TABLES}") from None
+    return _Rows([column[0] for column in found.description], _fetched(found))
+
+
+def _fetched(found: Any) -> "Iterator[tuple[Any, ...]]":
+    import duckdb
+
+    try:
+        while rows := found.fetchmany(2000):
+            yield from rows
+    except duckdb.Error as error:
+        raise CommandError(_first_line(error)) from None
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).split("\n", 1)[0].rstrip("!.")
+
+
+def _add_tables(database: Any, values: Any, files: "list[RankFile]") -> None:
+    import pyarrow
+
+    schema = pyarrow.schema([("rank", "int64"), ("run_id", "string"), ("path", "string")])
+    rows = [{"rank": file.rank, "run_id": file.run_id, "path": str(file.path)} for file in files]
+    database.register("v_metrics", values)
+    database.register("v_files", pyarrow.Table.from_pylist(rows, schema))
+    folds = " ".join(f"WHEN '{op}' THEN {_FOLDS[fold]}" for op, fold in FOLDS.items() if fold in _FOLDS)
+    database.execute(
+        "CREATE VIEW v_nonfinite AS SELECT * FROM v_metrics "
+        "WHERE NOT isfinite(value) OR (op = 'nans' AND value > 0)"
+    )
+    database.execute(
+        "CREATE VIEW v_layer_step AS SELECT rank, step, metric, vpp_stage, micro_step, layer, op, "
+        "count(*) AS targets, count(*) FILTER (isnan(value)) AS nan_targets, "
+        "min(value) FILTER (NOT isnan(value)) AS least, "
+        "max(value) FILTER (NOT isnan(value)) AS greatest, CASE WHEN bool_or(isnan(value)) THEN NULL ELSE "
+        f"CASE op {folds} END END AS value FROM (SELECT *, "
+        r"regexp_extract(target, '^([^.]*(?:\.[^.]*)*?\.[0-9]+)(?:\.|$)', 1) AS layer FROM v_metrics) "
+        "WHERE layer <> '' GROUP BY rank, step, metric, vpp_stage, micro_step, layer, op ORDER BY ALL"
+    )
+    # The query must not reach other files.
+    database.execute("SET enable_external_access = false")
+    database.execute("SET enable_progress_bar = false")  # after two seconds it would be among the rows
+    database.execute("SET lock_configuration = true")
+
+
+def _cell(value: Any) -> str:
+    if value is None:
+        return ""
+    return repr(value) if isinstance(value, float) else str(value)
+
+
+def _print(found: _Rows, format: str, all: bool) -> None:
+    if format == "table":
+        _print_table(found, all)
+    elif format == "csv":
+        lines = csv.writer(sys.stdout, lineterminator="\n")
+        lines.writerow(found.titles)
+        lines.writerows(map(_cell, row) for row in found.rows)
+    else:
+        _print_json(found)
+
+
+def _json(value: Any) -> str:
+    number = isinstance(value, (int, decimal.Decimal)) or (isinstance(value, float) and math.isfinite(value))
+    if value is None or isinstance(value, bool):
+        return json.dumps(value)
+    return _cell(value) if number else json.dumps(_cell(value), ensure_ascii=False)
+
+
+def _print_json(found: _Rows) -> None:
+    keys = [_json(title) for title in found.titles]
+    before = "[\n"
+    try:
+        for row in found.rows:
+            cells = ", ".join(f"{key}: {_json(value)}" for key, value in zip(keys, row))
+            sys.stdout.write(f"{before} {{{cells}}}")
+            before = ",\n"
+    finally:
+        sys.stdout.write("[]\n" if before == "[\n" else "\n]\n")
+
+
+def _print_table(found: _Rows, all: bool) -> None:
+    """After an error the rows before it are printed."""
+    rows: "list[tuple[Any, ...]]" = []
+    stopped = False
+    try:
+        for row in found.rows:
+            stopped = len(rows) == MOST_TABLE_ROWS
+            if stopped:
+                break
+            rows.append(row)
+    finally:
+        first = rows[0] if rows else found.titles
+        is_left = [isinstance(value, str) or value != value for value in first]
+        table, cells = Table(found.titles, is_left), [list(map(_cell, row)) for row in rows]
+        sys.stdout.write("\n".join(table.lines(cells)) + "\n" if all else table.shown(cells, "row"))
+    if stopped:
+        raise CommandError(
+            f"stopped after {len(rows)} rows; use --format csv or json for more, or a narrower query"
+        )

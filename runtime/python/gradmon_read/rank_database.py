@@ -1,0 +1,262 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Finds the databases of a job's ranks, and reads each a page of rows at a time: no lock is held between
+pages, so a slow reader never holds up the rank that writes (FORMAT.md, "SQLite")."""
+import contextlib
+import os
+import re
+import sqlite3
+from pathlib import Path
+from typing import Any, Iterator, NamedTuple, Optional, Sequence
+
+from gradmon_read.command_line import CommandError
+from gradmon_read.vocabulary import COLUMN_ORDER, STATS
+
+FILE = "monitor_metrics.db"
+APPLICATION_ID = 0x67726D6E  # "grmn"
+SCHEMA_VERSION = 1
+LAST_STEP = 2**63 - 1
+
+_PAGE_ROWS = 2048
+_LOCKED_AT_MOST = 10.0  # s; a rank locks its database for milliseconds
+_PARTITION = re.compile(r"metric_(\d+)_step_(\d+)_(\d+)")
+_TABLES = {"monitoring_metrics", "metric_stats", "monitoring_targets"}
+
+
+class RankDatabaseError(Exception):
+    """One sentence that names the file."""
+
+
+class Partition(NamedTuple):
+    """A table: the rows of one metric in some steps."""
+
+    table: str
+    first: int
+    last: int
+
+
+class Metric(NamedTuple):
+    id: int
+    name: str
+    stats: "list[str]"  # in the order of columns
+    partitions: "list[Partition]"  # ascending by step
+
+
+def nan_bit(stat: str) -> int:
+    return STATS.index(stat) if stat in STATS else 63
+
+
+def column_place(stat: str) -> "tuple[int, str]":
+    return (COLUMN_ORDER.index(stat) if stat in COLUMN_ORDER else len(COLUMN_ORDER), stat)
+
+
+def sql_name(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
+
+
+def _text(data: bytes) -> str:
+    return data.decode("utf-8", "backslashreplace")
+
+
+class RankDatabase:
+    """An open database; may be one that a rank is writing. One thread at a time."""
+
+    def __init__(self, path: Path) -> None:
+        """Raises RankDatabaseError. A database whose rank has not made the tables yet has no metrics."""
+        self.path = path
+        self.metrics: "list[Metric]" = []
+        self._targets: "dict[int, tuple[str, int, int]]" = {}
+        self._last_target = -(2**63)
+        try:
+            self._database = _opened(path)
+            self._read_metrics()
+        except sqlite3.Error as error:
+            raise self._described(error) from error
+
+    def close(self) -> None:
+        self._database.close()
+
+    def _described(self, error: sqlite3.Error) -> RankDatabaseError:
+        return RankDatabaseError(f"{self.path}: {error}; expected a database that gradmon writes")
+
+    def _read_metrics(self) -> None:
+        ask = self._database.execute
+        ask("BEGIN")
+        # Tables, not views: a view may never end.
+        tables = {name for name, kind in ask("SELECT name, type FROM sqlite_schema") if kind == "table"}
+        application = ask("PRAGMA application_id").fetchone()[0]
+        version = ask("PRAGMA user_version").fetchone()[0]
+        if not tables and application == 0:
+            ask("COMMIT")
+            return
+        if application != APPLICATION_ID or version != SCHEMA_VERSION or not _TABLES <= tables:
+            self._database.close()
+            raise RankDatabaseError(
+                f"{self.path}: found another database; expected one of gradmon's, schema version "
+                f"{SCHEMA_VERSION}"
+            )
+        stats: "dict[int, list[str]]" = {}
+        for metric, stat in ask("SELECT metric_id, stat_name FROM metric_stats"):
+            stats.setdefault(metric, []).append(str(stat))
+        partitions: "dict[int, list[Partition]]" = {}
+        for match in filter(None, map(_PARTITION.fullmatch, map(str, tables))):
+            partition = Partition(match[0], int(match[2]), int(match[3]))
+            partitions.setdefault(int(match[1]), []).append(partition)
+        for metric, name in sorted(ask("SELECT metric_id, metric_name FROM monitoring_metrics")):
+            columns = sorted(stats.get(metric, []), key=column_place)
+            ordered = sorted(partitions.get(metric, []), key=lambda each: each.first)
+            self.metrics.append(Metric(metric, str(name), columns, ordered))
+        ask("COMMIT")
+
+    def target(self, id: int) -> "Optional[tuple[str, int, int]]":
+        """Its name, vpp_stage and micro_step; None if the database has no such target."""
+        if id not in self._targets:
+            try:
+                for row in self._database.execute(
+                    "SELECT target_id, target_name, vpp_stage, micro_step FROM monitoring_targets "
+                    "WHERE target_id > ? ORDER BY target_id",
+                    (self._last_target,),
+                ):
+                    self._last_target = row[0]
+                    self._targets[row[0]] = (str(row[1]), row[2], row[3])
+            except sqlite3.Error as error:
+                raise self._described(error) from error
+        return self._targets.get(id)
+
+    def pages(
+        self,
+        metric: Metric,
+        partition: Partition,
+        stats: Sequence[str],
+        first: int = 0,
+        last: int = LAST_STEP,
+    ) -> "Iterator[tuple[int, list[tuple[Any, ...]]]]":
+        """Pages of a partition within the steps: the rank, and rows (step, target id, nan_mask, STATS…)."""
+        columns = ", ".join(["step", "target_id", "nan_mask", *(f"t.{sql_name(stat)}" for stat in stats)])
+        page = (
+            f"SELECT {columns} FROM {partition.table} AS t WHERE rank = ? AND step BETWEEN ? AND ? "
+            f"AND (step, target_id) > (?, ?) ORDER BY rank, step, target_id LIMIT {_PAGE_ROWS}"
+        )
+        next_rank = f"SELECT rank FROM {partition.table} WHERE rank > ? ORDER BY rank LIMIT 1"
+        rank = -1
+        try:
+            while found := self._database.execute(next_rank, (rank,)).fetchone():
+                rank, step, target = found[0], -1, -1
+                while True:
+                    bounds = (rank, max(first, step), last, step, target)
+                    rows = self._database.execute(page, bounds).fetchall()
+                    if rows:
+                        yield rank, rows
+                        step, target = rows[-1][:2]
+                    if len(rows) < _PAGE_ROWS:
+                        break
+        except sqlite3.Error as error:
+            raise self._described(error) from error
+
+
+def _opened(path: Path) -> sqlite3.Connection:
+    """Prefers a connection that may write, although no statement does: only such a one can roll back the
+    unfinished transaction of a killed rank, and remove the log's side files when it closes."""
+    try:
+        return _opened_as(path, "mode=rw")
+    except sqlite3.Error as error:
+        with contextlib.suppress(sqlite3.Error):
+            return _opened_as(path, "mode=ro")
+        # This user may not write to the directory, so the log's shared memory cannot be made there.
+        log = f"{path}-wal"
+        if not os.path.exists(log) or os.path.getsize(log) == 0:
+            with contextlib.suppress(sqlite3.Error):
+                return _opened_as(path, "mode=ro&immutable=1")
+        raise error
+
+
+def _opened_as(path: Path, access: str) -> sqlite3.Connection:
+    """Reads the first page, so that an unreadable database fails here."""
+    uri = f"{Path(os.path.abspath(path)).as_uri()}?{access}"
+    database = sqlite3.connect(
+        uri, uri=True, timeout=_LOCKED_AT_MOST, isolation_level=None, check_same_thread=False
+    )
+    try:
+        database.text_factory = _text
+        database.execute("PRAGMA trusted_schema = OFF")
+        database.execute("PRAGMA query_only = ON")
+        database.execute("SELECT count(*) FROM sqlite_schema")
+    except sqlite3.Error:
+        database.close()
+        raise
+    return database
+
+
+# People put words before the name of a directory.
+_RUN = re.compile(r"[A-Z][a-z]{2}\d\d_\d\d-\d\d-\d\d-rank(\d+)-([0-9a-f]{8})$")
+
+
+class RankFile(NamedTuple):
+    """The database of one rank and run."""
+
+    path: Path
+    rank: Optional[int]  # None: not in the name of its directory
+    run_id: str  # "": not in the name
+
+
+class ChosenRun(NamedTuple):
+    """The run of an output directory whose databases are read."""
+
+    output_dir: Path
+    run_id: str
+    known: int  # the number of runs in the directory
+
+
+class RankFiles(NamedTuple):
+    files: "list[RankFile]"  # by rank, then path
+    runs: "list[ChosenRun]"  # one for each output directory
+
+
+def find_rank_files(places: "list[Path]", run_id: Optional[str]) -> RankFiles:
+    """The databases at each place: a database, the directory of a run and rank, or an output directory, of
+    which the run `run_id` is taken, by default the newest."""
+    found = RankFiles([], [])
+    for place in places:
+        if not place.exists():
+            raise CommandError(f"{place}: No such file or directory")
+        directory = Path(os.path.abspath(place))
+        if not place.is_dir():
+            found.files.append(_named(directory.parent, place))
+        elif (place / FILE).is_file():
+            found.files.append(_named(directory, place / FILE))
+        else:
+            _add_output_dir(found, place, run_id)
+    found.files.sort(key=lambda file: (-1 if file.rank is None else file.rank, file.path))
+    return found
+
+
+def _named(directory: Path, path: Path) -> RankFile:
+    name = _RUN.search(directory.name)
+    return RankFile(path, int(name[1]), name[2]) if name else RankFile(path, None, "")
+
+
+def _add_output_dir(found: RankFiles, place: Path, run_id: Optional[str]) -> None:
+    try:
+        directories = list(place.iterdir())
+    except OSError as error:
+        raise CommandError(f"{place}: {error.strerror}") from None
+    files = [_named(directory, directory / FILE) for directory in directories]
+    files = [file for file in files if file.rank is not None and file.path.is_file()]
+    if not files:
+        raise CommandError(
+            f"{place}: found no {FILE} here or in a directory such as Nov24_08-30-12-rank0-8c0ffee0; "
+            'expected the output directory of a job with "format": "sqlite"'
+        )
+    times: "dict[str, int]" = {}
+    for file in files:
+        times[file.run_id] = max(times.get(file.run_id, 0), _last_written(file.path))
+    runs = sorted(times, key=lambda run: (-times[run], run))
+    chosen = run_id or runs[0]
+    if chosen not in times:
+        raise CommandError(f"{place}: found no run {chosen}; expected one of {', '.join(runs)}")
+    found.files.extend(file for file in files if file.run_id == chosen)
+    found.runs.append(ChosenRun(place, chosen, len(runs)))
+
+
+def _last_written(path: Path) -> int:
+    log = Path(f"{path}-wal")
+    return max(file.stat().st_mtime_ns for file in (path, log) if file.exists())

@@ -1,0 +1,152 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Rows of actv and actv_grad from within compiled code are those of eager mode, and training is unchanged."""
+import csv
+from pathlib import Path
+from typing import Any, Iterator
+
+import compiled_models
+import jobs
+import pytest
+import torch
+from torch._dynamo.utils import counters
+
+WAYS = ["whole", "blocks", "module.compile()"]
+
+
+@pytest.fixture(autouse=True)
+def fresh_compiler() -> Iterator[None]:
+    torch._dynamo.reset()
+    counters.clear()
+    with torch._dynamo.config.patch(allow_rnn=True):
+        yield
+    torch._dynamo.reset()
+
+
+def compile_by(way: str, model: compiled_models.Model, backend: str = "aot_eager") -> torch.nn.Module:
+    """The module to call."""
+    if way == "whole":
+        whole: torch.nn.Module = torch.compile(model, backend=backend, fullgraph=True)
+        return whole
+    if way == "blocks":
+        for block in model.blocks:
+            block.compile(backend=backend, fullgraph=True)
+    elif way == "module.compile()":
+        model.compile(backend=backend, fullgraph=True)
+    return model
+
+
+def train(model: torch.nn.Module, called: torch.nn.Module, optimizer: Any, steps: "range") -> "list[float]":
+    losses = []
+    for step in steps:
+        optimizer.zero_grad()
+        loss = called(compiled_models.batch(step)).square().mean()
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    return losses
+
+
+def trained(directory: Path, name: str, way: str, watched: bool = True, steps: int = 4, **keys: Any) -> Any:
+    """The losses, and the parameters at the end. The plan collects every second step."""
+    model = compiled_models.made(name)
+    called = compile_by(way, model)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+    if not watched:
+        losses = train(model, called, optimizer, range(steps))
+    else:
+        directory.mkdir()
+        keys = {"xy_distribution": True, "all_xy": True, "digits": 17, "step_interval": 2, **keys}
+        with jobs.monitor(directory, **keys).watch(called, optimizer):
+            losses = train(model, called, optimizer, range(steps))
+    return losses, [parameter.detach().clone() for parameter in model.parameters()]
+
+
+def rows_in_order(directory: Path, kind: str) -> "list[tuple[Any, dict[str, float]]]":
+    found = []
+    for path in sorted((directory / "out").glob(f"*/{kind}_[0-9]*.csv")):
+        with path.open(newline="") as file:
+            for row in csv.DictReader(file):
+                values = {op: float(row[op]) for op in ("min", "max", "mean", "norm") if row.get(op)}
+                found.append(((row["name"], row["step"], row.get("micro_step"), row.get("shape")), values))
+    return found
+
+
+def by_key(rows: "list[tuple[Any, dict[str, float]]]") -> "dict[Any, dict[str, float]]":
+    found = dict(rows)
+    assert len(found) == len(rows) > 8
+    return found
+
+
+# In eager mode a tensor that is written to in place has no gradient of its own any more. Compiled code keeps
+# both values.
+WRITTEN_IN_PLACE = {"up.output", "act.input", "inner.up.output", "inner.act.input"}
+
+# The output of a module that the module has used itself: see the test of its gradient.
+USED_WITHIN = "pair.output_hidden"
+
+CASES = [(name, way) for name in compiled_models.MODELS for way in WAYS]
+CASES = [case for case in CASES if case[0] != "reentrant" or case[1] == "blocks"]  # else torch refuses it
+
+
+@pytest.mark.parametrize("name, way", CASES)
+def test_rows_are_those_of_eager_mode(tmp_path: Path, name: str, way: str) -> None:
+    plain = trained(tmp_path, name, way, watched=False)
+    torch._dynamo.reset()
+    counters.clear()
+    losses, parameters = trained(tmp_path / "compiled", name, way)
+    assert not counters["graph_break"]
+    trained(tmp_path / "eager", name, "eager")
+    tolerance = 1e-2 if name == "autocast" else 1e-5
+    for kind in ("actv", "actv_grad"):
+        eager, compiled = rows_in_order(tmp_path / "eager", kind), rows_in_order(tmp_path / "compiled", kind)
+        if kind == "actv":
+            assert [key for key, _ in compiled] == [key for key, _ in eager]
+        found = by_key(compiled)
+        for key, expected in by_key(eager).items():
+            scale = max(abs(expected["min"]), abs(expected["max"]), 1e-30)
+            if kind == "actv_grad" and key[0].endswith(USED_WITHIN):
+                expected = {}
+            for op, value in expected.items():
+                assert abs(found[key][op] - value) <= tolerance * max(scale, abs(value)), (kind, key, op)
+            del found[key]
+        assert {key[0].split(".", 2)[2] for key in found} <= WRITTEN_IN_PLACE
+    assert losses == plain[0]
+    assert all(torch.equal(a, b) for a, b in zip(parameters, plain[1]))
+
+
+def test_the_gradient_of_an_output_is_the_part_from_outside_the_module(tmp_path: Path) -> None:
+    """In eager mode it is the whole gradient of the tensor."""
+    trained(tmp_path / "compiled", "containers", "blocks", steps=1)
+    model = compiled_models.made("containers")
+    norms: "dict[str, float]" = {}
+    for number, block in enumerate(model.blocks):
+        name = f"blocks.{number}.pair.output_hidden"
+
+        def note(gradient: torch.Tensor, name: str = name) -> None:
+            norms[name] = gradient.norm().item()
+
+        def shown(_module: Any, _inputs: Any, output: Any, note: Any = note) -> Any:
+            hidden = output["hidden"] * 1  # a tensor that the module itself has not used
+            hidden.register_hook(note)
+            return {**output, "hidden": hidden}
+
+        block.get_submodule("pair").register_forward_hook(shown)
+    train(model, model, torch.optim.SGD(model.parameters(), lr=0.0), range(1))
+    rows = {key[0]: values for key, values in rows_in_order(tmp_path / "compiled", "actv_grad")}
+    assert len(norms) == 2
+    for name, norm in norms.items():
+        assert rows[name]["norm"] == pytest.approx(norm, rel=1e-5)
+
+
+def test_switching_compiles_each_graph_once_more(tmp_path: Path) -> None:
+    model = compiled_models.made("residual", blocks=12)
+    called = compile_by("blocks", model)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+    keys = {"xy_distribution": True, "all_xy": True, "step_interval": 2, "collect_times": 100}
+    with jobs.monitor(tmp_path, **keys).watch(called, optimizer):
+        train(model, called, optimizer, range(1))
+        train(model, called, optimizer, range(1, 4))
+        frames = counters["frames"]["ok"]
+        train(model, called, optimizer, range(4, 24))
+        assert counters["frames"]["ok"] == frames
+    assert len(jobs.rows(tmp_path / "out", "actv")) == 12 * (3 + 12 * 5) * 2

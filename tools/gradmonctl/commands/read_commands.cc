@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: Apache-2.0
+// The commands that read what a job has written: the Python package gradmon_read carries them out.
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <system_error>
+#include <utility>
+#include <vector>
+
+#include "tools/gradmonctl/cli/command_line.h"
+
+namespace gradmon {
+namespace {
+
+namespace fs = std::filesystem;
+
+// The current directory is not searched for modules: it may hold any files.
+constexpr const char* kStart = R"(import sys
+sys.path[:] = [path for path in sys.path if path]
+try:
+    from gradmon_read.__main__ import main
+except ModuleNotFoundError:
+    sys.exit(f"gradmonctl: {sys.argv[1]} needs the Python package gradmon-read: "
+             f"{sys.executable} -m pip install 'gradmon-read[analysis]'")
+sys.exit(main(sys.argv[1:]))
+)";
+
+bool has_package(const fs::path& directory) {
+  std::error_code error;
+  return fs::exists(directory / "gradmon_read" / "__main__.py", error);
+}
+
+// The Python that gradmon is installed in: GRADMON_PYTHON, set by the wheel's gradmonctl; that of the build
+// tree; else the first on the PATH.
+std::string interpreter(bool in_build_tree) {
+  const char* given = std::getenv("GRADMON_PYTHON");
+  if (given != nullptr && *given != '\0') return given;
+  const bool usable = in_build_tree && access(GRADMON_READ_PYTHON, X_OK) == 0;
+  return usable ? GRADMON_READ_PYTHON : "python3";
+}
+
+// Returns only if the interpreter cannot be started: the error.
+std::string start_reader(const std::vector<std::string>& words) {
+  std::error_code error;
+  const fs::path program = fs::read_symlink("/proc/self/exe", error);
+  const fs::path built = program.parent_path().parent_path() / "python";
+  const fs::path beside = program.parent_path().parent_path();  // of the package gradmon
+  const bool in_build_tree = has_package(built);
+  if (in_build_tree || has_package(beside)) {
+    const char* others = std::getenv("PYTHONPATH");
+    const std::string first = (in_build_tree ? built : beside).string();
+    setenv("PYTHONPATH", others == nullptr ? first.c_str() : (first + ':' + others).c_str(), 1);
+  }
+  setenv("PYTHONSAFEPATH", "1", 1);
+  setenv("GRADMONCTL", program.c_str(), 1);
+  std::string python = interpreter(in_build_tree);
+  std::vector<char*> argv{python.data(), const_cast<char*>("-c"), const_cast<char*>(kStart)};
+  for (const std::string& word : words) argv.push_back(const_cast<char*>(word.c_str()));
+  argv.push_back(nullptr);
+  execvp(python.c_str(), argv.data());
+  return python + ": " + std::strerror(errno);
+}
+
+class ReadSubcommand : public Subcommand {
+ public:
+  ReadSubcommand(const char* name, const char* summary) : words_{name}, summary_(summary) {}
+
+  std::string usage() const override { return words_.front(); }
+  std::string summary() const override { return summary_; }
+  std::vector<std::string>* all_words() override { return &words_; }
+  int perform(const Console& console) override { return report_error(start_reader(words_), console); }
+
+ private:
+  std::vector<std::string> words_;
+  const char* const summary_;
+};
+
+}  // namespace
+
+std::unique_ptr<Subcommand> query_subcommand() {
+  return std::make_unique<ReadSubcommand>("query", "Search the SQLite databases of all ranks");
+}
+
+std::unique_ptr<Subcommand> import_subcommand() {
+  return std::make_unique<ReadSubcommand>(
+      "import", "Make a config file of a MindSpore Transformers YAML file's monitoring keys");
+}
+
+}  // namespace gradmon
