@@ -172,7 +172,8 @@ ensure_reading() {
   fi
   ! cmp -s "$wanted" "$gradmon_venv/installed-read.txt" || return 0
   say "installing tools/requirements-read.txt in $gradmon_venv"
-  "$gradmon_venv/bin/pip" install -q --disable-pip-version-check -r "$wanted" >&2 && cp "$wanted" "$gradmon_venv/installed-read.txt" || {
+  "$gradmon_venv/bin/pip" install -q --disable-pip-version-check -r "$wanted" >&2 &&
+    cp "$wanted" "$gradmon_venv/installed-read.txt" || {
     say "pip could not install tools/requirements-read.txt (no network?)"
     return 1
   }

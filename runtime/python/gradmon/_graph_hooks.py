@@ -227,6 +227,13 @@ def _register() -> None:
         _register_effectful_op(getattr(torch.ops.gradmon, name).default, _EffectType.ORDERED)
 
 
+_BEFORE = "within code that torch.compile had compiled before watch()"
+_TOO_OFTEN = (
+    "within code that torch has compiled too often to compile it once more for collecting "
+    "(torch._dynamo.config.recompile_limit)"
+)
+
+
 class _Variants:
     """How often the code of a region has been compiled, and would be. Each graph that was made while nothing
     was collected needs another one for collecting. torch refuses more than `recompile_limit` for one code."""
@@ -275,11 +282,8 @@ class _HookedRegion:
 
     def collect(self, wanted: bool) -> None:
         may = self.variants.may_be(wanted)
-        if not may:
-            self.reason = (
-                "within code that torch has compiled too often to compile it once more for collecting "
-                "(torch._dynamo.config.recompile_limit)"
-            )
+        if wanted:
+            self.reason = "" if may else _TOO_OFTEN
         for module in self.modules:
             if vars(module).get(_COLLECTS) is not (wanted and may):
                 object.__setattr__(module, _COLLECTS, wanted and may)
@@ -287,7 +291,7 @@ class _HookedRegion:
     def end_step(self, entered: "set[int]") -> None:
         silent = self.called and bool(self.numbers) and not entered.intersection(self.numbers)
         if silent and not self.reason:
-            self.reason = "within code that torch.compile had compiled before watch()"
+            self.reason = _BEFORE
         self.called = False
 
 

@@ -18,7 +18,7 @@ void change(const std::filesystem::path& path, const std::string& statements) {
   REQUIRE(database->run(statements).has_value());
 }
 
-// Of a rank that has ended: target 1 in step 0.
+// The rows of a rank that has ended: target 1 in step 0.
 std::filesystem::path written_database(const TemporaryDirectory& output) {
   RankWriter rank(output.path(), 0);
   REQUIRE(rank.write(0, std::vector<std::string>{"a"}));

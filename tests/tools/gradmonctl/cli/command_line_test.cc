@@ -40,7 +40,7 @@ TEST_CASE("the help of every command matches its golden file") {
   }
 }
 
-// Of a command and of the members of a group.
+// Checks a command, and the members of a group.
 void check_arguments(Subcommand& command) {
   const std::string usage = command.usage();
   CAPTURE(usage);
