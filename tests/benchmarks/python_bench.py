@@ -19,6 +19,7 @@ import torch
 import gradmon
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "demo"))
+import compiled_bench  # noqa: E402
 import train_ddp  # noqa: E402
 from collecting_rig import CollectingRig, EmptyStep, Touched, scratch_job, sharded  # noqa: E402
 from figures import Figure, parse, parser_of, report, spread, text_of  # noqa: E402
@@ -265,9 +266,11 @@ BENCHES: "dict[str, Callable[[bool], Figure]]" = {
     "load_rows_per_s": rows_of_load,
     "python_fsdp2_grads_vs_read": functools.partial(grads_vs_read, under_fsdp2=True),
     "python_fsdp2_hook": fsdp2_hook,
+    **compiled_bench.BENCHES,
 }
-if not HAS_FSDP2:
-    BENCHES = {name: bench for name, bench in BENCHES.items() if "fsdp2" not in name}
+if not HAS_FSDP2:  # nor rows within compiled code
+    without = ("fsdp2", *compiled_bench.BENCHES)
+    BENCHES = {name: bench for name, bench in BENCHES.items() if not any(one in name for one in without)}
 
 
 def measured(names: "list[str]", quick: bool) -> "Iterator[Figure]":

@@ -100,6 +100,11 @@ def regions_of(model: torch.nn.Module) -> "list[Region]":
     return found
 
 
+def announced_region(model: torch.nn.Module) -> Region:
+    """A model that the program compiles later, as a whole or in parts, or within a function of its own."""
+    return Region("", model, {id(part): name for name, part in model.named_modules()})
+
+
 def unseen(modules: Iterable[torch.nn.Module]) -> "set[int]":
     """The ids of those modules of a model whose calls are within compiled code."""
     found: "set[int]" = set()

@@ -8,7 +8,8 @@ import torch
 
 from gradmon import _gradmon
 from gradmon._attributes import attribute_of
-from gradmon._compiled import Region, constant, is_compiling, region_that_refuses_writes, regions_of
+from gradmon._compiled import Region, announced_region, constant, infers_shapes, is_compiling
+from gradmon._compiled import region_that_refuses_writes, regions_of
 from gradmon._torch_versions import release
 from gradmon._watching_hook import WatchingHook
 
@@ -144,10 +145,15 @@ def _call(tensors: "list[torch.Tensor]", number: torch.Tensor, position: int) ->
 
 
 class _Entered(WatchingHook):
+    called = False  # in this step, outside of a graph
+
     def __call__(self, module: torch.nn.Module, inputs: Any, keywords: "dict[str, Any]") -> Any:
         if not module._gradmon_collects:
             return None
         if not is_compiling():
+            if infers_shapes():
+                return None
+            self.called = True
             return _gradmon.entered(module, module.training, inputs, keywords)
         position = _position()
         if position == 0:
@@ -176,7 +182,7 @@ class _Left(WatchingHook):
         if not module._gradmon_collects:
             return None
         if not is_compiling():
-            return _gradmon.left(module, output)
+            return None if infers_shapes() else _gradmon.left(module, output)
         position = _position()
         if position == 0:
             return None
@@ -238,8 +244,8 @@ class _Variants:
     """How often the code of a region has been compiled, and would be. Each graph that was made while nothing
     was collected needs another one for collecting. torch refuses more than `recompile_limit` for one code."""
 
-    def __init__(self, region: torch.nn.Module) -> None:
-        self._code = _compiled_code(region)
+    def __init__(self, code: Any) -> None:
+        self._code = code
         self._of_state = {False: 0, True: 0}  # graphs that were made while collecting, or not
         self._seen = 0
         self._state = False
@@ -276,12 +282,14 @@ class _HookedRegion:
         self.region = region
         self.modules = modules
         self.numbers = [_gradmon.graph_module_number(module) for module in modules]
-        self.variants = _Variants(region.module)
+        # Any module's code of an announced model may be compiled.
+        compiled = modules if id(region.module) in region.within else [region.module]
+        self.variants = [_Variants(code) for code in {_compiled_code(module): None for module in compiled}]
         self.called = False  # in this step
         self.reason = ""  # why there are no rows; "": there are
 
     def collect(self, wanted: bool) -> None:
-        may = self.variants.may_be(wanted)
+        may = all([variants.may_be(wanted) for variants in self.variants])
         if wanted:
             self.reason = "" if may else _TOO_OFTEN
         for module in self.modules:
@@ -313,19 +321,28 @@ class GraphHooks:
 
     def __init__(self) -> None:
         self._regions: "dict[int, _HookedRegion]" = {}  # by the id of the region's module
+        self._announced: "set[int]" = set()  # ids of all modules of the models that are compiled later
         self._handles: "list[Any]" = []
         self._wanted = False
         self._reasons: "list[str]" = []  # at the last end_step()
+        self.entered = False  # a region or a module within one was called in the last collected step
 
-    def watch(self, models: Iterable[torch.nn.Module]) -> None:
-        """Hooks the modules within the compiled regions of these models, and removes other hooks of ours."""
-        found = {id(region.module): region for model in models for region in regions_of(model)}
+    def watch(self, models: Iterable[torch.nn.Module], announced: Iterable[torch.nn.Module] = ()) -> None:
+        """Hooks the modules within the compiled regions of these models, and removes other hooks of ours.
+        announced: those of the models that are compiled later; all their modules are hooked."""
+        later = {id(model): announced_region(model) for model in announced} if _registered() else {}
+        found = dict(later)
+        for model in models:
+            if id(model) not in later:
+                found.update((id(region.module), region) for region in regions_of(model))
+        announced_modules = {key for region in later.values() for key in region.within}
         same = all(
             self._regions[key].region == region for key, region in found.items() if key in self._regions
         )
         if same and found.keys() == self._regions.keys() or (found and not _registered()):
             return
         self.remove()
+        self._announced = announced_modules
         self._regions = {key: _HookedRegion(region, _modules_within(region)) for key, region in found.items()}
         self._reasons = [""] * len(self._regions)
         for hooked in self._regions.values():
@@ -349,6 +366,9 @@ class GraphHooks:
         for hooked in self._regions.values():
             hooked.collect(wanted)
 
+    def is_announced(self, module: torch.nn.Module) -> bool:
+        return id(module) in self._announced
+
     def note_called(self, region: torch.nn.Module) -> None:
         if id(region) in self._regions:
             self._regions[id(region)].called = True
@@ -356,9 +376,12 @@ class GraphHooks:
     def end_step(self) -> bool:
         """Ends a collected step: a region that was called without its modules has none of our hooks. Returns
         True if a reason() has changed since the last call."""
+        self.entered = False
         if not self._regions:
             return False
         entered = set(_gradmon.take_entered_modules())
+        called, _entered.called = _entered.called, False
+        self.entered = called or bool(entered) or any(hooked.called for hooked in self._regions.values())
         for hooked in self._regions.values():
             hooked.end_step(entered)
         before, self._reasons = self._reasons, [hooked.reason for hooked in self._regions.values()]
@@ -366,6 +389,8 @@ class GraphHooks:
 
     def reason(self, region: torch.nn.Module) -> Optional[str]:
         """The reason why the modules within the region have no rows. "": they have rows; None: no hooks."""
+        if self.is_announced(region):
+            return ""
         hooked = self._regions.get(id(region))
         return None if hooked is None else hooked.reason
 
@@ -374,7 +399,7 @@ class GraphHooks:
             handle.remove()
         for hooked in self._regions.values():
             hooked.collect(False)
-        self._handles, self._regions = [], {}
+        self._handles, self._regions, self._announced = [], {}, set()
 
 
 def _modules_within(region: Region) -> "list[torch.nn.Module]":

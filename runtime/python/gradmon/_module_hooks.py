@@ -16,9 +16,13 @@ from gradmon._watching_hook import WatchingHook
 
 
 class _Entered(WatchingHook):
+    def __init__(self) -> None:
+        self.modules: "set[int]" = set()  # ids of those that were called since uncalled()
+
     def __call__(self, module: torch.nn.Module, inputs: Any, keywords: "dict[str, Any]") -> None:
         if is_compiling() or infers_shapes():  # torch.compile cannot compile the call
             return
+        self.modules.add(id(module))
         if vars(module).get("_is_replica"):
             return _gradmon.warn_once(
                 "activations within nn.DataParallel have no rows; use DistributedDataParallel"
@@ -79,9 +83,10 @@ class ModuleHooks(_CollectingHooks):
         super().__init__()
         self.in_graphs = GraphHooks()
 
-    def watch(self, models: Iterable[torch.nn.Module]) -> None:
+    def watch(self, models: Iterable[torch.nn.Module], announced: Iterable[torch.nn.Module] = ()) -> None:
+        """announced: those of the models that the program compiles later."""
         models = list(models)
-        self.in_graphs.watch(models)
+        self.in_graphs.watch(models, announced)
         super().watch(models)
 
     def set(self, wanted: bool) -> None:
@@ -89,13 +94,25 @@ class ModuleHooks(_CollectingHooks):
             self.in_graphs.set(wanted)
         super().set(wanted)
 
+    def uncalled(self, models: Iterable[torch.nn.Module]) -> "list[torch.nn.Module]":
+        """The models of whose inner modules no call was seen in the collected step that has ended."""
+        called, _entered.modules = _entered.modules, set()
+        if self.in_graphs.entered:
+            return []
+        found = []
+        for model in models:
+            inner = [id(module) for name, module in model.named_modules() if name]
+            if inner and called.isdisjoint(inner):
+                found.append(model)
+        return found
+
     def _choose(self, modules: "list[torch.nn.Module]") -> None:
         self._modules = modules
 
     def _attach(self) -> None:
         within = unseen(self._modules)
         for module in self._modules:
-            if id(module) not in within:
+            if id(module) not in within and not self.in_graphs.is_announced(module):
                 self._hook(module)
 
     def _hook(self, module: torch.nn.Module) -> None:
@@ -189,8 +206,10 @@ class ModelParts:
     """Detects that modules or parameters of a model were replaced, added or removed, or that a
     parameter got a main_grad."""
 
-    def __init__(self, model: torch.nn.Module) -> None:
+    def __init__(self, model: torch.nn.Module, compiled: bool = False) -> None:
+        """compiled: the program compiles it later."""
         self.model = model
+        self.compiled = compiled
         self._holders: list[dict[str, Any]] = []
         self._seen: list[int] = []
         self._sharded = False

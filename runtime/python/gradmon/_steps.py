@@ -69,6 +69,7 @@ class TrainingSteps:
         self._unheld: list[str] = []  # a warning for each model with such parameters
         self._idle = IdleOptimizers()
         self._looks_for_compiled = False  # the next look searches for modules within compiled code
+        self._uncalled: list[str] = []  # a warning for each model that no forward was seen of
         self._compiled: list[str] = []  # a warning for each model with modules within compiled code
         self._found: list[str] = []  # the warnings of the last look
         self._of_engine: list[str] = []  # set by note_warnings()
@@ -82,10 +83,10 @@ class TrainingSteps:
         _alive.add(self)
         _stop_at_the_end_of_this_process()
 
-    def watch(self, model: Any, optimizer: Any, scaler: Any) -> None:
+    def watch(self, model: Any, optimizer: Any, scaler: Any, compiled: bool = False) -> None:
         """Adds the model as a chunk, and the optimizer, each unless it is watched already. Steps end at
         the updates of the first call's scaler or, without one, at the optimizers' steps. model: None for the
-        first one. optimizer: None if a later call adds it."""
+        first one. optimizer: None if a later call adds it. compiled: the model will be compiled."""
         if self not in _alive:
             return _gradmon.warn_once("watch() after stop() does nothing")
         if not self._models:
@@ -93,7 +94,7 @@ class TrainingSteps:
         elif model is None:
             model = self._models[0].model
         if not has([known.model for known in self._models], model):
-            self._models.append(ModelParts(model))
+            self._models.append(ModelParts(model, compiled))
             self._watch_modules()
             self.core.watch(model, *self._listing_of(model))
             self._looks_for_compiled = True
@@ -178,7 +179,7 @@ class TrainingSteps:
         _alive.discard(self)
         for hooks in (self._modules, self._units):
             hooks.set(False)
-            hooks.watch(())
+            hooks.watch([])
         self._waits.set(False)
         self._models.clear()
         for optimizer in self._optimizers:
@@ -315,7 +316,9 @@ class TrainingSteps:
             self.core.before_update(optimizer)
 
     def _watch_modules(self) -> None:
-        self._modules.watch(parts.model for parts in self._models)
+        self._modules.watch(
+            [parts.model for parts in self._models], [parts.model for parts in self._models if parts.compiled]
+        )
         self._units.watch(parts.model for parts in self._models)
 
     def _prepare_step(self, flags: int) -> int:
@@ -342,6 +345,19 @@ class TrainingSteps:
             self._found = [one for one in self._found if one not in self._compiled] + compiled
             self._compiled = compiled
             self._warn()
+        unseen = list(self._sentences_of_uncalled())
+        if unseen != self._uncalled:
+            self._uncalled = unseen
+            self._warn()
+
+    def _sentences_of_uncalled(self) -> Iterator[str]:
+        """A model that was not used in the step has no gradients."""
+        for model in self._modules.uncalled(parts.model for parts in self._models):
+            if any(getattr(parameter, "grad", None) is not None for _, parameter in parameters_in(model)):
+                yield (
+                    f"no call of the modules within {type(model).__name__} was seen: no rows of actv and "
+                    "actv_grad. If the program compiles it after watch(), pass compiled=True to watch()"
+                )
 
     def _sentences_of_unseen(self) -> "list[str]":
         models = [parts.model for parts in self._models]
@@ -386,7 +402,7 @@ class TrainingSteps:
         self.core.note_attached([f"{type(one).__name__}: {self._attached_by}" for one in watched])
 
     def _warn(self) -> None:
-        warnings = self._found + self._of_engine + self._no_optimizer
+        warnings = self._found + self._uncalled + self._of_engine + self._no_optimizer
         if warnings == self._warned:
             return
         self._warned = warnings

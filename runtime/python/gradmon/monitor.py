@@ -110,6 +110,7 @@ class Monitor:
         pp_group: Any = None,
         start_iteration: int = 0,
         explicit_steps: bool = False,
+        compiled: bool = False,
     ) -> "Monitor":
         """Begins to watch a model and its optimizer; call it before the first step.
 
@@ -149,6 +150,10 @@ class Monitor:
         explicit_steps : bool
             True: only step() ends a step, in the first iteration too, in which optimizers may step
             several times. False: optimizers end the steps until the first call of step().
+        compiled : bool
+            True: the program compiles the model, or functions that call it, after this call. All modules then
+            have hooks while nothing is collected, too: 2 µs a call of a module that runs uncompiled. Modules
+            that are compiled before this call are found without it.
 
         Returns
         -------
@@ -171,8 +176,8 @@ class Monitor:
 
         While activations are collected, modules have hooks: torch.jit.script() and
         torch.cuda.make_graphed_callables() then refuse the model, and a TransformerEncoderLayer in
-        eval mode does not take its fast path. Modules inside a compiled model (torch.compile) are not
-        seen.
+        eval mode does not take its fast path. FRAMEWORKS.md, "torch.compile", says what holds within
+        compiled code.
         """
         optimizers = optimizers_in(optimizer)
         if self._steps is None:
@@ -212,7 +217,7 @@ class Monitor:
             if is_group_unknown(group):
                 self._steps.note_warnings([NO_GROUP])
         for one in optimizers:
-            self._steps.watch(model, one, scaler)
+            self._steps.watch(model, one, scaler, compiled)
         return self
 
     def step(self) -> bool:

@@ -2,8 +2,9 @@
 """Rows of actv and actv_grad from within compiled code are those of eager mode, and training is unchanged."""
 import csv
 import os
+import time
 from pathlib import Path
-from typing import Any, Iterator
+from typing import Any, Callable, Iterator
 
 import compiled_models
 import jobs
@@ -149,7 +150,75 @@ def test_switching_compiles_each_graph_once_more(tmp_path: Path) -> None:
     with jobs.monitor(tmp_path, **keys).watch(called, optimizer):
         train(model, called, optimizer, range(1))
         train(model, called, optimizer, range(1, 4))
-        frames = counters["frames"]["ok"]
+        assert counters["stats"]["unique_graphs"] == 2  # all blocks share them
         train(model, called, optimizer, range(4, 24))
-        assert counters["frames"]["ok"] == frames
+        assert counters["stats"]["unique_graphs"] == 2
     assert len(jobs.rows(tmp_path / "out", "actv")) == 12 * (3 + 12 * 5) * 2
+
+
+LATER = ["torch.compile(model)", "model.compile()", "blocks", "a function", "never"]
+
+
+@pytest.mark.parametrize("way", LATER)
+def test_a_model_that_is_compiled_after_watch_has_rows_if_announced(tmp_path: Path, way: str) -> None:
+    trained(tmp_path / "eager", "plain", "eager")
+    torch._dynamo.reset()
+    model = compiled_models.made("plain")
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+    keys = {"xy_distribution": True, "all_xy": True, "digits": 17, "step_interval": 2}
+    (tmp_path / "later").mkdir()
+    called: Any = model
+    with jobs.monitor(tmp_path / "later", **keys).watch(model, optimizer, compiled=True) as monitor:
+        if way == "torch.compile(model)":
+            called = torch.compile(model, backend="aot_eager", fullgraph=True)
+        elif way == "a function":
+            called = torch.compile(lambda x: model(x), backend="aot_eager", fullgraph=True)
+        elif way != "never":
+            compile_by(way, model)
+        train(model, called, optimizer, range(4))
+        assert not any("compile" in warning for warning in monitor.status().warnings)
+    for kind in ("actv", "actv_grad"):
+        eager, later = rows_in_order(tmp_path / "eager", kind), rows_in_order(tmp_path / "later", kind)
+        found = by_key(later)
+        for key, expected in by_key(eager).items():
+            assert found.pop(key) == pytest.approx(expected, rel=1e-5, abs=1e-7), (kind, key)
+        assert {key[0].split(".", 2)[2] for key in found} <= WRITTEN_IN_PLACE
+    assert not any(module._forward_hooks or module._forward_pre_hooks for module in model.modules())
+
+
+def test_50_switches_of_an_announced_model_compile_each_graph_once_more(tmp_path: Path) -> None:
+    model = compiled_models.made("residual", blocks=4)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+    keys = {"xy_distribution": True, "all_xy": True, "step_interval": 2, "collect_times": 100}
+    with jobs.monitor(tmp_path, **keys).watch(model, optimizer, compiled=True):
+        called = torch.compile(model, backend="aot_eager", fullgraph=True)
+        train(model, called, optimizer, range(4))
+        graphs = counters["stats"]["unique_graphs"]
+        assert 2 <= graphs <= 4  # torch compiles the hooks of the outermost module apart
+        train(model, called, optimizer, range(4, 50))
+    assert counters["stats"]["unique_graphs"] == graphs
+
+
+def wait_for(condition: "Callable[[], bool]") -> None:
+    until = time.monotonic() + 10  # a status is 100 ms old
+    while not condition():
+        assert time.monotonic() < until
+        time.sleep(0.02)
+
+
+@pytest.mark.parametrize("since", [0, 2])  # compiled while hooks are there, and before
+def test_a_model_that_is_compiled_after_watch_is_named(tmp_path: Path, since: int) -> None:
+    model = compiled_models.made("plain")
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+    with jobs.monitor(tmp_path, xy_distribution=True, all_xy=True, start_step=since).watch(
+        model, optimizer
+    ) as one:
+        called = torch.compile(model, backend="aot_eager")
+        train(model, called, optimizer, range(5))
+        sentence = (
+            "no call of the modules within Model was seen: no rows of actv and actv_grad. If the program "
+            "compiles it after watch(), pass compiled=True to watch()"
+        )
+        wait_for(lambda: sentence in one.status().warnings)
+        train(model, model, optimizer, range(5, 8))  # not compiled
+        wait_for(lambda: sentence not in one.status().warnings)

@@ -20,6 +20,7 @@ PROMISED = [
     "python_observe_on",
     "load_rows_per_s",
     *(["python_fsdp2_grads_vs_read", "python_fsdp2_hook"] if HAS_FSDP2 else []),
+    *(["compiled_off_vs_plain", "compiled_on_vs_off", "first_switch_s"] if HAS_FSDP2 else []),
 ]
 
 
