@@ -206,7 +206,10 @@ ensure_torch_beside_build() {
 # ensure_frameworks [VENV...]: makes the environments of the other training frameworks: all or the named.
 ensure_frameworks() {
   local venv
-  [ $# -gt 0 ] || set -- frameworks-venv titan-venv mindspore-venv engines-venv
+  [ $# -gt 0 ] || {
+    ensure_venv "$gradmon_root/build/read-engines-venv" read-engines || return 1
+    set -- frameworks-venv titan-venv mindspore-venv engines-venv
+  }
   if [ "$torch" != pip ]; then
     say "--frameworks needs --torch pip"
     return 1

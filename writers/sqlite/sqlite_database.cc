@@ -69,7 +69,7 @@ std::string quoted(std::string_view text, char quote) {
 }
 
 // A file name as SQLite's URI: "file:/out/a%20b".
-std::string to_uri(const std::string& path, const char* parameters) {
+std::string to_uri(const std::string& path) {
   constexpr const char* kHex = "0123456789abcdef";
   std::string uri = "file:";
   for (const char c : path) {
@@ -82,7 +82,7 @@ std::string to_uri(const std::string& path, const char* parameters) {
       uri += {'%', kHex[byte >> 4], kHex[byte & 15]};
     }
   }
-  return uri + parameters;
+  return uri;
 }
 
 // Prevents the file's schema from doing harm in this process.
@@ -176,15 +176,11 @@ SqliteResult<SqliteDatabase> SqliteDatabase::open(const std::filesystem::path& p
   int flags = SQLITE_OPEN_NOMUTEX | SQLITE_OPEN_URI;
   switch (access) {
     case Access::read_only:
-      name = to_uri(path.string(), "");
-      flags |= SQLITE_OPEN_READONLY;
-      break;
-    case Access::read_only_closed:
-      name = to_uri(path.string(), "?immutable=1");
+      name = to_uri(path.string());
       flags |= SQLITE_OPEN_READONLY;
       break;
     case Access::read_write:
-      name = to_uri(path.string(), "");
+      name = to_uri(path.string());
       vfs = unmapped_vfs();
       flags |= SQLITE_OPEN_READWRITE;
       break;

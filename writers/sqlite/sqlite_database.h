@@ -83,9 +83,8 @@ class SqliteDatabase {
  public:
   enum class Access : std::uint8_t {
     read_only,
-    read_only_closed,  // for a file that no process has open: needs no lock and no side file
-    read_write,        // the file must exist; with unmapped_vfs(), if available
-    in_memory          // `path` is ignored
+    read_write,  // the file must exist; with unmapped_vfs(), if available
+    in_memory    // `path` is ignored
   };
 
   SqliteDatabase() = default;

@@ -12,7 +12,7 @@ In a training program:
             optimizer.step()
 """
 import importlib
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -36,6 +36,9 @@ from gradmon.reading import load
 from gradmon.observing import observe
 from gradmon.trainer_mon import TrainerMon
 
+if TYPE_CHECKING:
+    from gradmon_read import open as open  # noqa: F401
+
 __version__: str = _gradmon.version
 __all__ = [
     "CSV2DBConfig",
@@ -53,7 +56,13 @@ _FRAMEWORKS = "accelerate colossalai deepspeed hf jax lightning megatron mindspo
 
 
 def __getattr__(name: str) -> Any:
-    """A framework's module, imported when a program names it: `gradmon.hf.Callback`."""
+    """A framework's module, imported when a program names it: `gradmon.hf.Callback`; or gradmon_read.open."""
     if name in _FRAMEWORKS:
         return importlib.import_module(f"{__name__}.{name}")
+    if name == "open":
+        try:
+            return importlib.import_module("gradmon_read").open
+        except ImportError as error:
+            install = "python3 -m pip install 'gradmon-read[analysis]'"
+            raise ImportError(f"gradmon.open() needs the package gradmon-read: {install} ({error})") from None
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

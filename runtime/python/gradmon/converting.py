@@ -66,7 +66,7 @@ class CSV2DBConfig:
         Earliest and latest time in the names of the ranks' directories, both included:
         ``"Dec03_21-34-40"``. Default: no limit.
     process_num : int
-        Number of threads that convert at a time, 1 to 128.
+        Number of processes that convert at a time, 1 to 128.
     data_type_list : list of str, optional
         Prefixes of the files to convert: ``["param_origin"]``. Default: all.
     output_dirpath : str, optional

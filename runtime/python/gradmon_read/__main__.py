@@ -5,10 +5,12 @@ import importlib
 import sys
 from typing import Sequence
 
-from gradmon_read.command_line import Command, run
+from gradmon_read.command_line import Command, Group, run, run_group
 
 # The module that has `command()` for each command.
 _COMMANDS = {
+    "analyse": "gradmon_read.analyse",
+    "convert": "gradmon_read.convert",
     "import": "gradmon_read.mindformers",
     "query": "gradmon_read.query",
 }
@@ -18,7 +20,9 @@ def main(words: Sequence[str]) -> int:
     """Runs the command that the words name. Returns the exit code."""
     if not words or words[0] not in _COMMANDS:
         sys.exit(f"gradmon_read: expected a command: {', '.join(_COMMANDS)}")
-    command: Command = importlib.import_module(_COMMANDS[words[0]]).command()
+    command: "Command | Group" = importlib.import_module(_COMMANDS[words[0]]).command()
+    if isinstance(command, Group):
+        return run_group(command, words[1:])
     return run(command, words[1:])
 
 

@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Arguments, help and output of the commands, as gradmonctl has them."""
 import argparse
+import difflib
 import importlib
 import io
 import os
 import sys
+from itertools import takewhile
 from typing import Any, Callable, NamedTuple, NoReturn, Optional, Sequence
 
 from gradmon_read.listing import printable
@@ -16,7 +18,7 @@ class Argument(NamedTuple):
     """One argument of a command: its parsing and its help."""
 
     names: str  # "--json", "--output-dirpath,--output-dir"; without dashes it is positional
-    help: str
+    help: str  # "": the help does not mention it
     placeholder: str = ""  # stands for the value; an option without is a flag
     default: Any = None
     type: Callable[[str], Any] = str
@@ -42,6 +44,21 @@ class Command(NamedTuple):
     arguments: Sequence[Argument]
     perform: Callable[[argparse.Namespace], int]  # returns the exit code
     details: str = ""  # below the options
+
+    @property
+    def name(self) -> str:
+        """ "import", "analyse first"."""
+        words = takewhile(lambda word: word.isalnum() and word.islower(), self.usage.split(" "))
+        return " ".join(words)
+
+
+class Group(NamedTuple):
+    """Commands of one name: "analyse first"."""
+
+    name: str
+    summary: str
+    members: "Sequence[Command]"
+    details: str
 
 
 class CommandError(Exception):
@@ -89,7 +106,7 @@ def help_text(command: Command) -> str:
     text = f"usage: gradmonctl {command.usage}\n\n{command.summary}\n"
     options = [("-h, --help", "this help")]
     positional = []
-    for each in command.arguments:
+    for each in filter(lambda each: each.help, command.arguments):
         name = ", ".join(each.names.split(","))
         if each.is_option:
             options.append((f"{name} {each.placeholder}".strip(), each.help))
@@ -97,6 +114,13 @@ def help_text(command: Command) -> str:
             positional.append((each.placeholder or name, each.help))
     text += _table("arguments", positional) + _table("options", options)
     return text + (f"\n{command.details}\n" if command.details else "")
+
+
+def group_help(group: Group) -> str:
+    members = [(each.name.split(" ")[-1], each.summary) for each in group.members]
+    text = f"usage: gradmonctl {group.name} COMMAND [OPTIONS]\n\n{group.summary}\n"
+    text += _table("commands", members) + _table("options", [("-h, --help", "this help")])
+    return f"{text}\n{group.details}\n"
 
 
 def _table(title: str, rows: "list[tuple[str, str]]") -> str:
@@ -141,6 +165,24 @@ def parse(command: Command, words: Sequence[str]) -> argparse.Namespace:
     return found
 
 
+def run_group(group: Group, words: Sequence[str]) -> int:
+    """Runs the member that the first word names."""
+    members = {each.name.split(" ")[-1]: each for each in group.members}
+    if not words or words[0] in ("-h", "--help"):
+        (sys.stdout if words else sys.stderr).write(group_help(group))
+        return DONE if words else USAGE
+    if words[0] not in members:
+        alike = difflib.get_close_matches(words[0], members, 1)
+        meant = f' (did you mean "{alike[0]}"?)' if alike else ""
+        return _wrong_usage(f'unknown command "{words[0]}"{meant}', group.name)
+    return run(members[words[0]], words[1:])
+
+
+def _wrong_usage(text: str, name: str) -> int:
+    print(f'gradmonctl: {printable(text)}\ntry "gradmonctl {name} --help"', file=sys.stderr)
+    return USAGE
+
+
 def run(command: Command, words: Sequence[str]) -> int:
     """Runs a command with the process's output. A closed pipe is no error, a full disk is."""
     for stream in (sys.stdout, sys.stderr):
@@ -166,9 +208,7 @@ def _performed(command: Command, words: Sequence[str]) -> int:
             return DONE
         return command.perform(parse(command, words))
     except UsageError as error:
-        name = command.usage.split(" ")[0]
-        print(f'gradmonctl: {printable(str(error))}\ntry "gradmonctl {name} --help"', file=sys.stderr)
-        return USAGE
+        return _wrong_usage(str(error), command.name)
     except CommandError as error:
         report(str(error))
         return error.code

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""gradmonctl query: SQL over the databases of all ranks, on DuckDB."""
+"""gradmonctl query: SQL over the rows of all ranks, on DuckDB."""
 import argparse
 import csv
 import decimal
@@ -8,19 +8,20 @@ import math
 import os
 import sys
 from pathlib import Path
-from typing import Any, Iterator, NamedTuple, Optional
+from typing import Any, Iterator, NamedTuple
 
 from gradmon_read import command_line
 from gradmon_read.command_line import Argument, Command, CommandError, UsageError, integer, require
 from gradmon_read.listing import Table
-from gradmon_read.rank_database import LAST_STEP, RankFile, find_rank_files
+from gradmon_read.rank_database import LAST_STEP
 from gradmon_read.vocabulary import FOLDS
 
 MOST_TABLE_ROWS = 100_000
 
 _TABLES = (
-    "v_metrics (rank, step, metric, target, vpp_stage, micro_step, op, value), v_nonfinite, v_layer_step, "
-    "v_files (rank, run_id, path)"
+    "rows (run, rank, step, micro_step, kind, name, op, value, vpp_stage), steps (run, rank, step, kind, "
+    "values), alerts, ranks (run, rank, path); v_metrics (rank, step, metric, target, vpp_stage, micro_step, "
+    "op, value), v_nonfinite, v_layer_step, v_files (rank, run_id, path)"
 )
 _FOLDS = {
     "least": "min(value)",
@@ -34,13 +35,16 @@ _FILTERS = ("metric", "target", "op", "steps", "rank")
 def command() -> Command:
     return Command(
         'query ("SQL" | --metric NAME ...) [RUN...] [--format table|csv|json]',
-        "Search the SQLite databases of all ranks",
+        "Search the rows of all ranks",
         [
-            Argument("SQL", "a statement on v_metrics, v_nonfinite, v_layer_step or v_files"),
+            Argument(
+                "SQL",
+                "a statement on rows, steps, alerts, ranks, v_metrics, v_nonfinite,\nv_layer_step or v_files",
+            ),
             Argument(
                 "RUN",
-                "the job's output directories, directories of one rank, or database\n"
-                "files (default: MONITOR_OUTPUT_DIR, else ./monitor_output)",
+                "the job's output directories, directories of one rank, databases, or\n"
+                "Parquet datasets (default: MONITOR_OUTPUT_DIR, else ./monitor_output)",
                 many=True,
             ),
             Argument("--metric", "instead of SQL: a kind of row, as grad_reduced", "NAME"),
@@ -75,7 +79,8 @@ def _steps(text: str) -> "tuple[int, int]":
 def _perform(arguments: argparse.Namespace) -> int:
     require("duckdb", "gradmonctl query")
     require("pyarrow", "gradmonctl query")
-    from gradmon_read.metric_values import MetricValues
+    from gradmon_read.row_parts import PartsDataset
+    from gradmon_read.rows import find_sources
 
     filtered = any(getattr(arguments, name) is not None for name in _FILTERS)
     if not filtered and arguments.SQL is None:
@@ -83,33 +88,23 @@ def _perform(arguments: argparse.Namespace) -> int:
     places = list(arguments.RUN)
     if filtered and arguments.SQL is not None:
         places.insert(0, arguments.SQL)
-    files = _files([Path(place) for place in places or [output_directory()]], arguments.run)
-    values = MetricValues(files)
+    sources = find_sources([Path(place) for place in places or [output_directory()]], arguments.run)
+    for text in sources.notes:
+        command_line.report(text)
+    values = PartsDataset(sources.parts)
     try:
         statement = _filter(arguments) if filtered else arguments.SQL
-        _print(_run(values, files, statement), arguments.format, arguments.all)
+        _print(_run(values, sources, statement), arguments.format, arguments.all)
     finally:
-        for error in values.errors.values():
+        for error in [*values.errors.values(), *sources.problems.messages()]:
             command_line.report(error)
-    if not values.errors:
+    if not values.errors and not sources.problems.count:
         return command_line.DONE
-    return command_line.PARTIAL if len(values.errors) < len(files) else command_line.FAILED
+    return command_line.PARTIAL if len(values.errors) < len(sources.parts) else command_line.FAILED
 
 
 def output_directory() -> str:
     return os.environ.get("MONITOR_OUTPUT_DIR") or "./monitor_output"
-
-
-def _files(places: "list[Path]", run: Optional[str]) -> "list[RankFile]":
-    found = find_rank_files(places, run)
-    for chosen in found.runs if run is None else ():
-        if chosen.known > 1:
-            text = (
-                f"showing run {chosen.run_id}, the newest of {chosen.known} in {chosen.output_dir}; "
-                "--run chooses another"
-            )
-            command_line.report(text)
-    return found.files
 
 
 def _filter(arguments: argparse.Namespace) -> str:
@@ -135,12 +130,12 @@ class _Rows(NamedTuple):
     rows: "Iterator[tuple[Any, ...]]"
 
 
-def _run(values: Any, files: "list[RankFile]", statement: str) -> _Rows:
+def _run(values: Any, sources: Any, statement: str) -> _Rows:
     """Runs the one statement that reads."""
     import duckdb
 
     database = duckdb.connect()
-    _add_tables(database, values, files)
+    _add_tables(database, values, sources)
     try:
         statements = database.extract_statements(statement)
         if not statements:
@@ -169,13 +164,19 @@ def _first_line(error: Exception) -> str:
     return str(error).split("\n", 1)[0].rstrip("!.")
 
 
-def _add_tables(database: Any, values: Any, files: "list[RankFile]") -> None:
-    import pyarrow
-
-    schema = pyarrow.schema([("rank", "int64"), ("run_id", "string"), ("path", "string")])
-    rows = [{"rank": file.rank, "run_id": file.run_id, "path": str(file.path)} for file in files]
-    database.register("v_metrics", values)
-    database.register("v_files", pyarrow.Table.from_pylist(rows, schema))
+def _add_tables(database: Any, values: Any, sources: Any) -> None:
+    database.register("rows", values)
+    database.register("ranks", sources.ranks())
+    database.register("alerts", sources.alerts())
+    database.execute(
+        'CREATE VIEW steps AS SELECT run, rank, step, kind, count(*) AS "values" FROM rows '
+        "GROUP BY run, rank, step, kind ORDER BY ALL"
+    )
+    database.execute("CREATE VIEW v_files AS SELECT rank, run AS run_id, path FROM ranks")
+    database.execute(
+        "CREATE VIEW v_metrics AS SELECT rank, step, kind AS metric, name AS target, vpp_stage, "
+        "coalesce(micro_step, 0) AS micro_step, op, value FROM rows"
+    )
     folds = " ".join(f"WHEN '{op}' THEN {_FOLDS[fold]}" for op, fold in FOLDS.items() if fold in _FOLDS)
     database.execute(
         "CREATE VIEW v_nonfinite AS SELECT * FROM v_metrics "

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Iterator, NamedTuple, Optional, Sequence
 
 from gradmon_read.command_line import CommandError
-from gradmon_read.vocabulary import COLUMN_ORDER, STATS
+from gradmon_read.vocabulary import COLUMN_ORDER, KINDS_WITH_MICRO_STEPS, STATS
 
 FILE = "monitor_metrics.db"
 APPLICATION_ID = 0x67726D6E  # "grmn"
@@ -107,6 +107,29 @@ class RankDatabase:
             self.metrics.append(Metric(metric, str(name), columns, ordered))
         ask("COMMIT")
 
+    def kinds_with_micro_steps(self) -> "set[str]":
+        """The kinds whose rows are each of one micro step."""
+        try:
+            found = self._database.execute(
+                "SELECT DISTINCT metric_name FROM target_tensors JOIN monitoring_targets USING (target_id) "
+                "JOIN monitoring_metrics USING (metric_id) WHERE micro_step > 0"
+            )
+            return {*KINDS_WITH_MICRO_STEPS, *(str(name) for (name,) in found)}
+        except sqlite3.Error:  # the rank has not made the tables yet
+            return set(KINDS_WITH_MICRO_STEPS)
+
+    def tensors(self, metric: Metric) -> "dict[tuple[int, int], list[tuple[int, str, str]]]":
+        """By rank and target id: steps, and shape and data type from each of them on."""
+        found: "dict[tuple[int, int], list[tuple[int, str, str]]]" = {}
+        with contextlib.suppress(sqlite3.Error):  # the rank has not made the tables yet
+            for rank, target, *tensor in self._database.execute(
+                "SELECT rank, target_id, step, shape, dtype FROM target_tensors WHERE metric_id = ? "
+                "ORDER BY step",
+                (metric.id,),
+            ):
+                found.setdefault((rank, target), []).append((tensor[0], str(tensor[1]), str(tensor[2])))
+        return found
+
     def target(self, id: int) -> "Optional[tuple[str, int, int]]":
         """Its name, vpp_stage and micro_step; None if the database has no such target."""
         if id not in self._targets:
@@ -121,6 +144,22 @@ class RankDatabase:
             except sqlite3.Error as error:
                 raise self._described(error) from error
         return self._targets.get(id)
+
+    def tensor(self, metric: int, target: int, rank: int, step: int) -> "tuple[int, int, str, str]":
+        """The first and the last step with the tensor of a target in a step; its shape and data type, empty
+        if unknown. Asks each time: a database may have any number of them."""
+        notes = f"FROM target_tensors WHERE metric_id = {metric} AND target_id = ? AND rank = ? AND step"
+        try:
+            now = self._database.execute(
+                f"SELECT step, shape, dtype {notes} <= ? ORDER BY step DESC LIMIT 1", (target, rank, step)
+            ).fetchone()
+            later = self._database.execute(
+                f"SELECT step {notes} > ? ORDER BY step LIMIT 1", (target, rank, step)
+            ).fetchone()
+        except sqlite3.Error as error:
+            raise self._described(error) from error
+        first, shape, dtype = now or (-(2**63), "", "")
+        return first, later[0] - 1 if later else LAST_STEP, str(shape), str(dtype)
 
     def pages(
         self,

@@ -1,6 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """The names of kinds and statistics, as control/vocabulary.h has them."""
 
+# The prefixes of CSV files, in the order in which a step's files are written. The id of a metric in a
+# database is the number of its kind in KINDS, from 1.
+ROW_KINDS = [
+    *("actv", "actv_grad", "grad_unreduced", "grad_reduced", "exp_avg", "exp_avg_sq", "param_origin"),
+    *("param_updated", "attention_hook", "linear_hook", "other", "moe_router_weight_hook"),
+    *("moe_router_logit_hook", "scalar"),
+]
+HISTOGRAM_KINDS = ["update", "ratio"]
+KINDS = [*ROW_KINDS, *HISTOGRAM_KINDS]
+KINDS_WITH_MICRO_STEPS = ["actv", "actv_grad", "attention_hook", "moe_router_logit_hook"]
+
 # How a statistic of several tensors follows from theirs.
 FOLDS = {
     "min": "least",
@@ -12,6 +23,13 @@ FOLDS = {
     "absmax": "greatest",
 }
 
+# The numeric columns of CSV files.
+OPS = list(FOLDS)
+FIELDS = [
+    *OPS,
+    *("entropy", "softmax_max", "sr", "kernel_norm", "cosine", "mg_direction", "value", "samples"),
+]
+
 # The statistics in a database, in the order of the bits of nan_mask.
 STATS = [
     *("norm", "min", "max", "zeros", "nans", "mean"),
@@ -20,3 +38,18 @@ STATS = [
 ]
 # The same in the order of columns: msprobe's six, the other ops, the others.
 COLUMN_ORDER = [*STATS[:6], *STATS[14:], *STATS[6:14]]
+
+# The element types of measured tensors, as torch prints them. A name with a stroke belongs to numbers with
+# scales (FORMAT.md).
+DTYPES = [
+    *(b"torch.float32", b"torch.float64", b"torch.float16", b"torch.bfloat16", b"torch.int8", b"torch.uint8"),
+    *(b"torch.int16", b"torch.int32", b"torch.int64", b"torch.bool", b"torch.complex64", b"torch.complex128"),
+    *(b"torch.float8_e4m3fn", b"torch.float8_e4m3fnuz", b"torch.float8_e5m2", b"torch.float8_e5m2fnuz"),
+    *(b"torch.float8_e8m0fnu", b"torch.uint16", b"torch.uint32", b"torch.uint64", b"torch.complex32"),
+    *(b"torch.qint8", b"torch.quint8", b"torch.qint32", b"torch.quint4x2", b"torch.quint2x4"),
+    *(b"float8_e4m3fn/tensor", b"float8_e4m3fn/axis", b"float8_e4m3fn/block", b"float8_e4m3fnuz/tensor"),
+    *(b"float8_e4m3fnuz/axis", b"float8_e4m3fnuz/block", b"float8_e5m2/tensor", b"float8_e5m2/axis"),
+    *(b"float8_e5m2/block", b"float8_e5m2fnuz/tensor", b"float8_e5m2fnuz/axis", b"float8_e5m2fnuz/block"),
+    *(b"mxfp8_e4m3/32", b"mxfp8_e5m2/32", b"mxfp6_e2m3/32", b"mxfp6_e3m2/32", b"mxfp4_e2m1/32"),
+    *(b"nvfp4_e2m1/16", b"int8/axis", b"int8/dynamic", b"int4/dynamic"),
+]

@@ -5,6 +5,7 @@ import os
 import shutil
 import subprocess
 import sys
+import sysconfig
 import zipfile
 from pathlib import Path
 
@@ -39,17 +40,19 @@ class BareRoot:
     """A root directory with Debian's python3 and the wheel, and this virtual environment mounted in it."""
 
     def __init__(self, path: Path, wheel: Path) -> None:
-        self.path = path
-        for folder in ("bin", "lib", "lib64", "sbin"):
-            (path / "usr" / folder).mkdir(parents=True)
-            (path / folder).symlink_to(f"usr/{folder}")
-        self.mounted = [sys.prefix, str(SUPPORT), "/dev"]
-        for place in [*self.mounted, "/proc", "/tmp", "/etc"]:
-            (path / place.lstrip("/")).mkdir(parents=True, exist_ok=True)
-        self._copy_packages("python3", "libstdc++6", "bash", "coreutils")
+        self._make(path, [sys.prefix, str(SUPPORT), "/dev"])
         shutil.copy(wheel, path / "tmp")
         install = [sys.executable, "-m", "pip", "install", "--quiet", "--no-index", "--no-deps"]
         self.run(*install, "--target", "/site", f"/tmp/{wheel.name}")
+
+    def _make(self, path: Path, mounted: "list[str]") -> None:
+        self.path, self.mounted = path, mounted
+        for folder in ("bin", "lib", "lib64", "sbin"):
+            (path / "usr" / folder).mkdir(parents=True)
+            (path / folder).symlink_to(f"usr/{folder}")
+        for place in [*mounted, "/proc", "/tmp", "/etc"]:
+            (path / place.lstrip("/")).mkdir(parents=True, exist_ok=True)
+        self._copy_packages("python3", "libstdc++6", "bash", "coreutils")
 
     def _copy_packages(self, *names: str) -> None:
         """Copies what these installed packages consist of, and all that they depend on."""
@@ -180,3 +183,55 @@ def test_it_lives_beside_other_releases_of_its_libraries(bare: BareRoot, order: 
     loaded = bare.run(sys.executable, "-c", BESIDE, order).split()
     assert sum(name.startswith("libzmq-") for name in loaded) == 1  # pyzmq's; ranks have none
     assert sum(name.startswith("libprotobuf-lite-") for name in loaded) == 1
+
+
+# gradmon-read[analysis], and what it depends on.
+ANALYSIS = (
+    "_duckdb* contourpy* cycler* dateutil duckdb* fontTools google_crc32c* kiwisolver* matplotlib* "
+    "mpl_toolkits narwhals numpy* packaging PIL pillow.libs plotly* pyarrow* pyparsing six.py _plotly_utils"
+).split()
+
+
+class Laptop(BareRoot):
+    """A root directory with Debian's python3, both wheels and gradmon-read's packages; without torch."""
+
+    def __init__(self, path: Path, wheel: Path) -> None:
+        self._make(path, ["/dev"])
+        (read,) = wheel.parent.glob("gradmon_read-*.whl")
+        for made in (wheel, read):
+            with zipfile.ZipFile(made) as archive:
+                archive.extractall(path / "site")
+        (path / "site" / "gradmon" / "gradmonctl").chmod(0o755)
+        packages = Path(sysconfig.get_path("purelib"))
+        for package in (found for pattern in ANALYSIS for found in packages.glob(pattern)):
+            target = path / "site" / package.name
+            if package.is_dir():
+                shutil.copytree(package, target, ignore=shutil.ignore_patterns("tests", "__pycache__"))
+            else:
+                shutil.copy(package, target)
+
+
+def test_a_laptop_without_torch_analyses_a_run(tmp_path: Path, wheel: Path) -> None:
+    if os.geteuid() != 0:
+        pytest.skip("skipped: only root can change the root directory")
+    laptop = Laptop(tmp_path / "root", wheel)
+    job = laptop.path / "tmp" / "job" / "Nov24_08-30-12-rank0-8c0ffee0"
+    job.mkdir(parents=True)
+    head = "vpp_stage,name,step,norm,shape,dtype\n"
+    for step in range(20):
+        norms = [50 if (layer, step) == (3, 15) else 1 for layer in range(5)]
+        rows = [f'0,layers.{i}.w,{step},{norm},"[4]",torch.float32\n' for i, norm in enumerate(norms)]
+        (job / f"grad_reduced_{step}-{step}.csv").write_text(head + "".join(rows))
+    python = ["/usr/bin/python3", "-c"]
+    without = "import importlib.util; assert importlib.util.find_spec('torch') is None"
+    laptop.run(*python, without)
+
+    def gradmonctl(*words: str) -> str:
+        return laptop.run(*python, "import _gradmonctl; _gradmonctl.main()", *words)
+
+    assert "layers.3.w" in gradmonctl("analyse", "top", "/tmp/job", "--count", "1")
+    sql = "SELECT step, value FROM rows WHERE value > 2"
+    assert gradmonctl("query", sql, "/tmp/job", "--format", "csv") == "step,value\n15,50.0\n"
+    gradmonctl("analyse", "plot", "/tmp/job", "-o", "/tmp/map.html")
+    assert b"Plotly.newPlot" in (laptop.path / "tmp" / "map.html").read_bytes()
+    assert gradmonctl("convert", "parquet", "/tmp/job", "-o", "/tmp/dataset").startswith("100 rows of rank 0")

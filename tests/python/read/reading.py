@@ -1,11 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs commands of gradmon_read, and makes databases as ranks write them (FORMAT.md, "SQLite")."""
+"""Runs commands of gradmon_read; makes databases as ranks write them (FORMAT.md, "SQLite"), and CSV files;
+reads event files."""
 import contextlib
 import os
+import random
 import sqlite3
+import struct
 from pathlib import Path
-from typing import Any, NamedTuple, Optional, Sequence
+from typing import Any, Iterator, NamedTuple, Optional, Sequence
 
+import google_crc32c
 import pytest
 from gradmon_read.__main__ import main
 from gradmon_read.rank_database import APPLICATION_ID, FILE
@@ -45,6 +49,8 @@ TABLES = """
 CREATE TABLE monitoring_targets (target_id INTEGER PRIMARY KEY, target_name TEXT NOT NULL,
   vpp_stage INTEGER NOT NULL, micro_step INTEGER NOT NULL DEFAULT 0);
 CREATE TABLE monitoring_metrics (metric_id INTEGER PRIMARY KEY, metric_name TEXT NOT NULL UNIQUE);
+CREATE TABLE target_tensors (metric_id INTEGER, target_id INTEGER, rank INTEGER, step INTEGER, shape TEXT,
+  dtype TEXT);
 CREATE TABLE metric_stats (metric_id INTEGER NOT NULL, stat_name TEXT NOT NULL);
 INSERT INTO monitoring_metrics VALUES (4, 'grad_reduced');
 INSERT INTO metric_stats VALUES (4, 'max'), (4, 'norm');
@@ -100,3 +106,125 @@ def change(file: Path, statements: str) -> None:
 
 def without(text: str, path: Any, name: Optional[str] = None) -> str:
     return text.replace(str(path), name or "")
+
+
+def query_rows(database: Path, sql: str) -> "list[str]":
+    """ "1|fc1|0.5" of each row; an empty text for NULL."""
+    with contextlib.closing(sqlite3.connect(database)) as opened:
+        opened.text_factory = lambda data: data.decode(errors="surrogateescape")
+        return ["|".join("" if cell is None else str(cell) for cell in row) for row in opened.execute(sql)]
+
+
+RANK0 = "Nov24_12-04-37-rank0-1a2b3c4d"
+RANK3 = "Nov24_12-04-37-rank3-1a2b3c4d"
+MSPROBE = "Dec03_21-34-40-rank0-5e6f"
+_TENSOR = ',"[16, 8]",torch.float32\n'
+_PLACE = "vpp_stage,name,step,"
+# A job of gradmon with ranks 0 and 3, and one of msprobe, started on another day; both have step 1 of actv.
+# 12 rows with 31 values, of which a conversion of all leaves out one row with two values.
+_SAMPLE = {
+    f"{RANK0}/actv_0-0.csv": f"{_PLACE}micro_step,norm,nans,shape,dtype\n0,fc1.input,0,0,6.5,0{_TENSOR}"
+    f'0,fc1.input,0,1,7.25,0{_TENSOR}1,"a,b",0,0,nan,3{_TENSOR}0,fc1.input,1,0,9,0{_TENSOR}',
+    f"{RANK0}/grad_reduced_0-99.csv": f"{_PLACE}min,max,mean,norm,nans,zeros,absmax,shape,dtype\n"
+    f"0,layers.0.fc.weight,0,-0.5,1e-09,0.125,2.5,0,0.0,0.5{_TENSOR}"
+    f"0,layers.0.fc.weight,7,-inf,inf,0.25,3.5,0,0.5,inf{_TENSOR}",
+    f"{RANK0}/scalar_0-0.csv": "name,step,samples,value\nloss,0,16777217,2.75\n",
+    f"{RANK0}/other_0-0.csv": f"{_PLACE}mg_direction,norm,shape,dtype\n0,fc1.weight,0,0.75,{_TENSOR}"
+    "0,all_reduce.pre_0@a.py[3],0,,4.5,[8],torch.bfloat16\n",
+    f"{RANK0}/attention_hook_0-0.csv": f"{_PLACE}micro_step,entropy,softmax_max\n0,core,0,0,0.5,0.25\n",
+    f"{RANK3}/grad_reduced_0-99.csv": f"{_PLACE}norm,shape,dtype\n0,layers.0.fc.weight,0,9.5{_TENSOR}",
+    f"{MSPROBE}/actv_0-0.csv": f"{_PLACE}micro_step,norm,max,shape,dtype\n0,fc2.input,1,0,1.5,True,"
+    "torch.Size([4]),torch.float32\n0,fc2.output,1,0,nan,nan,nan,nan\n",
+}
+
+
+def write_files(directory: Path, files: "dict[str, str]") -> Path:
+    for name, text in files.items():
+        (directory / name).parent.mkdir(parents=True, exist_ok=True)
+        (directory / name).write_text(text)
+    return directory
+
+
+def sample_job(directory: Path) -> Path:
+    return write_files(directory, _SAMPLE)
+
+
+def broken_texts(good: bytes, count: int) -> "Iterator[bytes]":
+    """The texts of CSV files, each broken in another way."""
+    chosen = random.Random(17)
+    odd = [b'"', b",", b"\n", b"\r", b"\x00", b"\xff", b"0x1", b"e999", b" ", b"True", b"-"]
+    for number in range(count):
+        text = good.replace(b"fc1", b"fc%d" % number)
+        at, until = sorted(chosen.randrange(len(text) + 1) for _ in range(2))
+        yield [
+            lambda: text[:at],
+            lambda: text[at:],
+            lambda: bytes(chosen.randrange(256) if i % 20 == at % 20 else c for i, c in enumerate(text)),
+            lambda: bytes(chosen.randrange(256) for _ in text),
+            lambda: b"",
+            lambda: text + b"name,step,max\nx,1,2\n" + text,
+            lambda: text[:at] + chosen.choice(odd) + text[at:],
+            lambda: text[:at] + chosen.choice([b"\0", b","]) * chosen.randrange(70_000) + text[at:],
+            lambda: text[:at] + text[until:],
+            lambda: text + b"0,x,9223372036854775807,2147483647,1e308,0,,\n0,y,9223372036854775808,0,1,0,,\n"
+            b"2147483647,z,9223372036854775807,0,1e999,-1e-320,,\n-1,w,-1,-1,1,1,,\n",
+            lambda: text + b"0,x'); DROP TABLE global_stats; --,1,0,2,0,,\n0,../../etc/passwd,1,0,2,0,,\n"
+            b'0,\x1b[2J\xff\xfe,1,0,2,0,,\n0,,1,0,2,0,"' + b"[" * 3000 + b'",x\n',
+            lambda: b"vpp_stage,name,step,entropy,mg_direction,samples,value,norm\n0,a,4,1,2,3,4,5\n",
+        ][number % 12]()
+
+
+class Point(NamedTuple):
+    tag: str
+    step: int
+    value: float
+    wall_time: float
+
+
+def points_in(directory: Path) -> "Iterator[Point]":
+    """Of the event files in a directory; checks all checksums."""
+    for file in sorted(directory.glob("events.out.tfevents.*")):
+        data = file.read_bytes()
+        at = 0
+        while at < len(data):
+            (length,) = struct.unpack_from("<Q", data, at)
+            event = data[at + 12 : at + 12 + length]
+            sums = [_masked(data[at : at + 8]), _masked(event)]
+            assert [
+                *struct.unpack_from("<I", data, at + 8),
+                *struct.unpack_from("<I", data, at + 12 + length),
+            ] == sums
+            at += 16 + length
+            fields = dict(_fields(event))
+            for value in _fields(fields.get(5, b"")):
+                tag, number = (part for _, part in _fields(value[1]))
+                yield Point(tag.decode(), fields.get(2, 0), number, fields[1])
+
+
+def _masked(data: bytes) -> int:
+    crc = google_crc32c.value(data)
+    return ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF
+
+
+def _varint(data: bytes, at: int) -> "tuple[int, int]":
+    number = shift = 0
+    while True:
+        number |= (data[at] & 0x7F) << shift
+        if data[at] < 0x80:
+            return number, at + 1
+        at, shift = at + 1, shift + 7
+
+
+def _fields(message: bytes) -> "Iterator[tuple[int, Any]]":
+    """The fields of a protobuf message: number and value."""
+    at = 0
+    while at < len(message):
+        key, at = _varint(message, at)
+        if key & 7 in (1, 5):
+            (value,) = struct.unpack_from("<d" if key & 7 == 1 else "<f", message, at)
+            at += 8 if key & 7 == 1 else 4
+        else:
+            value, at = _varint(message, at)
+            if key & 7 == 2:
+                value, at = message[at : at + value], at + value
+        yield key >> 3, value

@@ -288,7 +288,7 @@ def test_places_runs_and_ranks_are_found(run: Commands, tmp_path: Path) -> None:
     )
     assert run("query", *ranks, "--run", "11111111", tmp_path).out == "rank,run_id\n0,11111111\n"
     wrong = run("query", *ranks, "--run", "33333333", tmp_path)
-    assert wrong.err == f"gradmonctl: {tmp_path}: found no run 33333333; expected one of 22222222, 11111111\n"
+    assert wrong.err == f"gradmonctl: {tmp_path}: no run 33333333; there are: 11111111, 22222222\n"
     for place in (old.directory, f"{old.directory}/", old.file):
         assert run("query", *ranks, place).out == "rank,run_id\n0,11111111\n"
     renamed = old.directory.rename(tmp_path / f"good-{old.directory.name}")
@@ -309,7 +309,8 @@ def test_usage_errors_and_missing_places(run: Commands, tmp_path: Path) -> None:
         == f"gradmonctl: {tmp_path}/none: No such file or directory\n"
     )
     assert (
-        f"gradmonctl: {tmp_path}: found no monitor_metrics.db here" in run("query", "SELECT 1", tmp_path).err
+        f"gradmonctl: {tmp_path}: no directory of a rank and no CSV file"
+        in run("query", "SELECT 1", tmp_path).err
     )
 
 

@@ -132,11 +132,6 @@ void add_arguments(CLI::App& command, const Arguments& arguments) {
   }
 }
 
-// "analyse first"; the name alone at the top level.
-std::string full_name(const std::string& group, const std::string& name) {
-  return group.empty() ? name : group + ' ' + name;
-}
-
 class Grammar {
  public:
   explicit Grammar(Subcommands subcommands) {
@@ -144,42 +139,37 @@ class Grammar {
     app_.footer(kExitCodes);
     app_.set_help_flag("-h,--help", "this help");
     app_.set_version_flag("--version", "gradmonctl " GRADMON_VERSION, "the version");
-    add(app_, "", std::move(subcommands));
+    app_.require_subcommand(0, 1);  // Words after a subcommand are its arguments.
+    for (auto& subcommand : subcommands) add(std::move(subcommand));
   }
 
   CLI::App& app() { return app_; }
-  // The command names in a group; in the top level for "". Empty: `path` is no group.
-  std::vector<std::string> names_in(const std::string& path) const {
+  std::vector<std::string> names() const {
     std::vector<std::string> names;
-    for (const Entry& entry : entries_) {
-      if (entry.group == path) names.push_back(entry.app->get_name());
-    }
+    for (const Entry& entry : entries_) names.push_back(entry.app->get_name());
     return names;
   }
-  // Null for an unknown path.
-  Subcommand* find(const std::string& path) const {
-    const auto found = std::find_if(entries_.begin(), entries_.end(), [&](const Entry& entry) {
-      return full_name(entry.group, entry.app->get_name()) == path;
-    });
+  // Null for an unknown name.
+  Subcommand* find(const std::string& name) const {
+    const auto found = std::find_if(entries_.begin(), entries_.end(),
+                                    [&](const Entry& entry) { return entry.app->get_name() == name; });
     return found == entries_.end() ? nullptr : found->subcommand.get();
   }
-  // The innermost command that was parsed; null for none.
+  // The command that was parsed; null for none.
   const CLI::App* chosen() const {
-    const CLI::App* chosen = nullptr;
-    for (auto commands = app_.get_subcommands(); !commands.empty(); commands = chosen->get_subcommands())
-      chosen = commands.front();
-    return chosen;
+    const auto commands = app_.get_subcommands();
+    return commands.empty() ? nullptr : commands.front();
   }
-  // "" for none.
-  std::string path_of_chosen() const {
-    const std::size_t index = find_index(chosen());
-    return index == entries_.size() ? "" : full_name(entries_[index].group, entries_[index].app->get_name());
+  // `app`: as of chosen().
+  std::unique_ptr<Subcommand> take(const CLI::App* app) {
+    const auto found =
+        std::find_if(entries_.begin(), entries_.end(), [&](const Entry& entry) { return entry.app == app; });
+    return std::move(found->subcommand);
   }
-  std::unique_ptr<Subcommand> take_chosen() { return std::move(entries_[find_index(chosen())].subcommand); }
   // The command that takes the words after its name unparsed; null if the words name another.
   std::unique_ptr<Subcommand> take_unparsed(const std::vector<std::string>& words) {
     for (Entry& entry : entries_) {
-      if (entry.group != "" || entry.app->get_name() != words.front()) continue;
+      if (entry.app->get_name() != words.front()) continue;
       std::vector<std::string>* const into = entry.subcommand->all_words();
       if (into == nullptr) return nullptr;
       into->insert(into->end(), words.begin() + 1, words.end());
@@ -190,29 +180,17 @@ class Grammar {
 
  private:
   struct Entry {
-    std::string group;  // "": the top level
     std::unique_ptr<Subcommand> subcommand;
     CLI::App* app;
   };
 
-  void add(CLI::App& parent, const std::string& group, Subcommands subcommands) {
-    parent.require_subcommand(0, 1);  // Words after a subcommand are its arguments.
-    for (auto& subcommand : subcommands) {
-      const std::string usage = subcommand->usage();
-      const std::string name = usage.substr(0, usage.find(' '));
-      const std::string details = subcommand->details();
-      CLI::App* command = parent.add_subcommand(name, subcommand->summary());
-      command->footer("gradmonctl " + full_name(group, usage) + (details.empty() ? "" : "\n\n" + details));
-      add_arguments(*command, subcommand->arguments());
-      Subcommands members = subcommand->members();
-      entries_.push_back({group, std::move(subcommand), command});
-      if (!members.empty()) add(*command, full_name(group, name), std::move(members));
-    }
-  }
-  std::size_t find_index(const CLI::App* app) const {
-    const auto found =
-        std::find_if(entries_.begin(), entries_.end(), [&](const Entry& entry) { return entry.app == app; });
-    return static_cast<std::size_t>(found - entries_.begin());
+  void add(std::unique_ptr<Subcommand> subcommand) {
+    const std::string usage = subcommand->usage();
+    const std::string details = subcommand->details();
+    CLI::App* command = app_.add_subcommand(usage.substr(0, usage.find(' ')), subcommand->summary());
+    command->footer("gradmonctl " + usage + (details.empty() ? "" : "\n\n" + details));
+    add_arguments(*command, subcommand->arguments());
+    entries_.push_back({std::move(subcommand), command});
   }
 
   std::vector<Entry> entries_;
@@ -247,16 +225,9 @@ std::string unknown_command(const std::string& word, const std::vector<std::stri
   return "unknown command \"" + word + "\"" + (near.empty() ? "" : " (did you mean \"" + near + "\"?)");
 }
 
-// The usage error of words that should name a command and do not, or "".
-std::string unknown_in(const Grammar& grammar, const std::vector<std::string>& words) {
-  std::string path;
-  for (const std::string& word : words) {
-    const std::vector<std::string> names = grammar.names_in(path);
-    if (names.empty() || word.rfind('-', 0) == 0) return "";
-    if (std::find(names.begin(), names.end(), word) == names.end()) return unknown_command(word, names);
-    path = full_name(path, word);
-  }
-  return "";
+// The usage error of a word that should name a command and does not, or "".
+std::string unknown_in(const Grammar& grammar, const std::string& word) {
+  return word.rfind('-', 0) == 0 || grammar.find(word) ? "" : unknown_command(word, grammar.names());
 }
 
 // Moves the words after "--" to `rest`, so that CLI11 does not parse them. Does nothing if
@@ -279,8 +250,8 @@ tl::expected<std::unique_ptr<Subcommand>, ParseExit> parse_command_line(Subcomma
   };
   if (words.empty()) return help_text(grammar.app(), kExitUsage);
   if (auto unparsed = grammar.take_unparsed(words)) return unparsed;
-  if (const std::string unknown = unknown_in(grammar, words); !unknown.empty())
-    return usage_error(grammar.find(words.front()) ? words.front() : "", unknown);
+  if (const std::string unknown = unknown_in(grammar, words.front()); !unknown.empty())
+    return usage_error("", unknown);
   if (Subcommand* first = grammar.find(words.front())) split_rest(words, first->rest());
   try {
     std::reverse(words.begin(), words.end());  // CLI11 reads the words from the end.
@@ -290,14 +261,13 @@ tl::expected<std::unique_ptr<Subcommand>, ParseExit> parse_command_line(Subcomma
   } catch (const CLI::CallForVersion& version) {
     return tl::make_unexpected(ParseExit{kExitDone, std::string(version.what()) + "\n"});
   } catch (const CLI::Error& error) {
-    return usage_error(grammar.path_of_chosen(), error.what());
+    return usage_error(grammar.chosen() ? grammar.chosen()->get_name() : "", error.what());
   }
   const CLI::App* const chosen = grammar.chosen();
   if (chosen == nullptr) return help_text(grammar.app(), kExitUsage);
-  const std::string path = grammar.path_of_chosen();
-  if (!grammar.names_in(path).empty()) return help_text(*chosen, kExitUsage);
-  std::unique_ptr<Subcommand> subcommand = grammar.take_chosen();
-  if (const std::string error = subcommand->complete(); !error.empty()) return usage_error(path, error);
+  std::unique_ptr<Subcommand> subcommand = grammar.take(chosen);
+  if (const std::string error = subcommand->complete(); !error.empty())
+    return usage_error(chosen->get_name(), error);
   return subcommand;
 }
 

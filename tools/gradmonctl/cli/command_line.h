@@ -45,7 +45,7 @@ inline Argument list_all(bool& all) {
 class Subcommand;
 using Subcommands = std::vector<std::unique_ptr<Subcommand>>;
 
-// One command of gradmonctl: its name, its arguments and its action; or a group of commands.
+// One command of gradmonctl: its name, its arguments and its action.
 class Subcommand {
  public:
   Subcommand() = default;
@@ -59,9 +59,6 @@ class Subcommand {
   virtual std::string summary() const = 0;
   // Shown below the options: examples, definitions. Whole lines without the last line end.
   virtual std::string details() const { return ""; }
-  // The commands of a group, in the order of the help: "first" of "analyse first". A group has no arguments,
-  // and is never performed.
-  virtual Subcommands members() { return {}; }
   // In the order of the help. Their destinations are members of this object.
   virtual Arguments arguments() { return {}; }
   // Storage of the words after "--"; null: the command takes none.

@@ -96,10 +96,6 @@ Lines shown_entries(const Listing& listing, std::vector<Lines> entries, std::siz
 
 }  // namespace
 
-std::string folded_to_width(const std::string& text, std::size_t columns) {
-  return joined(folded(text, columns));
-}
-
 std::string full_text(const Listing& listing) {
   return listing.before + (listing.table ? listing.table->text() : joined(listing.entries)) + listing.after;
 }

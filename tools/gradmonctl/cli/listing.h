@@ -51,9 +51,6 @@ struct Listing {
   std::string after = {};                 // whole lines
 };
 
-// Prose wrapped at blanks; splits a wider word.
-std::string folded_to_width(const std::string& text, std::size_t columns);
-
 // The complete text, for a file or a pipe.
 std::string full_text(const Listing& listing);
 // The text for a screen: no line is wider than the screen, and lines are fewer than rows, because a prompt

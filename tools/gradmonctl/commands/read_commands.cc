@@ -86,9 +86,17 @@ std::unique_ptr<Subcommand> query_subcommand() {
   return std::make_unique<ReadSubcommand>("query", "Search the SQLite databases of all ranks");
 }
 
+std::unique_ptr<Subcommand> convert_subcommand() {
+  return std::make_unique<ReadSubcommand>("convert", "Turn what a job has written into another form");
+}
+
 std::unique_ptr<Subcommand> import_subcommand() {
   return std::make_unique<ReadSubcommand>(
       "import", "Make a config file of a MindSpore Transformers YAML file's monitoring keys");
+}
+
+std::unique_ptr<Subcommand> analyse_subcommand() {
+  return std::make_unique<ReadSubcommand>("analyse", "Search what a job has written, without the job");
 }
 
 }  // namespace gradmon

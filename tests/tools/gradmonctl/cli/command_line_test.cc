@@ -31,7 +31,7 @@ TEST_CASE("the help of every command matches its golden file") {
   for (const char* command :
        {"",       "status", "watch",   "jobs",    "doctor", "on",      "off",      "set",
         "cancel", "evict",  "get",     "history", "alerts", "targets", "validate", "keygen",
-        "schema", "run",    "analyse", "convert", "gc",     "init"}) {
+        "schema", "run",    "gc",      "init"}) {
     const auto help = *command == '\0' ? parse({"--help"}) : parse({command, "--help"});
     REQUIRE(!help);
     CHECK(help.error().code == 0);
@@ -40,7 +40,6 @@ TEST_CASE("the help of every command matches its golden file") {
   }
 }
 
-// Checks a command, and the members of a group.
 void check_arguments(Subcommand& command) {
   const std::string usage = command.usage();
   CAPTURE(usage);
@@ -58,27 +57,10 @@ void check_arguments(Subcommand& command) {
     if (argument.help.find("the config file") == 0) CHECK(word == "FILE");
     if (word == "DIR") CHECK(argument.help.find("the job's output") != 0);
   }
-  for (const auto& member : command.members()) check_arguments(*member);
 }
 
 TEST_CASE("every command calls a job's directory RUN and a file FILE") {
   for (const auto& command : all_subcommands()) check_arguments(*command);
-}
-
-TEST_CASE("a group of commands shows its help and suggests its commands") {
-  const auto group = parse({"analyse"});
-  REQUIRE(!group);
-  CHECK(group.error().code == 2);
-  CHECK(group.error().text == parse({"analyse", "--help"}).error().text);
-  const auto unknown = parse({"analyse", "frist"});
-  REQUIRE(!unknown);
-  CHECK(
-      unknown.error().text ==
-      "gradmonctl: unknown command \"frist\" (did you mean \"first\"?)\ntry \"gradmonctl analyse --help\"\n");
-  CHECK(parse({"analyse", "first", "--nonsense"})
-            .error()
-            .text.find("try \"gradmonctl analyse first --help\"") != std::string::npos);
-  CHECK(parse({"analyse", "first", "top"}));
 }
 
 TEST_CASE("no command gives the help and a usage error") {

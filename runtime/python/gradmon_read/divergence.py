@@ -1,0 +1,250 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The differences between two runs. Needs pyarrow."""
+import contextlib
+from typing import Any, NamedTuple, Optional
+
+import numpy
+
+from gradmon_read.csv_tables import KindFile, Problems
+from gradmon_read.first_not_finite import PHASES, step_order
+from gradmon_read.kind_rows import Batch, KindReader, Names, RowSource, aligned, each_kind
+from gradmon_read.runs import Run
+from gradmon_read.vocabulary import FIELDS, ROW_KINDS
+
+# Scalars that differ in equal runs.
+_OF_THE_CLOCK = {
+    *("iteration-time", "throughput", "throughput_linearity", "B-samples-per-day"),
+    "model-flops-throughput-per-device",
+}
+
+
+class Tolerance(NamedTuple):
+    """Two values part if they differ by more than `absolute` and, relative to the larger one, by more than
+    `relative`. NaN equals NaN. The defaults ignore differences from rounding to 6 decimals."""
+
+    relative: float = 1e-5
+    absolute: float = 1e-6
+
+
+def relative_difference(a: Any, b: Any) -> Any:
+    """|a - b| / max(|a|, |b|); infinite if only one of them is finite, or both are infinite with other
+    signs. Arrays."""
+    larger = numpy.maximum(numpy.abs(a), numpy.abs(b))
+    with numpy.errstate(divide="ignore", invalid="ignore", over="ignore"):
+        difference = numpy.abs(a / larger - b / larger)  # a - b may overflow
+    difference = numpy.where(numpy.isfinite(a) & numpy.isfinite(b), difference, numpy.inf)
+    return numpy.where((a == b) | (numpy.isnan(a) & numpy.isnan(b)), 0, difference)
+
+
+class Parting(NamedTuple):
+    """A row whose values part, and the statistic with the largest relative difference."""
+
+    order: "tuple[int, ...]"  # in A; as of step_order(), then the rank
+    rank: int
+    kind: str
+    layer: str
+    micro_step: int
+    field: str
+    a: float
+    b: float
+    difference: float  # relative
+    file: str  # of A
+    line: int
+
+    @property
+    def step(self) -> int:
+        return self.order[0]
+
+    @property
+    def phase(self) -> str:
+        return PHASES[self.order[3]]
+
+
+class StepCount:
+    """A step with rows in both runs."""
+
+    def __init__(self) -> None:
+        self.compared = 0  # rows
+        self.parted = 0
+        self.worst: Optional[Parting] = None  # with the largest relative difference
+
+
+class Only(NamedTuple):
+    """Rows that only one of the runs has, and the place of the first one."""
+
+    rows: int = 0
+    step: int = -1
+    what: str = ""  # "grad_reduced of fc1.weight on rank 3"
+
+
+class Divergence:
+    """The differences between two runs."""
+
+    def __init__(self) -> None:
+        self.first: Optional[Parting] = None
+        self.by_rank: "dict[int, Parting]" = {}  # the first of each rank
+        self.steps: "dict[int, StepCount]" = {}  # by step: all steps with rows in both
+        self.compared = 0  # rows
+        self.without_common = 0  # rows in both without a common statistic
+        self.only = [Only(), Only()]  # in A, in B
+
+
+def find_divergence(a: Run, b: Run, tolerance: Tolerance, problems: Problems) -> Divergence:
+    """Compares all rows of two runs by rank, kind, layer, step and micro step. Skips scalars of the clock,
+    which differ in equal runs: iteration-time, throughput and its kin."""
+    comparison = _Comparison(tolerance, problems)
+    in_a, in_b = _files_of(a, problems), _files_of(b, problems)
+    for key in [*sorted(in_a), *sorted(in_b.keys() - in_a.keys())]:
+        comparison.compare(key[0], ROW_KINDS[key[1]], in_a.get(key, []), in_b.get(key, []))
+    comparison.found.steps = dict(sorted(comparison.found.steps.items()))
+    return comparison.found
+
+
+def _files_of(run: Run, problems: Problems) -> "dict[tuple[int, int], list[KindFile]]":
+    files: "dict[tuple[int, int], list[KindFile]]" = {}
+    for rank, kind, of_kind in each_kind(run, problems):
+        files.setdefault((rank, ROW_KINDS.index(kind)), []).extend(of_kind)
+    return files
+
+
+class _Comparison:
+    """Compares two runs, one rank and kind after the other."""
+
+    def __init__(self, tolerance: Tolerance, problems: Problems) -> None:
+        self.found = Divergence()
+        self._tolerance = tolerance
+        self._reader = KindReader(problems)
+        self._names = self._reader.names
+
+    def compare(self, rank: int, kind: str, a: "list[KindFile]", b: "list[KindFile]") -> None:
+        with contextlib.closing(self._reader.batches(kind, a)) as of_a, contextlib.closing(
+            self._reader.batches(kind, b)
+        ) as of_b:
+            for rows in aligned([RowSource(of_a), RowSource(of_b)]):
+                self._compare_steps(rank, kind, [each[0] if each else None for each in rows])
+
+    def _compare_steps(self, rank: int, kind: str, rows: "list[Optional[Batch]]") -> None:
+        """`rows`: of A and B, of the same steps."""
+        keys = [_keys(batch) for batch in rows if batch]
+        origin = numpy.concatenate([numpy.full(batch.rows, i) for i, batch in enumerate(rows) if batch])
+        row = numpy.concatenate([numpy.arange(batch.rows) for batch in rows if batch])
+        columns = [numpy.concatenate(parts) for parts in zip(*keys)]
+        order = numpy.lexsort([origin, *reversed(columns)])
+        equal = numpy.ones(len(order) - 1, bool)
+        for column in columns:
+            equal &= column[order[1:]] == column[order[:-1]]
+        pairs = numpy.flatnonzero(equal)
+        alone = numpy.ones(len(order), bool)
+        alone[pairs] = alone[pairs + 1] = False
+        for i, batch in enumerate(rows):
+            if batch:
+                chosen = order[alone & (origin[order] == i)]
+                self._note_only(i, rank, kind, batch.take(row[chosen]))
+        if len(pairs) and rows[0] and rows[1]:
+            self._compare_rows(
+                rank, kind, rows[0].take(row[order[pairs]]), rows[1].take(row[order[pairs + 1]])
+            )
+
+    def _note_only(self, which: int, rank: int, kind: str, batch: Batch) -> None:
+        only = self.found.only[which]
+        if not batch.rows:
+            return
+        first = int(batch.step.argmin())
+        step, what = only.step, only.what
+        if only.rows == 0 or batch.step[first] < step:
+            step = int(batch.step[first])
+            what = f'{kind} of "{self._names.label(batch.name[first])}" on rank {rank}'
+        self.found.only[which] = Only(only.rows + batch.rows, step, what)
+
+    def _compare_rows(self, rank: int, kind: str, a: Batch, b: Batch) -> None:
+        """Rows with the same keys, sorted by these."""
+        if kind == "scalar":
+            of_clock = [label in _OF_THE_CLOCK for label in map(self._names.label, a.name)]
+            others = ~numpy.array(of_clock)
+            a, b = a.take(others), b.take(others)
+        common = numpy.zeros(a.rows, bool)
+        largest = numpy.full(a.rows, -1.0)
+        field_of = numpy.zeros(a.rows, "int64")
+        for number, field in enumerate(FIELDS):
+            both = a.has(field) & b.has(field)
+            if not both.any():
+                continue
+            common |= both
+            x, y = a.values[field], b.values[field]
+            if numpy.array_equal(x, y):
+                continue
+            difference = relative_difference(x, y)
+            with numpy.errstate(invalid="ignore", over="ignore"):
+                within = numpy.abs(x - y) <= self._tolerance.absolute
+            parts = both & (difference > self._tolerance.relative) & ~within & (difference > largest)
+            largest[parts] = difference[parts]
+            field_of[parts] = number
+        self.found.compared += int(common.sum())
+        self.found.without_common += int((~common).sum())
+        for step, count in zip(*numpy.unique(a.step[common], return_counts=True)):
+            self.found.steps.setdefault(int(step), StepCount()).compared += int(count)
+        parted = numpy.flatnonzero(largest >= 0)
+        if len(parted):
+            a, b = a.take(parted), b.take(parted)
+            self._note(_Partings(rank, kind, a, b, field_of[parted], largest[parted], self._names))
+
+    def _note(self, partings: "_Partings") -> None:
+        steps = partings.a.step
+        order = numpy.lexsort([-partings.difference, steps])
+        begins = numpy.flatnonzero(numpy.diff(steps[order], prepend=-1))
+        counts = numpy.diff(begins, append=len(order))
+        for worst, count in zip(order[begins], counts):
+            of_step = self.found.steps[int(steps[worst])]
+            of_step.parted += int(count)
+            if of_step.worst is None or partings.difference[worst] > of_step.worst.difference:
+                of_step.worst = partings[worst]
+        first = partings.first()
+        known = self.found.by_rank.get(first.rank)
+        if known is None or first.order < known.order:
+            self.found.by_rank[first.rank] = first
+        if self.found.first is None or first.order < self.found.first.order:
+            self.found.first = first
+
+
+def _keys(batch: Batch) -> "list[Any]":
+    """Step, name, micro step, and the number of earlier rows of the step with these."""
+    columns = [batch.step, batch.name, batch.micro_step]
+    order = numpy.lexsort(columns[::-1])
+    begins = numpy.zeros(batch.rows, bool)
+    begins[0] = True
+    for column in columns:
+        begins[1:] |= column[order[1:]] != column[order[:-1]]
+    count = numpy.arange(batch.rows)
+    repetition = numpy.empty(batch.rows, "int64")
+    repetition[order] = count - numpy.maximum.accumulate(numpy.where(begins, count, 0))
+    return [*columns, repetition]
+
+
+class _Partings:
+    """Rows whose values part, each a Parting when asked for."""
+
+    def __init__(
+        self, rank: int, kind: str, a: Batch, b: Batch, field: Any, difference: Any, names: Names
+    ) -> None:
+        self.a, self.difference = a, difference
+        self._rank, self._kind, self._b, self._field, self._names = rank, kind, b, field, names
+        self._order = step_order(kind, a)
+
+    def __getitem__(self, row: int) -> Parting:
+        a, field = self.a, FIELDS[self._field[row]]
+        return Parting(
+            order=(*(int(part[row]) for part in self._order), self._rank),
+            rank=self._rank,
+            kind=self._kind,
+            layer=self._names.label(a.name[row]),
+            micro_step=int(a.micro_step[row]),
+            field=field,
+            a=float(a.values[field][row]),
+            b=float(self._b.values[field][row]),
+            difference=float(self.difference[row]),
+            file=a.files[a.file[row]],
+            line=int(a.line[row]),
+        )
+
+    def first(self) -> Parting:
+        return self[int(numpy.lexsort(self._order[::-1])[0])]

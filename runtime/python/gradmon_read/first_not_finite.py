@@ -1,0 +1,435 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The first value of a job that is not finite, and what was around it. Needs pyarrow."""
+import contextlib
+from typing import Any, Iterator, NamedTuple, Optional
+
+import numpy
+
+from gradmon_read.csv_tables import KindFile, text_of
+from gradmon_read.kind_rows import Batch, KindReader, Names, concatenated, each_kind, files_of_steps
+from gradmon_read.runs import Run
+from gradmon_read.vocabulary import FIELDS, FOLDS, KINDS
+
+# OVERFLOW: the elements are finite; only their sum (mean) or the sum of their squares (norm) is not.
+NONE, OVERFLOW, INFINITE, NAN = range(4)
+
+# The parts of a training step, in the order of computation. Weights and moments at the begin of a step were
+# computed in the step before, so they come first.
+STATE, FORWARD, BACKWARD, REDUCTION, UPDATE, SCALARS = range(6)
+PHASES = [
+    *("before the step", "in the forward pass", "in the backward pass", "after the backward pass"),
+    *("in the optimizer's step", "among the scalars"),
+]
+_PHASE_OF = {
+    **dict.fromkeys(("param_origin", "exp_avg", "exp_avg_sq"), STATE),
+    **dict.fromkeys(("actv", "attention_hook", "linear_hook"), FORWARD),
+    **dict.fromkeys(("moe_router_weight_hook", "moe_router_logit_hook"), FORWARD),
+    **dict.fromkeys(("actv_grad", "grad_unreduced"), BACKWARD),
+    **dict.fromkeys(("other", "grad_reduced"), REDUCTION),
+    **dict.fromkeys(("param_updated", "update", "ratio"), UPDATE),
+    "scalar": SCALARS,
+}
+
+STEPS_AFTER = 4  # that are read after the first NaN
+BEFORE, AFTER = 5, 2  # rows of the tensor around it
+NEIGHBOURS = 3  # rows of the step before it, and after it
+_FILES_BEFORE = 16  # that are read for the rows before it
+
+EXTREMES = [op for op, fold in FOLDS.items() if fold in ("least", "greatest")]  # with those of magnitudes
+_SIGNED_EXTREMES = ("min", "max")
+_LATEST = numpy.iinfo("int64").max
+
+
+class Place(NamedTuple):
+    """A row with a value that is not finite."""
+
+    order: "tuple[int, ...]"  # as of step_order(), then the rank
+    rank: int
+    kind: str
+    vpp_stage: int
+    name: str
+    micro_step: int  # -1: missing in the file
+    what: int
+    field: str  # the statistic that shows it
+    value: float
+    shape: str
+    dtype: str
+    file: str
+    line: int
+
+    @property
+    def step(self) -> int:
+        return self.order[0]
+
+    @property
+    def phase(self) -> str:
+        return PHASES[self.order[3]]
+
+
+class Extent:
+    """The amount of input read."""
+
+    def __init__(self) -> None:
+        self.rows = 0
+        self.first_step = -1  # -1: no row
+        self.last_step = -1
+
+    def add(self, batch: Batch) -> None:
+        least = int(batch.step.min())
+        self.first_step = least if self.rows == 0 else min(self.first_step, least)
+        self.last_step = max(self.last_step, int(batch.step.max()))
+        self.rows += batch.rows
+
+
+def phase_of(kind: str, batch: Batch) -> Any:
+    """`other` is a collective call, or a gradient against its momentum."""
+    phase = numpy.full(batch.rows, _PHASE_OF[kind])
+    if kind == "other":
+        phase[batch.has("mg_direction")] = UPDATE
+    return phase
+
+
+def step_order(kind: str, batch: Batch) -> "list[Any]":
+    """Sorts rows of all kinds by step; in a step: state, then for each micro step forward and backward, then
+    the rest. Within a phase: model chunks (rising, in the backward pass falling), kind, place among the rows
+    of the step in the file; collective calls before reduced gradients.
+
+    Returns arrays step, part, micro step, phase, chunk, kind, place: the first counts most."""
+    phase = phase_of(kind, batch)
+    part = numpy.where(phase == BACKWARD, FORWARD, phase)
+    # A gradient without a micro step follows the last micro step; a feature of the weights counts as one of
+    # the first.
+    none = numpy.where(phase == BACKWARD, numpy.iinfo("int32").max, 0)
+    micro_step = numpy.where(batch.micro_step < 0, none, batch.micro_step)
+    chunk = numpy.where(phase == BACKWARD, -batch.stage, batch.stage)
+    file = numpy.full(batch.rows, 0 if kind == "other" else KINDS.index(kind) + 1)
+    return [batch.step, part, micro_step, phase, chunk, file, batch.place]
+
+
+def not_finite_in(batch: Batch) -> "tuple[Any, Any]":
+    """Each row's evidence of elements that are not finite, by METRICS.md's definition of each statistic.
+
+    NAN
+        "nans" is above 0, or a norm or an extreme is NaN: only a NaN element makes a sum of squares or an
+        extreme NaN, regardless of "nans". Infinities of both signs also make a mean NaN, so a NaN mean shows
+        a NaN element only if the row has none of the other statistics.
+    INFINITE
+        An extreme is infinite; or norm or mean is not finite, and the row does not show that the elements are
+        (it has neither an extreme of magnitudes nor both min and max). Such a row may be an overflow.
+    OVERFLOW
+        Norm or mean is not finite, although all elements are.
+
+    Ignores values that are NaN by definition: "zeros", a minimum or maximum of complex numbers, and all
+    statistics except "nans" of a boolean or an empty tensor.
+
+    Returns
+    -------
+    what, field : arrays of int
+        `field`: the index in FIELDS of the statistic that shows it.
+    """
+    what = numpy.zeros(batch.rows, "int8")
+    field = numpy.zeros(batch.rows, "int8")
+
+    def decide(where: Any, found: Any, by: str) -> None:
+        now = where & (what == NONE)
+        what[now] = found[now] if isinstance(found, numpy.ndarray) else found
+        field[now] = FIELDS.index(by)
+
+    def of_list(texts: "list[bytes]", index: Any, holds: Any) -> Any:
+        return numpy.array([holds(text) for text in texts])[index]
+
+    is_complex = of_list(batch.dtypes, batch.dtype, lambda text: text.startswith(b"torch.complex"))
+    has = {name: batch.has(name) for name in batch.values}
+    for name in has.keys() & set(_SIGNED_EXTREMES):
+        has[name] &= ~is_complex
+    value = batch.values
+    if "nans" in has:
+        decide(has["nans"] & (value["nans"] > 0), NAN, "nans")
+    judged = ~of_list(batch.dtypes, batch.dtype, lambda text: text == b"torch.bool")
+    judged &= ~of_list(batch.shapes, batch.shape, _is_empty_tensor)
+    extremes = [name for name in EXTREMES if name in has]
+    for name in ["norm", *extremes]:
+        if name in has:
+            decide(judged & has[name] & numpy.isnan(value[name]), NAN, name)
+    for name in extremes:
+        decide(judged & has[name] & numpy.isinf(value[name]), INFINITE, name)
+    finite = {name: has[name] & numpy.isfinite(value[name]) for name in extremes}
+    none = numpy.zeros(batch.rows, bool)
+    all_finite = finite.get("min", none) & finite.get("max", none)
+    for name in extremes:
+        if name not in _SIGNED_EXTREMES:
+            all_finite |= finite[name]
+    excludes_nan = none.copy()
+    for name in ["nans", "norm", *extremes]:
+        excludes_nan |= has.get(name, none)
+    for name in ("norm", "mean"):
+        if name in has:
+            is_nan = numpy.isnan(value[name])
+            found = numpy.where(is_nan & ~excludes_nan, NAN, numpy.where(all_finite, OVERFLOW, INFINITE))
+            decide(judged & has[name] & ~numpy.isfinite(value[name]), found, name)
+    for name in FIELDS[len(FOLDS) :]:  # entropy, a training scalar ...
+        if name in has:
+            found = numpy.where(numpy.isnan(value[name]), NAN, INFINITE)
+            decide(judged & has[name] & ~numpy.isfinite(value[name]), found, name)
+    return what, field
+
+
+def _is_empty_tensor(shape: bytes) -> bool:
+    """ "[0]", "[4, 0]" """
+    return b"0" in shape.replace(b"[", b" ").replace(b"]", b" ").replace(b",", b" ").split()
+
+
+def _suspicious(batch: Batch) -> Any:
+    """True where not_finite_in() may find something."""
+    found = numpy.zeros(batch.rows, bool)
+    for field, values in batch.values.items():
+        odd = values > 0 if field == "nans" else ~numpy.isfinite(values)
+        if odd.any():
+            found |= odd & batch.has(field)
+    return found
+
+
+class FirstNotFinite:
+    """The first value of a job that is not finite, by step_order(), then by rank."""
+
+    def __init__(self, names: Names) -> None:
+        self.first: Optional[Place] = None
+        self.first_nan: Optional[Place] = None  # may be `first`
+        self.by_rank: "dict[int, Place]" = {}  # the first of each rank
+        # Excluded from all these: tensors that hold an infinity (and no NaN) in every row from the first step
+        # of their kind and rank on, as attention masks do. By rank and kind, then by number of the name.
+        self.always_infinite: "dict[tuple[int, str], dict[int, Place]]" = {}
+        self.extent = Extent()  # rows long after the first NaN may not have been read
+        self._names = names
+        self._first_steps: "dict[tuple[int, str], int]" = {}
+
+    def add(self, rank: int, kind: str, batch: Batch, stops: bool = False) -> bool:
+        """Takes the next rows of a rank and kind. Returns False if later ones need not be read; with `stops`,
+        takes no row after it is known."""
+        first_step = self._first_steps.setdefault((rank, kind), int(batch.step[0]))
+        known = self.always_infinite.setdefault((rank, kind), {})
+        suspicious = _suspicious(batch)
+        maybe_always = numpy.unique(batch.name[suspicious & (batch.step == first_step)])
+        rows = numpy.flatnonzero(suspicious | numpy.isin(batch.name, [*known, *maybe_always]))
+        found = batch.take(rows)
+        what, field = not_finite_in(found)
+        limit = self._limit(batch, rows[what == NAN])
+        goes_on = not len(limit)
+        if stops and not goes_on:
+            batch = batch.take(slice(0, int(limit[0]) + 1))
+            within = rows <= limit[0]
+            found, what, field = found.take(within), what[within], field[within]
+        self.extent.add(batch)
+        if found.rows:
+            places = _Places(rank, kind, found, what, field, self._names)
+            in_first = found.step == first_step
+            self._add_first_step(places, numpy.flatnonzero(in_first), known)
+            self._add_later(places, ~in_first, known)
+        return goes_on
+
+    def counts(self, rank: int, kind: str, batch: Batch) -> Any:
+        """True where a row holds a value that is not finite and not excluded."""
+        counted = numpy.zeros(batch.rows, bool)
+        rows = numpy.flatnonzero(_suspicious(batch))
+        what, _ = not_finite_in(batch.take(rows))
+        always = list(self.always_infinite.get((rank, kind), {}))
+        counted[rows] = (what != NONE) & ((what != INFINITE) | ~numpy.isin(batch.name[rows], always))
+        return counted
+
+    def left_out(self) -> "list[Place]":
+        """The excluded tensors, by rank, kind, model chunk and name."""
+        places = [place for known in self.always_infinite.values() for place in known.values()]
+        return sorted(places, key=lambda each: (each.rank, KINDS.index(each.kind), each.vpp_stage, each.name))
+
+    def _limit(self, batch: Batch, nans: Any) -> Any:
+        """The rows after which nothing needs to be read."""
+        before = self.first_nan.step if self.first_nan else _LATEST
+        if before == _LATEST and not len(nans):
+            return nans
+        first = numpy.full(batch.rows, before)
+        first[nans] = numpy.minimum(first[nans], batch.step[nans])
+        return numpy.flatnonzero(batch.step - STEPS_AFTER > numpy.minimum.accumulate(first))
+
+    def _add_first_step(self, places: "_Places", rows: Any, known: "dict[int, Place]") -> None:
+        for row in rows:
+            number, what = int(places.batch.name[row]), places.what[row]
+            if what == INFINITE and number not in known:
+                known[number] = places[row]
+            elif what != INFINITE or number not in known:
+                if what != NONE:
+                    self._note(places[row])
+                if what != NAN and number in known:
+                    self._note(known.pop(number))
+
+    def _add_later(self, places: "_Places", where: Any, known: "dict[int, Place]") -> None:
+        """A tensor that is no longer infinite was noted with its first step: what is found of it in the same
+        rows is later."""
+        is_known = numpy.isin(places.batch.name, list(known))
+        noted = (places.what != NONE) & ~(is_known & (places.what == INFINITE))
+        for counted in (noted, places.what == NAN):
+            first = places.first(where & counted)
+            if first is not None:
+                self._note(first)
+        ended = where & is_known & ((places.what == NONE) | (places.what == OVERFLOW))
+        for number in numpy.unique(places.batch.name[ended]):
+            self._note(known.pop(int(number)))
+
+    def _note(self, place: Place) -> None:
+        if place.what == NAN and (self.first_nan is None or place.order < self.first_nan.order):
+            self.first_nan = place
+        if self.first is None or place.order < self.first.order:
+            self.first = place
+        if place.rank not in self.by_rank or place.order < self.by_rank[place.rank].order:
+            self.by_rank[place.rank] = place
+
+
+class _Places:
+    """Rows of a batch, each a Place when asked for."""
+
+    def __init__(self, rank: int, kind: str, batch: Batch, what: Any, field: Any, names: Names) -> None:
+        self.batch, self.what = batch, what
+        self._rank, self._kind, self._field, self._names = rank, kind, field, names
+        self._order = step_order(kind, batch)
+
+    def __getitem__(self, row: int) -> Place:
+        batch, field = self.batch, FIELDS[self._field[row]]
+        stage, _ = self._names.all[batch.name[row]]
+        return Place(
+            order=(*(int(part[row]) for part in self._order), self._rank),
+            rank=self._rank,
+            kind=self._kind,
+            vpp_stage=stage,
+            name=self._names.name(batch.name[row]),
+            micro_step=int(batch.micro_step[row]),
+            what=int(self.what[row]),
+            field=field,
+            value=float(batch.values[field][row]),
+            shape=text_of(batch.shapes[batch.shape[row]]),
+            dtype=text_of(batch.dtypes[batch.dtype[row]]),
+            file=batch.files[batch.file[row]],
+            line=int(batch.line[row]),
+        )
+
+    def first(self, where: Any) -> Optional[Place]:
+        """The first by order; None if there is none."""
+        rows = numpy.flatnonzero(where)
+        if not len(rows):
+            return None
+        return self[rows[numpy.lexsort([part[rows] for part in reversed(self._order)])[0]]]
+
+
+def find_first_not_finite(run: Run, reader: KindReader) -> FirstNotFinite:
+    """Reads as much of the run as needed."""
+    found = FirstNotFinite(reader.names)
+    for rank, kind, files in each_kind(run, reader.problems):
+        with contextlib.closing(reader.batches(kind, files)) as batches:
+            for batch in batches:
+                if not found.add(rank, kind, batch, stops=True):
+                    break
+    return found
+
+
+class Sample(NamedTuple):
+    """A row."""
+
+    step: int
+    micro_step: int
+    vpp_stage: int
+    name: str
+    values: "dict[str, float]"
+
+
+class Context:
+    """The surroundings of a value that is not finite."""
+
+    def __init__(self) -> None:
+        # The same tensor and rank: up to BEFORE rows before, of the step, AFTER after.
+        self.history: "list[Sample]" = []
+        self.neighbours: "list[Sample]" = []  # the step's rows before and after it, of the same micro step
+        self.place = 0  # of the row in `neighbours`
+        self.ranks: "dict[int, bool]" = {}  # others with a row of the tensor in the step; True: not finite
+        # By step, over all ranks and kinds: rows, and those that are not finite. The step and those after it.
+        self.spread: "dict[int, tuple[int, int]]" = {}
+
+
+def context_of(run: Run, found: FirstNotFinite, reader: KindReader) -> Context:
+    """Reads the files of the run around `found.first` once more."""
+    place = found.first
+    assert place is not None
+    context = Context()
+    first, last = place.step, min(place.step, _LATEST - STEPS_AFTER) + STEPS_AFTER
+    for rank, kind, files in each_kind(run, reader.problems):
+        if (rank, kind) == (place.rank, place.kind):
+            _look_around(place, files, reader, context)
+        for batch in _rows_of_steps(reader, kind, files, first, last):
+            not_finite = found.counts(rank, kind, batch)
+            for step in numpy.unique(batch.step).tolist():
+                of_step = batch.step == step
+                rows, odd = context.spread.get(step, (0, 0))
+                odd += int((of_step & not_finite).sum())
+                context.spread[step] = rows + int(of_step.sum()), odd
+            if kind == place.kind and rank != place.rank:
+                same = numpy.flatnonzero(_is_of_tensor(batch, place, reader.names) & (batch.step == first))
+                if len(same):
+                    context.ranks[rank] = bool(not_finite[same[-1]])
+    context.spread = dict(sorted(context.spread.items()))
+    return context
+
+
+def _rows_of_steps(
+    reader: KindReader, kind: str, files: "list[KindFile]", first: int, last: int
+) -> "Iterator[Batch]":
+    """Up to the first row of a later step."""
+    with contextlib.closing(reader.batches(kind, files_of_steps(files, first, last))) as batches:
+        for batch in batches:
+            later = numpy.flatnonzero(batch.step > last)
+            within = batch.step >= first
+            within[later[0] if len(later) else batch.rows :] = False
+            if within.any():
+                yield batch.take(within)
+            if len(later):
+                return
+
+
+def _is_of_tensor(batch: Batch, place: Place, names: Names) -> Any:
+    number = names.number(place.vpp_stage, place.name.encode("utf-8", "surrogateescape"))
+    return (batch.name == number) & (batch.micro_step == place.micro_step)
+
+
+def _look_around(place: Place, files: "list[KindFile]", reader: KindReader, context: Context) -> None:
+    """Adds history and neighbours, from the files of the place's rank and kind."""
+    step = place.step
+    later = next((i for i, file in enumerate(files) if file.first_step > step), len(files))
+    near = files[max(0, later - _FILES_BEFORE) : later + AFTER]
+    history, beside = [], []
+    after = 0
+    with contextlib.closing(reader.batches(place.kind, near)) as batches:
+        for batch in batches:
+            same = _is_of_tensor(batch, place, reader.names)
+            history.append(batch.take(same))
+            beside.append(batch.take((batch.step == step) & (batch.micro_step == place.micro_step)))
+            after += int((batch.step[same] > step).sum())
+            if after >= AFTER:
+                break
+    if not history:
+        return
+    rows = concatenated(history)
+    around = [numpy.flatnonzero(where) for where in (rows.step < step, rows.step == step, rows.step > step)]
+    chosen = numpy.concatenate([around[0][-BEFORE:], around[1], around[2][:AFTER]])
+    context.history = _samples(rows, chosen, reader.names)
+    rows = concatenated(beside)
+    at = int(numpy.argmax(_is_of_tensor(rows, place, reader.names)))
+    begin = max(0, at - NEIGHBOURS)
+    context.place = at - begin
+    context.neighbours = _samples(rows, range(begin, min(rows.rows, at + NEIGHBOURS + 1)), reader.names)
+
+
+def _samples(batch: Batch, rows: Any, names: Names) -> "list[Sample]":
+    has = {field: batch.has(field) for field in FIELDS if field in batch.values}
+    made = []
+    for row in rows:
+        number = batch.name[row]
+        values = {field: float(batch.values[field][row]) for field in has if has[field][row]}
+        step, micro_step = int(batch.step[row]), int(batch.micro_step[row])
+        made.append(Sample(step, micro_step, names.all[number][0], names.name(number), values))
+    return made

@@ -1,0 +1,383 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The rows of one kind and rank, from all its CSV files or else its database, in batches of bounded size.
+Needs pyarrow."""
+import os
+import stat
+from collections import deque
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any, Generator, Iterator, NamedTuple, Optional
+
+import numpy
+
+from gradmon_read import database_rows
+from gradmon_read.csv_tables import (
+    CsvFile,
+    Header,
+    KindFile,
+    Problems,
+    header_of,
+    kind_files_in,
+    line_ends,
+    numbers_of,
+    regular_table,
+    text_of,
+    validity,
+)
+from gradmon_read.rank_database import FILE
+from gradmon_read.runs import Run
+from gradmon_read.vocabulary import FIELDS
+
+_TOGETHER = 8 << 20  # bytes of small files that are parsed at a time
+_SMALL = 1 << 20  # bytes
+_AHEAD = 2  # parts that are being parsed while one is analysed
+_THREADS = 2
+
+
+def each_kind(run: Run, problems: Problems) -> "Iterator[tuple[int, str, list[KindFile]]]":
+    """Rank, kind and files, rank by rank."""
+    for directory in run.ranks:
+        kinds = kind_files_in(directory.path, problems) or database_rows.kinds_in(directory.path, problems)
+        for kind, files in kinds.items():
+            yield directory.rank, kind, files
+
+
+def files_of_steps(files: "list[KindFile]", first: int, last: int) -> "list[KindFile]":
+    """The files that may have rows of the steps from `first` to `last`."""
+    return [file for file in files if file.first_step <= last and file.last_step >= first]
+
+
+class Names:
+    """Small numbers for the names of parameters and modules, with their model chunk: 0, 1, 2 ... in the order
+    of first sight. Bounded."""
+
+    MOST = 1_000_000
+    MOST_BYTES = 128 << 20
+
+    def __init__(self) -> None:
+        self.all: "list[tuple[int, bytes]]" = []  # by number: vpp_stage and name
+        self._numbers: "dict[tuple[int, bytes], int]" = {}
+        self._bytes = 0
+
+    def number(self, stage: int, name: bytes) -> int:
+        """Returns -1 if the name is new and there are too many."""
+        found = self._numbers.get((stage, name))
+        if found is not None:
+            return found
+        if len(self.all) >= self.MOST or self._bytes + len(name) > self.MOST_BYTES:
+            return -1
+        self._bytes += len(name)
+        self.all.append((stage, name))
+        return self._numbers.setdefault((stage, name), len(self.all) - 1)
+
+    def numbers(self, stage: Any, index: Any, names: "list[bytes]") -> Any:
+        """Of rows: of their stages, and their indices in `names`."""
+        if stage.min() == stage.max():
+            one = int(stage[0])
+            return numpy.array([self.number(one, name) for name in names], "int64")[index]
+        pairs, first, row = numpy.unique(
+            numpy.stack([stage, index], 1), axis=0, return_index=True, return_inverse=True
+        )
+        numbers = numpy.empty(len(pairs), "int64")
+        for i in numpy.argsort(first):
+            numbers[i] = self.number(int(pairs[i, 0]), names[pairs[i, 1]])
+        return numbers[row.reshape(-1)]
+
+    def name(self, number: int) -> str:
+        return text_of(self.all[number][1])
+
+    def label(self, number: int) -> str:
+        """ "1:fc1.weight"; for stage 0 the name alone."""
+        stage = self.all[number][0]
+        return f"{stage}:{self.name(number)}" if stage else self.name(number)
+
+
+class Batch(NamedTuple):
+    """Rows of one kind and rank, as arrays of equal length. At least one row.
+
+    step, name, stage : integers; `name` is a number of Names.
+    micro_step : int32, -1 where the file has no such column.
+    line : of the row in its file, from 1.
+    place : among the rows of its step in the file, from 0.
+    file, shape, dtype : the index of each row in `files`, `shapes`, `dtypes`.
+    values : by field, float64. absent : by field, True where there is no value, if anywhere.
+    """
+
+    step: Any
+    name: Any
+    stage: Any
+    micro_step: Any
+    line: Any
+    place: Any
+    file: Any
+    shape: Any
+    dtype: Any
+    values: "dict[str, Any]"
+    absent: "dict[str, Any]"
+    files: "list[str]"
+    shapes: "list[bytes]"
+    dtypes: "list[bytes]"
+
+    @property
+    def rows(self) -> int:
+        return len(self.step)
+
+    def take(self, which: Any) -> "Batch":
+        """The rows that an array or a slice chooses."""
+        return self._replace(
+            **{field: getattr(self, field)[which] for field in self._fields[:9]},
+            values={field: column[which] for field, column in self.values.items()},
+            absent={field: column[which] for field, column in self.absent.items()},
+        )
+
+    def has(self, field: str) -> Any:
+        """True where a field has a value: an array."""
+        if field not in self.values:
+            return numpy.zeros(self.rows, bool)
+        return ~self.absent[field] if field in self.absent else numpy.ones(self.rows, bool)
+
+
+def concatenated(batches: "list[Batch]") -> Batch:
+    """The rows of several batches, one after the other."""
+    if len(batches) == 1:
+        return batches[0]
+    columns = {
+        name: numpy.concatenate([getattr(batch, name) for batch in batches]) for name in Batch._fields[:6]
+    }
+    lists: "dict[str, list[Any]]" = {"files": [], "shapes": [], "dtypes": []}
+    for name, texts in lists.items():
+        parts = []
+        for batch in batches:
+            parts.append(getattr(batch, name[:-1]) + len(texts))
+            texts += getattr(batch, name)
+        columns[name[:-1]] = numpy.concatenate(parts)
+    values, absent = {}, {}
+    for field in dict.fromkeys(field for batch in batches for field in batch.values):
+        parts = [batch.values.get(field, numpy.zeros(batch.rows)) for batch in batches]
+        values[field] = numpy.concatenate(parts)
+        missing = ~numpy.concatenate([batch.has(field) for batch in batches])
+        if missing.any():
+            absent[field] = missing
+    return Batch(**columns, values=values, absent=absent, **lists)
+
+
+class _Part(NamedTuple):
+    """Files that are parsed together, or merged by step."""
+
+    files: "list[KindFile]"
+    is_small: bool
+
+
+class KindReader:
+    """Reads the rows of kinds. One thread calls it; others parse."""
+
+    def __init__(self, problems: Problems, names: Optional[Names] = None) -> None:
+        self.names = names or Names()
+        self.problems = problems
+        self._headers: "dict[bytes, Optional[Header]]" = {}
+
+    def batches(self, kind: str, files: "list[KindFile]") -> "Generator[Batch, None, None]":
+        """Rows with ascending steps if they ascend in each file. `files`: as of each_kind()."""
+        waiting: "deque[tuple[_Part, Optional[Future[Any]]]]" = deque()
+        with ThreadPoolExecutor(_THREADS) as pool:
+            for part in _parts(files):
+                waiting.append((part, pool.submit(self._parsed, part.files) if part.is_small else None))
+                if len(waiting) > _AHEAD:
+                    yield from self._result(kind, *waiting.popleft())
+            while waiting:
+                yield from self._result(kind, *waiting.popleft())
+
+    def _result(self, kind: str, part: _Part, future: "Optional[Future[Any]]") -> "Iterator[Batch]":
+        parsed = future.result() if future is not None else None
+        if parsed is not None:
+            yield from self._batch(*parsed)
+        elif part.is_small or len(part.files) == 1:
+            for file in part.files:
+                yield from self._batches_of(kind, file)
+        else:
+            yield from _merged([self._batches_of(kind, file) for file in part.files])
+
+    def _parsed(self, files: "list[KindFile]") -> "Optional[tuple[Any, Any, Any, list[str]]]":
+        """The table of several files, the line and the index of the file of each row, and the files; None if
+        they must be read one by one. Any thread."""
+        header: Optional[bytes] = None
+        texts, lines, room = [], [], 4 * _TOGETHER
+        for file in files:
+            try:
+                content = _content(file.path)
+            except OSError:
+                return None
+            header = content[: content.find(b"\n") + 1] if header is None else header
+            texts.append(memoryview(content)[len(header) : content.rfind(b"\n") + 1])
+            lines.append(line_ends(texts[-1]))
+            room -= len(content)
+            if not header or not content.startswith(header) or room < 0:
+                return None
+        assert header is not None
+        if header not in self._headers:
+            self._headers[header] = header_of(header[:-1])
+        titles = self._headers[header]
+        table = regular_table(b"".join(texts), titles, 1) if titles else None
+        if table is None:
+            return None
+        index = numpy.repeat(numpy.arange(len(files), dtype="int32"), lines)
+        before = numpy.cumsum([0, *lines[:-1]])  # rows of the files before each
+        line = numbers_of(table["line"].combine_chunks()) - before[index] + 1
+        return table, line, index, [str(file.path) for file in files]
+
+    def _batch(self, table: Any, line: Any, file: Any, files: "list[str]") -> "Iterator[Batch]":
+        columns = {title: table[title].combine_chunks() for title in table.column_names}
+        none = numpy.zeros(len(table), "int32")
+        texts = {title: (none, [b""]) for title in ("name", "shape", "dtype")}
+        for title in texts.keys() & columns.keys():
+            texts[title] = numbers_of(columns[title].indices), columns[title].dictionary.to_pylist()
+        step = numbers_of(columns["step"])
+        stage = numbers_of(columns["vpp_stage"]) if "vpp_stage" in columns else none
+        count = numpy.arange(len(table))
+        begins = numpy.ones(len(table), bool)
+        begins[1:] = (step[1:] != step[:-1]) | (file[1:] != file[:-1])
+        numbers = {field: columns[field] for field in FIELDS if field in columns}
+        batch = Batch(
+            step=step,
+            name=self.names.numbers(stage, *texts["name"]),
+            stage=stage,
+            micro_step=numbers_of(columns["micro_step"]) if "micro_step" in columns else none - 1,
+            line=line,
+            place=count - numpy.maximum.accumulate(numpy.where(begins, count, 0)),
+            file=file,
+            shape=texts["shape"][0],
+            dtype=texts["dtype"][0],
+            values={field: numbers_of(column) for field, column in numbers.items()},
+            absent={field: ~validity(column) for field, column in numbers.items() if column.null_count},
+            files=files,
+            shapes=texts["shape"][1],
+            dtypes=texts["dtype"][1],
+        )
+        yield from self._named(batch)
+
+    def _named(self, batch: Batch) -> "Iterator[Batch]":
+        """The rows whose name has a number."""
+        without = numpy.flatnonzero(batch.name < 0)
+        for i in without:
+            path = batch.files[batch.file[i]]
+            self.problems.add(path, int(batch.line[i]), "more than a million names; the row is left out")
+        if len(without) < batch.rows:
+            yield batch.take(batch.name >= 0) if len(without) else batch
+
+    def _batches_of(self, kind: str, file: KindFile) -> "Iterator[Batch]":
+        """The rows of one file of any size and content."""
+        place, last = 0, -1
+        is_database = file.path.name == FILE
+        csv = CsvFile(file.path, self.problems)
+        for table in database_rows.tables(kind, file, self.problems) if is_database else csv.tables():
+            index = numpy.zeros(len(table), "int32")
+            for batch in self._batch(
+                table, numbers_of(table["line"].combine_chunks()), index, [str(file.path)]
+            ):
+                if place and batch.step[0] == last:
+                    begins = numpy.flatnonzero(batch.step != last)
+                    batch.place[: begins[0] if len(begins) else None] += place
+                yield batch
+                place, last = int(batch.place[-1]) + 1, int(batch.step[-1])
+
+
+def _content(path: "os.PathLike[str]") -> bytes:
+    """Never waits for a FIFO. Raises OSError for what is no small file."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY)
+    try:
+        status = os.fstat(descriptor)
+        if not stat.S_ISREG(status.st_mode) or status.st_size > 2 * _SMALL:
+            raise OSError(0, "not a small file")
+        return os.read(descriptor, status.st_size)  # a job may be appending to it
+    finally:
+        os.close(descriptor)
+
+
+def _parts(files: "list[KindFile]") -> "Iterator[_Part]":
+    """Neighbours without common steps, as many small ones together as one block has, if all are as large as
+    the first; files with common steps, as far as they overlap."""
+    together: "list[KindFile]" = []
+    most = i = 0
+    while i < len(files):
+        end, last = i + 1, files[i].last_step
+        while end < len(files) and files[end].first_step <= last:
+            last = max(last, files[end].last_step)
+            end += 1
+        if together and (end > i + 1 or len(together) == most):
+            yield _Part(together, True)
+            together = []
+        if not together:
+            size = _size(files[i])
+            most = _TOGETHER // size
+        if end == i + 1 and size < _SMALL:
+            together.append(files[i])
+        else:
+            yield _Part(files[i:end], False)
+        i = end
+    if together:
+        yield _Part(together, True)
+
+
+def _size(file: KindFile) -> int:
+    try:
+        return max(os.stat(file.path).st_size, _TOGETHER >> 12)
+    except OSError:
+        return _SMALL
+
+
+class RowSource:
+    """The rows of a file that are not merged yet. Their keys ascend: the greatest step so far, so that a row
+    of an earlier step comes right after the row before it."""
+
+    def __init__(self, batches: "Iterator[Batch]") -> None:
+        self._batches = batches
+        self.batch: Optional[Batch] = None
+        self.keys = numpy.zeros(0, "int64")
+        self.is_ended = False
+        self._greatest = -1
+
+    def fill(self) -> None:
+        more = next(self._batches, None)
+        if more is None:
+            self.is_ended = True
+            return
+        keys = numpy.maximum(numpy.maximum.accumulate(more.step), self._greatest)
+        self._greatest = int(keys[-1])
+        self.batch = concatenated([self.batch, more]) if self.batch else more
+        self.keys = numpy.concatenate([self.keys, keys])
+
+    def take(self, below: "Optional[int]") -> "Optional[tuple[Batch, Any]]":
+        """The rows whose keys are below a step, or all; and their keys."""
+        if self.batch is None:
+            return None
+        count = self.batch.rows if below is None else int(numpy.searchsorted(self.keys, below))
+        taken = self.batch.take(slice(0, count)), self.keys[:count]
+        self.batch = self.batch.take(slice(count, None)) if count < self.batch.rows else None
+        self.keys = self.keys[count:]
+        return taken if count else None
+
+
+def aligned(sources: "list[RowSource]") -> "Iterator[list[Optional[tuple[Batch, Any]]]]":
+    """The rows of each source, and their keys, of the same steps: again and again whole steps, ascending."""
+    while True:
+        for source in sources:
+            if source.batch is None and not source.is_ended:
+                source.fill()
+        ends = [int(source.keys[-1]) for source in sources if source.batch and not source.is_ended]
+        below = min(ends) if ends else None
+        taken = [source.take(below) for source in sources]
+        if any(taken):
+            yield taken
+        elif not ends:
+            return
+        else:
+            for source in sources:
+                if source.batch and not source.is_ended and source.keys[-1] == below:
+                    source.fill()
+
+
+def _merged(files: "list[Iterator[Batch]]") -> "Iterator[Batch]":
+    """Rows by step; of the same step by file."""
+    for taken in aligned([RowSource(file) for file in files]):
+        found = [each for each in taken if each]
+        order = numpy.argsort(numpy.concatenate([keys for _, keys in found]), kind="stable")
+        yield concatenated([batch for batch, _ in found]).take(order)

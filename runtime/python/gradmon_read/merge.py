@@ -1,0 +1,498 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One SQLite database of a whole job, with tables that describe the job (CONVERT.md). Needs pyarrow."""
+import contextlib
+import os
+import sqlite3
+from pathlib import Path
+from typing import Any, Iterator, NamedTuple
+
+import numpy
+
+from gradmon_read import __version__
+from gradmon_read.command_line import CommandError
+from gradmon_read.conversion import NOTHING, Conversion, Meter, run_conversion
+from gradmon_read.csv2db import CsvWriter, stored_scopes
+from gradmon_read.csv_tables import Problems, parse_kind_file
+from gradmon_read.metrics_database import (
+    PARTITION_STEPS,
+    NewDatabase,
+    PartWriter,
+    Scopes,
+    Tensors,
+    Values,
+    metric_id_of,
+    stats_of,
+)
+from gradmon_read.rank_database import FILE, Metric, Partition, RankDatabase, RankDatabaseError, nan_bit
+from gradmon_read.rank_rows import RankInput, RankRows, chosen_files
+from gradmon_read.runs import (
+    MOST_RUN_FILE_BYTES,
+    RankDirectory,
+    Run,
+    find_run,
+    id_of_run_file,
+    is_format_1,
+    json_text,
+    parse_rank_directory,
+    read_json,
+    runs_in,
+)
+from gradmon_read.vocabulary import KINDS, KINDS_WITH_MICRO_STEPS, OPS
+
+_TABLES = """
+CREATE TABLE job_about (name TEXT PRIMARY KEY, text TEXT NOT NULL) WITHOUT ROWID;
+CREATE TABLE job_runs (
+  run_id TEXT NOT NULL, output_dir TEXT NOT NULL, started TEXT NOT NULL, world_size INTEGER,
+  revisions_left_out INTEGER NOT NULL, scopes TEXT, PRIMARY KEY (run_id, output_dir)) WITHOUT ROWID;
+CREATE TABLE job_versions (
+  run_id TEXT NOT NULL, name TEXT NOT NULL, version TEXT NOT NULL, PRIMARY KEY (run_id, name)) WITHOUT ROWID;
+CREATE TABLE job_ranks (
+  run_id TEXT NOT NULL, rank INTEGER NOT NULL, host TEXT, pid INTEGER, directory TEXT, rows INTEGER NOT NULL,
+  first_step INTEGER, last_step INTEGER, PRIMARY KEY (run_id, rank)) WITHOUT ROWID;
+CREATE TABLE job_revisions (
+  run_id TEXT NOT NULL, revision INTEGER NOT NULL, effective_step INTEGER NOT NULL, is_on INTEGER NOT NULL,
+  cause TEXT NOT NULL, by TEXT NOT NULL, config TEXT NOT NULL, PRIMARY KEY (run_id, revision)) WITHOUT ROWID;
+CREATE TABLE job_problems (number INTEGER PRIMARY KEY, text TEXT NOT NULL);
+CREATE TABLE job_gaps (
+  metric_id INTEGER NOT NULL, rank INTEGER NOT NULL, missing TEXT NOT NULL, first_step INTEGER NOT NULL,
+  last_step INTEGER NOT NULL, steps INTEGER NOT NULL, fewest_rows INTEGER NOT NULL,
+  most_rows INTEGER NOT NULL,
+  PRIMARY KEY (metric_id, rank, missing, first_step)) WITHOUT ROWID"""
+_ABOUT = {
+    "job_runs": "the starts of the job: id, where its output was, when it began, number of ranks, the scope "
+    "of each parameter on rank 0 (JSON)",
+    "job_versions": "of gradmon, torch and others, in each run",
+    "job_ranks": "the ranks of each run: host, process, the newest directory, the rows that were taken from "
+    "all of its directories and their steps; a rank without a directory has written nothing",
+    "job_revisions": "the plans of each run: from which step on, on or off, why, by whom, and the config "
+    "(JSON)",
+    "job_gaps": "steps of which a rank has no row of a metric although another rank has (missing 'step'), or "
+    "fewer rows than in its fullest step (missing 'rows'): rows that were dropped, or targets that "
+    "took no part",
+    "job_problems": "what could not be read of the job's output, with file and line; the last one counts the "
+    "others",
+    "v_metrics": "all values: rank, step, metric, target, vpp_stage, micro_step, op, value; NULL is NaN",
+    "v_nonfinite": "the values that are not finite",
+    "v_layer_step": "the targets of a layer together",
+}
+# Several places may hold one rank of a run, each with some of its properties.
+_JOIN_RANKS = (
+    "ON CONFLICT DO UPDATE SET host = coalesce(host, excluded.host), pid = coalesce(pid, excluded.pid), "
+    "directory = coalesce(excluded.directory, directory), rows = rows + excluded.rows, "
+    "first_step = coalesce(min(first_step, excluded.first_step), first_step, excluded.first_step), "
+    "last_step = coalesce(max(last_step, excluded.last_step), last_step, excluded.last_step)"
+)
+_MOST_IMPLIED_RANKS = 1_000_000
+
+
+class JobRun(NamedTuple):
+    """One start of the job."""
+
+    run: Run
+    output_dir: Path
+    notes: "dict[str, Any]"  # the contents of its run-{id}.json; empty without the file
+
+
+def _read_notes(file: Path, problems: Problems) -> "dict[str, Any]":
+    if not file.exists():
+        return {}
+    try:
+        notes: "dict[str, Any]" = read_json(file, MOST_RUN_FILE_BYTES)
+        if not is_format_1(notes):
+            raise ValueError("")
+    except ValueError as error:
+        problems.add(file, 0, str(error) or 'expected a JSON object with "format": 1')
+        return {}
+    return notes
+
+
+def _of_type(notes: "dict[str, Any]", key: str, default: Any) -> Any:
+    """The value of a key; the default if it is missing or has another type."""
+    value = notes.get(key, default)
+    if isinstance(default, int) and isinstance(value, int) and abs(value) >= 2**63:
+        return default
+    return value if type(value) is type(default) else default
+
+
+def _objects(notes: "dict[str, Any]", key: str) -> "list[dict[str, Any]]":
+    return [each for each in _of_type(notes, key, []) if isinstance(each, dict)]
+
+
+class _RunFinder:
+    """Finds the runs that places name. Reads each output directory once."""
+
+    def __init__(self, problems: Problems) -> None:
+        self._problems = problems
+        self._known: "dict[Path, list[Run]]" = {}
+
+    def find(self, place: Path) -> "tuple[Path, list[Run], Problems]":
+        """The output directory, the chosen runs, and what receives the problems of their run-{id}.json."""
+        reported_already = Problems()
+        whole = Path(os.path.abspath(place))
+        if whole.is_dir():
+            runs = self._runs_in(whole)
+            if runs:
+                return whole, runs, reported_already
+            # find_run() recognizes a rank's directory by its CSV files; it may have only a database.
+            name = parse_rank_directory(whole.name)
+            if name:
+                return (
+                    whole.parent,
+                    [Run(name.id, name.time, [RankDirectory(name.rank, whole)])],
+                    self._problems,
+                )
+        elif id_of_run_file(whole.name) and whole.is_file():
+            for run in self._runs_in(whole.parent):
+                if run.id == id_of_run_file(whole.name):
+                    return whole.parent, [run], reported_already
+        return whole.parent, [find_run(whole, "", self._problems)], reported_already
+
+    def _runs_in(self, output_dir: Path) -> "list[Run]":
+        if output_dir not in self._known:
+            self._known[output_dir] = runs_in(output_dir, self._problems)
+        return self._known[output_dir]
+
+
+def job_runs(places: "list[Path]", problems: Problems) -> "list[JobRun]":
+    """The runs at the places, in the order given, each once. Raises CommandError, which names the place and
+    the expected input. A run-{id}.json that cannot be read is a problem."""
+    jobs = []
+    finder = _RunFinder(problems)
+    known: "set[Path]" = set()  # directories of ranks
+    for place in places:
+        output_dir, runs, of_notes = finder.find(place)
+        for run in runs:
+            fresh = [rank for rank in run.ranks if rank.path not in known]
+            known.update(rank.path for rank in fresh)
+            if fresh:
+                notes = _read_notes(output_dir / f"run-{run.id}.json", of_notes)
+                jobs.append(JobRun(run._replace(ranks=fresh), output_dir, notes))
+    return jobs
+
+
+class _Extent:
+    """The rows and steps that are taken of a rank and run."""
+
+    def __init__(self) -> None:
+        self.rows = 0
+        self.steps: "set[int]" = set()
+
+    def add(self, rows: int, steps: "set[int]") -> None:
+        self.rows += rows
+        self.steps |= steps
+
+
+class _BytesOnly(Meter):
+    """Counts no rows: they are counted when they are written."""
+
+    def __init__(self, meter: Meter) -> None:
+        self._meter = meter
+
+    def add(self, rows: int = 0, repeated: int = 0, bytes: int = 0) -> None:
+        self._meter.add(bytes=bytes)
+
+
+class _StartWriter:
+    """Writes the output of one start in the directory of one rank: the rows of its database, then the rows of
+    its CSV files that the database lacks. Later starts come first: skips steps of a kind that they have."""
+
+    def __init__(
+        self,
+        rank: int,
+        database: NewDatabase,
+        scopes: Scopes,
+        tensors: Tensors,
+        taken: "dict[str, set[int]]",
+        meter: Meter,
+        problems: Problems,
+    ) -> None:
+        self.extent = _Extent()
+        self.steps: "dict[str, set[int]]" = {}  # by kind
+        self._rank = rank
+        self._tensors = tensors
+        self._taken = taken
+        self._meter = meter
+        self._problems = problems
+        self._writer = PartWriter(database, rank, scopes, tensors)
+
+    def write(self, directory: Path) -> None:
+        if (directory / FILE).exists():
+            try:
+                with contextlib.closing(RankDatabase(directory / FILE)) as source:
+                    self._write_database(source)
+            except RankDatabaseError as error:
+                self._problems.add(directory / FILE, 0, f"{error}; the database is left out")
+        files = chosen_files(RankInput(self._rank, [directory]), self._problems)
+        for kind, of_kind in files.items():
+            rows = RankRows(of_kind, _BytesOnly(self._meter), self._problems)
+            writer = CsvWriter(kind, rows, self._writer, self._tensors)
+            for part in rows:
+                wanted = self._wanted(kind, part.column("step", 0))
+                self._note(kind, writer.write(part, wanted), part.column("step", 0)[wanted])
+        self._writer.finish()
+
+    def _wanted(self, kind: str, steps: Any) -> Any:
+        """The rows of steps that no later start has."""
+        taken = self._taken.get(kind, set())
+        repeated = [step for step in numpy.unique(steps).tolist() if step in taken]
+        wanted = ~numpy.isin(steps, repeated)
+        self._meter.add(repeated=int(len(steps) - wanted.sum()))
+        return wanted
+
+    def _note(self, kind: str, written: int, steps: Any) -> None:
+        found = set(numpy.unique(steps).tolist())
+        self.steps.setdefault(kind, set()).update(found)
+        self.extent.add(written, found)
+        self._meter.add(rows=written)
+
+    def _write_database(self, source: RankDatabase) -> None:
+        partitions = sum(len(metric.partitions) for metric in source.metrics)
+        size = source.path.stat().st_size // max(partitions, 1)
+        for metric in source.metrics:
+            known = metric.name in KINDS and metric_id_of(metric.name) == metric.id
+            wrong = [stat for stat in metric.stats if known and stat not in stats_of(metric.name, OPS)]
+            if not known or wrong:
+                what = (
+                    f'statistic "{wrong[0]}" of {metric.name}'
+                    if known
+                    else f'metric "{metric.name}" with the id {metric.id}'
+                )
+                text = f"found the {what}; expected one that this version of gradmon knows"
+                self._problems.add(source.path, 0, f"{text}; the metric is left out")
+                continue
+            stored = _StoredRows(source, metric, self._tensors)
+            self._writer.begin_kind(metric.name)
+            for partition in metric.partitions:
+                self._write_partition(stored, partition)
+                self._meter.add(bytes=size)
+
+    def _write_partition(self, stored: "_StoredRows", partition: Partition) -> None:
+        source, metric = stored.source, stored.metric
+        try:
+            for rank, rows in source.pages(metric, partition, metric.stats):
+                good = stored.sound(rows) if rank == self._rank else []
+                for _ in range(len(rows) - len(good)):
+                    text = f"a row of {partition.table} without rank, target or value"
+                    self._problems.add(source.path, 0, text)
+                if not good:
+                    continue
+                values = stored.values(rank, good)
+                wanted = self._wanted(metric.name, values.steps)
+                chosen = values.chosen(wanted)
+                if len(chosen.steps):
+                    written = self._writer.write(chosen, stored.stats, stored.target_of)
+                    self._note(metric.name, written, chosen.steps)
+        except RankDatabaseError as error:
+            text = f"{error}; the rest of {partition.table} is left out"
+            self._problems.add(source.path, 0, text)
+
+
+def _number(cell: Any) -> float:
+    return float(cell) if isinstance(cell, (int, float)) else float("nan")
+
+
+class _StoredRows:
+    """The rows of one metric in a rank's database."""
+
+    def __init__(self, source: RankDatabase, metric: Metric, tensors: Tensors) -> None:
+        self.source = source
+        self.metric = metric
+        self.stats = stats_of(metric.name, [stat for stat in metric.stats if stat in OPS])
+        self._tensors = tensors
+        self._known: "dict[int, tuple[int, int, int]]" = {}  # the last tensor of a target: its steps and id
+
+    def sound(self, rows: "list[tuple[Any, ...]]") -> "list[tuple[Any, ...]]":
+        """The rows with a step, a target and a value; a NaN is null in the database, with its bit set."""
+        bits = sum(1 << nan_bit(stat) for stat in self.metric.stats)
+        return [
+            row
+            for row in rows
+            if isinstance(row[0], int)
+            and row[0] >= 0
+            and self.source.target(row[1]) is not None
+            and (row[2] & bits or any(isinstance(cell, (int, float)) for cell in row[3:]))
+        ]
+
+    def values(self, rank: int, rows: "list[tuple[Any, ...]]") -> Values:
+        steps, keys, masks, *cells = zip(*rows)
+        columns = {}
+        for stat, column in zip(self.metric.stats, cells):
+            numbers = numpy.array([_number(cell) for cell in column])
+            nans = numpy.array([mask >> nan_bit(stat) & 1 for mask in masks], bool)
+            columns[stat] = (numbers, nans | ~numpy.isnan(numbers))
+        tensors = [self._tensor(rank, target, step) for target, step in zip(keys, steps)]
+        return Values(numpy.array(steps), numpy.array(keys), numpy.array(tensors), columns)
+
+    def _tensor(self, rank: int, target: int, step: int) -> int:
+        first, last, id = self._known.get(target, (0, -1, 0))
+        if not first <= step <= last:
+            first, last, shape, dtype = self.source.tensor(self.metric.id, target, rank, step)
+            id = self._tensors.id_of(shape.encode(), dtype.encode())
+            self._known[target] = (first, last, id)
+        return id
+
+    def target_of(self, key: int) -> "tuple[bytes, int, int]":
+        name, vpp_stage, micro_step = self.source.target(key) or ("", 0, 0)
+        has_micro_step = self.metric.name in ["grad_unreduced", *KINDS_WITH_MICRO_STEPS]
+        return name.encode(), _small(vpp_stage), _small(micro_step) if has_micro_step else 0
+
+
+def _small(number: Any) -> int:
+    return min(max(int(number), 0), 2**31 - 1)
+
+
+def merge_job(runs: "list[JobRun]", path: Path, meter: Meter, problems: Problems) -> None:
+    """Makes one database of all rows of the runs. If several have a step and kind on a rank, the rows of the
+    last one are taken. Raises CommandError, which names the file, and Interrupted."""
+    ranks: "dict[int, list[tuple[int, Path]]]" = {}
+    for index, job in enumerate(runs):
+        for rank, directory in job.run.ranks:
+            ranks.setdefault(rank, []).append((index, directory))
+    extents: "dict[tuple[int, int], _Extent]" = {}
+    try:
+        database = NewDatabase(path, PARTITION_STEPS)
+        for rank, starts in sorted(ranks.items()):
+            taken: "dict[str, set[int]]" = {}
+            scopes = stored_scopes([directory for _, directory in starts], problems)
+            tensors = Tensors()
+            for index, directory in reversed(starts):
+                writer = _StartWriter(rank, database, scopes, tensors, taken, meter, problems)
+                writer.write(directory)
+                extents.setdefault((index, rank), _Extent()).add(writer.extent.rows, writer.extent.steps)
+                for kind, steps in writer.steps.items():
+                    taken.setdefault(kind, set()).update(steps)
+        _write_job_tables(database, runs, extents, problems)
+        _write_gaps(database)
+        database.finish()
+    except (sqlite3.Error, OSError) as error:
+        raise CommandError(f"{path}: {getattr(error, 'strerror', None) or error}") from None
+
+
+def _write_job_tables(
+    database: NewDatabase,
+    runs: "list[JobRun]",
+    extents: "dict[tuple[int, int], _Extent]",
+    problems: Problems,
+) -> None:
+    for statement in _TABLES.split(";"):
+        database.run(statement)
+
+    def insert(table: str, *values: Any, known: str = "ON CONFLICT DO NOTHING") -> None:
+        texts = [one.encode("utf-8", "replace").decode() if isinstance(one, str) else one for one in values]
+        places = ", ".join("?" * len(values))
+        database.run(f"INSERT INTO {table} VALUES ({places}) {known}", texts)
+
+    insert("job_about", "made_by", f"gradmonctl convert merge {__version__}")
+    for about in _ABOUT.items():
+        insert("job_about", *about)
+    for index, (run, output_dir, notes) in enumerate(runs):
+        size = _of_type(notes, "world_size", -1)
+        scopes = json_text(notes["scopes"]) if "scopes" in notes else None
+        left_out = _of_type(notes, "revisions_left_out", 0)
+        insert(
+            "job_runs", run.id, str(output_dir), run.started, size if size >= 0 else None, left_out, scopes
+        )
+        for name, version in _of_type(notes, "versions", {}).items():
+            if isinstance(version, str):
+                insert("job_versions", run.id, name, version)
+        for values in _ranks_of(runs[index], index, extents):
+            insert("job_ranks", run.id, *values, known=_JOIN_RANKS)
+        for one in _objects(notes, "revisions"):
+            insert(
+                "job_revisions",
+                run.id,
+                _of_type(one, "revision", 0),
+                _of_type(one, "effective_step", 0),
+                int(_of_type(one, "on", False)),
+                _of_type(one, "cause", ""),
+                _of_type(one, "by", ""),
+                json_text(one["config"]) if "config" in one else "",
+            )
+    for number, message in enumerate(problems.messages(), 1):
+        insert("job_problems", number, message)
+
+
+def _ranks_of(
+    job: JobRun, index: int, extents: "dict[tuple[int, int], _Extent]"
+) -> "Iterator[tuple[Any, ...]]":
+    """Every rank that the run's file names, that has a directory, or that the number of ranks implies."""
+    size = _of_type(job.notes, "world_size", -1)
+    directories = dict.fromkeys(range(min(size, _MOST_IMPLIED_RANKS)), "")
+    notes = {_of_type(note, "rank", -1): note for note in _objects(job.notes, "ranks")}
+    directories.update(dict.fromkeys(notes, ""))
+    directories.update((rank, str(path)) for rank, path in job.run.ranks)
+    for rank, directory in sorted(directories.items()):
+        note = notes.get(rank, {})
+        taken = extents.get((index, rank), _Extent())
+        yield (
+            rank,
+            _of_type(note, "host", "") or None,
+            _of_type(note, "pid", 0) or None,
+            directory or None,
+            taken.rows,
+            min(taken.steps, default=None),
+            max(taken.steps, default=None),
+        )
+
+
+class _Gap(NamedTuple):
+    """Consecutive collected steps. The rank lacks either all of these steps or rows in each."""
+
+    missing: str  # "step" or "rows"; "": no gap
+    first_step: int
+    last_step: int
+    steps: int
+    fewest_rows: int
+
+
+def _write_gaps(database: NewDatabase) -> None:
+    for metric in database.metrics:
+        rows: "dict[int, dict[int, int]]" = {}  # by step, by rank
+        for _, table in sorted(metric.partitions.items()):
+            counts = f"SELECT rank, step, count(*) FROM {table} GROUP BY rank, step"
+            for rank, step, count in database.run(counts):
+                rows.setdefault(step, {})[rank] = count
+        most: "dict[int, int]" = {}
+        for by_rank in rows.values():
+            for rank, count in by_rank.items():
+                most[rank] = max(most.get(rank, 0), count)
+        for rank in sorted(most):
+            for gap in _gaps(most[rank], ((step, rows[step].get(rank, 0)) for step in sorted(rows))):
+                values = (metric.id, rank, *gap, most[rank])
+                database.run("INSERT INTO job_gaps VALUES (?, ?, ?, ?, ?, ?, ?, ?)", values)
+
+
+def _gaps(most: int, rows: "Iterator[tuple[int, int]]") -> "Iterator[_Gap]":
+    """`most`: the rows of the fullest step; `rows`: by step."""
+    gap = _Gap("", 0, 0, 0, 0)
+    for step, count in rows:
+        missing = "step" if count == 0 else "rows" if count < most else ""
+        if missing != gap.missing:
+            if gap.missing:
+                yield gap
+            gap = _Gap(missing, step, step, 0, count)
+        gap = gap._replace(last_step=step, steps=gap.steps + 1, fewest_rows=min(gap.fewest_rows, count))
+    if gap.missing:
+        yield gap
+
+
+def merge(places: "list[Path]", output: Path) -> int:
+    """Returns the exit code; raises CommandError."""
+    problems = Problems()
+    runs = job_runs(places, problems)
+    directories = [directory for job in runs for directory in job.run.ranks]
+    size = sum(
+        entry.stat().st_size
+        for directory in directories
+        for entry in (directory.path.iterdir() if directory.path.is_dir() else ())
+        if entry.is_file() and (entry.name == FILE or parse_kind_file(entry))
+    )
+    conversion = Conversion(
+        input=", ".join(map(str, places)),
+        ranks=sorted({directory.rank for directory in directories}),
+        bytes=size,
+        target=output,
+        earlier=NOTHING,
+        write=lambda path, meter, problems: merge_job(runs, path, meter, problems),
+    )
+    return run_conversion(conversion, problems)

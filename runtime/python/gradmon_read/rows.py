@@ -1,0 +1,474 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The rows of runs, lazily: as an Arrow dataset, a DuckDB relation, a pandas or a Polars frame. Needs
+pyarrow."""
+import bisect
+import contextlib
+import functools
+import json
+import operator
+import os
+import re
+import warnings
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Collection, Iterable, Iterator, NamedTuple, Optional, Union
+
+import numpy
+import pyarrow
+import pyarrow.dataset
+from pyarrow import compute, parquet
+from pyarrow.dataset import field
+
+from gradmon_read.command_line import CommandError
+from gradmon_read.csv_tables import CsvFile, KindFile, Problems, kind_files_in
+from gradmon_read.rank_database import FILE, Metric, Partition, RankDatabase, RankDatabaseError, RankFile
+from gradmon_read.rank_database import find_rank_files, nan_bit
+from gradmon_read.row_parts import SCHEMA, Part, PartsDataset, Place, Scan, possible, strings
+from gradmon_read.runs import find_run, runs_in
+from gradmon_read.vocabulary import FIELDS, ROW_KINDS
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
+    from polars import LazyFrame
+
+Path_ = Union[str, "os.PathLike[str]"]
+Names = Union[str, Collection[str], "re.Pattern[str]"]
+
+_Placed = tuple[Place, pyarrow.Table]
+_TEXTS = ["shape", "dtype"]
+_MOST_BYTES_OF_LINES = 128 << 20
+_PARQUET = re.compile(r"kind=(?P<kind>[a-z_]+)/rank=(?P<rank>\d+)/[^/]*\.parquet")
+
+
+class Rows:
+    """The rows of one or more runs. Reads a file when its rows are asked for, and only the files, columns and
+    names that the filters need. Any thread; each call opens the files anew.
+
+    Columns of every form: run (8 hex digits; "" if unknown), rank, step, micro_step (null where a row is of
+    the whole step), kind, name, op (the statistic: norm, mg_direction, ...), value, vpp_stage. One value a
+    row. A value is NaN where NaN was measured; a value that was not measured has no row. A rank's rows of a
+    kind are in the order of steps; those of different files are not sorted.
+    """
+
+    def __init__(self, parts: "list[Part]", problems: Problems, filter: Any = None) -> None:
+        self._parts, self._filter = parts, filter
+        self.problems = problems  # rows of CSV files that could not be read, so far
+
+    def where(
+        self,
+        *,
+        kind: "Union[str, Collection[str], None]" = None,
+        op: "Union[str, Collection[str], None]" = None,
+        steps: "Union[int, Collection[int], None]" = None,
+        ranks: "Union[int, Collection[int], None]" = None,
+        names: "Optional[Names]" = None,
+    ) -> "Rows":
+        """The rows that meet all conditions.
+
+        Parameters
+        ----------
+        kind, op : str or collection of str, optional
+            "grad_reduced"; "norm".
+        steps, ranks : int or collection of int, optional
+            For example ``range(1000, 2000)``.
+        names : str, collection of str or compiled pattern, optional
+            Names as in the files, or a pattern that is searched in them.
+        """
+        conditions = [] if self._filter is None else [self._filter]
+        for column, wanted in (("kind", kind), ("op", op), ("step", steps), ("rank", ranks)):
+            if wanted is not None:
+                conditions.append(_is_one_of(column, wanted))
+        if isinstance(names, re.Pattern):
+            conditions.append(compute.match_substring_regex(field("name"), names.pattern))
+        elif names is not None:
+            conditions.append(_is_one_of("name", names))
+        joined = functools.reduce(operator.and_, conditions) if conditions else None
+        return Rows(self._parts, self.problems, joined)
+
+    def dataset(self) -> pyarrow.dataset.Dataset:
+        """An Arrow dataset: ``scanner(columns=, filter=)``, ``to_table()``, ``to_batches()``. A file that
+        cannot be read has no rows, and is in its `errors`."""
+        return PartsDataset(self._parts, self._filter)
+
+    def relation(self, connection: Any = None) -> Any:
+        """A DuckDB relation; DuckDB asks for the columns and rows that a query needs. `connection`: default,
+        a new one."""
+        import duckdb
+
+        return (connection or duckdb.connect()).from_arrow(self.dataset())
+
+    def table(self, columns: "Optional[list[str]]" = None) -> pyarrow.Table:
+        """All rows in memory, 60 to 100 bytes each. Raises ValueError if a file cannot be read; warns of rows
+        of CSV files that cannot be read."""
+        dataset = PartsDataset(self._parts, self._filter)
+        before = self.problems.count
+        found = dataset.to_table(columns=columns)
+        if dataset.errors:
+            raise ValueError(next(iter(dataset.errors.values())))
+        if self.problems.count > before:
+            warnings.warn("; ".join(self.problems.messages()), stacklevel=2)
+        return found
+
+    def pandas(self, columns: "Optional[list[str]]" = None) -> "DataFrame":
+        """As table(); micro_step is Int64."""
+        import pandas
+
+        types = {pyarrow.int64(): pandas.Int64Dtype()}
+        found = self.table(columns)
+        frame = found.to_pandas(types_mapper=types.get)
+        whole = [name for name in frame.columns if frame[name].dtype == "Int64" and name != "micro_step"]
+        return frame.astype({name: "int64" for name in whole})
+
+    def polars(self) -> "LazyFrame":
+        """A lazy frame of Polars, which asks for the columns and rows that it needs."""
+        import polars
+
+        return polars.scan_pyarrow_dataset(self.dataset())
+
+
+def open(path: "Union[Path_, Iterable[Path_]]", run: Optional[str] = None) -> Rows:
+    """Opens the rows of a run, or of several, of any size and number of ranks, without reading them.
+
+    Parameters
+    ----------
+    path : path or iterable of paths
+        The job's output directory, the directory of one rank in it, a database, or a Parquet dataset that
+        ``gradmonctl convert parquet`` has made. Output of msprobe is read likewise.
+    run : str, optional
+        The 8 hex digits of a run in each output directory. Default: the newest.
+
+    Raises
+    ------
+    FileNotFoundError
+        If there is no such path, or it has no rows of gradmon or msprobe.
+
+    Examples
+    --------
+    >>> rows = gradmon.open("monitor_output")
+    >>> rows.where(kind="grad_reduced", op="norm", steps=range(1000, 2000)).pandas()
+    >>> rows.relation().filter("kind = 'actv'").aggregate("name, max(value)", "name")
+    """
+    places = [path] if isinstance(path, (str, os.PathLike)) else list(path)
+    try:
+        found = find_sources([Path(place) for place in places], run)
+    except CommandError as error:
+        raise FileNotFoundError(str(error)) from None
+    return Rows(found.parts, found.problems)
+
+
+class Sources(NamedTuple):
+    """The rows at some places, not read yet."""
+
+    parts: "list[Part]"
+    places: "list[tuple[str, Optional[int], Path]]"  # run, rank and path of each file or rank's directory
+    notes: "list[str]"  # which of several runs is read
+    problems: Problems
+
+    def ranks(self) -> pyarrow.Table:
+        schema = pyarrow.schema([("run", "string"), ("rank", "int64"), ("path", "string")])
+        rows = [{"run": run, "rank": rank, "path": str(path)} for run, rank, path in self.places]
+        return pyarrow.Table.from_pylist(rows, schema)
+
+    def alerts(self) -> pyarrow.Table:
+        """The alerts of the runs (ALERTS.md)."""
+        found: "dict[Path, None]" = {}
+        for _, _, path in self.places:
+            directory = path if path.is_dir() else path.parent
+            if epoch := _epoch_of(directory):
+                found.setdefault(directory.parent / ".gradmon" / epoch / "alerts.jsonl")
+        alerts = [alert for file in found for alert in _json_lines(file)]
+        rows = {alert.get("number", i): alert for i, alert in enumerate(alerts)}  # rotation repeats the first
+        columns = {
+            name: [_of_type(alert.get(name), type) for alert in rows.values()]
+            for name, type in zip(_ALERT.names, _ALERT.types)
+        }
+        return pyarrow.table(columns, schema=_ALERT)
+
+
+_ALERT = pyarrow.schema(
+    [
+        *((name, "int64") for name in ("rank", "step", "micro_step", "pp_stage", "vpp_stage")),
+        *((name, "string") for name in ("rule", "tag_name", "op")),
+        *(("value", "float64"), ("history_mean", "float64"), ("message", "string"), ("at", "int64")),
+    ]
+)
+
+
+def _of_type(value: Any, type: pyarrow.DataType) -> Any:
+    """None for a value of another type. Values that are not finite are texts in JSON."""
+    if value is None or type == pyarrow.string():
+        return None if value is None else str(value)
+    try:
+        return float(value) if type == pyarrow.float64() else int(value)
+    except (TypeError, ValueError, OverflowError):
+        return None
+
+
+def _epoch_of(directory: Path) -> str:
+    """The launch that wrote there last."""
+    epoch = ""
+    for line in _json_lines(directory / "switches.jsonl"):
+        epoch = Path(str(line.get("epoch", epoch))).name
+    return epoch
+
+
+def _json_lines(file: Path) -> "Iterator[dict[str, Any]]":
+    """The objects of a file and of its last rotation; what is none is left out."""
+    for path in (file.with_name(file.name + ".1"), file):
+        if not path.is_file():
+            continue
+        with path.open("rb") as opened:
+            lines = opened.read(_MOST_BYTES_OF_LINES).splitlines()
+        for line in lines:
+            try:
+                found = json.loads(line)
+            except (ValueError, RecursionError):
+                continue
+            if isinstance(found, dict):
+                yield found
+
+
+def find_sources(places: "list[Path]", run: Optional[str]) -> Sources:
+    """The rows at the places: see open(). Raises CommandError."""
+    sources = Sources([], [], [], Problems())
+    for place in places:
+        if not place.exists():
+            raise CommandError(f"{place}: No such file or directory")
+        dataset = place / "rows" if (place / "rows").is_dir() else place
+        stored = _stored_files(dataset)
+        if stored:
+            _add_stored(sources, dataset, stored)
+        elif place.is_file() or (place / FILE).is_file():
+            _add_databases(sources, find_rank_files([place], run).files)
+        else:
+            _add_run(sources, place, run)
+    return sources
+
+
+def _add_run(sources: Sources, place: Path, run: Optional[str]) -> None:
+    """Adds the first form that a rank of the run has: CSV files, or databases."""
+    known = runs_in(place, sources.problems)
+    chosen = find_run(place, run or "", sources.problems)
+    directories = {path: kind_files_in(path, sources.problems) for _, path in chosen.ranks}
+    if not any(directories.values()):
+        return _add_databases_of(sources, place, run)
+    if run is None and len(known) > 1:
+        sources.notes.append(_newest(chosen.id, len(known), place))
+    for rank, directory in chosen.ranks:
+        sources.places.append((chosen.id, rank, directory))
+        of_rank = (field("run") == chosen.id) & (field("rank") == rank)
+        for kind, files in directories[directory].items():
+            for file in files:
+                steps = (field("step") >= file.first_step) & (field("step") <= file.last_step)
+                read = functools.partial(_csv_tables, Place(chosen.id, rank, kind), file, sources.problems)
+                sources.parts.append(Part(of_rank & (field("kind") == kind) & steps, read))
+
+
+def _newest(run: str, known: int, place: Path) -> str:
+    return f"showing run {run}, the newest of {known} in {place}; --run chooses another"
+
+
+def _add_databases_of(sources: Sources, place: Path, run: Optional[str]) -> None:
+    found = find_rank_files([place], run)
+    sources.notes.extend(
+        _newest(chosen.run_id, chosen.known, chosen.output_dir)
+        for chosen in found.runs
+        if run is None and chosen.known > 1
+    )
+    _add_databases(sources, found.files)
+
+
+def _add_databases(sources: Sources, files: "list[RankFile]") -> None:
+    sources.parts.extend(map(database_part, files))
+    sources.places.extend((file.run_id, file.rank, file.path) for file in files)
+
+
+def database_part(file: RankFile) -> Part:
+    """The rows of a database, by metric, step and target."""
+    known = compute.scalar(True) if file.rank is None else field("rank") == file.rank
+    return Part(known, functools.partial(_database_tables, file.path, file.run_id))
+
+
+def _stored_files(place: Path) -> "list[Path]":
+    """The files of a Parquet dataset."""
+    return sorted(place.glob("kind=*/rank=*/*.parquet"))
+
+
+def _add_stored(sources: Sources, place: Path, files: "list[Path]") -> None:
+    ranks: "dict[tuple[str, int], None]" = {}
+    for file in files:
+        match = _PARQUET.fullmatch(file.relative_to(place).as_posix())
+        if match is None or match["kind"] not in ROW_KINDS:
+            continue
+        of_file = Place("", int(match["rank"]), match["kind"])
+        ranks.setdefault(of_file[:2])
+        known = functools.reduce(
+            operator.and_, (field(name) == value for name, value in of_file._asdict().items())
+        )
+        sources.parts.append(Part(known, functools.partial(_stored_tables, of_file, file)))
+    sources.places.extend((run, rank, place) for run, rank in ranks)
+
+
+def _is_one_of(column: str, wanted: Any) -> Any:
+    if isinstance(wanted, range) and wanted.step == 1:
+        return (field(column) >= wanted.start) & (field(column) < wanted.stop)
+    several = not isinstance(wanted, str) and hasattr(wanted, "__iter__")
+    values = list(wanted) if several else [wanted]
+    return field(column).isin(pyarrow.array(values, SCHEMA.field(column).type))
+
+
+def _csv_tables(place: Place, file: KindFile, problems: Problems, scan: Scan) -> "Iterator[_Placed]":
+    for table in CsvFile(file.path, problems).tables():
+        yield from _chosen(place, table, scan)
+
+
+def _ops_in(names: "Iterable[str]") -> "list[str]":
+    return [name for name in names if name in FIELDS]
+
+
+def _chosen(place: Place, table: pyarrow.Table, scan: Scan) -> "Iterator[_Placed]":
+    """The wanted names and statistics of a table with the columns of a CSV file, whose texts are
+    dictionaries."""
+    known = _ops_in(table.column_names)
+    ops = scan.ops(place.kind, known)
+    if not ops:
+        return
+    table = table.drop_columns(
+        [name for name in table.column_names if name in _TEXTS or name in {*known} - {*ops}]
+    )
+    encoded = table["name"].combine_chunks()
+    wanted = scan.names(place.kind, encoded.dictionary)
+    if wanted is not None:
+        table = table.filter(wanted.take(encoded.indices))
+    if table.num_rows:
+        yield place, plain_table(table)
+
+
+def plain_table(table: pyarrow.Table) -> pyarrow.Table:
+    """A table with the columns of a CSV file, whose texts are dictionaries, as Part.tables() has it."""
+    nulls = pyarrow.nulls(table.num_rows, "int64")
+    has = set(table.column_names)
+    columns: "dict[str, Any]" = {
+        "step": table["step"],
+        "micro_step": table["micro_step"].cast("int64") if "micro_step" in has else nulls,
+        "vpp_stage": table["vpp_stage"].cast("int64") if "vpp_stage" in has else nulls.fill_null(0),
+        **{name: _decoded(table[name]) for name in ("name", *_TEXTS) if name in has},
+        **{op: table[op] for op in _ops_in(table.column_names)},
+    }
+    return pyarrow.table(columns)
+
+
+def _decoded(column: pyarrow.ChunkedArray) -> pyarrow.Array:
+    encoded = column.combine_chunks()
+    return strings(encoded.dictionary).take(encoded.indices)
+
+
+def _stored_tables(place: Place, path: Path, scan: Scan) -> "Iterator[_Placed]":
+    with parquet.ParquetFile(path, read_dictionary=["name"]) as file:
+        ops = scan.ops(place.kind, _ops_in(file.schema_arrow.names))
+        columns = ["name", "step", "micro_step", "vpp_stage", *ops]
+        of_kind = field("kind") == place.kind
+        known = [of_kind & _range_of(file, group) for group in range(file.num_row_groups)]
+        groups = scan.wanted(known) if ops else []
+        for batch in file.iter_batches(row_groups=groups, columns=columns) if groups else ():
+            yield from _chosen(place, pyarrow.Table.from_batches([batch]), scan)
+
+
+def _range_of(file: parquet.ParquetFile, group: int) -> Any:
+    """The range of names and steps in a row group, by its statistics."""
+    found = compute.scalar(True)
+    places = {name: i for i, name in enumerate(file.schema_arrow.names)}
+    for name in ("name", "step"):
+        statistics = file.metadata.row_group(group).column(places[name]).statistics
+        if statistics is not None and statistics.has_min_max:
+            found = (field(name) >= statistics.min) & (field(name) <= statistics.max) & found
+    return found
+
+
+def _database_tables(path: Path, run: str, scan: Scan) -> "Iterator[_Placed]":
+    try:
+        with contextlib.closing(RankDatabase(path)) as database:
+            micro = database.kinds_with_micro_steps()
+            for metric in database.metrics:
+                for rank, table in _metric_tables(database, metric, scan):
+                    if metric.name not in micro:
+                        nulls = pyarrow.nulls(table.num_rows, "int64")
+                        table = table.set_column(table.column_names.index("micro_step"), "micro_step", nulls)
+                    yield Place(run, rank, metric.name), table
+    except RankDatabaseError as error:
+        raise ValueError(str(error)) from error
+
+
+def _metric_tables(
+    database: RankDatabase, metric: Metric, scan: Scan
+) -> "Iterator[tuple[int, pyarrow.Table]]":
+    stats = scan.ops(metric.name, metric.stats)
+    of_kind = field("kind") == metric.name
+    known = [
+        of_kind & (field("step") >= each.first) & (field("step") <= each.last) for each in metric.partitions
+    ]
+    tensors = database.tensors(metric) if stats else {}
+    for i in scan.wanted(known) if stats else ():
+        bounds = _steps(of_kind, metric.partitions[i], scan.filter)
+        for rank, rows in database.pages(metric, metric.partitions[i], stats, *bounds):
+            table = _page(database, stats, rows)
+            yield rank, _with_tensors(table, rank, rows, tensors) if tensors else table
+
+
+def _steps(of_kind: Any, partition: Partition, filter: Any) -> "tuple[int, int]":
+    """The first and the last step of a partition that the filter can want, found by halving."""
+
+    def wanted(first: int, last: int) -> bool:
+        return bool(possible([of_kind & (field("step") >= first) & (field("step") <= last)], filter))
+
+    first, last = partition.first, partition.last
+    if filter is None or (wanted(first, first) and wanted(last, last)):
+        return first, last
+    low, high = first, last
+    while low < high:
+        middle = (low + high) // 2
+        low, high = (low, middle) if wanted(low, middle) else (middle + 1, high)
+    first, high = low, last
+    while low < high:
+        middle = (low + high + 1) // 2
+        low, high = (middle, high) if wanted(middle, high) else (low, middle - 1)
+    return first, high
+
+
+def _page(database: RankDatabase, stats: "list[str]", rows: "list[tuple[Any, ...]]") -> pyarrow.Table:
+    """A NaN is NULL in the database, with its bit set."""
+    known = [(row, target) for row in rows if (target := database.target(row[1])) is not None]
+    steps, _, masks, *columns = zip(*(row for row, _ in known)) if known else ((),) * (3 + len(stats))
+    names, stages, micro_steps = zip(*(target for _, target in known)) if known else ((),) * 3
+    nans = numpy.array(masks, dtype="int64")
+    values = {}
+    for stat, column in zip(stats, columns):
+        is_nan = pyarrow.array(nans >> nan_bit(stat) & 1 == 1)
+        values[stat] = compute.if_else(is_nan, float("nan"), _numbers(column))
+    whole = {"step": steps, "vpp_stage": stages, "micro_step": micro_steps}
+    found = {name: pyarrow.array(column, pyarrow.int64()) for name, column in whole.items()}
+    return pyarrow.table({**found, "name": pyarrow.array(names, pyarrow.string()), **values})
+
+
+def _with_tensors(
+    table: pyarrow.Table, rank: int, rows: "list[tuple[Any, ...]]", tensors: "dict[tuple[int, int], Any]"
+) -> pyarrow.Table:
+    """With the shapes and data types, if all rows have a known target."""
+    if table.num_rows < len(rows):
+        return table
+    found = []
+    for step, target, *_ in rows:
+        of_target = tensors.get((rank, target), [])
+        place = bisect.bisect_right(of_target, (step, "\U0010ffff")) if of_target else 0
+        found.append(of_target[place - 1][1:] if place else (None, None))
+    for name, column in zip(_TEXTS, zip(*found)):
+        table = table.append_column(name, pyarrow.array(column, pyarrow.string()))
+    return table
+
+
+def _numbers(column: "Iterable[Any]") -> Any:
+    """Anything but a number is as missing."""
+    try:
+        return pyarrow.array(column, pyarrow.float64())
+    except (pyarrow.ArrowException, TypeError):
+        numbers = [float(cell) if isinstance(cell, (int, float)) else None for cell in column]
+        return pyarrow.array(numbers, pyarrow.float64())

@@ -1,0 +1,160 @@
+# SPDX-License-Identifier: Apache-2.0
+"""gradmonctl convert trend: the database that msprobe's TensorBoard plug-in TrendVis shows (msprobe 26.2,
+"monitor_data.trend.db"). Needs pyarrow."""
+import math
+import sqlite3
+from pathlib import Path
+from typing import Any
+
+from gradmon_read.command_line import CommandError
+from gradmon_read.conversion import Meter
+from gradmon_read.csv_tables import Problems, text_of
+from gradmon_read.rank_rows import RankRows, Rows, Task
+
+FILE = "monitor_data.trend.db"
+# The plug-in refuses other statistics.
+STATS = ["norm", "min", "max", "zeros", "nans", "mean", "entropy", "softmax_max", "sr", "kernel_norm"]
+INFINITE = 1e9 + 1  # as msprobe writes an infinity, which JSON lacks
+_TABLES = f"""
+CREATE TABLE monitoring_targets (target_id INTEGER PRIMARY KEY AUTOINCREMENT, target_name TEXT NOT NULL,
+  vpp_stage INTEGER NOT NULL, micro_step INTEGER NOT NULL DEFAULT 0,
+  UNIQUE(target_name, vpp_stage, micro_step));
+CREATE TABLE monitoring_metrics (metric_id INTEGER PRIMARY KEY AUTOINCREMENT,
+  metric_name TEXT UNIQUE NOT NULL);
+CREATE TABLE monitoring_tags (tag_id INTEGER PRIMARY KEY AUTOINCREMENT, tag_name TEXT NOT NULL,
+  category TEXT NOT NULL, metric_id INTEGER NOT NULL, UNIQUE(tag_name, category, metric_id));
+CREATE TABLE tag_target_mapping (tag_id INTEGER NOT NULL, target_id INTEGER NOT NULL,
+  PRIMARY KEY (tag_id, target_id));
+CREATE TABLE trend_data (rank INTEGER NOT NULL, step INTEGER NOT NULL, target_id INTEGER NOT NULL,
+  metric_id INTEGER NOT NULL, {", ".join(f"{stat} REAL DEFAULT NULL" for stat in STATS)},
+  PRIMARY KEY (rank, step, target_id, metric_id)) WITHOUT ROWID;
+"""
+
+
+def write_trend(tasks: "list[Task]", path: Path, meter: Meter, problems: Problems) -> None:
+    """Makes the database. Raises CommandError, Interrupted."""
+    try:
+        database = sqlite3.connect(path, isolation_level=None)
+        try:
+            database.executescript(f"PRAGMA journal_mode = OFF; PRAGMA synchronous = OFF;{_TABLES}BEGIN")
+            writer = _Writer(database)
+            for task in tasks:
+                for rows in (found := RankRows(task.files(problems), meter, problems)):
+                    writer.add(task, found, rows)
+            writer.finish()
+            database.execute("COMMIT")
+        finally:
+            database.close()
+    except sqlite3.Error as error:
+        raise CommandError(f"cannot write {path}: {error}") from None
+
+
+class _Writer:
+    def __init__(self, database: sqlite3.Connection) -> None:
+        self._database = database
+        self._metrics: "dict[str, int]" = {}
+        self._stats: "dict[str, set[str]]" = {}  # by kind
+        self._targets: "dict[tuple[str, int, int], int]" = {}
+        self._tags: "dict[tuple[str, str, int], int]" = {}
+        self._tagged: "set[tuple[int, int]]" = set()  # target, metric
+        self._last_rank = self._last_step = 0
+        self._first_step = -1
+
+    def add(self, task: Task, found: RankRows, rows: Rows) -> None:
+        fields = rows.fields()
+        stats = [stat for stat in STATS if stat in fields]
+        if not stats:
+            return
+        metric = self._metric(task.kind)
+        steps = rows.column("step", 0).tolist()
+        micro_steps = rows.column("micro_step", 0).tolist()
+        targets = [found.targets[i] for i in rows.target.tolist()]
+        ids = [
+            self._target(text_of(target.name), target.vpp_stage, micro_step, metric)
+            for target, micro_step in zip(targets, micro_steps)
+        ]
+        columns = [map(_value, fields[stat].to_pylist()) for stat in stats]
+        rank = task.rank.rank
+        cells = ((rank, step, id, metric, *values) for step, id, *values in zip(steps, ids, *columns))
+        self._database.executemany(
+            f"INSERT INTO trend_data (rank, step, target_id, metric_id, {', '.join(stats)}) "
+            f"VALUES ({', '.join('?' * (4 + len(stats)))})",
+            cells,
+        )
+        self._stats.setdefault(task.kind, set()).update(stats)
+        self._last_rank = max(self._last_rank, rank)
+        self._last_step = max(self._last_step, max(steps))
+        self._first_step = min(steps) if self._first_step < 0 else min(self._first_step, min(steps))
+
+    def finish(self) -> None:
+        """The plug-in takes the metrics and their statistics from the columns of global_stats."""
+        kinds = list(self._metrics)
+        columns = [
+            "min_step INTEGER",
+            "max_step INTEGER",
+            "max_rank INTEGER",
+            *(f"{kind} TEXT" for kind in kinds),
+        ]
+        self._database.execute(f"CREATE TABLE global_stats ({', '.join(columns)})")
+        texts = [",".join(stat for stat in STATS if stat in self._stats[kind]) for kind in kinds]
+        row = [max(self._first_step, 0), self._last_step, self._last_rank, *texts]
+        self._database.execute(f"INSERT INTO global_stats VALUES ({', '.join('?' * len(row))})", row)
+
+    def _metric(self, kind: str) -> int:
+        if kind not in self._metrics:
+            found = self._database.execute("INSERT INTO monitoring_metrics (metric_name) VALUES (?)", (kind,))
+            self._metrics[kind] = _id_of(found)
+        return self._metrics[kind]
+
+    def _target(self, name: str, stage: int, micro_step: int, metric: int) -> int:
+        key = (name, stage, micro_step)
+        if key not in self._targets:
+            statement = "INSERT INTO monitoring_targets (target_name, vpp_stage, micro_step) VALUES (?, ?, ?)"
+            self._targets[key] = _id_of(
+                self._database.execute(statement, (_storable(name), stage, micro_step))
+            )
+        target = self._targets[key]
+        if (target, metric) not in self._tagged:
+            self._tagged.add((target, metric))
+            for tag, category in tags_of(name):
+                self._database.execute(
+                    "INSERT OR IGNORE INTO tag_target_mapping VALUES (?, ?)",
+                    (self._tag(_storable(tag), category, metric), target),
+                )
+        return target
+
+    def _tag(self, tag: str, category: str, metric: int) -> int:
+        key = (tag, category, metric)
+        if key not in self._tags:
+            statement = "INSERT INTO monitoring_tags (tag_name, category, metric_id) VALUES (?, ?, ?)"
+            self._tags[key] = _id_of(self._database.execute(statement, key))
+        return self._tags[key]
+
+
+def _id_of(cursor: sqlite3.Cursor) -> int:
+    assert cursor.lastrowid is not None
+    return cursor.lastrowid
+
+
+def _storable(text: str) -> str:
+    """SQLite takes no lone surrogates."""
+    return text.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
+
+
+def _value(value: Any) -> Any:
+    return (
+        value if value is None or math.isfinite(value) or value != value else math.copysign(INFINITE, value)
+    )
+
+
+def tags_of(name: str) -> "set[tuple[str, str]]":
+    """The words by which the plug-in selects targets: the parts of a name, and a layer with its number.
+    "layers.3.fc.weight": layers, layers.3 (a layer), fc, weight."""
+    parts = name.split(".")
+    modules = {(part, "module") for part in parts if not part.isdigit()}
+    layers = {
+        (f"{before}.{part}", "layer")
+        for before, part in zip(parts, parts[1:])
+        if part.isdigit() and not before.isdigit()
+    }
+    return modules | layers
