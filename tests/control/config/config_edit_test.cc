@@ -549,9 +549,9 @@ void race(const fs::path& place, int races) {
 }  // namespace
 
 TEST_CASE("no save on disk or in /dev/shm is lost in a race with a write-back", "[configfile]") {
-  race(fs::temp_directory_path(), scaled(20, 2000));
+  race(fs::temp_directory_path(), scaled(20, 1200));
   if (::access("/dev/shm", W_OK) != 0) WARN("skipped: no /dev/shm to write to");
-  if (::access("/dev/shm", W_OK) == 0) race("/dev/shm", scaled(20, 2000));
+  if (::access("/dev/shm", W_OK) == 0) race("/dev/shm", scaled(20, 1200));
 }
 
 }  // namespace gradmon
