@@ -160,6 +160,7 @@ class Sources(NamedTuple):
 
     parts: "list[Part]"
     places: "list[tuple[str, Optional[int], Path]]"  # run, rank and path of each file or rank's directory
+    stored: "list[Path]"  # of the parts, the Parquet files
     notes: "list[str]"  # which of several runs is read
     problems: Problems
 
@@ -229,7 +230,7 @@ def _json_lines(file: Path) -> "Iterator[dict[str, Any]]":
 
 def find_sources(places: "list[Path]", run: Optional[str]) -> Sources:
     """The rows at the places: see open(). Raises CommandError."""
-    sources = Sources([], [], [], Problems())
+    sources = Sources([], [], [], [], Problems())
     for place in places:
         if not place.exists():
             raise CommandError(f"{place}: No such file or directory")
@@ -305,6 +306,7 @@ def _add_stored(sources: Sources, place: Path, files: "list[Path]") -> None:
             operator.and_, (field(name) == value for name, value in of_file._asdict().items())
         )
         sources.parts.append(Part(known, functools.partial(_stored_tables, of_file, file)))
+        sources.stored.append(file)
     sources.places.extend((run, rank, place) for run, rank in ranks)
 
 

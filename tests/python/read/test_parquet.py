@@ -87,6 +87,11 @@ def test_a_dataset_has_the_rows_of_the_csv_files(run: Commands, job: Path) -> No
     sql = "SELECT rank, step, value FROM rows WHERE kind = 'actv' AND isnan(value) ORDER BY rank"
     answer = run("query", sql, target, "--format", "csv")
     assert answer.out == "rank,step,value\n0,10,nan\n1,10,nan\n"
+    sql = "SELECT kind, rank, name, step, micro_step, value, vpp_stage FROM rows ORDER BY ALL"
+    stored, files = (run("query", sql, place, "--format", "csv").out for place in (target, job))
+    assert stored == files and stored.count("\n") == 73
+    refused = run("query", "SELECT * FROM read_text('/etc/passwd')", target)
+    assert refused.code == 1 and "/etc/passwd" in refused.err
 
 
 def test_only_row_groups_that_may_have_a_name_are_read(run: Commands, tmp_path: Path) -> None:
