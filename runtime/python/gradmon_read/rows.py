@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from pandas import DataFrame
     from polars import LazyFrame
 
-Path_ = Union[str, "os.PathLike[str]"]
+AnyPath = Union[str, "os.PathLike[str]"]
 Names = Union[str, Collection[str], "re.Pattern[str]"]
 
 _Placed = tuple[Place, pyarrow.Table]
@@ -125,7 +125,7 @@ class Rows:
         return polars.scan_pyarrow_dataset(self.dataset())
 
 
-def open(path: "Union[Path_, Iterable[Path_]]", run: Optional[str] = None) -> Rows:
+def open(path: "Union[AnyPath, Iterable[AnyPath]]", run: Optional[str] = None) -> Rows:
     """Opens the rows of a run, or of several, of any size and number of ranks, without reading them.
 
     Parameters
@@ -172,12 +172,12 @@ class Sources(NamedTuple):
     def alerts(self) -> pyarrow.Table:
         """The alerts of the runs (ALERTS.md)."""
         found: "dict[Path, None]" = {}
-        for _, _, path in self.places:
-            directory = path if path.is_dir() else path.parent
+        for directory in dict.fromkeys(path if path.is_dir() else path.parent for _, _, path in self.places):
             if epoch := _epoch_of(directory):
                 found.setdefault(directory.parent / ".gradmon" / epoch / "alerts.jsonl")
-        alerts = [alert for file in found for alert in _json_lines(file)]
-        rows = {alert.get("number", i): alert for i, alert in enumerate(alerts)}  # rotation repeats the first
+        alerts = [(file, alert) for file in found for alert in _json_lines(file)]
+        # The rotation of a file repeats the first alerts.
+        rows = {(file, str(alert.get("number", i))): alert for i, (file, alert) in enumerate(alerts)}
         columns = {
             name: [_of_type(alert.get(name), type) for alert in rows.values()]
             for name, type in zip(_ALERT.names, _ALERT.types)
