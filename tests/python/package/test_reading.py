@@ -52,6 +52,10 @@ def test_a_training_is_read_back_whole(tmp_path: Path) -> None:
         assert found == pytest.approx(wanted, nan_ok=True)
         assert part["micro_step"].isna().all() == (kind != "actv")
     assert table["step"].is_monotonic_increasing
+    opened = gradmon.open(tmp_path / "out").pandas()[list(table.columns)]
+    assert sorted(map(repr, opened.itertuples(index=False))) == sorted(
+        map(repr, table.itertuples(index=False))
+    )
 
 
 @pytest.mark.parametrize("looks", [0, 1])
