@@ -96,8 +96,8 @@ class Measured:
 
 
 def _loaded_again(module: Any) -> Any:
-    """With classes and code of its own: equal modules of one class share compiled code, and torch then ignores
-    the hooks of the second one (findings/hooks_of_a_second_module_are_not_called.sh)."""
+    """With classes and code of its own: modules of one class share compiled code, and torch then ignores the
+    hooks of the second one (findings/hooks_of_a_second_module_are_not_called.sh)."""
     spec = importlib.util.spec_from_file_location(module.__name__ + "_again", module.__file__)
     assert spec is not None and spec.loader is not None
     again = importlib.util.module_from_spec(spec)
