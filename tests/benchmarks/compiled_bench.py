@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Callable
 
 import torch
+import torch._inductor.config
 import train_ddp
 from collecting_rig import OPS, scratch_job, seconds_of
 from figures import Figure, spread, text_of
@@ -41,6 +42,7 @@ class Measured:
 
     def __init__(self, quick: bool) -> None:
         rounds = 3 if quick else 25
+        torch._inductor.config.force_disable_caches = True  # of earlier processes: torch compiles each graph
         layers, width, tokens = (1, 64, 256) if quick else (6, 512, 2048)
         backend = "aot_eager" if quick else "inductor"
         text = train_ddp.Text(Path(train_ddp.__file__), 0)
