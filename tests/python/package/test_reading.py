@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """gradmon.load(), also of CSV files that a spreadsheet has saved or an older msprobe has written."""
+import importlib.util
 import math
 import os
 import re
@@ -52,10 +53,10 @@ def test_a_training_is_read_back_whole(tmp_path: Path) -> None:
         assert found == pytest.approx(wanted, nan_ok=True)
         assert part["micro_step"].isna().all() == (kind != "actv")
     assert table["step"].is_monotonic_increasing
-    opened = gradmon.open(tmp_path / "out").pandas()[list(table.columns)]
-    assert sorted(map(repr, opened.itertuples(index=False))) == sorted(
-        map(repr, table.itertuples(index=False))
-    )
+    if importlib.util.find_spec("pyarrow"):  # not beside Debian's torch
+        opened = gradmon.open(tmp_path / "out").pandas()[list(table.columns)]
+        rows = [sorted(map(repr, one.itertuples(index=False))) for one in (opened, table)]
+        assert rows[0] == rows[1]
 
 
 @pytest.mark.parametrize("looks", [0, 1])
