@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What gradmon costs a training step that torch.compile has compiled."""
+"""The cost of gradmon in a training step that torch.compile has compiled."""
 import functools
 import importlib.util
 import json
@@ -113,7 +113,7 @@ def measured(quick: bool) -> Measured:
 
 
 def interval(values: "list[float]") -> "tuple[float, float]":
-    """Of the median, 95 % by the bootstrap."""
+    """The bootstrap's 95 % interval of the median."""
     chance = random.Random(1)
     medians = sorted(statistics.median(chance.choices(values, k=len(values))) for _ in range(RESAMPLES))
     return medians[RESAMPLES // 40], medians[-RESAMPLES // 40]

@@ -10,9 +10,7 @@ import pyarrow
 
 from gradmon_read.csv_tables import KindFile, Problems, integers
 from gradmon_read.rank_database import FILE, RankDatabase, RankDatabaseError, nan_bit
-from gradmon_read.vocabulary import FIELDS, ROW_KINDS
-
-_WITH_MICRO_STEP = {"actv", "actv_grad", "attention_hook", "moe_router_logit_hook"}
+from gradmon_read.vocabulary import FIELDS, KINDS_WITH_MICRO_STEPS, ROW_KINDS
 
 
 def kinds_in(directory: Path, problems: Problems) -> "dict[str, list[KindFile]]":
@@ -60,7 +58,7 @@ def _table(
         "vpp_stage": pyarrow.array(stages, pyarrow.int32()),
         "name": pyarrow.array([name.encode() for name in names]).dictionary_encode(),
     }
-    if kind in _WITH_MICRO_STEP:
+    if kind in KINDS_WITH_MICRO_STEPS:
         made["micro_step"] = pyarrow.array(micro_steps, pyarrow.int32())
     for stat, column in zip(stats, columns):
         is_nan = (nans >> nan_bit(stat) & 1).tolist()

@@ -70,7 +70,7 @@ class Names:
         return self._numbers.setdefault((stage, name), len(self.all) - 1)
 
     def numbers(self, stage: Any, index: Any, names: "list[bytes]") -> Any:
-        """Of rows: of their stages, and their indices in `names`."""
+        """The numbers of rows, given their stages and their indices in `names`."""
         if stage.min() == stage.max():
             one = int(stage[0])
             return numpy.array([self.number(one, name) for name in names], "int64")[index]

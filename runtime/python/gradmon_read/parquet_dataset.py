@@ -40,10 +40,7 @@ def write_dataset(tasks: "list[Task]", path: Path, meter: Meter, problems: Probl
     path.mkdir(0o750)
     ranks = {task.rank.rank: task.rank for task in tasks}
     _write_about(list(ranks.values()), path / ABOUT, problems)
-    with duckdb.connect() as engine:
-        engine.execute("SET memory_limit = '512MB'")
-        engine.execute("SET enable_progress_bar = false")
-        engine.execute(f"SET temp_directory = {_quoted(path.with_name('sorting'))}")
+    with _engine(path) as engine:
         for task in tasks:
             rows = RankRows(task.files(problems), meter, problems)
             _write_file(engine, _tables(rows), _file(path, task.kind, task.rank.rank), meter)
@@ -54,10 +51,7 @@ def write_databases(ranks: "list[RankInput]", path: Path, meter: Meter, problems
     one are taken."""
     path.mkdir(0o750)
     _write_about(ranks, path / ABOUT, problems)
-    with duckdb.connect() as engine:
-        engine.execute("SET memory_limit = '512MB'")
-        engine.execute("SET enable_progress_bar = false")
-        engine.execute(f"SET temp_directory = {_quoted(path.with_name('sorting'))}")
+    with _engine(path) as engine:
         for rank in ranks:
             files = [
                 RankFile(start / FILE, rank.rank, "") for start in rank.starts if (start / FILE).is_file()
@@ -65,6 +59,14 @@ def write_databases(ranks: "list[RankInput]", path: Path, meter: Meter, problems
             for kind in ROW_KINDS:
                 tables = _database_tables(files, kind, meter)
                 _write_file(engine, tables, _file(path, kind, rank.rank), meter)
+
+
+def _engine(path: Path) -> Any:
+    """A DuckDB that sorts with bounded memory; it puts the rest beside the output."""
+    settings = {"memory_limit": "512MB", "temp_directory": str(path.with_name("sorting"))}
+    engine = duckdb.connect(config=settings)
+    engine.execute("SET enable_progress_bar = false")
+    return engine
 
 
 def _file(path: Path, kind: str, rank: int) -> Path:

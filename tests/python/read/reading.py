@@ -182,7 +182,7 @@ class Point(NamedTuple):
 
 
 def points_in(directory: Path) -> "Iterator[Point]":
-    """Of the event files in a directory; checks all checksums."""
+    """The points in the event files of a directory; checks all checksums."""
     for file in sorted(directory.glob("events.out.tfevents.*")):
         data = file.read_bytes()
         at = 0

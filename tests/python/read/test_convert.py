@@ -184,7 +184,7 @@ def test_without_a_directory_curves_go_beside_the_output_and_msprobes_and_databa
     assert run("convert", "csv2db", f"{job}/").code == 0
     (curves,) = job.glob("???[0-9]*_csv2tensorboard_by_step/rank0")
     (database,) = job.glob(f"???[0-9]*_csv2db/{FILE}")
-    # What was made is no input.
+    # The converter does not read its own output.
     assert run("convert", "csv2db", job, "--output-dir", job / "again").out.startswith("11 rows ")
 
 
@@ -436,7 +436,7 @@ def test_each_change_of_a_shape_is_in_the_database(run: Commands, tmp_path: Path
     sql = (
         "SELECT target_name, step, shape, dtype FROM target_tensors JOIN monitoring_targets USING (target_id)"
     )
-    # Of more than three shapes further ones are empty.
+    # A fourth shape and later ones are empty.
     assert query_rows(job / "db" / FILE, f"{sql} ORDER BY 1, 2") == [
         *("a|0|[2]|torch.int8", "a|1|[4]|torch.int8", "a|2|[2]|torch.int8", "a|3||torch.int8"),
         *("b|0|[3]|torch.int8", "b|2||torch.int8", "b|3|[2]|torch.int8"),

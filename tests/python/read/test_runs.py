@@ -23,7 +23,7 @@ def make(output: Path, directories: "list[str]", files: "dict[str, str]" = {}) -
     [
         # Directories with the same id are one run; the newest is the last.
         ([*JOB, "Nov24_12-04-37-rank10-bbbbbbbb"], "", ["aaaaaaaa 0", "bbbbbbbb 0 1 10"]),
-        # Those of msprobe belong together until a rank comes again, or for ten minutes.
+        # Directories of msprobe belong together until a rank comes again, or for ten minutes.
         (
             ["Nov24_12-00-00-rank0-1", "Nov24_12-00-02-rank1-2", "Nov24_12-00-01-rank2-3"]
             + ["Nov24_12-05-00-rank0-4", "Nov24_12-05-00-rank1-5"],
