@@ -12,7 +12,6 @@ import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Collection, Iterable, Iterator, NamedTuple, Optional, Union
 
-import numpy
 import pyarrow
 import pyarrow.dataset
 from pyarrow import compute, parquet
@@ -20,8 +19,9 @@ from pyarrow.dataset import field
 
 from gradmon_read.command_line import CommandError
 from gradmon_read.csv_tables import CsvFile, KindFile, Problems, kind_files_in
+from gradmon_read.database_rows import page_table
 from gradmon_read.rank_database import FILE, Metric, Partition, RankDatabase, RankDatabaseError, RankFile
-from gradmon_read.rank_database import find_rank_files, nan_bit
+from gradmon_read.rank_database import find_rank_files
 from gradmon_read.row_parts import SCHEMA, Part, PartsDataset, Place, Scan, possible, strings
 from gradmon_read.runs import find_run, runs_in
 from gradmon_read.vocabulary import FIELDS, ROW_KINDS
@@ -412,7 +412,7 @@ def _metric_tables(
     for i in scan.wanted(known) if stats else ():
         bounds = _steps(of_kind, metric.partitions[i], scan.filter)
         for rank, rows in database.pages(metric, metric.partitions[i], stats, *bounds):
-            table = _page(database, stats, rows)
+            table = page_table(database, stats, rows)
             yield rank, _with_tensors(table, rank, rows, tensors) if tensors else table
 
 
@@ -436,21 +436,6 @@ def _steps(of_kind: Any, partition: Partition, filter: Any) -> "tuple[int, int]"
     return first, high
 
 
-def _page(database: RankDatabase, stats: "list[str]", rows: "list[tuple[Any, ...]]") -> pyarrow.Table:
-    """A NaN is NULL in the database, with its bit set."""
-    known = [(row, target) for row in rows if (target := database.target(row[1])) is not None]
-    steps, _, masks, *columns = zip(*(row for row, _ in known)) if known else ((),) * (3 + len(stats))
-    names, stages, micro_steps = zip(*(target for _, target in known)) if known else ((),) * 3
-    nans = numpy.array(masks, dtype="int64")
-    values = {}
-    for stat, column in zip(stats, columns):
-        is_nan = pyarrow.array(nans >> nan_bit(stat) & 1 == 1)
-        values[stat] = compute.if_else(is_nan, float("nan"), _numbers(column))
-    whole = {"step": steps, "vpp_stage": stages, "micro_step": micro_steps}
-    found = {name: pyarrow.array(column, pyarrow.int64()) for name, column in whole.items()}
-    return pyarrow.table({**found, "name": pyarrow.array(names, pyarrow.string()), **values})
-
-
 def _with_tensors(
     table: pyarrow.Table, rank: int, rows: "list[tuple[Any, ...]]", tensors: "dict[tuple[int, int], Any]"
 ) -> pyarrow.Table:
@@ -465,12 +450,3 @@ def _with_tensors(
     for name, column in zip(_TEXTS, zip(*found)):
         table = table.append_column(name, pyarrow.array(column, pyarrow.string()))
     return table
-
-
-def _numbers(column: "Iterable[Any]") -> Any:
-    """Anything but a number is as missing."""
-    try:
-        return pyarrow.array(column, pyarrow.float64())
-    except (pyarrow.ArrowException, TypeError):
-        numbers = [float(cell) if isinstance(cell, (int, float)) else None for cell in column]
-        return pyarrow.array(numbers, pyarrow.float64())
