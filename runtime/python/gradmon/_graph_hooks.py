@@ -145,7 +145,7 @@ def _call(tensors: "list[torch.Tensor]", number: torch.Tensor, position: int) ->
 
 
 class _Entered(WatchingHook):
-    called = False  # in this step, outside of a graph
+    calls = 0  # of any module, outside of a graph
 
     def __call__(self, module: torch.nn.Module, inputs: Any, keywords: "dict[str, Any]") -> Any:
         if not module._gradmon_collects:
@@ -153,7 +153,7 @@ class _Entered(WatchingHook):
         if not is_compiling():
             if infers_shapes():
                 return None
-            self.called = True
+            self.calls += 1
             return _gradmon.entered(module, module.training, inputs, keywords)
         position = _position()
         if position == 0:
@@ -199,6 +199,9 @@ class _Left(WatchingHook):
 
 
 _entered, _left = _Entered(), _Left()
+_reported: "set[int]" = (
+    set()
+)  # numbers of modules that compiled code has entered, for the monitor that has them
 
 
 # The modules that have these hooks.
@@ -296,7 +299,7 @@ class _HookedRegion:
             if vars(module).get(_COLLECTS) is not (wanted and may):
                 object.__setattr__(module, _COLLECTS, wanted and may)
 
-    def end_step(self, entered: "set[int]") -> None:
+    def end_step(self, entered: "frozenset[int]") -> None:
         silent = self.called and bool(self.numbers) and not entered.intersection(self.numbers)
         if silent and not self.reason:
             self.reason = _BEFORE
@@ -325,6 +328,7 @@ class GraphHooks:
         self._handles: "list[Any]" = []
         self._wanted = False
         self._reasons: "list[str]" = []  # at the last end_step()
+        self._calls = 0  # of _entered, at the last end_step()
         self.entered = False  # a region or a module within one was called in the last collected step
 
     def watch(self, models: Iterable[torch.nn.Module], announced: Iterable[torch.nn.Module] = ()) -> None:
@@ -361,13 +365,21 @@ class GraphHooks:
 
     def set(self, wanted: bool) -> None:
         if wanted and not self._wanted:
-            _gradmon.take_entered_modules()
+            self._take_entered()
         self._wanted = wanted
         for hooked in self._regions.values():
             hooked.collect(wanted)
 
     def is_announced(self, module: torch.nn.Module) -> bool:
         return id(module) in self._announced
+
+    def _take_entered(self) -> "frozenset[int]":
+        """The numbers of this monitor's modules that compiled code has entered since the last call."""
+        _reported.update(_gradmon.take_entered_modules())
+        own = {number for hooked in self._regions.values() for number in hooked.numbers}
+        entered = frozenset(_reported & own)
+        _reported.difference_update(entered)
+        return entered
 
     def note_called(self, region: torch.nn.Module) -> None:
         if id(region) in self._regions:
@@ -379,8 +391,9 @@ class GraphHooks:
         self.entered = False
         if not self._regions:
             return False
-        entered = set(_gradmon.take_entered_modules())
-        called, _entered.called = _entered.called, False
+        entered = self._take_entered()
+        calls, self._calls = self._calls, _entered.calls
+        called = calls != self._calls
         self.entered = called or bool(entered) or any(hooked.called for hooked in self._regions.values())
         for hooked in self._regions.values():
             hooked.end_step(entered)

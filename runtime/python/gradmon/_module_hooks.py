@@ -36,7 +36,6 @@ class _Left(WatchingHook):
             _gradmon.left(module, output)
 
 
-_entered = _Entered()
 _left = _Left()
 
 
@@ -82,6 +81,7 @@ class ModuleHooks(_CollectingHooks):
     def __init__(self) -> None:
         super().__init__()
         self.in_graphs = GraphHooks()
+        self._entered = _Entered()  # not shared: it notes the calls of this monitor's modules
 
     def watch(self, models: Iterable[torch.nn.Module], announced: Iterable[torch.nn.Module] = ()) -> None:
         """announced: those of the models that the program compiles later."""
@@ -96,7 +96,7 @@ class ModuleHooks(_CollectingHooks):
 
     def uncalled(self, models: Iterable[torch.nn.Module]) -> "list[torch.nn.Module]":
         """The models of whose inner modules no call was seen in the collected step that has ended."""
-        called, _entered.modules = _entered.modules, set()
+        called, self._entered.modules = self._entered.modules, set()
         if self.in_graphs.entered:
             return []
         found = []
@@ -123,7 +123,7 @@ class ModuleHooks(_CollectingHooks):
         try:
             if is_region(module):
                 self._keep(module.register_forward_pre_hook(RegionCalled(self.in_graphs, module)))
-            self._keep(module.register_forward_pre_hook(_entered, with_kwargs=True))
+            self._keep(module.register_forward_pre_hook(self._entered, with_kwargs=True))
             self._keep(module.register_forward_hook(_left))
         except Exception as error:  # a ScriptModule accepts no hooks
             _gradmon.warn_once(f"{type(module).__name__} modules cannot be watched: {error}")

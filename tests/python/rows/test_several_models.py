@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Several models and optimizers in one loop."""
+import contextlib
 import time
 from pathlib import Path
 from typing import Any
@@ -345,3 +346,27 @@ def test_an_optimizer_that_steps_more_often_than_another(
         assert steps == {"": {0, 1, 2, 3, 4, 5}, "1:": {2, 5}}
     else:  # the slower one's gradients came before it was clear that a new iteration had begun
         assert steps[""] == {0, 1, 2, 3, 4, 5} and steps["1:"] >= {3}
+
+
+def test_each_of_two_monitors_sees_the_calls_of_its_own_model(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """As in adversarial training: both models are called before the first of the two optimizers steps."""
+    found = []
+    with contextlib.ExitStack() as stack:
+        for name in ("generator", "judge"):
+            (tmp_path / name).mkdir()
+            model = mlp(4, 2)
+            optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+            monitor = jobs.monitor(tmp_path / name, xy_distribution=True, all_xy=True)
+            stack.enter_context(monitor.watch(model, optimizer))
+            found.append((model, optimizer))
+        for step in range(6):
+            for model, _ in found:
+                model.zero_grad()
+                model(jobs.batch(step)).sum().backward()
+            for _, optimizer in found:
+                optimizer.step()
+    assert "no call of the modules" not in capfd.readouterr().err
+    for name in ("generator", "judge"):
+        assert len(jobs.rows(tmp_path / name / "out", "actv")) == 6 * 8
