@@ -163,11 +163,15 @@ ensure_torch() {
 }
 
 # ensure_reading: installs what gradmon_read needs: in build/venv, or in an environment of its own beside another
-# torch.
+# torch, whose Python then gets what gradmon.load() needs in build/read-packages.
 ensure_reading() {
   local wanted=$gradmon_root/tools/requirements-read.txt
   if [ "$torch" != pip ]; then
-    ensure_venv "$gradmon_root/build/read-venv" read
+    ensure_venv "$gradmon_root/build/read-venv" read || return 1
+    [ ! -d "$gradmon_root/build/read-packages" ] || return 0
+    grep -E '^(pyarrow|google-crc32c)==' "$wanted" >"$gradmon_root/build/read-packages.txt" &&
+      "$gradmon_root/build/read-venv/bin/pip" --python "$gradmon_python" install -q --disable-pip-version-check \
+        --no-deps --target "$gradmon_root/build/read-packages" -r "$gradmon_root/build/read-packages.txt" >&2
     return
   fi
   ! cmp -s "$wanted" "$gradmon_venv/installed-read.txt" || return 0

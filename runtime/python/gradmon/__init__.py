@@ -30,13 +30,13 @@ except ImportError as error:
 
 from gradmon.colossalai_monitor import ColossalAIMonitor
 from gradmon.converting import CSV2DBConfig, csv2db, csv2tensorboard_by_step
-from gradmon.heatmapping import heatmap
 from gradmon.monitor import Monitor
-from gradmon.reading import load
 from gradmon.observing import observe
 from gradmon.trainer_mon import TrainerMon
 
 if TYPE_CHECKING:
+    from gradmon_read import heatmap as heatmap
+    from gradmon_read import load as load
     from gradmon_read import open as open  # noqa: F401
 
 __version__: str = _gradmon.version
@@ -55,14 +55,20 @@ __all__ = [
 _FRAMEWORKS = "accelerate colossalai deepspeed hf jax lightning megatron mindspore torchtitan".split()
 
 
+_READING = ["heatmap", "load", "open"]
+
+
 def __getattr__(name: str) -> Any:
-    """A framework's module, imported when a program names it: `gradmon.hf.Callback`; or gradmon_read.open."""
+    """A framework's module, imported when a program names it: `gradmon.hf.Callback`; or what gradmon_read
+    has: `gradmon.load`."""
     if name in _FRAMEWORKS:
         return importlib.import_module(f"{__name__}.{name}")
-    if name == "open":
+    if name in _READING:
         try:
-            return importlib.import_module("gradmon_read").open
+            return getattr(importlib.import_module("gradmon_read"), name)
         except ImportError as error:
             install = "python3 -m pip install 'gradmon-read[analysis]'"
-            raise ImportError(f"gradmon.open() needs the package gradmon-read: {install} ({error})") from None
+            raise ImportError(
+                f"gradmon.{name}() needs the package gradmon-read: {install} ({error})"
+            ) from None
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -69,6 +69,10 @@ class CommandError(Exception):
         self.code = code
 
 
+class MissingPackage(CommandError, ImportError):
+    """Says how to install it."""
+
+
 class UsageError(Exception):
     """A wrong combination of arguments."""
 
@@ -94,7 +98,7 @@ def require(package: str, caller: str, module: Optional[str] = None) -> Any:
         return importlib.import_module(module or package)
     except ImportError as error:
         install = f"{sys.executable} -m pip install 'gradmon-read[analysis]'"
-        raise CommandError(f"{caller} needs the Python package {package}: {install} ({error})") from None
+        raise MissingPackage(f"{caller} needs the Python package {package}: {install} ({error})") from None
 
 
 def report(text: str) -> None:

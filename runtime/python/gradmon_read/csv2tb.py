@@ -165,7 +165,8 @@ class Encoder:
         places = numpy.frombuffer(ends, numpy.int32, len(steps) + 1).astype(numpy.int64)
         data = numpy.frombuffer(buffer, numpy.uint8, int(places[-1]))  # new, so it may be changed
         for part in parts:
-            self._put(data, places[:-1][part.rows], part, rows.key[part.rows], steps[part.rows], rows.written)
+            written = rows.written[rows.file[part.rows]]
+            self._put(data, places[:-1][part.rows], part, rows.key[part.rows], steps[part.rows], written)
         return data
 
     def _parts(self, rows: Rows, bytes_of_step: Any) -> "list[_Part]":
@@ -189,14 +190,14 @@ class Encoder:
             parts.append(_Part(templates, chosen, [numbers[i][chosen] for i in indices]))
         return parts
 
-    def _put(self, data: Any, begins: Any, part: _Part, keys: Any, steps: Any, written: float) -> None:
+    def _put(self, data: Any, begins: Any, part: _Part, keys: Any, steps: Any, written: Any) -> None:
         """Puts the numbers of rows into their records, which begin at `begins`."""
-        templates, count = part.templates, len(begins)
+        templates = part.templates
         ends = templates.end[keys]
         step = steps[:, None] >> 7 * numpy.arange(templates.bytes_of_step) & 0x7F
         step[:, :-1] |= 0x80
-        time = numpy.frombuffer(struct.pack("<d", written), numpy.uint8)
-        fields = [(_WALL_TIME, numpy.broadcast_to(time, (count, 8))), (_STEP, step.astype(numpy.uint8))]
+        time = written.astype("<f8").view(numpy.uint8).reshape(-1, 8)
+        fields = [(_WALL_TIME, time), (_STEP, step.astype(numpy.uint8))]
         numbers = templates.numbers[keys]
         fields += [
             (numbers[:, i], column.view(numpy.uint8).reshape(-1, 4)) for i, column in enumerate(part.columns)
@@ -254,15 +255,16 @@ class Encoder:
         names = [_utf8(self._targets[target].name).encode() for target in rows.target.tolist()]
         absent = pyarrow.nulls(len(names))
         values, samples = (rows.fields().get(field, absent).to_pylist() for field in ("value", "samples"))
-        for name, step, value, count in zip(names, rows.batch["step"].to_pylist(), values, samples):
+        times, steps = rows.written[rows.file].tolist(), rows.batch["step"].to_pylist()
+        for name, step, value, count, written in zip(names, steps, values, samples, times):
             if value is None:
                 continue
             with numpy.errstate(all="ignore"):
                 number = numpy.float64(value).astype("<f4").tobytes()
-            events.append(_event(rows.written, _varint(step), [_value(name, number)]))
+            events.append(_event(written, _varint(step), [_value(name, number)]))
             if count is not None and 0 <= count < 2**63 and name not in _OVER_STEPS_ONLY:
                 over_samples = [_value(name + b"-vs-samples", number)]
-                events.append(_event(rows.written, _varint(int(count)), over_samples))
+                events.append(_event(written, _varint(int(count)), over_samples))
         return b"".join(map(_record, events))
 
 
@@ -320,7 +322,7 @@ def _write_task(task: Task, output: Path, form: str, meter: Meter, problems: Pro
     for part in rows:
         for first in range(0, len(part.key), _ROWS_AT_ONCE):
             few = part.part(first, min(first + _ROWS_AT_ONCE, len(part.key)))
-            files.append(first_record(few.written), encoder.encode(few))
+            files.append(first_record(few.written[few.file[0]]), encoder.encode(few))
     files.close()
 
 

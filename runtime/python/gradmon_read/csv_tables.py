@@ -11,7 +11,7 @@ import re
 import stat
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, Iterator, NamedTuple, Optional
+from typing import Any, Collection, Iterator, NamedTuple, Optional
 
 import numpy
 import pyarrow
@@ -151,6 +151,8 @@ def _column_of(title: bytes) -> _Column:
     prefix = next((prefix for prefix in _PARTS if text.startswith(prefix)), "")
     field = text[len(prefix) :]
     role = "number" if field in FIELDS else _ROLES.get(text, "")
+    if role != "number":
+        field = ""
     return _Column(role, field, _PARTS.get(prefix, ""), text_of(title[:_SHOWN_BYTES]))
 
 
@@ -160,6 +162,8 @@ class Header:
     def __init__(self, titles: "list[bytes]") -> None:
         self.columns: "list[_Column]" = []
         for title in titles:
+            if b"\r" in title:
+                raise ValueError(f"found a carriage return in the title {_shown(title)}; expected line ends")
             column = _column_of(title)
             same = column.role and column[:3] in [other[:3] for other in self.columns if other.role]
             if titles.count(title) > 1 or same:
@@ -339,11 +343,17 @@ def header_of(line: bytes) -> Optional[Header]:
         return None
 
 
-def regular_table(lines: bytes, header: Header, first_line: int) -> "Optional[pyarrow.Table]":
+def regular_table(
+    lines: bytes, header: Header, first_line: int, columns: "Optional[Collection[str]]" = None
+) -> "Optional[pyarrow.Table]":
     """The rows of whole lines as CsvFile.tables() has them, by Arrow; None if Arrow might read them
-    differently. Any thread."""
+    differently. `columns`: texts and FIELDS that are wanted, by default all. Any thread."""
     if not lines or header.parts != [""] or not _is_regular(lines):
         return None
+    used = header.used
+    if columns is not None:
+        wanted = {*_LIMITS, "name", *columns, *(["shape"] if b",nan," in lines else [])}  # a shape "nan"
+        used = [name for name in used if name in wanted]
     try:
         table = pyarrow.csv.read_csv(
             pyarrow.BufferReader(lines),
@@ -354,7 +364,7 @@ def regular_table(lines: bytes, header: Header, first_line: int) -> "Optional[py
                 check_utf8=False,
                 null_values=[""],
                 strings_can_be_null=False,
-                include_columns=header.used,
+                include_columns=used,
                 column_types=_TYPES,
             ),
         )
@@ -384,11 +394,12 @@ class CsvFile:
         self._in_skipped_line = False
         self._saved_again = False  # by a spreadsheet: the last row needs no line end
 
-    def tables(self) -> "Iterator[pyarrow.Table]":
+    def tables(self, columns: "Optional[Collection[str]]" = None) -> "Iterator[pyarrow.Table]":
         """The rows, a block at a time, in order: `line` (int64), `step` (int64), `name` (a dictionary of
         bytes); if the file has them `vpp_stage`, `micro_step` (int32), `shape`, `dtype` (as `name`), and
         FIELDS (float64; null: no value). A row of msprobe without a tensor (shape "nan") has no values.
 
+        `columns`: texts and FIELDS that are wanted, by default all; there may be more.
         Never waits for a FIFO. A file that cannot be opened is a problem, and has no rows."""
         if not self._fill() or not self._take_header():
             return
@@ -398,7 +409,7 @@ class CsvFile:
             if not self._fill():
                 return
             lines = self._data[: self._data.rfind(b"\n") + 1]
-            table = regular_table(lines, self._header, self._line)
+            table = regular_table(lines, self._header, self._line, columns)
             if table is not None:
                 self._at = len(lines)
                 self._line += table.num_rows

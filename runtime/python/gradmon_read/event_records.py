@@ -4,10 +4,11 @@ google-crc32c."""
 import os
 import stat
 import struct
+from functools import lru_cache
 from pathlib import Path
-from typing import Any, Iterator
+from typing import Any, Callable, Iterator
 
-import google_crc32c
+from gradmon_read.command_line import require
 
 MOST_RECORD_BYTES = 64 << 20
 HEADER_BYTES, FOOTER_BYTES = 12, 4
@@ -42,7 +43,10 @@ def records(path: Path) -> "Iterator[bytes]":
             data = file.read(length + FOOTER_BYTES)
             if len(data) < length + FOOTER_BYTES:
                 return
+            is_last = at + HEADER_BYTES + length + FOOTER_BYTES == status.st_size  # may be being written
             if masked_crc32c(data[:length]) != struct.unpack_from("<I", data, length)[0]:
+                if is_last:
+                    return
                 raise EventFileError(f"byte {at}: the checksum of a record is wrong")
             yield data[:length]
             at += HEADER_BYTES + length + FOOTER_BYTES
@@ -95,5 +99,11 @@ def counts_of(histogram: memoryview) -> "list[float]":
 
 def masked_crc32c(data: bytes) -> int:
     """The checksum of TFRecord files: CRC32C (Castagnoli), rotated by 15 bits, plus a constant."""
-    crc = int(google_crc32c.value(data))
+    crc = _crc32c()(data)
     return ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF
+
+
+@lru_cache(1)
+def _crc32c() -> "Callable[[bytes], int]":
+    found: "Callable[[bytes], int]" = require("google-crc32c", "an event file", "google_crc32c").value
+    return found

@@ -1,34 +1,27 @@
 # SPDX-License-Identifier: Apache-2.0
 """Heat maps: layer over step, or bin of a histogram over step. Needs pyarrow."""
 import math
-import os
 import re
-import struct
 from typing import Any, Iterator, NamedTuple, Optional
 
 import numpy
 
 from gradmon_read.command_line import CommandError
 from gradmon_read.csv_tables import Problems
-from gradmon_read.event_records import EventFileError, counts_of, fields, records
+from gradmon_read.event_records import EventFileError
+from gradmon_read.event_rows import events, rank_event_files, tag_of
 from gradmon_read.kind_rows import Batch, KindReader, Names, each_kind
 from gradmon_read.listing import printable
 from gradmon_read.run_report import layer_text
 from gradmon_read.runs import RankDirectory, Run
-from gradmon_read.vocabulary import FIELDS, HISTOGRAM_KINDS, ROW_KINDS
+from gradmon_read.vocabulary import BINS, FIELDS, HISTOGRAM_KINDS, ROW_KINDS
 
 MISSING = -1  # a cell without a value: values are magnitudes
-BINS = 30  # of a histogram, over [-1, 1]
 
+_BINS = len(BINS)  # of a histogram, over [-1, 1]
 _MOST_ROWS, _MOST_COLUMNS = 256, 512
 _MOST_CELLS = 32 << 20  # of 4 bytes: more layers than this get fewer columns
 _MOST_NAMED = 3  # parameters in a message
-_KIND = f"(?P<kind>{'|'.join(HISTOGRAM_KINDS)})"
-_TAG = re.compile(rf"{_KIND}/((?P<stage>[0-9]{{1,9}}):)?(?P<name>.*)", re.DOTALL)
-_TAG_OF_MSPROBE = re.compile(
-    rf"(?P<stage>[0-9]{{1,9}}):(?P<name>.*)/rank(?P<rank>[0-9]{{1,9}})/{_KIND}",
-    re.DOTALL,
-)
 
 
 class HeatMap(NamedTuple):
@@ -222,7 +215,7 @@ class Histogram(NamedTuple):
     name: str
     rank: int
     kind: str
-    counts: "list[float]"  # of BINS bins, finite, at least 0
+    counts: "list[float]"  # of _BINS bins, finite, at least 0
 
 
 def histogram_map_of(run: Run, request: HeatMapRequest, problems: Problems) -> HeatMap:
@@ -230,7 +223,7 @@ def histogram_map_of(run: Run, request: HeatMapRequest, problems: Problems) -> H
     bin of 1 at the top. With several ranks, or several steps in a column, a cell shows the largest number.
     `request.kind` is a histogram's; `request.target` must fit one parameter alone. Raises
     CommandError, which names the histograms that exist instead."""
-    builder = HeatMapBuilder(BINS)
+    builder = HeatMapBuilder(_BINS)
     names, ranks = set(), set()
     count = 0
     for directory in run.ranks:
@@ -241,8 +234,8 @@ def histogram_map_of(run: Run, request: HeatMapRequest, problems: Problems) -> H
             if not request.target or is_target(request.target, row.name):
                 names.add(layer_text(row.vpp_stage, row.name))
                 ranks.add(row.rank)
-                bins = numpy.arange(BINS)
-                builder.add(BINS - 1 - bins, numpy.full(BINS, row.step), numpy.array(row.counts))
+                bins = numpy.arange(_BINS)
+                builder.add(_BINS - 1 - bins, numpy.full(_BINS, row.step), numpy.array(row.counts))
     kind = request.kind
     if count == 0:
         raise CommandError(
@@ -257,54 +250,24 @@ def histogram_map_of(run: Run, request: HeatMapRequest, problems: Problems) -> H
             f"the histograms of {kind} are of {len(names)} parameters ({named}): name one with --target"
         )
     of = f"{printable(min(names))}, {_ranks_text(ranks)}, run {printable(run.id)}"
-    lower = [2 * (BINS - 1 - row) / BINS - 1 for row in range(BINS)]
-    labels = [f"{least:.2f} to {least + 2 / BINS:.2f}" for least in lower]
+    lower = [2 * (_BINS - 1 - row) / _BINS - 1 for row in range(_BINS)]
+    labels = [f"{least:.2f} to {least + 2 / _BINS:.2f}" for least in lower]
     return builder.build(f"values of {kind} of {of}", labels)
 
 
 def histograms_in(directory: RankDirectory, problems: Problems) -> "Iterator[Histogram]":
-    """The histograms in the event files of a rank, in the order of writing."""
-    place = directory.path / "tensorboard"
-    try:
-        names = sorted(name for name in os.listdir(place) if "tfevents" in name)
-    except FileNotFoundError:
-        return
-    except OSError as error:
-        problems.add(place, 0, f"cannot be read: {error.strerror}")
-        return
-    for name in names:
+    """The histograms in the event files of a rank, in the order of writing. `rank` is the directory's, unless
+    the tag names one."""
+    for file in rank_event_files(directory.path):
         try:
-            for record in records(place / name):
-                found = histogram_of(record, directory.rank)
-                if found is not None:
-                    yield found
+            for step, values in events(file):
+                for raw, _, counts in values:
+                    tag = tag_of(raw.decode("utf-8", "surrogateescape"))
+                    if counts is None or tag.kind not in HISTOGRAM_KINDS or not 0 <= step < 2**63:
+                        continue
+                    rank = directory.rank if tag.rank is None else tag.rank
+                    if all(0 <= count < math.inf for count in counts):
+                        yield Histogram(step, tag.vpp_stage, tag.name, rank, tag.kind, counts)
         except (OSError, EventFileError) as error:
             why = error.strerror if isinstance(error, OSError) else str(error)
-            problems.add(place / name, 0, f"{why}; the rest of the file is left out")
-
-
-def histogram_of(event: bytes, rank: int) -> Optional[Histogram]:
-    """The histogram in a record; None: it is no event, or no histogram of gradmon (their tags are
-    `{kind}/[{vpp_stage}:]{name}`, in msprobe's form `{vpp_stage}:{name}/rank{R}/{kind}`). `rank`: the file's,
-    which gradmon's form does not name."""
-    try:
-        step, values = 0, []
-        for number, field in fields(memoryview(event)):
-            if number == 2:
-                step = int(field)
-            elif number == 5:
-                values += [value for of_summary, value in fields(field) if of_summary == 1]
-        if len(values) != 1 or not 0 <= step < 2**63:
-            return None
-        parts = dict(fields(values[0]))
-        tag = bytes(parts.get(1, b"")).decode("utf-8", "surrogateescape")
-        match = _TAG.fullmatch(tag) or _TAG_OF_MSPROBE.fullmatch(tag)
-        counts = counts_of(parts[5]) if match and 5 in parts else []
-    except (ValueError, KeyError, IndexError, TypeError, struct.error):
-        return None
-    if match is None or len(counts) != BINS or not all(0 <= count < math.inf for count in counts):
-        return None
-    found = match.groupdict()
-    return Histogram(
-        step, int(found["stage"] or 0), found["name"], int(found.get("rank") or rank), found["kind"], counts
-    )
+            problems.add(file, 0, f"{why}; the rest of the file is left out")

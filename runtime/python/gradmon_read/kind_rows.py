@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The rows of one kind and rank, from all its CSV files or else its database, in batches of bounded size.
 Needs pyarrow."""
-import os
-import stat
 from collections import deque
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, Generator, Iterator, NamedTuple, Optional
@@ -10,26 +8,13 @@ from typing import Any, Generator, Iterator, NamedTuple, Optional
 import numpy
 
 from gradmon_read import database_rows
-from gradmon_read.csv_tables import (
-    CsvFile,
-    Header,
-    KindFile,
-    Problems,
-    header_of,
-    kind_files_in,
-    line_ends,
-    numbers_of,
-    regular_table,
-    text_of,
-    validity,
-)
+from gradmon_read.csv_tables import CsvFile, KindFile, Problems, kind_files_in, numbers_of, text_of, validity
 from gradmon_read.rank_database import FILE
 from gradmon_read.runs import Run
+from gradmon_read.small_files import Group, Together, groups, read_together
 from gradmon_read.vocabulary import FIELDS
 
-_TOGETHER = 8 << 20  # bytes of small files that are parsed at a time
-_SMALL = 1 << 20  # bytes
-_AHEAD = 2  # parts that are being parsed while one is analysed
+_AHEAD = 2  # groups that are being parsed while one is analysed
 _THREADS = 2
 
 
@@ -160,69 +145,36 @@ def concatenated(batches: "list[Batch]") -> Batch:
     return Batch(**columns, values=values, absent=absent, **lists)
 
 
-class _Part(NamedTuple):
-    """Files that are parsed together, or merged by step."""
-
-    files: "list[KindFile]"
-    is_small: bool
-
-
 class KindReader:
     """Reads the rows of kinds. One thread calls it; others parse."""
 
     def __init__(self, problems: Problems, names: Optional[Names] = None) -> None:
         self.names = names or Names()
         self.problems = problems
-        self._headers: "dict[bytes, Optional[Header]]" = {}
 
     def batches(self, kind: str, files: "list[KindFile]") -> "Generator[Batch, None, None]":
         """Rows with ascending steps if they ascend in each file. `files`: as of each_kind()."""
-        waiting: "deque[tuple[_Part, Optional[Future[Any]]]]" = deque()
+        waiting: "deque[tuple[Group, Optional[Future[Optional[Together]]]]]" = deque()
         with ThreadPoolExecutor(_THREADS) as pool:
-            for part in _parts(files):
-                waiting.append((part, pool.submit(self._parsed, part.files) if part.is_small else None))
+            for group in groups(files):
+                waiting.append((group, pool.submit(read_together, group.files) if group.is_small else None))
                 if len(waiting) > _AHEAD:
                     yield from self._result(kind, *waiting.popleft())
             while waiting:
                 yield from self._result(kind, *waiting.popleft())
 
-    def _result(self, kind: str, part: _Part, future: "Optional[Future[Any]]") -> "Iterator[Batch]":
-        parsed = future.result() if future is not None else None
-        if parsed is not None:
-            yield from self._batch(*parsed)
-        elif part.is_small or len(part.files) == 1:
-            for file in part.files:
+    def _result(
+        self, kind: str, group: Group, future: "Optional[Future[Optional[Together]]]"
+    ) -> "Iterator[Batch]":
+        found = future.result() if future is not None else None
+        if found is not None:
+            line = numbers_of(found.table["line"].combine_chunks())
+            yield from self._batch(found.table, line, found.file, [str(file.path) for file in group.files])
+        elif group.is_small or len(group.files) == 1:
+            for file in group.files:
                 yield from self._batches_of(kind, file)
         else:
-            yield from _merged([self._batches_of(kind, file) for file in part.files])
-
-    def _parsed(self, files: "list[KindFile]") -> "Optional[tuple[Any, Any, Any, list[str]]]":
-        """The table of several files, the line and the index of the file of each row, and the files; None if
-        they must be read one by one. Any thread."""
-        header: Optional[bytes] = None
-        texts, lines, room = [], [], 4 * _TOGETHER
-        for file in files:
-            try:
-                content = _content(file.path)
-            except OSError:
-                return None
-            header = content[: content.find(b"\n") + 1] if header is None else header
-            texts.append(memoryview(content)[len(header) : content.rfind(b"\n") + 1])
-            lines.append(line_ends(texts[-1]))
-            room -= len(content)
-            if not header or not content.startswith(header) or room < 0:
-                return None
-        assert header is not None
-        if header not in self._headers:
-            self._headers[header] = header_of(header[:-1])
-        titles = self._headers[header]
-        table = regular_table(b"".join(texts), titles, 1) if titles else None
-        if table is None:
-            return None
-        index = numpy.repeat(numpy.arange(len(files), dtype="int32"), lines)
-        before = numpy.cumsum([0, *lines[:-1]])  # rows of the files before each
-        line = numbers_of(table["line"].combine_chunks()) - before[index] + 1
-        return table, line, index, [str(file.path) for file in files]
+            yield from _merged([self._batches_of(kind, file) for file in group.files])
 
     def _batch(self, table: Any, line: Any, file: Any, files: "list[str]") -> "Iterator[Batch]":
         columns = {title: table[title].combine_chunks() for title in table.column_names}
@@ -278,50 +230,6 @@ class KindReader:
                     batch.place[: begins[0] if len(begins) else None] += place
                 yield batch
                 place, last = int(batch.place[-1]) + 1, int(batch.step[-1])
-
-
-def _content(path: "os.PathLike[str]") -> bytes:
-    """Never waits for a FIFO. Raises OSError for what is no small file."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY)
-    try:
-        status = os.fstat(descriptor)
-        if not stat.S_ISREG(status.st_mode) or status.st_size > 2 * _SMALL:
-            raise OSError(0, "not a small file")
-        return os.read(descriptor, status.st_size)  # a job may be appending to it
-    finally:
-        os.close(descriptor)
-
-
-def _parts(files: "list[KindFile]") -> "Iterator[_Part]":
-    """Neighbours without common steps, as many small ones together as one block has, if all are as large as
-    the first; files with common steps, as far as they overlap."""
-    together: "list[KindFile]" = []
-    most = i = 0
-    while i < len(files):
-        end, last = i + 1, files[i].last_step
-        while end < len(files) and files[end].first_step <= last:
-            last = max(last, files[end].last_step)
-            end += 1
-        if together and (end > i + 1 or len(together) == most):
-            yield _Part(together, True)
-            together = []
-        if not together:
-            size = _size(files[i])
-            most = _TOGETHER // size
-        if end == i + 1 and size < _SMALL:
-            together.append(files[i])
-        else:
-            yield _Part(files[i:end], False)
-        i = end
-    if together:
-        yield _Part(together, True)
-
-
-def _size(file: KindFile) -> int:
-    try:
-        return max(os.stat(file.path).st_size, _TOGETHER >> 12)
-    except OSError:
-        return _SMALL
 
 
 class RowSource:

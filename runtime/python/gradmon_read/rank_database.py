@@ -2,9 +2,13 @@
 """Finds the databases of a job's ranks, and reads each a page of rows at a time: no lock is held between
 pages, so a slow reader never holds up the rank that writes (FORMAT.md, "SQLite")."""
 import contextlib
+import json
 import os
 import re
 import sqlite3
+import sys
+import threading
+from collections import Counter
 from pathlib import Path
 from typing import Any, Iterator, NamedTuple, Optional, Sequence
 
@@ -66,14 +70,17 @@ class RankDatabase:
         self.metrics: "list[Metric]" = []
         self._targets: "dict[int, tuple[str, int, int]]" = {}
         self._last_target = -(2**63)
+        self._identity = _enter(path)
         try:
             self._database = _opened(path)
             self._read_metrics()
         except sqlite3.Error as error:
+            _leave(self._identity)
             raise self._described(error) from error
 
     def close(self) -> None:
         self._database.close()
+        _leave(self._identity)
 
     def _described(self, error: sqlite3.Error) -> RankDatabaseError:
         return RankDatabaseError(f"{self.path}: {error}; expected a database that gradmon writes")
@@ -89,7 +96,7 @@ class RankDatabase:
             ask("COMMIT")
             return
         if application != APPLICATION_ID or version != SCHEMA_VERSION or not _TABLES <= tables:
-            self._database.close()
+            self.close()
             raise RankDatabaseError(
                 f"{self.path}: found another database; expected one of gradmon's, schema version "
                 f"{SCHEMA_VERSION}"
@@ -128,6 +135,18 @@ class RankDatabase:
                 (metric.id,),
             ):
                 found.setdefault((rank, target), []).append((tensor[0], str(tensor[1]), str(tensor[2])))
+        return found
+
+    def scopes(self) -> "dict[int, dict[str, dict[str, Any]]]":
+        """By rank, target ("0:fc1.weight") and kind: how the rank's tensor is a part of a whole one."""
+        found: "dict[int, dict[str, dict[str, Any]]]" = {}
+        with contextlib.suppress(sqlite3.Error):  # the rank has not made the tables yet
+            for rank, stage, name, kind, detail in self._database.execute(
+                "SELECT rank, vpp_stage, target_name, metric_name, detail FROM target_scope "
+                "JOIN monitoring_targets USING (target_id) JOIN monitoring_metrics USING (metric_id) "
+                "ORDER BY micro_step"
+            ):
+                found.setdefault(rank, {}).setdefault(f"{stage}:{name}", {})[str(kind)] = json.loads(detail)
         return found
 
     def target(self, id: int) -> "Optional[tuple[str, int, int]]":
@@ -190,6 +209,45 @@ class RankDatabase:
                         break
         except sqlite3.Error as error:
             raise self._described(error) from error
+
+
+_open_lock = threading.Lock()
+_open_here: "Counter[tuple[int, int]]" = Counter()  # databases by device and inode; under _open_lock
+
+
+def _enter(path: Path) -> "tuple[int, int]":
+    """Refuses a database that a monitor of this process has open: the extension has an SQLite of its own,
+    which does not know of Python's, and when a file is closed, the system drops all locks that the process
+    has on it, those of the writer too."""
+    try:
+        status = os.stat(path)
+    except OSError as error:
+        raise RankDatabaseError(f"{path}: {error.strerror}") from None
+    identity = (status.st_dev, status.st_ino)
+    with _open_lock:
+        has_monitor = "gradmon._gradmon" in sys.modules
+        if has_monitor and not _open_here[identity] and identity in _open_files():
+            raise RankDatabaseError(
+                f"{path}: this process has it open, as its monitor does until stop(); read it from another "
+                "process, or after stop()"
+            )
+        _open_here[identity] += 1
+    return identity
+
+
+def _leave(identity: "tuple[int, int]") -> None:
+    with _open_lock:
+        _open_here[identity] -= 1
+
+
+def _open_files() -> "set[tuple[int, int]]":
+    """None where the system does not tell."""
+    found = set()
+    for descriptor in os.listdir("/proc/self/fd") if os.path.isdir("/proc/self/fd") else ():
+        with contextlib.suppress(OSError):  # closed meanwhile
+            status = os.stat(f"/proc/self/fd/{descriptor}")
+            found.add((status.st_dev, status.st_ino))
+    return found
 
 
 def _opened(path: Path) -> sqlite3.Connection:

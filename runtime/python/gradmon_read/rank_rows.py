@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """The CSV files to convert, and the rows of one kind and rank in them. Needs pyarrow."""
 import heapq
+from collections import deque
+from itertools import groupby
 from pathlib import Path
-from typing import Any, Iterator, NamedTuple, Optional
+from typing import Any, Iterator, NamedTuple, Optional, Sequence
 
 import numpy
 import pyarrow
@@ -11,6 +13,7 @@ from gradmon_read.command_line import CommandError
 from gradmon_read.conversion import Meter
 from gradmon_read.csv_tables import CsvFile, KindFile, Problems, kind_files_in, numbers_of, text_of, validity
 from gradmon_read.runs import directory_name, find_run, parse_rank_directory, runs_in
+from gradmon_read.small_files import Together, groups, read_together
 from gradmon_read.vocabulary import FIELDS, ROW_KINDS
 
 MOST_TARGETS = 1_000_000  # of names, and of names and micro steps
@@ -101,18 +104,22 @@ class Target(NamedTuple):
 
 
 class Rows(NamedTuple):
-    """Rows of one file; steps ascend."""
+    """Steps ascend."""
 
-    batch: pyarrow.RecordBatch  # as CsvFile.tables() has them
+    batch: pyarrow.RecordBatch  # as CsvFile.tables() has them; of several files if these have no common steps
     target: Any  # index into RankRows.targets, by row
     key: Any  # of the target and the micro step, by row: a small number
-    path: Path
-    written: float  # the time of the last write to the file, in seconds since 1970
+    file: Any  # index into `files`, by row
+    files: "Sequence[KindFile]"
+    written: Any  # the time of the last write to each file, in seconds since 1970
 
     def chosen(self, rows: Any) -> "Rows":
         """`rows`: a boolean for each."""
         return self._replace(
-            batch=self.batch.filter(pyarrow.array(rows)), target=self.target[rows], key=self.key[rows]
+            batch=self.batch.filter(pyarrow.array(rows)),
+            target=self.target[rows],
+            key=self.key[rows],
+            file=self.file[rows],
         )
 
     def part(self, first: int, last: int) -> "Rows":
@@ -120,6 +127,7 @@ class Rows(NamedTuple):
             batch=self.batch.slice(first, last - first),
             target=self.target[first:last],
             key=self.key[first:last],
+            file=self.file[first:last],
         )
 
     def column(self, name: str, default: int) -> Any:
@@ -140,20 +148,52 @@ class Rows(NamedTuple):
         return {field: self.batch[field] for field in FIELDS if field in names}
 
 
-class _Open:
-    """A file that has rows; `at` is the next one."""
+class _Group(NamedTuple):
+    files: "list[KindFile]"
+    is_small: bool
+    start: int  # of all files
 
-    def __init__(self, file: CsvFile, start: int) -> None:
-        self.file = file
-        self.start = start
+
+def _groups(files: "list[InputFile]") -> "Iterator[_Group]":
+    for start, of_start in groupby(files, key=lambda one: one.start):
+        for group in groups([one.file for one in of_start]):
+            if group.is_small:
+                yield _Group(group.files, True, start)
+            else:
+                yield from (_Group([file], False, start) for file in group.files)
+
+
+class _Open:
+    """Files that have rows; `at` is the next one."""
+
+    def __init__(self, group: _Group, found: "Optional[Together]", problems: Problems) -> None:
+        self.start = group.start
         self.at = 0
-        self._batches = (batch for table in file.tables() for batch in table.to_batches())
+        self.bytes_read = 0
+        self._files = group.files
+        self._batches = self._of_file(problems) if found is None else self._of_group(found)
+
+    def _of_file(self, problems: Problems) -> "Iterator[tuple[Any, Any, Any]]":
+        """Batches, and the index and the times of files."""
+        file = CsvFile(self._files[0].path, problems)
+        for table in file.tables():
+            self.bytes_read = file.bytes_read
+            for batch in table.to_batches():
+                yield batch, numpy.zeros(batch.num_rows, numpy.int32), numpy.array([file.written])
+        self.bytes_read = file.bytes_read
+
+    def _of_group(self, found: Together) -> "Iterator[tuple[Any, Any, Any]]":
+        at = 0
+        self.bytes_read = found.bytes_read
+        for batch in found.table.to_batches():
+            yield batch, found.file[at : at + batch.num_rows], found.written
+            at += batch.num_rows
 
     def load(self, rows: "RankRows") -> bool:
         """Reads the next block with rows. Returns False at the end."""
-        for batch in self._batches:
+        for batch, file, written in self._batches:
             if batch.num_rows:
-                self.rows = rows.named(batch, self.file)
+                self.rows = rows.named(batch)._replace(file=file, files=self._files, written=written)
                 self.steps = numbers_of(batch["step"])
                 self._descents = numpy.flatnonzero(self.steps[1:] < self.steps[:-1]) + 1
                 self.at = 0
@@ -174,6 +214,13 @@ class _Open:
         return self.at + int(below)
 
 
+def _are_within(found: Together, files: "list[KindFile]") -> bool:
+    """True if the rows of each file are of the steps in its name."""
+    step = numbers_of(found.table["step"].combine_chunks())
+    first, last = (numpy.array(steps, numpy.int64) for steps in zip(*((one[0], one[2]) for one in files)))
+    return bool(((step >= first[found.file]) & (step <= last[found.file])).all())
+
+
 class RankRows:
     """The rows of one kind and rank, from the files of all its starts, with ascending steps if they ascend in
     each file. If several starts of the job have collected a step, the rows of the last start are taken; the
@@ -184,7 +231,7 @@ class RankRows:
         self, files: "list[InputFile]", meter: Meter, problems: Problems, most: int = MOST_TARGETS
     ) -> None:
         self.targets: "list[Target]" = []
-        self._files = files
+        self._groups = deque(_groups(files))
         self._meter = meter
         self._problems = problems
         self._most = most
@@ -202,25 +249,21 @@ class RankRows:
     def __iter__(self) -> "Iterator[Rows]":
         """Raises Interrupted."""
         waiting: "list[tuple[int, int, int, _Open]]" = []  # by step; the last start first
-        unopened = 0
+        opened = 0
 
-        def wait(number: int, opened: _Open) -> None:
-            heapq.heappush(waiting, (opened.step, -opened.start, number, opened))
+        def wait(number: int, one: _Open) -> None:
+            heapq.heappush(waiting, (one.step, -one.start, number, one))
 
         while True:
-            while unopened < len(self._files) and (
-                not waiting or waiting[0][0] >= self._files[unopened].file.first_step
-            ):
-                new = _Open(
-                    CsvFile(self._files[unopened].file.path, self._problems), self._files[unopened].start
-                )
+            while self._groups and (not waiting or waiting[0][0] >= self._groups[0].files[0].first_step):
+                new = self._next()
                 if self._loaded(new):
-                    wait(unopened, new)
-                unopened += 1
+                    wait(opened, new)
+                opened += 1
             if not waiting:
                 return
             _, _, number, current = heapq.heappop(waiting)
-            limit = self._files[unopened].file.first_step if unopened < len(self._files) else float("inf")
+            limit = self._groups[0].files[0].first_step if self._groups else float("inf")
             first, current.at = current.at, current.end_of_run(min([limit, *(one[0] for one in waiting[:1])]))
             rows = self._wanted(current.rows.part(first, current.at), current.start)
             if rows.batch.num_rows:
@@ -229,13 +272,24 @@ class RankRows:
             if current.at < len(current.steps) or self._loaded(current):
                 wait(number, current)
 
-    def _loaded(self, file: _Open) -> bool:
-        before = file.file.bytes_read
-        loaded = file.load(self)
-        self._meter.add(bytes=file.file.bytes_read - before)
+    def _next(self) -> _Open:
+        """Opens the next files."""
+        group = self._groups.popleft()
+        found = read_together(group.files) if group.is_small else None
+        if found is not None and not _are_within(found, group.files):
+            found = None
+        if found is None:
+            self._groups.extendleft(_Group([file], False, group.start) for file in reversed(group.files))
+            group = self._groups.popleft()
+        return _Open(group, found, self._problems)
+
+    def _loaded(self, one: _Open) -> bool:
+        before = one.bytes_read
+        loaded = one.load(self)
+        self._meter.add(bytes=one.bytes_read - before)
         return loaded
 
-    def named(self, batch: pyarrow.RecordBatch, file: CsvFile) -> Rows:
+    def named(self, batch: pyarrow.RecordBatch) -> Rows:
         """With the targets of its rows; -1: one more than is held in memory."""
         names = batch["name"]
         codes = numbers_of(names.indices)
@@ -253,7 +307,7 @@ class RankRows:
         if micro_steps is not None:
             pairs, inverse = numpy.unique(target << 32 | micro_steps + numpy.int64(1), return_inverse=True)
             key = numpy.array([self._key(pair) for pair in pairs.tolist()])[inverse]
-        return Rows(batch, target, key, file.path, file.written)
+        return Rows(batch, target, key, target, [], target)
 
     def _ids_of(self, stage: int, names: pyarrow.Array, is_without_micro_steps: bool) -> "tuple[Any, Any]":
         """The targets and, without micro steps, the keys of the names."""
@@ -347,5 +401,7 @@ class RankRows:
         return rows.chosen(good)
 
     def _reported(self, rows: Rows, row: int, text: str) -> bool:
-        self._problems.add(rows.path, rows.batch["line"][row].as_py(), f"{text}; the row is left out")
+        self._problems.add(
+            rows.files[rows.file[row]].path, rows.batch["line"][row].as_py(), f"{text}; the row is left out"
+        )
         return False

@@ -1,13 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """An Arrow dataset of parts that are read when a filter needs them. Needs pyarrow."""
-from typing import Any, Callable, Iterator, NamedTuple, Optional
+import re
+from typing import Any, Callable, Iterator, NamedTuple, Optional, Sequence
 
 import numpy
 import pyarrow
 import pyarrow.dataset
 from pyarrow.dataset import field
 
-from gradmon_read.vocabulary import FIELDS
+from gradmon_read.vocabulary import BINS, FIELDS
 
 SCHEMA = pyarrow.schema(
     [
@@ -16,6 +17,7 @@ SCHEMA = pyarrow.schema(
         ("vpp_stage", "int64"),
     ]
 )
+VALUES = {*FIELDS, *BINS}  # the statistics: columns of Part.tables()
 _FORMAT = pyarrow.dataset.ParquetFileFormat()
 _NOWHERE = pyarrow.fs.LocalFileSystem()
 
@@ -35,9 +37,11 @@ def possible(known: "list[Any]", filter: Any) -> "list[int]":
 class Scan:
     """One reading of a dataset. Remembers which names and statistics its filter can want."""
 
-    def __init__(self, filter: Any) -> None:
+    def __init__(self, filter: Any, patterns: "Sequence[re.Pattern[str]]" = ()) -> None:
+        """`patterns`: each is searched in the names of wanted rows."""
         self.filter = filter
-        self._asks_for_names = "name" in str(filter)  # otherwise all are wanted
+        self._patterns = patterns
+        self._asks_for_names = bool(patterns) or "name" in str(filter)  # otherwise all are wanted
         self._names: "dict[tuple[str, str], bool]" = {}
         self._last: "Optional[tuple[str, Any, Any]]" = None  # kind, names and answer of names()
 
@@ -57,8 +61,9 @@ class Scan:
             return self._last[2]
         texts = strings(names).to_pylist()
         new = [name for name in texts if (kind, name) not in self._names]
-        found = self.wanted([(field("kind") == kind) & (field("name") == name) for name in new])
         self._names.update({(kind, name): False for name in new})
+        new = [name for name in new if all(pattern.search(name) for pattern in self._patterns)]
+        found = self.wanted([(field("kind") == kind) & (field("name") == name) for name in new])
         self._names.update({(kind, new[i]): True for i in found})
         wanted = [self._names[kind, name] for name in texts]
         self._last = (kind, names, None if all(wanted) else pyarrow.array(wanted, pyarrow.bool_()))
@@ -97,10 +102,12 @@ class Part(NamedTuple):
 class PartsDataset(pyarrow.dataset.InMemoryDataset):  # type: ignore[misc]
     """Opens a part when it is read, and only the parts that a filter needs. Several scans may run at once."""
 
-    def __init__(self, parts: "list[Part]", filter: Any = None) -> None:
-        """`filter`: applies to every scan."""
+    def __init__(
+        self, parts: "list[Part]", filter: Any = None, patterns: "Sequence[re.Pattern[str]]" = ()
+    ) -> None:
+        """`filter` and `patterns`, of names, apply to every scan."""
         super().__init__([], schema=SCHEMA)
-        self._parts, self._filter = parts, filter
+        self._parts, self._filter, self._patterns = parts, filter, patterns
         self.errors: "dict[int, str]" = {}  # by index of the part: why it was not read, or not to its end
 
     def scanner(self, columns: Any = None, filter: Any = None, **options: Any) -> Any:
@@ -113,19 +120,28 @@ class PartsDataset(pyarrow.dataset.InMemoryDataset):  # type: ignore[misc]
 
     def tables(self, filter: Any = None) -> "Iterator[tuple[Place, pyarrow.Table]]":
         """As Part.tables(), of all parts that the filter needs."""
-        scan = Scan(filter)
+        scan = Scan(filter, self._patterns)
         for index in scan.wanted([part.known for part in self._parts]):
             if index in self.errors:
                 continue
             try:
-                yield from self._parts[index].tables(scan)
+                for place, table in self._parts[index].tables(scan):
+                    yield place, self._with_names(scan, place, table)
             except (pyarrow.ArrowException, OSError, TypeError, ValueError) as error:
                 self.errors[index] = str(error)
+
+    def _with_names(self, scan: Scan, place: Place, table: pyarrow.Table) -> pyarrow.Table:
+        """The rows with names that the patterns are found in."""
+        if not self._patterns:
+            return table
+        encoded = table["name"].combine_chunks().dictionary_encode()
+        wanted = scan.names(place.kind, encoded.dictionary)
+        return table if wanted is None else table.filter(wanted.take(encoded.indices))
 
 
 def rows_of(place: Place, table: pyarrow.Table) -> pyarrow.RecordBatch:
     """A row of SCHEMA for each value that was measured, in the order of the table's rows."""
-    ops = [name for name in table.column_names if name in FIELDS]
+    ops = [name for name in table.column_names if name in VALUES]
     numbers = numpy.empty((table.num_rows, len(ops)))
     measured = numpy.empty(numbers.shape, dtype=bool)
     for i, op in enumerate(ops):

@@ -20,11 +20,14 @@ from pyarrow.dataset import field
 from gradmon_read.command_line import CommandError
 from gradmon_read.csv_tables import CsvFile, KindFile, Problems, kind_files_in
 from gradmon_read.database_rows import page_table
+from gradmon_read.event_rows import converted_ranks, converted_tables, event_files, rank_event_files
+from gradmon_read.event_rows import rank_tables
 from gradmon_read.rank_database import FILE, Metric, Partition, RankDatabase, RankDatabaseError, RankFile
 from gradmon_read.rank_database import find_rank_files
-from gradmon_read.row_parts import SCHEMA, Part, PartsDataset, Place, Scan, possible, strings
-from gradmon_read.runs import find_run, runs_in
-from gradmon_read.vocabulary import FIELDS, ROW_KINDS
+from gradmon_read.row_parts import SCHEMA, VALUES, Part, PartsDataset, Place, Scan, possible, strings
+from gradmon_read.runs import directory_name, find_run, id_of_run_file, parse_rank_directory, runs_in
+from gradmon_read.small_files import groups, read_together
+from gradmon_read.vocabulary import FIELDS, HISTOGRAM_KINDS, KINDS
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -49,8 +52,14 @@ class Rows:
     kind are in the order of steps; those of different files are not sorted.
     """
 
-    def __init__(self, parts: "list[Part]", problems: Problems, filter: Any = None) -> None:
-        self._parts, self._filter = parts, filter
+    def __init__(
+        self,
+        parts: "list[Part]",
+        problems: Problems,
+        filter: Any = None,
+        patterns: "tuple[re.Pattern[str], ...]" = (),
+    ) -> None:
+        self._parts, self._filter, self._patterns = parts, filter, patterns
         self.problems = problems  # rows of CSV files that could not be read, so far
 
     def where(
@@ -77,17 +86,18 @@ class Rows:
         for column, wanted in (("kind", kind), ("op", op), ("step", steps), ("rank", ranks)):
             if wanted is not None:
                 conditions.append(_is_one_of(column, wanted))
+        patterns = self._patterns
         if isinstance(names, re.Pattern):
-            conditions.append(compute.match_substring_regex(field("name"), names.pattern))
+            patterns += (names,)
         elif names is not None:
             conditions.append(_is_one_of("name", names))
         joined = functools.reduce(operator.and_, conditions) if conditions else None
-        return Rows(self._parts, self.problems, joined)
+        return Rows(self._parts, self.problems, joined, patterns)
 
     def dataset(self) -> pyarrow.dataset.Dataset:
         """An Arrow dataset: ``scanner(columns=, filter=)``, ``to_table()``, ``to_batches()``. A file that
         cannot be read has no rows, and is in its `errors`."""
-        return PartsDataset(self._parts, self._filter)
+        return PartsDataset(self._parts, self._filter, self._patterns)
 
     def relation(self, connection: Any = None) -> Any:
         """A DuckDB relation; DuckDB asks for the columns and rows that a query needs. `connection`: default,
@@ -99,7 +109,7 @@ class Rows:
     def table(self, columns: "Optional[list[str]]" = None) -> pyarrow.Table:
         """All rows in memory, 60 to 100 bytes each. Raises ValueError if a file cannot be read; warns of rows
         of CSV files that cannot be read."""
-        dataset = PartsDataset(self._parts, self._filter)
+        dataset = self.dataset()
         before = self.problems.count
         found = dataset.to_table(columns=columns)
         if dataset.errors:
@@ -112,11 +122,13 @@ class Rows:
         """As table(); micro_step is Int64."""
         import pandas
 
-        types = {pyarrow.int64(): pandas.Int64Dtype()}
         found = self.table(columns)
-        frame = found.to_pandas(types_mapper=types.get)
-        whole = [name for name in frame.columns if frame[name].dtype == "Int64" and name != "micro_step"]
-        return frame.astype({name: "int64" for name in whole})
+        place = found.schema.get_field_index("micro_step")
+        if place < 0:
+            return found.to_pandas()
+        frame = found.remove_column(place).to_pandas()
+        frame.insert(place, "micro_step", pandas.Int64Dtype().__from_arrow__(found.column(place)))
+        return frame
 
     def polars(self) -> "LazyFrame":
         """A lazy frame of Polars, which asks for the columns and rows that it needs."""
@@ -131,8 +143,10 @@ def open(path: "Union[AnyPath, Iterable[AnyPath]]", run: Optional[str] = None) -
     Parameters
     ----------
     path : path or iterable of paths
-        The job's output directory, the directory of one rank in it, a database, or a Parquet dataset that
-        ``gradmonctl convert parquet`` has made. Output of msprobe is read likewise.
+        The job's output directory, the directory of one rank in it, a database, or the output of
+        ``gradmonctl convert``: a Parquet dataset, a database or event files. Output of msprobe is read
+        likewise. Of a run that has several forms, the first is read: CSV, SQLite, event files; histograms are
+        in event files alone.
     run : str, optional
         The 8 hex digits of a run in each output directory. Default: the newest.
 
@@ -140,6 +154,8 @@ def open(path: "Union[AnyPath, Iterable[AnyPath]]", run: Optional[str] = None) -
     ------
     FileNotFoundError
         If there is no such path, or it has no rows of gradmon or msprobe.
+    ImportError
+        If google-crc32c is missing, for event files.
 
     Examples
     --------
@@ -152,13 +168,14 @@ def open(path: "Union[AnyPath, Iterable[AnyPath]]", run: Optional[str] = None) -
         found = find_sources([Path(place) for place in places], run)
     except CommandError as error:
         raise FileNotFoundError(str(error)) from None
-    return Rows(found.parts, found.problems)
+    return Rows(found.parts + found.histograms, found.problems)
 
 
 class Sources(NamedTuple):
     """The rows at some places, not read yet."""
 
     parts: "list[Part]"
+    histograms: "list[Part]"  # in event files beside the parts
     places: "list[tuple[str, Optional[int], Path]]"  # run, rank and path of each file or rank's directory
     stored: "list[Path]"  # of the parts, the Parquet files
     notes: "list[str]"  # which of several runs is read
@@ -228,9 +245,13 @@ def _json_lines(file: Path) -> "Iterator[dict[str, Any]]":
                 yield found
 
 
-def find_sources(places: "list[Path]", run: Optional[str]) -> Sources:
-    """The rows at the places: see open(). Raises CommandError."""
-    sources = Sources([], [], [], [], Problems())
+FORMS = ["csv", "sqlite", "tensorboard"]
+
+
+def find_sources(places: "list[Path]", run: Optional[str], form: Optional[str] = None) -> Sources:
+    """The rows at the places: see open(). `form`: one of FORMS, of a run; default: the first that is there.
+    Raises CommandError."""
+    sources = Sources([], [], [], [], [], Problems())
     for place in places:
         if not place.exists():
             raise CommandError(f"{place}: No such file or directory")
@@ -238,30 +259,67 @@ def find_sources(places: "list[Path]", run: Optional[str]) -> Sources:
         stored = _stored_files(dataset)
         if stored:
             _add_stored(sources, dataset, stored)
-        elif place.is_file() or (place / FILE).is_file():
+        elif _is_database(place):
             _add_databases(sources, find_rank_files([place], run).files)
-        else:
-            _add_run(sources, place, run)
+        elif not _add_converted(sources, place):
+            _add_run(sources, place, run, form)
     return sources
 
 
-def _add_run(sources: Sources, place: Path, run: Optional[str]) -> None:
-    """Adds the first form that a rank of the run has: CSV files, or databases."""
-    known = runs_in(place, sources.problems)
+def _is_database(place: Path) -> bool:
+    """A rank's directory with a database may have another form, too."""
+    if place.is_file():
+        return not id_of_run_file(place.name)
+    return (place / FILE).is_file() and parse_rank_directory(directory_name(place)) is None
+
+
+def _add_run(sources: Sources, place: Path, run: Optional[str], form: Optional[str]) -> None:
+    """Adds the first form that a rank of the run has, and the histograms in event files."""
+    runs = runs_in(place, sources.problems) if place.is_dir() else []
     chosen = find_run(place, run or "", sources.problems)
-    directories = {path: kind_files_in(path, sources.problems) for _, path in chosen.ranks}
-    if not any(directories.values()):
-        return _add_databases_of(sources, place, run)
-    if run is None and len(known) > 1:
-        sources.notes.append(_newest(chosen.id, len(known), place))
+    csv = {path: kind_files_in(path, sources.problems) for _, path in chosen.ranks}
+    has_csv = form in (None, "csv") and any(csv.values())
+    has_databases = form in (None, "sqlite") and any((path / FILE).is_file() for _, path in chosen.ranks)
+    has_events = form in (None, "tensorboard") and any(rank_event_files(path) for _, path in chosen.ranks)
+    if form is not None and not (has_csv or has_databases or has_events):
+        raise CommandError(f"{place}: the run has no files of the form {form}")
+    if not has_csv and (has_databases or not has_events):
+        _add_databases_of(sources, place, run)
+    elif run is None and len(runs) > 1:
+        sources.notes.append(_newest(chosen.id, len(runs), place))
     for rank, directory in chosen.ranks:
-        sources.places.append((chosen.id, rank, directory))
-        of_rank = (field("run") == chosen.id) & (field("rank") == rank)
-        for kind, files in directories[directory].items():
-            for file in files:
-                steps = (field("step") >= file.first_step) & (field("step") <= file.last_step)
-                read = functools.partial(_csv_tables, Place(chosen.id, rank, kind), file, sources.problems)
-                sources.parts.append(Part(of_rank & (field("kind") == kind) & steps, read))
+        if has_csv or not has_databases:
+            sources.places.append((chosen.id, rank, directory))
+        if has_csv:
+            sources.parts.extend(_csv_parts(Place(chosen.id, rank, ""), csv[directory], sources.problems))
+        if has_events:
+            has_other = has_csv or has_databases
+            kinds = HISTOGRAM_KINDS if has_other else KINDS
+            known = (field("run") == chosen.id) & (field("rank") == rank) & field("kind").isin(kinds)
+            for file in rank_event_files(directory):
+                part = Part(known, functools.partial(rank_tables, chosen.id, rank, file, kinds))
+                (sources.histograms if has_other else sources.parts).append(part)
+
+
+def _add_converted(sources: Sources, place: Path) -> bool:
+    """Adds the event files that `gradmonctl convert csv2tb` has made; False if there are none."""
+    found = converted_ranks(place) if place.is_dir() else []
+    for rank, kind, directory in found:
+        of_kind = (field("rank") == rank) & (field("kind") == kind)
+        for file in event_files(directory):
+            sources.parts.append(Part(of_kind, functools.partial(converted_tables, rank, kind, file)))
+    sources.places.extend(("", rank, directory) for rank, _, directory in found)
+    return bool(found)
+
+
+def _csv_parts(of: Place, kinds: "dict[str, list[KindFile]]", problems: Problems) -> "Iterator[Part]":
+    """`of`: the run and the rank."""
+    of_rank = (field("run") == of.run) & (field("rank") == of.rank)
+    for kind, files in kinds.items():
+        first, last = files[0].first_step, max(file.last_step for file in files)
+        steps = (field("step") >= first) & (field("step") <= last)
+        read = functools.partial(_csv_tables, of._replace(kind=kind), files, problems)
+        yield Part(of_rank & (field("kind") == kind) & steps, read)
 
 
 def _newest(run: str, known: int, place: Path) -> str:
@@ -298,7 +356,7 @@ def _add_stored(sources: Sources, place: Path, files: "list[Path]") -> None:
     ranks: "dict[tuple[str, int], None]" = {}
     for file in files:
         match = _PARQUET.fullmatch(file.relative_to(place).as_posix())
-        if match is None or match["kind"] not in ROW_KINDS:
+        if match is None or match["kind"] not in KINDS:
             continue
         of_file = Place("", int(match["rank"]), match["kind"])
         ranks.setdefault(of_file[:2])
@@ -318,13 +376,25 @@ def _is_one_of(column: str, wanted: Any) -> Any:
     return field(column).isin(pyarrow.array(values, SCHEMA.field(column).type))
 
 
-def _csv_tables(place: Place, file: KindFile, problems: Problems, scan: Scan) -> "Iterator[_Placed]":
-    for table in CsvFile(file.path, problems).tables():
-        yield from _chosen(place, table, scan)
+def _csv_tables(place: Place, files: "list[KindFile]", problems: Problems, scan: Scan) -> "Iterator[_Placed]":
+    """Of the files that the scan needs, small ones together."""
+    of_kind = field("kind") == place.kind
+    known = [
+        of_kind & (field("step") >= file.first_step) & (field("step") <= file.last_step) for file in files
+    ]
+    columns = scan.ops(place.kind, FIELDS)
+    for group in groups([files[i] for i in scan.wanted(known)] if columns else []):
+        found = read_together(group.files, columns) if group.is_small else None
+        if found is not None:
+            yield from _chosen(place, found.table, scan)
+            continue
+        for file in group.files:
+            for table in CsvFile(file.path, problems).tables(columns):
+                yield from _chosen(place, table, scan)
 
 
 def _ops_in(names: "Iterable[str]") -> "list[str]":
-    return [name for name in names if name in FIELDS]
+    return [name for name in names if name in VALUES]
 
 
 def _chosen(place: Place, table: pyarrow.Table, scan: Scan) -> "Iterator[_Placed]":

@@ -23,6 +23,9 @@ FOLDS = {
     "absmax": "greatest",
 }
 
+# The counts of a histogram's bins, as columns.
+BINS = [f"bin_{i}" for i in range(30)]
+
 # The numeric columns of CSV files.
 OPS = list(FOLDS)
 FIELDS = [

@@ -8,7 +8,7 @@ import gradmon
 import jobs
 import pandas
 import pytest
-from gradmon.heatmapping import INFINITY_COLOR, NAN_COLOR, ZERO_COLOR
+from gradmon_read.heatmapping import INFINITY_COLOR, NAN_COLOR, ZERO_COLOR
 
 NAN, INF = float("nan"), float("inf")
 
@@ -140,5 +140,7 @@ def test_it_draws_on_axes_that_are_given(pyplot: Any) -> None:
 
 def test_without_matplotlib_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib", None)
-    with pytest.raises(ImportError, match="^gradmon.heatmap.. needs matplotlib: pip install matplotlib "):
+    with pytest.raises(
+        ImportError, match="^gradmon.heatmap.. needs the Python package matplotlib: .*install"
+    ):
         gradmon.heatmap(table([("a", 0, 1)]))

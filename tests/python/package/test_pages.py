@@ -69,8 +69,8 @@ def test_the_page_of_frameworks_names_the_versions_that_are_tested() -> None:
 
 PACKAGE = Path(__file__).resolve().parents[3] / "runtime" / "python" / "gradmon"
 PUBLIC = """
-    monitor.py reading.py converting.py heatmapping.py trainer_mon.py colossalai_monitor.py observing.py
-    accelerate.py hf.py jax.py lightning.py mindspore.py colossalai.py
+    monitor.py ../gradmon_read/loading.py converting.py ../gradmon_read/heatmapping.py trainer_mon.py
+    colossalai_monitor.py observing.py accelerate.py hf.py jax.py lightning.py mindspore.py colossalai.py
     deepspeed.py megatron.py torchtitan.py
 """.split()
 

@@ -17,21 +17,21 @@ from gradmon_read.analyse_plot import INFINITE_COLOUR, MISSING_COLOUR, NAN_COLOU
 from gradmon_read.csv_tables import Problems
 from gradmon_read.event_records import EventFileError, masked_crc32c, records
 from gradmon_read.heat_map import (
-    BINS,
     MISSING,
     HeatMap,
     HeatMapBuilder,
     Histogram,
     heat_map_of,
     HeatMapRequest,
-    histogram_of,
+    histograms_in,
     is_target,
 )
 from gradmon_read.interactive_plot import page
-from gradmon_read.runs import find_run
+from gradmon_read.runs import RankDirectory, find_run
 from job_rows import RankFiles, TestRow
 from reading import Commands
 
+BINS = 30
 CORRUPTIONS = 1000 if os.environ.get("GRADMON_TEST_SCALE") == "full" else 250
 
 
@@ -319,14 +319,22 @@ def test_without_one_parameter_the_error_says_what_there_is(
     assert (answer.code, answer.err) == (1, f"gradmonctl: {error}")
 
 
-def test_a_histogram_is_read_by_its_tag() -> None:
+def histograms_of(place: Path, event: bytes, rank: int) -> "list[Histogram]":
+    """Those of an event file with this event alone."""
+    file = place / "tensorboard" / "events.out.tfevents.1"
+    file.parent.mkdir(exist_ok=True)
+    file.write_bytes(record_of(event))
+    return list(histograms_in(RankDirectory(rank, place), Problems()))
+
+
+def test_a_histogram_is_read_by_its_tag(tmp_path: Path) -> None:
     counts = [3.0, *[0.0] * 28, 2.0**40]
     for tag, expected in (
         ("3:layers/rank1/a.weight/rank12/ratio", (7, 3, "layers/rank1/a.weight", 12, "ratio")),
         ("update/layers/rank1/a.weight", (7, 0, "layers/rank1/a.weight", 5, "update")),
         ("ratio/3:a:b", (7, 3, "a:b", 5, "ratio")),
     ):
-        assert histogram_of(event_of(tag, counts), 5) == Histogram(*expected, counts)
+        assert histograms_of(tmp_path, event_of(tag, counts), 5) == [Histogram(*expected, counts)]
 
 
 @pytest.mark.parametrize(
@@ -354,8 +362,8 @@ def test_a_histogram_is_read_by_its_tag() -> None:
         b"",
     ],
 )
-def test_events_that_are_none_of_gradmons_histograms_are_no_rows(event: bytes) -> None:
-    assert histogram_of(event, 0) is None
+def test_events_that_are_none_of_gradmons_histograms_are_no_rows(event: bytes, tmp_path: Path) -> None:
+    assert histograms_of(tmp_path, event, 0) == []
 
 
 def read_records(file: Path, content: bytes) -> "tuple[list[bytes], str]":
@@ -418,8 +426,8 @@ def test_event_files_with_any_bytes_give_histograms_and_at_most_one_problem_each
         content = bytearray(event)
         for _ in range(2):
             content[chosen.randrange(len(content))] = chosen.randrange(256)
-        found = histogram_of(bytes(content), 0)
-        assert found is None or (found.step >= 0 and all(0 <= count < math.inf for count in found.counts))
+        for found in histograms_of(tmp_path, bytes(content), 0):
+            assert found.step >= 0 and all(0 <= count < math.inf for count in found.counts)
 
 
 def test_an_interactive_page_has_every_cell_and_needs_no_network(tmp_path: Path) -> None:

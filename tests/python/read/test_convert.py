@@ -397,6 +397,22 @@ def test_several_files_of_one_start_give_all_rows_of_a_step(tmp_path: Path) -> N
     assert Files(tmp_path).add(0, 0, 9, "a,4,1\na,2,2\nb,2,3\na,4,5\n").read()[0] == "4:a=1 2:a=2 2:b=3 4:a=5"
 
 
+def test_small_files_read_together_are_as_if_read_one_by_one(tmp_path: Path) -> None:
+    many = Files(tmp_path)
+    for step in range(300):
+        many.add(0, step, step, f"a,{step},1\nb,{step},2\n" + ("b,250,9\n" if step == 250 else ""))
+    text, meter, problems = many.read()
+    assert text == " ".join(f"{step}:a=1 {step}:b=2" for step in range(300)) and meter.rows == 600
+    assert problems.messages() == [
+        f'{tmp_path}/f250:4: found a second row of "b" in step 250; expected one; the row is left out'
+    ]
+    # A file with a row of a step that its name does not have, which belongs between those of later files.
+    other = tmp_path / "other"
+    other.mkdir()
+    files = Files(other).add(0, 0, 9, "a,0,1\na,15,2\n").add(0, 10, 10, "a,10,3\n").add(0, 20, 20, "a,20,4\n")
+    assert files.read()[0] == "0:a=1 10:a=3 15:a=2 20:a=4"
+
+
 def test_of_more_names_than_are_held_in_memory_the_first_go_on(tmp_path: Path) -> None:
     files = Files(tmp_path).add(0, 0, 9, "a,0,1\nb,0,2\nc,0,3\nc,1,4\nb,1,5\na,1,6\n")
     text, _, problems = files.read(most=2)

@@ -2,6 +2,7 @@
 """gradmon.open(): the rows of runs, lazily, from every form."""
 import math
 import random
+import struct
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import pandas
 import polars
 import pytest
 from gradmon_read.row_parts import SCHEMA
+from gradmon_read.runs import parse_rank_directory
 from reading import Commands, RankWriter
 
 HEADER = "vpp_stage,name,step,norm,max,shape,dtype\n"
@@ -78,6 +80,8 @@ def test_a_pattern_of_names_is_searched(tmp_path: Path) -> None:
     rows = gradmon_read.open(csv_run(tmp_path)).where(names=re.compile(r"^h.*\.weight"), op="norm", ranks=0)
     assert set(rows.pandas()["name"]) == {"head.weight"}
     assert rows.where(steps=4).table().num_rows == 1
+    unlike = rows.where(names=re.compile(r"weight(?<!head\.weight)$"))
+    assert unlike.table().num_rows == 0 and unlike.relation().count("*").fetchall() == [(0,)]
 
 
 def test_only_the_files_that_a_filter_needs_are_read(tmp_path: Path) -> None:
@@ -107,6 +111,35 @@ def test_a_run_without_csv_is_read_from_its_databases(run: Commands, tmp_path: P
     assert found["micro_step"].isna().all()
     one = gradmon_read.open(tmp_path / "Nov24_08-30-12-rank1-8c0ffee0" / "monitor_metrics.db")
     assert set(one.pandas()["rank"]) == {1}
+
+
+def test_event_files_have_the_same_rows_as_float32(run: Commands, tmp_path: Path) -> None:
+    job = csv_run(tmp_path / "job")
+    wanted = sorted(repr((*row[1:7], as_float32(row[7]), row[8])) for row in rows_of(gradmon_read.open(job)))
+    made = tmp_path / "made"
+    assert run("convert", "csv2tb", "--monitor-path", job, "--output-dirpath", made).code == 0
+    found = gradmon_read.open(made)
+    assert sorted(repr(row[1:]) for row in rows_of(found)) == wanted
+    assert found.where(kind="actv", steps=range(3, 4)).relation().count("*").fetchall() == [(2,)]
+    for directory in job.iterdir():  # the same files, as a rank writes them
+        rank = parse_rank_directory(directory.name).rank
+        for file in directory.glob("*.csv"):
+            file.unlink()
+        (directory / "tensorboard").mkdir()
+        for number, file in enumerate(sorted(made.glob(f"rank{rank}/*/events*"))):
+            file.rename(directory / "tensorboard" / f"events.out.tfevents.{number}")
+    assert sorted(repr(row[1:]) for row in rows_of(gradmon_read.open(job))) == wanted
+    for form in ("csv", "sqlite"):
+        with pytest.raises(FileNotFoundError, match=f"the run has no files of the form {form}"):
+            gradmon_read.load(job, form=form)
+
+
+def rows_of(rows: gradmon_read.Rows) -> "list[tuple[Any, ...]]":
+    return [tuple(row.values()) for row in rows.table().to_pylist()]
+
+
+def as_float32(value: float) -> float:
+    return float(struct.unpack("f", struct.pack("f", value))[0])
 
 
 def test_several_runs_are_told_apart(tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """gradmon.load(whole=True): the rows of shards and pieces, joined."""
+import contextlib
 import json
 import math
 import os
@@ -12,7 +13,7 @@ import gradmon
 import jobs
 import pytest
 import ranks
-from gradmon.forms import databases
+from gradmon_read.rank_database import FILE, RankDatabase
 
 SCRIPT = """
 import sharded_loops
@@ -89,7 +90,8 @@ def test_a_database_says_the_same_of_its_rows_as_scopes_json(tmp_path: Path) -> 
         (directory,) = (tmp_path / "out").glob(f"*-rank{rank}-*")
         targets = json.loads((directory / "scopes.json").read_text())["targets"]
         assert targets["0:first.weight"]["grad_reduced"]["scope"] == "shard"
-        assert databases.scopes(directory / databases.FILE) == {rank: targets}
+        with contextlib.closing(RankDatabase(directory / FILE)) as database:
+            assert database.scopes() == {rank: targets}
     merged = tmp_path / "job.db"
     command = [os.environ["GRADMON_BIN"] + "/gradmonctl", "convert", "merge", tmp_path / "out", "-o", merged]
     subprocess.run(command, check=True, capture_output=True)

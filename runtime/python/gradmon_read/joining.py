@@ -3,11 +3,10 @@
 import json
 import math
 import warnings
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Callable, Iterable, NamedTuple
 
-from gradmon import _gradmon
-from gradmon.forms.rows import RankDirectory
-
+from gradmon_read.vocabulary import FOLDS
 
 if TYPE_CHECKING:
     import numpy
@@ -25,13 +24,13 @@ class _Parts(NamedTuple):
     elements: "list[int]"
 
 
-def scopes_of(directories: "Iterable[RankDirectory]") -> Scopes:
-    """The scopes that the ranks have noted. Raises ValueError with the file's name."""
+def scopes_of(directories: "Iterable[tuple[int, Path]]") -> Scopes:
+    """The scopes that ranks have noted in their directories. Raises ValueError with the file's name."""
     found: Scopes = {}
-    for directory in directories:
-        file = directory.path / _FILE
+    for rank, directory in directories:
+        file = directory / _FILE
         try:
-            found[directory.rank] = json.loads(file.read_bytes())["targets"]
+            found[rank] = json.loads(file.read_bytes())["targets"]
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise ValueError(
                 f"{file}: whole=True needs this file, with the scopes of the rows: {error}"
@@ -174,7 +173,7 @@ def _fold_of(op: str, what: str) -> "Callable[[numpy.ndarray, numpy.ndarray], An
         "mean_by_elements": lambda values, weights: values @ (weights / weights.sum()),
         "root_of_squares": lambda values, _: numpy.sqrt((values**2).sum(axis=1)),
     }
-    fold = _gradmon.find_fold(op)
+    fold = FOLDS.get(op)
     if op.startswith("bin_"):
         fold = "sum"
     elif op == "mg_direction":

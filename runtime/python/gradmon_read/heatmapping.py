@@ -3,8 +3,8 @@
 import os
 from typing import TYPE_CHECKING, Any, Optional, Union
 
-from gradmon.forms.rows import require
-from gradmon.reading import load
+from gradmon_read.command_line import require
+from gradmon_read.loading import load
 
 if TYPE_CHECKING:
     import pandas

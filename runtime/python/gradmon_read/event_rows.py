@@ -1,0 +1,236 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The rows in TensorBoard's event files: of a rank, or made by `gradmonctl convert csv2tb`. Needs pyarrow and
+google-crc32c."""
+import re
+import struct
+from functools import lru_cache, partial
+from pathlib import Path
+from typing import Callable, Iterator, NamedTuple, Optional
+
+import pyarrow
+
+from gradmon_read.event_records import EventFileError, counts_of, fields, records
+from gradmon_read.row_parts import Place, Scan
+from gradmon_read.vocabulary import BINS, COLUMN_ORDER, HISTOGRAM_KINDS, KINDS_WITH_MICRO_STEPS, ROW_KINDS
+
+_MOST_VALUES = 1 << 16  # that wait for a table
+_TASKS = {"acc_grad": "grad_unreduced", "pre_grad": "grad_unreduced", "post_grad": "grad_reduced"}
+
+
+def _any_of(texts: "list[str]") -> str:
+    return "|".join(sorted(texts, key=len, reverse=True))
+
+
+_OPS = _any_of([op for op in COLUMN_ORDER if op not in ("samples", "value")])
+_KINDS = [kind for kind in ROW_KINDS if kind != "scalar"]
+_TAG = re.compile(
+    rf"(?P<kind>{_any_of(_KINDS)})_(?P<op>{_OPS})/((?P<stage>\d+):)?(?P<name>.*?)(:micro(?P<micro>\d+))?\Z",
+    re.DOTALL,
+)
+_HISTOGRAM_TAG = re.compile(
+    rf"(?P<kind>{_any_of(HISTOGRAM_KINDS)})/((?P<stage>[0-9]{{1,9}}):)?(?P<name>.*)\Z", re.DOTALL
+)
+# msprobe's forms: {vpp_stage}:{name}[:{micro_step}]/rank{R}/{task}_{op}, and /{kind} of histograms.
+_TASK_TAG = re.compile(
+    r"(?P<stage>[0-9]{1,9}):(?P<name>.*)/rank(?P<rank>[0-9]{1,9})/"
+    rf"((?P<task>{_any_of([*_TASKS, *_KINDS])})_(?P<op>{_OPS})|(?P<kind>{_any_of(HISTOGRAM_KINDS)}))\Z",
+    re.DOTALL,
+)
+_CONVERTED = re.compile(rf"vp(?P<stage>\d+):(?P<name>.*?)(:micro(?P<micro>\d+))?/(?P<op>{_OPS})\Z", re.DOTALL)
+_OVER_SAMPLES = "-vs-samples"
+
+
+class Tag(NamedTuple):
+    """The meaning of a tag; `op` is empty for a histogram."""
+
+    kind: str
+    name: str
+    micro_step: Optional[int]
+    op: str
+    vpp_stage: int
+    rank: Optional[int]  # None: that of the directory
+
+
+class Value(NamedTuple):
+    """A number, or the counts of the bins of a histogram."""
+
+    tag: bytes
+    number: float
+    counts: "Optional[list[float]]"
+
+
+def event_files(directory: Path) -> "list[Path]":
+    return sorted(directory.glob("events.out.tfevents.*"))
+
+
+def rank_event_files(directory: Path) -> "list[Path]":
+    """Those in the directory of a rank."""
+    return event_files(directory / "tensorboard")
+
+
+def converted_ranks(path: Path) -> "list[tuple[int, str, Path]]":
+    """Rank, kind and directory of the event files that `gradmonctl convert csv2tb` has made in `path`."""
+    found = []
+    for entry in path.glob("rank*/*"):
+        digits = re.match(r"rank(\d+)", entry.parent.name)
+        if digits and event_files(entry):
+            found.append((int(digits[1]), entry.name, entry))
+    return sorted(found)
+
+
+def tag_of(tag: str, rank: Optional[int] = None) -> Tag:
+    """{kind}_{op}/[{vpp_stage}:]{name}[:micro{m}] or {kind}/[{vpp_stage}:]{name} of a histogram, the same in
+    msprobe's form, or the name of a training scalar. `rank`: msprobe's form of another rank is a scalar."""
+    found = _TAG.match(tag) or _HISTOGRAM_TAG.match(tag)
+    if found is not None:
+        parts = found.groupdict()
+        kind, name, micro = parts["kind"], parts["name"], parts.get("micro")
+        if micro is not None and kind not in KINDS_WITH_MICRO_STEPS and kind != "grad_unreduced":
+            name, micro = f"{name}:micro{micro}", None
+        return Tag(kind, name, _number(micro), parts.get("op") or "", int(parts["stage"] or 0), None)
+    found = _TASK_TAG.match(tag)
+    if found is None or rank not in (None, int(found["rank"])):
+        return Tag("scalar", tag, None, "value", 0, None)
+    task, kind, name = found["task"], found["kind"], found["name"]
+    micro = None
+    if task == "pre_grad" or task in KINDS_WITH_MICRO_STEPS:
+        name, _, digits = name.rpartition(":")
+        micro = int(digits) if digits.isdigit() else None
+    kind = kind or _TASKS.get(task, task)
+    return Tag(kind, name, micro, found["op"] or "", int(found["stage"]), int(found["rank"]))
+
+
+def _converted_tag(kind: str, tag: str) -> Tag:
+    found = _CONVERTED.match(tag)
+    if found is None:
+        return tag_of(tag)
+    return Tag(kind, found["name"], _number(found["micro"]), found["op"], int(found["stage"]), None)
+
+
+def _number(digits: Optional[str]) -> Optional[int]:
+    return None if digits is None else int(digits)
+
+
+def events(path: Path) -> "Iterator[tuple[int, list[Value]]]":
+    """The step of each event of a file, and its values; none if the first event names another program than
+    gradmon as the writer. Raises OSError and EventFileError as records()."""
+    for number, record in enumerate(records(path)):
+        try:
+            if number == 0 and _writer(record) != b"gradmon":
+                return
+            yield _event(record)
+        except (ValueError, KeyError, IndexError, TypeError, struct.error) as error:
+            raise EventFileError(f"an event that cannot be read: {error}") from error
+
+
+def _writer(record: bytes) -> bytes:
+    """The program that has written the file, by its first event. Older releases of gradmon name none."""
+    source = dict(fields(memoryview(record))).get(10)
+    return bytes(dict(fields(source)).get(1, b"")) if source is not None else b"gradmon"
+
+
+def _event(record: bytes) -> "tuple[int, list[Value]]":
+    """The step of an Event (event.proto), and the values of its Summary."""
+    step, values = 0, []
+    for number, field in fields(memoryview(record)):
+        if number == 2:
+            step = int(field)
+        elif number == 5:
+            for of_summary, value in fields(field):
+                parts = dict(fields(value)) if of_summary == 1 else {}
+                if 2 in parts:
+                    values.append(Value(bytes(parts[1]), float(parts[2]), None))
+                elif 5 in parts and len(counts := counts_of(parts[5])) == len(BINS):
+                    values.append(Value(bytes(parts[1]), 0.0, counts))
+    return step, values
+
+
+def rank_tables(
+    run: str, rank: int, file: Path, kinds: "list[str]", scan: Scan
+) -> "Iterator[tuple[Place, pyarrow.Table]]":
+    """The rows of these kinds in an event file of a rank, as Part.tables() has them. The values are
+    float32."""
+    tables = _tables(run, rank, file, partial(tag_of, rank=rank), scan)
+    return ((place, table) for place, table in tables if place.kind in kinds)
+
+
+def converted_tables(rank: int, kind: str, file: Path, scan: Scan) -> "Iterator[tuple[Place, pyarrow.Table]]":
+    """The same of a file that `gradmonctl convert csv2tb` has made."""
+    return _tables("", rank, file, partial(_converted_tag, kind), scan)
+
+
+def _tables(
+    run: str, rank: int, file: Path, meaning: "Callable[[str], Tag]", scan: Scan
+) -> "Iterator[tuple[Place, pyarrow.Table]]":
+    waiting: "dict[str, _Rows]" = {}
+    count = 0
+    try:
+        for step, tag, op, value in _values(file, lru_cache(maxsize=None)(meaning)):
+            waiting.setdefault(tag.kind, _Rows()).add(step, tag, op, value)
+            count += 1
+            if count == _MOST_VALUES:
+                yield from _taken(run, rank, waiting, scan)
+                count = 0
+    except (OSError, EventFileError) as error:
+        raise ValueError(f"{file}: {getattr(error, 'strerror', None) or error}") from error
+    yield from _taken(run, rank, waiting, scan)
+
+
+def _taken(
+    run: str, rank: int, waiting: "dict[str, _Rows]", scan: Scan
+) -> "Iterator[tuple[Place, pyarrow.Table]]":
+    for kind, rows in waiting.items():
+        ops = scan.ops(kind, list(rows.values))
+        if ops:
+            yield Place(run, rank, kind), rows.table(ops)
+    waiting.clear()
+
+
+def _values(path: Path, meaning: "Callable[[str], Tag]") -> "Iterator[tuple[int, Tag, str, float]]":
+    """A scalar's event over samples follows the one over steps; its x axis is the number of samples."""
+    name, step_before = "", 0
+    for step, values in events(path):
+        for raw, number, counts in values:
+            tag = meaning(raw.decode(errors="replace"))
+            if (counts is not None) != (tag.kind in HISTOGRAM_KINDS):
+                continue
+            if counts is not None:
+                yield from ((step, tag, op, count) for op, count in zip(BINS, counts))
+                continue
+            if tag.kind == "scalar" and tag.name == name + _OVER_SAMPLES:
+                tag, number, op = tag._replace(name=name), float(step), "samples"
+            else:
+                step_before, op = step, tag.op
+            name = tag.name
+            yield step_before, tag, op, number
+
+
+class _Rows:
+    """Rows of a kind. Statistics of one target that follow each other are one row."""
+
+    def __init__(self) -> None:
+        self.values: "dict[str, list[Optional[float]]]" = {}  # by op
+        self._places: "list[tuple[int, Optional[int], int, str]]" = []
+
+    def add(self, step: int, tag: Tag, op: str, value: float) -> None:
+        place = (step, tag.micro_step, tag.vpp_stage, tag.name)
+        column = self.values.setdefault(op, [])
+        rows = len(self._places)
+        if not rows or self._places[-1] != place or len(column) == rows:
+            self._places.append(place)
+            rows += 1
+        column.extend([None] * (rows - 1 - len(column)))
+        column.append(value)
+
+    def table(self, ops: "list[str]") -> pyarrow.Table:
+        steps, micro_steps, stages, names = zip(*self._places)
+        rows = len(steps)
+        whole = {"step": steps, "micro_step": micro_steps, "vpp_stage": stages}
+        values = {op: self.values[op] + [None] * (rows - len(self.values[op])) for op in ops}
+        return pyarrow.table(
+            {
+                **{name: pyarrow.array(column, "int64") for name, column in whole.items()},
+                "name": pyarrow.array(names, "string"),
+                **{op: pyarrow.array(column, "float64") for op, column in values.items()},
+            }
+        )
