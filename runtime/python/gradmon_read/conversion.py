@@ -15,11 +15,10 @@ import time
 from pathlib import Path
 from typing import Any, Callable, Iterator, NamedTuple, Optional
 
-import pyarrow
-
 from gradmon_read.command_line import DONE, FAILED, CommandError, report
 from gradmon_read.csv_tables import Problems
 from gradmon_read.listing import printable
+from gradmon_read.small_files import keep_freed_memory
 
 # An output that may exist at the target, besides an empty directory.
 NOTHING = "a new name or an empty directory"
@@ -34,8 +33,6 @@ _NO_REPLACE, _EXCHANGE = 1, 2  # flags of renameat2()
 _AT_FDCWD = -100
 _LIBC = ctypes.CDLL(None, use_errno=True) if sys.platform == "linux" else None
 _RENAME = getattr(_LIBC, "renameat2", None)
-_MALLOPT = getattr(_LIBC, "mallopt", None)
-_TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # parameters of mallopt()
 
 
 def make_directories(path: Path) -> None:
@@ -312,19 +309,11 @@ def _signals_noted(meter: Meter) -> "Iterator[None]":
             os.kill(os.getpid(), meter.signal)
 
 
-def _keep_freed_memory() -> None:
-    """Arrays of megabytes come and go: keeping their memory saves a fifth of the time."""
-    if _MALLOPT is not None:
-        _MALLOPT(_TRIM_THRESHOLD, 256 << 20)
-        _MALLOPT(_MMAP_THRESHOLD, 128 << 20)
-        pyarrow.set_memory_pool(pyarrow.system_memory_pool())
-
-
 def run_conversion(conversion: Conversion, problems: Problems) -> int:
     """Converts, and reports `problems`, those found so far and those of the conversion. Afterwards the target
     is complete or missing; a signal that ends the process does so here. Returns the exit code; raises
     CommandError."""
-    _keep_freed_memory()
+    keep_freed_memory()
     meter = Meter(conversion.bytes)
     with _signals_noted(meter), contextlib.closing(
         Unfinished(conversion.target, conversion.earlier)

@@ -344,10 +344,15 @@ def header_of(line: bytes) -> Optional[Header]:
 
 
 def regular_table(
-    lines: bytes, header: Header, first_line: int, columns: "Optional[Collection[str]]" = None
+    lines: bytes,
+    header: Header,
+    first_line: int,
+    columns: "Optional[Collection[str]]" = None,
+    count: Optional[int] = None,
 ) -> "Optional[pyarrow.Table]":
     """The rows of whole lines as CsvFile.tables() has them, by Arrow; None if Arrow might read them
-    differently. `columns`: texts and FIELDS that are wanted, by default all. Any thread."""
+    differently. `columns`: texts and FIELDS that are wanted, by default all. `count`: of the lines, if known.
+    Any thread."""
     if not lines or header.parts != [""] or not _is_regular(lines):
         return None
     used = header.used
@@ -370,7 +375,9 @@ def regular_table(
         )
     except pyarrow.ArrowException:
         return None
-    if table.num_rows != line_ends(lines) or not _has_sound_numbers(table, lines):
+    if table.num_rows != (line_ends(lines) if count is None else count) or not _has_sound_numbers(
+        table, lines
+    ):
         return None
     return _completed(table, numpy.arange(first_line, first_line + table.num_rows))
 

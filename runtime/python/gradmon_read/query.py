@@ -81,7 +81,9 @@ def _perform(arguments: argparse.Namespace) -> int:
     require("pyarrow", "gradmonctl query")
     from gradmon_read.row_parts import PartsDataset
     from gradmon_read.rows import find_sources
+    from gradmon_read.small_files import keep_freed_memory
 
+    keep_freed_memory()
     filtered = any(getattr(arguments, name) is not None for name in _FILTERS)
     if not filtered and arguments.SQL is None:
         raise UsageError('expected "SQL" or --metric, --target, --op, --steps or --rank')
@@ -227,7 +229,7 @@ def _print(found: _Rows, format: str, all: bool) -> None:
     elif format == "csv":
         lines = csv.writer(sys.stdout, lineterminator="\n")
         lines.writerow(found.titles)
-        lines.writerows(map(_cell, row) for row in found.rows)
+        lines.writerows(found.rows)  # which writes cells as _cell() does
     else:
         _print_json(found)
 

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """An Arrow dataset of parts that are read when a filter needs them. Needs pyarrow."""
 import re
+from collections import deque
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, Callable, Iterator, NamedTuple, Optional, Sequence
 
 import numpy
@@ -17,6 +19,8 @@ SCHEMA = pyarrow.schema(
         ("vpp_stage", "int64"),
     ]
 )
+_AHEAD = 2  # parts that are being read while one is used
+_THREADS = 2
 VALUES = {*FIELDS, *BINS}  # the statistics: columns of Part.tables()
 _FORMAT = pyarrow.dataset.ParquetFileFormat()
 _NOWHERE = pyarrow.fs.LocalFileSystem()
@@ -96,7 +100,8 @@ class Part(NamedTuple):
     """
 
     known: Any  # an expression that is true of all its rows
-    tables: "Callable[[Scan], Iterator[tuple[Place, pyarrow.Table]]]"
+    tables: "Callable[..., Iterator[tuple[Place, pyarrow.Table]]]"  # of a Scan, and of what `ahead` has given
+    ahead: "Optional[Callable[[Scan], Any]]" = None  # the work that any thread can do before
 
 
 class PartsDataset(pyarrow.dataset.InMemoryDataset):  # type: ignore[misc]
@@ -121,14 +126,26 @@ class PartsDataset(pyarrow.dataset.InMemoryDataset):  # type: ignore[misc]
     def tables(self, filter: Any = None) -> "Iterator[tuple[Place, pyarrow.Table]]":
         """As Part.tables(), of all parts that the filter needs."""
         scan = Scan(filter, self._patterns)
-        for index in scan.wanted([part.known for part in self._parts]):
-            if index in self.errors:
-                continue
-            try:
-                for place, table in self._parts[index].tables(scan):
-                    yield place, self._with_names(scan, place, table)
-            except (pyarrow.ArrowException, OSError, TypeError, ValueError) as error:
-                self.errors[index] = str(error)
+        waiting: "deque[tuple[int, list[Future[Any]]]]" = deque()
+        with ThreadPoolExecutor(_THREADS) as pool:
+            for index in scan.wanted([part.known for part in self._parts]):
+                ahead = self._parts[index].ahead
+                waiting.append((index, [pool.submit(ahead, scan)] if ahead else []))
+                if len(waiting) > _AHEAD:
+                    yield from self._of_part(scan, *waiting.popleft())
+            while waiting:
+                yield from self._of_part(scan, *waiting.popleft())
+
+    def _of_part(
+        self, scan: Scan, index: int, ahead: "list[Future[Any]]"
+    ) -> "Iterator[tuple[Place, pyarrow.Table]]":
+        if index in self.errors:
+            return
+        try:
+            for place, table in self._parts[index].tables(scan, *(done.result() for done in ahead)):
+                yield place, self._with_names(scan, place, table)
+        except (pyarrow.ArrowException, OSError, TypeError, ValueError) as error:
+            self.errors[index] = str(error)
 
     def _with_names(self, scan: Scan, place: Place, table: pyarrow.Table) -> pyarrow.Table:
         """The rows with names that the patterns are found in."""

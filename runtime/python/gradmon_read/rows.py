@@ -26,7 +26,7 @@ from gradmon_read.rank_database import FILE, Metric, Partition, RankDatabase, Ra
 from gradmon_read.rank_database import find_rank_files
 from gradmon_read.row_parts import SCHEMA, VALUES, Part, PartsDataset, Place, Scan, possible, strings
 from gradmon_read.runs import directory_name, find_run, id_of_run_file, parse_rank_directory, runs_in
-from gradmon_read.small_files import groups, read_together
+from gradmon_read.small_files import Together, groups, read_together
 from gradmon_read.vocabulary import FIELDS, HISTOGRAM_KINDS, KINDS
 
 if TYPE_CHECKING:
@@ -145,7 +145,7 @@ def open(path: "Union[AnyPath, Iterable[AnyPath]]", run: Optional[str] = None) -
     path : path or iterable of paths
         The job's output directory, the directory of one rank in it, a database, or the output of
         ``gradmonctl convert``: a Parquet dataset, a database or event files. Output of msprobe is read
-        likewise. Of a run that has several forms, the first is read: CSV, SQLite, event files; histograms are
+        likewise. If a run has several forms, the first is read: CSV, SQLite, event files; histograms are
         in event files alone.
     run : str, optional
         The 8 hex digits of a run in each output directory. Default: the newest.
@@ -316,10 +316,13 @@ def _csv_parts(of: Place, kinds: "dict[str, list[KindFile]]", problems: Problems
     """`of`: the run and the rank."""
     of_rank = (field("run") == of.run) & (field("rank") == of.rank)
     for kind, files in kinds.items():
-        first, last = files[0].first_step, max(file.last_step for file in files)
-        steps = (field("step") >= first) & (field("step") <= last)
-        read = functools.partial(_csv_tables, of._replace(kind=kind), files, problems)
-        yield Part(of_rank & (field("kind") == kind) & steps, read)
+        place = of._replace(kind=kind)
+        for group in groups(files):
+            first, last = group.files[0].first_step, max(file.last_step for file in group.files)
+            steps = (field("step") >= first) & (field("step") <= last)
+            ahead = functools.partial(_together, kind, group.files) if group.is_small else None
+            read = functools.partial(_csv_tables, place, group.files, problems)
+            yield Part(of_rank & (field("kind") == kind) & steps, read, ahead)
 
 
 def _newest(run: str, known: int, place: Path) -> str:
@@ -376,21 +379,31 @@ def _is_one_of(column: str, wanted: Any) -> Any:
     return field(column).isin(pyarrow.array(values, SCHEMA.field(column).type))
 
 
-def _csv_tables(place: Place, files: "list[KindFile]", problems: Problems, scan: Scan) -> "Iterator[_Placed]":
-    """Of the files that the scan needs, small ones together."""
-    of_kind = field("kind") == place.kind
+def _needed(kind: str, files: "list[KindFile]", scan: Scan) -> "tuple[list[KindFile], list[str]]":
+    """The files and the statistics that the scan needs."""
+    of_kind = field("kind") == kind
     known = [
         of_kind & (field("step") >= file.first_step) & (field("step") <= file.last_step) for file in files
     ]
-    columns = scan.ops(place.kind, FIELDS)
-    for group in groups([files[i] for i in scan.wanted(known)] if columns else []):
-        found = read_together(group.files, columns) if group.is_small else None
-        if found is not None:
-            yield from _chosen(place, found.table, scan)
-            continue
-        for file in group.files:
-            for table in CsvFile(file.path, problems).tables(columns):
-                yield from _chosen(place, table, scan)
+    ops = scan.ops(kind, FIELDS)
+    return ([files[i] for i in scan.wanted(known)] if ops else []), ops
+
+
+def _together(kind: str, files: "list[KindFile]", scan: Scan) -> "Optional[Together]":
+    needed, ops = _needed(kind, files, scan)
+    return read_together(needed, ops) if needed else None
+
+
+def _csv_tables(
+    place: Place, files: "list[KindFile]", problems: Problems, scan: Scan, found: "Optional[Together]" = None
+) -> "Iterator[_Placed]":
+    if found is not None:
+        yield from _chosen(place, found.table, scan)
+        return
+    needed, ops = _needed(place.kind, files, scan)
+    for file in needed:
+        for table in CsvFile(file.path, problems).tables(ops):
+            yield from _chosen(place, table, scan)
 
 
 def _ops_in(names: "Iterable[str]") -> "list[str]":

@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Small CSV files that are parsed together: a job may write a file a step. Needs pyarrow."""
+import ctypes
 import os
 import stat
+import sys
 from functools import lru_cache
 from typing import Any, Collection, Iterator, NamedTuple, Optional, Sequence
 
@@ -13,7 +15,8 @@ from gradmon_read.csv_tables import KindFile, header_of, integers, line_ends, nu
 _TOGETHER = 8 << 20  # bytes of files that are parsed at a time
 _SMALL = 1 << 20  # bytes
 
-_header_of = lru_cache(64)(header_of)
+_TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # parameters of mallopt()
+_cached_header = lru_cache(64)(header_of)
 
 
 class Group(NamedTuple):
@@ -30,6 +33,16 @@ class Together(NamedTuple):
     file: Any  # the index of each row's file; int32
     written: Any  # the time of the last write to each file, in seconds since 1970
     bytes_read: int
+
+
+def keep_freed_memory() -> None:
+    """For a process that does nothing else: arrays of megabytes come and go, and keeping their memory saves a
+    fifth of the time."""
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None) if sys.platform == "linux" else None
+    if mallopt is not None:
+        mallopt(_TRIM_THRESHOLD, 256 << 20)
+        mallopt(_MMAP_THRESHOLD, 128 << 20)
+        pyarrow.set_memory_pool(pyarrow.system_memory_pool())
 
 
 def groups(files: "Sequence[KindFile]") -> "Iterator[Group]":
@@ -83,8 +96,9 @@ def read_together(
         size += len(content)
         if not header or not content.startswith(header) or size > 4 * _TOGETHER:
             return None
-    titles = _header_of(header[:-1]) if header else None
-    table = regular_table(b"".join(texts), titles, 1, columns) if titles else None
+    titles = _cached_header(header[:-1]) if header else None
+    whole = b"".join(texts)
+    table = regular_table(whole, titles, 1, columns, sum(lines)) if titles else None
     if table is None:
         return None
     index = numpy.repeat(numpy.arange(len(files), dtype="int32"), lines)

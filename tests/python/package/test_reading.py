@@ -187,7 +187,7 @@ def test_a_line_that_is_still_being_written_is_left_out(tmp_path: Path) -> None:
     assert list(table["name"]) == ["w\n2", "w\n2"]
 
 
-def record_of(event: bytes) -> bytes:
+def as_record(event: bytes) -> bytes:
     length = struct.pack("<Q", len(event))
     checksums = [struct.pack("<I", masked_crc32c(part)) for part in (length, event)]
     return length + checksums[0] + event + checksums[1]
@@ -196,7 +196,7 @@ def record_of(event: bytes) -> bytes:
 def written_by(program: bytes) -> bytes:
     """The first record of an event file, which names the program."""
     source = bytes([1 << 3 | 2, len(program)]) + program
-    return record_of(bytes([10 << 3 | 2, len(source)]) + source)
+    return as_record(bytes([10 << 3 | 2, len(source)]) + source)
 
 
 def event_file(*events: "tuple[int, str, float]") -> bytes:
@@ -209,7 +209,7 @@ def event_file(*events: "tuple[int, str, float]") -> bytes:
     for step, tag, number in events:
         value = field(1, tag.encode()) + b"\x15" + struct.pack("<f", number)
         event = b"\x09" + struct.pack("<d", 1.5) + b"\x10" + bytes([step]) + field(5, field(1, value))
-        data += record_of(event)
+        data += as_record(event)
     return data
 
 

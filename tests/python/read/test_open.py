@@ -115,11 +115,11 @@ def test_a_run_without_csv_is_read_from_its_databases(run: Commands, tmp_path: P
 
 def test_event_files_have_the_same_rows_as_float32(run: Commands, tmp_path: Path) -> None:
     job = csv_run(tmp_path / "job")
-    wanted = sorted(repr((*row[1:7], as_float32(row[7]), row[8])) for row in rows_of(gradmon_read.open(job)))
+    wanted = sorted(repr((*row[1:7], as_float32(row[7]), row[8])) for row in all_rows(gradmon_read.open(job)))
     made = tmp_path / "made"
     assert run("convert", "csv2tb", "--monitor-path", job, "--output-dirpath", made).code == 0
     found = gradmon_read.open(made)
-    assert sorted(repr(row[1:]) for row in rows_of(found)) == wanted
+    assert sorted(repr(row[1:]) for row in all_rows(found)) == wanted
     assert found.where(kind="actv", steps=range(3, 4)).relation().count("*").fetchall() == [(2,)]
     for directory in job.iterdir():  # the same files, as a rank writes them
         rank = parse_rank_directory(directory.name).rank
@@ -128,13 +128,13 @@ def test_event_files_have_the_same_rows_as_float32(run: Commands, tmp_path: Path
         (directory / "tensorboard").mkdir()
         for number, file in enumerate(sorted(made.glob(f"rank{rank}/*/events*"))):
             file.rename(directory / "tensorboard" / f"events.out.tfevents.{number}")
-    assert sorted(repr(row[1:]) for row in rows_of(gradmon_read.open(job))) == wanted
+    assert sorted(repr(row[1:]) for row in all_rows(gradmon_read.open(job))) == wanted
     for form in ("csv", "sqlite"):
         with pytest.raises(FileNotFoundError, match=f"the run has no files of the form {form}"):
             gradmon_read.load(job, form=form)
 
 
-def rows_of(rows: gradmon_read.Rows) -> "list[tuple[Any, ...]]":
+def all_rows(rows: gradmon_read.Rows) -> "list[tuple[Any, ...]]":
     return [tuple(row.values()) for row in rows.table().to_pylist()]
 
 
