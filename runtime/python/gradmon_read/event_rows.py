@@ -17,23 +17,23 @@ _MOST_VALUES = 1 << 16  # that wait for a table
 _TASKS = {"acc_grad": "grad_unreduced", "pre_grad": "grad_unreduced", "post_grad": "grad_reduced"}
 
 
-def _alternatives(texts: "list[str]") -> str:
+def _any(texts: "list[str]") -> str:
     return "|".join(sorted(texts, key=len, reverse=True))
 
 
-_OPS = _alternatives([op for op in COLUMN_ORDER if op not in ("samples", "value")])
+_OPS = _any([op for op in COLUMN_ORDER if op not in ("samples", "value")])
 _KINDS = [kind for kind in ROW_KINDS if kind != "scalar"]
 _TAG = re.compile(
-    rf"(?P<kind>{_alternatives(_KINDS)})_(?P<op>{_OPS})/((?P<stage>\d+):)?(?P<name>.*?)(:micro(?P<micro>\d+))?\Z",
+    rf"(?P<kind>{_any(_KINDS)})_(?P<op>{_OPS})/((?P<stage>\d+):)?(?P<name>.*?)(:micro(?P<micro>\d+))?\Z",
     re.DOTALL,
 )
 _HISTOGRAM_TAG = re.compile(
-    rf"(?P<kind>{_alternatives(HISTOGRAM_KINDS)})/((?P<stage>[0-9]{{1,9}}):)?(?P<name>.*)\Z", re.DOTALL
+    rf"(?P<kind>{_any(HISTOGRAM_KINDS)})/((?P<stage>[0-9]{{1,9}}):)?(?P<name>.*)\Z", re.DOTALL
 )
 # msprobe's forms: {vpp_stage}:{name}[:{micro_step}]/rank{R}/{task}_{op}, and /{kind} of histograms.
 _TASK_TAG = re.compile(
     r"(?P<stage>[0-9]{1,9}):(?P<name>.*)/rank(?P<rank>[0-9]{1,9})/"
-    rf"((?P<task>{_alternatives([*_TASKS, *_KINDS])})_(?P<op>{_OPS})|(?P<kind>{_alternatives(HISTOGRAM_KINDS)}))\Z",
+    rf"((?P<task>{_any([*_TASKS, *_KINDS])})_(?P<op>{_OPS})|(?P<kind>{_any(HISTOGRAM_KINDS)}))\Z",
     re.DOTALL,
 )
 _CONVERTED = re.compile(rf"vp(?P<stage>\d+):(?P<name>.*?)(:micro(?P<micro>\d+))?/(?P<op>{_OPS})\Z", re.DOTALL)
