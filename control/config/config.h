@@ -25,6 +25,7 @@ struct Config {
   enum class OnPartition : std::uint8_t { carry_on, wait };  // carry_on is "continue" in the file
   enum class OnOverflow : std::uint8_t { block, drop };
   enum class Replicas : std::uint8_t { all, first };
+  enum class Compress : std::uint8_t { none, zstd };
   enum class Tags : std::uint8_t { gradmon, msprobe };
 
   // One tensor of a module's input or output: the value itself (tuple_size 0), or element `index` of a
@@ -112,6 +113,7 @@ struct Config {
   double eps = 1e-8;
   std::int64_t ndigits = 6;
   std::optional<std::int64_t> digits;  // none: ndigits counts
+  Compress compress = Compress::none;
   std::int64_t step_count_per_record = 1;
   std::vector<std::string> append_output;  // empty, or two time stamps
   bool squash_name = true;

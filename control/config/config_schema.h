@@ -26,9 +26,10 @@ using Field =
             std::optional<double>, std::string, std::vector<std::string>,
             std::optional<std::vector<std::string>>, std::vector<std::int64_t>, std::vector<Op>,
             std::vector<Config::Format>, AxisOrder, CausalMask, Config::OnPartition, Config::OnOverflow,
-            Config::Replicas, Config::Tags, std::vector<Config::Target>, std::optional<Config::Selection>,
-            Config::CcDistribution, Config::L2Targets, Config::Alert, std::vector<AlertRule>,
-            std::optional<Config::OnAlert>, std::vector<Config::Scalar>, std::shared_ptr<const Config>>;
+            Config::Replicas, Config::Compress, Config::Tags, std::vector<Config::Target>,
+            std::optional<Config::Selection>, Config::CcDistribution, Config::L2Targets, Config::Alert,
+            std::vector<AlertRule>, std::optional<Config::OnAlert>, std::vector<Config::Scalar>,
+            std::shared_ptr<const Config>>;
 
 enum class Reload : std::uint8_t { live, restart };  // restart: a change takes effect at the next start
 enum class Support : std::uint8_t {
@@ -125,6 +126,10 @@ constexpr std::array<std::string_view, 2> names_of<Config::OnOverflow>() {
 template <>
 constexpr std::array<std::string_view, 2> names_of<Config::Replicas>() {
   return {"all", "first"};
+}
+template <>
+constexpr std::array<std::string_view, 2> names_of<Config::Compress>() {
+  return {"none", "zstd"};
 }
 template <>
 constexpr std::array<std::string_view, 2> names_of<Config::Tags>() {

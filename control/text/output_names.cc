@@ -86,7 +86,7 @@ std::optional<KindFileName> parse_kind_file(std::string_view name) {
       continue;
     if (take(rest, ".r") && !take_number(rest, parsed.revision)) return std::nullopt;
     parsed.kind = static_cast<Kind>(kind);
-    if (rest == ".csv" && parsed.first_step <= parsed.last_step) return parsed;
+    if ((rest == ".csv" || rest == ".csv.zst") && parsed.first_step <= parsed.last_step) return parsed;
   }
   return std::nullopt;
 }

@@ -37,7 +37,7 @@ std::string rank_directory_name(std::string_view time, int rank, std::string_vie
 // True if the id can be one of gradmon's: 8 hexadecimal digits.
 bool is_run_id(std::string_view id);
 
-// "grad_reduced_0-99.r7.csv"
+// "grad_reduced_0-99.r7.csv", or the same with ".zst" behind it
 struct KindFileName {
   Kind kind = Kind::other;
   std::int64_t first_step = 0;

@@ -119,6 +119,7 @@ Layout layout_of(const Config& config, Revision revision) {
   layout.ops = config.ops;
   layout.ndigits = static_cast<int>(config.ndigits);
   layout.digits = static_cast<int>(config.digits.value_or(0));
+  layout.compress = config.compress == Config::Compress::zstd;
   layout.step_count_per_record = config.step_count_per_record;
   layout.micro_step_in_grad_unreduced = config.monitor_mbs_grad;
   layout.tags = config.tags == Config::Tags::msprobe ? TagForm::msprobe : TagForm::gradmon;

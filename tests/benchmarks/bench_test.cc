@@ -48,7 +48,8 @@ TEST_CASE("a quick run gives every promised figure as a finite number") {
       activations_overhead_2048 activations_reused_overhead_2048 activations_overhead_512
       communication_vs_read attention_features attention_features_causal idle_overhead commit_ms_ctl
       commit_ms_inplace commit_ms_rename edits_held_from_next_step hub_idle_percent hub_resident_mb
-      rows_per_s_queue rows_per_s_csv rows_per_s_sqlite values_per_s_tb rows_per_s_csv2tb
+      rows_per_s_queue rows_per_s_csv rows_per_s_csv_zstd csv_zstd_saves csv_zstd_saves_norm
+      rows_per_s_sqlite values_per_s_tb rows_per_s_csv2tb
       rows_per_s_csv2db csv2tb_peak_mib csv2db_peak_mib hubs_simulated alert_ns_per_value
       keep_last_ns divergence_ns divergence_digest_ns)");
   const std::set<std::string> promised{std::istream_iterator<std::string>(list), {}};

@@ -21,6 +21,7 @@
 #include <system_error>
 #include <thread>
 
+#include "control/files/descriptor.h"
 #include "tests/benchmarks/collecting_rig.h"
 #include "writers/alerts/alert_evaluator.h"
 #include "writers/queue/record_queue.h"
@@ -30,6 +31,7 @@
 #include "writers/sinks/metrics_schema.h"
 #include "writers/sinks/sqlite_sink.h"
 #include "writers/sinks/tensorboard_sink.h"
+#include "writers/sinks/zstd_frames.h"
 
 namespace gradmon {
 namespace {
@@ -73,8 +75,9 @@ std::vector<Record> rows_of_step(NameTable& names) {
   return rows;
 }
 
-Layout layout_of_six_ops() {
+Layout layout_of_six_ops(bool compress = false) {
   Layout layout;
+  layout.compress = compress;
   layout.revision = Revision{1};
   layout.ops = {Op::norm, Op::min, Op::max, Op::mean, Op::nans, Op::zeros};
   return layout;
@@ -143,7 +146,8 @@ std::size_t rows_in_database(const fs::path& output) {
 
 // Rows per second, from the first push until all rows are in their files.
 double sink_rate(std::unique_ptr<Sink> (*make)(const fs::path&, Names),
-                 std::size_t (*rows_on_disk)(const fs::path&), std::int64_t steps) {
+                 std::size_t (*rows_on_disk)(const fs::path&), std::int64_t steps,
+                 const Layout& layout = layout_of_six_ops()) {
   const ScratchJob place("{}");
   const auto names = std::make_shared<NameTable>();
   std::vector<Record> rows = rows_of_step(*names);
@@ -158,7 +162,7 @@ double sink_rate(std::unique_ptr<Sink> (*make)(const fs::path&, Names),
   });
   std::vector<std::unique_ptr<Sink>> sinks;
   sinks.push_back(make(place.output(), names));
-  writer.begin_revision(layout_of_six_ops(), std::move(sinks));
+  writer.begin_revision(layout, std::move(sinks));
   const auto begin = Clock::now();
   push_steps(*queue, rows, steps);
   std::unique_lock lock(mutex);
@@ -169,6 +173,42 @@ double sink_rate(std::unique_ptr<Sink> (*make)(const fs::path&, Names),
   const std::size_t all = static_cast<std::size_t>(steps) * rows.size();
   if (rows_on_disk(place.output()) != all) throw std::runtime_error("not all rows are on disk");
   return static_cast<double>(all) / taken;
+}
+
+std::size_t rows_in_frames(const fs::path& output) {
+  std::size_t lines = 0, files = 0;
+  for (const auto& entry : fs::recursive_directory_iterator(output)) {
+    if (entry.path().extension() != ".zst") continue;
+    const Descriptor file(::open(entry.path().c_str(), O_RDONLY | O_CLOEXEC));
+    const auto end = read_frames(file.get(), [&](std::string_view text) {
+      lines += static_cast<std::size_t>(std::count(text.begin(), text.end(), '\n'));
+      return true;
+    });
+    if (!end) throw std::runtime_error(end.error());
+    ++files;
+  }
+  return lines - files;  // without the headers
+}
+
+// Bytes of plain CSV files over those of compressed ones.
+double bytes_saved(const std::vector<Op>& ops, std::int64_t steps) {
+  std::array<double, 2> bytes{};
+  for (const bool compress : {false, true}) {
+    const ScratchJob scratch("{}");
+    const auto names = std::make_shared<NameTable>();
+    std::vector<Record> rows = rows_of_step(*names);
+    CsvSink sink([&] { return scratch.path() / "rows"; }, names);
+    Layout layout = layout_of_six_ops(compress);
+    layout.ops = ops;
+    check(sink.begin_revision(layout));
+    for (std::int64_t step = 0; step < steps; ++step) {
+      for (Record& row : rows) row.step = step;
+      check(sink.write_step(Step{step}, rows));
+    }
+    for (const auto& file : fs::directory_iterator(scratch.path() / "rows"))
+      bytes[compress ? 1 : 0] += static_cast<double>(file.file_size());
+  }
+  return bytes[0] / bytes[1];
 }
 
 // Values per second of one thread, from the first row until all are in their event files.
@@ -208,6 +248,24 @@ std::vector<Figure> rows_per_second(Effort effort) {
               "rows_per_s_sqlite", "rows/s", 3e5, repetitions,
               "one producer, queue, writer thread and the SQLite database of six ops, steps of 1,000 rows",
               [&] { return sink_rate(make_sqlite, rows_in_database, steps); })};
+}
+
+std::vector<Figure> compressed_csv(Effort effort) {
+  const int repetitions = pick(effort, 2, 15);
+  const auto steps = pick<std::int64_t>(effort, 20, 300);
+  std::vector<double> plain, compressed;
+  for (int i = 0; i < repetitions; ++i) {  // in turns
+    plain.push_back(sink_rate(make_csv, records_on_disk, steps));
+    compressed.push_back(sink_rate(make_csv, rows_in_frames, steps, layout_of_six_ops(true)));
+  }
+  const std::string what = "CSV files of steps of 1,000 rows with ";
+  return {median_figure("rows_per_s_csv_zstd", compressed, "rows/s", at_least(0.45 * median_of(plain)),
+                        "as rows_per_s_csv with \"compress\": \"zstd\"; the goal is 0.45 of the plain rate, "
+                        "measured in turns"),
+          {"csv_zstd_saves", bytes_saved(layout_of_six_ops().ops, 20), "times the bytes", at_least(4.5),
+           what + "six ops, over compressed ones"},
+          {"csv_zstd_saves_norm", bytes_saved({Op::norm}, 20), "times the bytes", at_least(7),
+           what + "the norm alone, over compressed ones"}};
 }
 
 std::vector<Figure> values_per_second(Effort effort) {
@@ -364,6 +422,7 @@ std::vector<Figure> conversion_rate(Effort effort) {
 std::vector<Bench> writing_rate() {
   return {
       {{"rows_per_s_queue", "rows_per_s_csv", "rows_per_s_sqlite"}, rows_per_second},
+      {{"rows_per_s_csv_zstd", "csv_zstd_saves", "csv_zstd_saves_norm"}, compressed_csv},
       {{"values_per_s_tb"}, values_per_second},
       {{"alert_ns_per_value"}, alert_evaluation},
       {{"rows_per_s_csv2tb", "rows_per_s_csv2db", "csv2tb_peak_mib", "csv2db_peak_mib"}, conversion_rate}};

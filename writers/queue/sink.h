@@ -25,6 +25,7 @@ struct Layout {
   std::vector<Op> ops{Op::norm};              // columns, in the configured order, without duplicates
   int ndigits = 6;                            // decimals in CSV
   int digits = 0;                             // significant digits in CSV instead; 0: uses ndigits
+  bool compress = false;                      // CSV files are .csv.zst
   std::int64_t step_count_per_record = 1;     // steps of one CSV file, at least 1
   bool micro_step_in_grad_unreduced = false;  // monitor_mbs_grad
   TagForm tags = TagForm::gradmon;

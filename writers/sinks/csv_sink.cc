@@ -29,6 +29,22 @@ struct Extent {
   off_t valid_bytes = 0;  // through the last line end outside quotes
 };
 
+bool is_compressed(const fs::path& path) { return path.extension() == ".zst"; }
+
+// As scan(). A frame has whole rows, and the first one the header.
+Extent scan_frames(int fd, std::string_view header) {
+  Extent extent;
+  bool is_first = true;
+  const auto end = read_frames(fd, [&](std::string_view text) {
+    if (is_first) extent.first_line = text.substr(0, std::min(text.find('\n'), header.size()) + 1);
+    is_first = false;
+    return true;
+  });
+  extent.valid_bytes = end.value_or(-1);
+  if (!end) errno = EILSEQ;
+  return extent;
+}
+
 // -1 in `valid_bytes`: the file cannot be read. Stops reading at a first line that is longer than `header`.
 Extent scan(int fd, std::string_view header) {
   Extent extent;
@@ -54,6 +70,26 @@ Extent scan(int fd, std::string_view header) {
   }
 }
 
+// Both return the end of the last whole row or frame.
+tl::expected<off_t, std::string> scan_rows_of_frames(int fd, CsvRowScanner& scanner) {
+  return read_frames(fd, [&](std::string_view text) {
+    scanner.take(text);
+    return true;
+  });
+}
+
+tl::expected<off_t, std::string> scan_text(int fd, CsvRowScanner& scanner) {
+  std::vector<char> block(std::size_t{1} << 18U);
+  for (off_t at = 0;;) {
+    const ssize_t n = ::pread(fd, block.data(), block.size(), at);
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) return tl::unexpected(std::generic_category().message(errno));
+    if (n == 0) return static_cast<off_t>(scanner.whole_bytes());
+    scanner.take({block.data(), static_cast<std::size_t>(n)});
+    at += n;
+  }
+}
+
 // The treatment of an incomplete row at the end of a file.
 enum class PartOfARow : bool { leave, cut };
 // Finds nothing without a file.
@@ -65,18 +101,11 @@ tl::expected<CsvRowScanner, std::string> scan_rows(const fs::path& path, PartOfA
   struct stat seen {};
   if (file.get() < 0 || ::fstat(file.get(), &seen) != 0) return path_error("open", path, errno);
   if (!S_ISREG(seen.st_mode)) return tl::unexpected(path.string() + " is not a regular file");
-  std::vector<char> block(std::size_t{1} << 18U);
-  for (off_t at = 0;;) {
-    const ssize_t n = ::pread(file.get(), block.data(), block.size(), at);
-    if (n < 0 && errno == EINTR) continue;
-    if (n < 0) return path_error("read", path, errno);
-    if (n == 0) break;
-    scanner.take({block.data(), static_cast<std::size_t>(n)});
-    at += n;
-  }
-  const auto whole = static_cast<off_t>(scanner.whole_bytes());
-  const bool cut = part == PartOfARow::cut && whole != seen.st_size;
-  if (cut && ::ftruncate(file.get(), whole) != 0) return path_error("repair", path, errno);
+  const auto whole =
+      is_compressed(path) ? scan_rows_of_frames(file.get(), scanner) : scan_text(file.get(), scanner);
+  if (!whole) return tl::unexpected("cannot read " + path.string() + ": " + whole.error());
+  const bool cut = part == PartOfARow::cut && *whole != seen.st_size;
+  if (cut && ::ftruncate(file.get(), *whole) != 0) return path_error("repair", path, errno);
   return scanner;
 }
 
@@ -95,6 +124,10 @@ std::size_t key_columns(const std::vector<RowColumn>& columns) {
     if (source == RowColumn::Source::step || source == RowColumn::Source::micro_step) count = i + 1;
   }
   return count;
+}
+
+off_t size_of(const std::array<std::string_view, 2>& bytes) {
+  return static_cast<off_t>(bytes[0].size() + bytes[1].size());
 }
 
 constexpr std::size_t kMostFilesForSamples = 1000;
@@ -169,7 +202,7 @@ tl::expected<CsvFile::Outcome, std::string> CsvFile::append(const fs::path& path
   off_t valid_bytes = seen.st_size;
   const bool unchanged = seen.st_ino == inode_ && seen.st_size == size_ && header == header_;
   if (!unchanged) {
-    const Extent extent = scan(file.get(), header);
+    const Extent extent = is_compressed(path) ? scan_frames(file.get(), header) : scan(file.get(), header);
     if (extent.valid_bytes < 0) return path_error("read", path, errno);
     if (extent.first_line.size() > header.size()) return Outcome::other_header;
     if (extent.valid_bytes == 0) return create(path, header, rows);
@@ -177,9 +210,11 @@ tl::expected<CsvFile::Outcome, std::string> CsvFile::append(const fs::path& path
     valid_bytes = extent.valid_bytes;
   }
   inode_ = 0;
+  const auto bytes = encoded(path, "", rows);
+  if (!bytes) return tl::unexpected(bytes.error());
   if (valid_bytes != seen.st_size && ::ftruncate(file.get(), valid_bytes) != 0)
     return path_error("repair", path, errno);
-  if (!write_all(file.get(), rows)) {
+  if (!write_all(file.get(), (*bytes)[0]) || !write_all(file.get(), (*bytes)[1])) {
     auto error = path_error("write", path, errno);
     // If this fails too, the next call finds the partial row and cuts it off.
     if (::ftruncate(file.get(), valid_bytes) != 0) error.value() += " (a partial row remains)";
@@ -190,13 +225,15 @@ tl::expected<CsvFile::Outcome, std::string> CsvFile::append(const fs::path& path
     if (::truncate(path.c_str(), valid_bytes) != 0) error.value() += " (the rows may remain)";
     return error;
   }
-  remember(seen.st_ino, valid_bytes + static_cast<off_t>(rows.size()), header);
+  remember(seen.st_ino, valid_bytes + size_of(*bytes), header);
   return Outcome::written;
 }
 
 tl::expected<CsvFile::Outcome, std::string> CsvFile::create(const fs::path& path, std::string_view header,
                                                             std::string_view rows) {
   inode_ = 0;
+  const auto bytes = encoded(path, header, rows);
+  if (!bytes) return tl::unexpected(bytes.error());
   const fs::path temporary = path.parent_path() / ("." + path.filename().string() + ".new");
   Descriptor file(open_new(temporary));
   if (!file.valid() && errno == ENOENT) {
@@ -206,14 +243,22 @@ tl::expected<CsvFile::Outcome, std::string> CsvFile::create(const fs::path& path
   }
   struct stat seen {};
   if (file.get() < 0 || ::fstat(file.get(), &seen) != 0) return path_error("make", path, errno);
-  if (!write_all(file.get(), header) || !write_all(file.get(), rows) || !file.close() ||
+  if (!write_all(file.get(), (*bytes)[0]) || !write_all(file.get(), (*bytes)[1]) || !file.close() ||
       ::rename(temporary.c_str(), path.c_str()) != 0) {
     auto error = path_error("write", path, errno);
     ::unlink(temporary.c_str());
     return error;
   }
-  remember(seen.st_ino, static_cast<off_t>(header.size() + rows.size()), header);
+  remember(seen.st_ino, size_of(*bytes), header);
   return Outcome::written;
+}
+
+tl::expected<CsvFile::Bytes, std::string> CsvFile::encoded(const fs::path& path, std::string_view header,
+                                                           std::string_view rows) {
+  if (!is_compressed(path)) return Bytes{header, rows};
+  const auto frame = compressor_.compress(header, rows);
+  if (!frame) return tl::unexpected("cannot write " + path.string() + ": " + frame.error());
+  return Bytes{*frame, ""};
 }
 
 void CsvFile::remember(ino_t inode, off_t size, std::string_view header) {
@@ -361,7 +406,8 @@ tl::expected<CsvFile::Outcome, std::string> CsvSink::append_beside(Output& outpu
 std::filesystem::path CsvSink::make_path(Kind kind, std::int64_t first_step,
                                          const std::string& suffix) const {
   return directory_ / (std::string(name_of(kind)) + "_" + std::to_string(first_step) + "-" +
-                       std::to_string(first_step + layout_.step_count_per_record - 1) + suffix + ".csv");
+                       std::to_string(first_step + layout_.step_count_per_record - 1) + suffix +
+                       (layout_.compress ? ".csv.zst" : ".csv"));
 }
 
 void CsvSink::collect_rows(const Output& output, const Record* begin, const Record* end) {

@@ -23,6 +23,7 @@
 #include "writers/queue/sink.h"
 #include "writers/sinks/columns.h"
 #include "writers/sinks/earlier_output.h"
+#include "writers/sinks/zstd_frames.h"
 
 namespace gradmon {
 
@@ -64,8 +65,9 @@ class CsvRowScanner {
   std::int64_t counted_ = 0;  // samples; 0: none
 };
 
-// Appends rows to a CSV file, all or none. One thread at a time. It keeps no file open between
-// calls, so the next call notices a directory that was moved, removed or unmounted.
+// Appends rows to a CSV file, all or none; a name that ends in .zst makes it a file of zstd frames, one for
+// each call. One thread at a time. It keeps no file open between calls, so the next call notices a directory
+// that was moved, removed or unmounted.
 class CsvFile {
  public:
   enum class Outcome {
@@ -89,6 +91,11 @@ class CsvFile {
                                                           std::string_view header, std::string_view rows);
 
  private:
+  using Bytes = std::array<std::string_view, 2>;  // one after the other
+
+  // The bytes to write; valid until the next call, and as long as the texts.
+  [[nodiscard]] tl::expected<Bytes, std::string> encoded(const std::filesystem::path& path,
+                                                         std::string_view header, std::string_view rows);
   [[nodiscard]] tl::expected<Outcome, std::string> create(const std::filesystem::path& path,
                                                           std::string_view header, std::string_view rows);
   void remember(ino_t inode, off_t size, std::string_view header);
@@ -97,6 +104,7 @@ class CsvFile {
   ino_t inode_ = 0;
   off_t size_ = 0;
   std::string header_;
+  FrameCompressor compressor_;
 };
 
 class CsvSink : public Sink {

@@ -18,9 +18,11 @@ import pyarrow
 import pyarrow.csv
 from pyarrow import compute
 
+from gradmon_read.command_line import require
 from gradmon_read.vocabulary import FIELDS, ROW_KINDS
 
 BLOCK = 1 << 20  # bytes; the longest row, too
+_PART = 1 << 14  # bytes
 _MOST_CELLS = 64
 _SHOWN_BYTES = 40  # of a cell in a message
 _INT32 = 2**31 - 1
@@ -54,7 +56,7 @@ class Problems:
 
 
 class KindFile(NamedTuple):
-    """ "grad_reduced_0-99.r7.csv" """
+    """ "grad_reduced_0-99.r7.csv", or the same with ".zst" behind it: compressed"""
 
     first_step: int
     revision: int  # 0: none in the name
@@ -62,7 +64,7 @@ class KindFile(NamedTuple):
     path: Path
 
 
-_KIND_FILE = re.compile(rf"({'|'.join(ROW_KINDS)})_(\d+)-(\d+)(?:\.r(\d+))?\.csv", re.ASCII)
+_KIND_FILE = re.compile(rf"({'|'.join(ROW_KINDS)})_(\d+)-(\d+)(?:\.r(\d+))?\.csv(?:\.zst)?", re.ASCII)
 
 
 def parse_kind_file(path: Path) -> "Optional[tuple[str, KindFile]]":
@@ -382,6 +384,36 @@ def regular_table(
     return _completed(table, numpy.arange(first_line, first_line + table.num_rows))
 
 
+def decompressed(source: Any) -> Any:
+    """A file of the text of zstd frames, the last of which may be torn. `source`: bytes, or something with
+    read(). Reading raises ValueError where something else follows. Needs zstandard for it."""
+    zstandard = require("zstandard", "a compressed CSV file")
+    reader = zstandard.ZstdDecompressor(max_window_size=1 << 27)
+    return _Decompressed(reader.stream_reader(source, read_across_frames=True), zstandard.ZstdError)
+
+
+class _Decompressed:
+    def __init__(self, reader: Any, error: "type[Exception]") -> None:
+        self._reader, self._error = reader, error
+        self._why = ""
+
+    def read(self, size: int) -> bytes:
+        """In small parts: a part with an error is lost."""
+        parts = []
+        while size > 0 and not self._why:
+            try:
+                parts.append(self._reader.read(min(size, _PART)))
+            except self._error as error:
+                self._why = str(error)
+                break
+            size -= len(parts[-1])
+            if not parts[-1]:
+                break
+        if self._why and not any(parts):
+            raise ValueError(f"{self._why}; expected zstd frames")
+        return b"".join(parts)
+
+
 class CsvFile:
     """One CSV file, to which a running job may be appending; it is opened anew for each block, so that a
     reader of many files holds no descriptors. Unreadable rows are `problems`; a torn last row is skipped in
@@ -398,6 +430,8 @@ class CsvFile:
         self._at = 0  # the next row in the data
         self._line = 1  # of the next row
         self._ended = False  # nothing follows the data
+        self._text: Any = decompressed(self) if path.suffix == ".zst" else self
+        self._is_begun = False
         self._in_skipped_line = False
         self._saved_again = False  # by a spreadsheet: the last row needs no line end
 
@@ -425,8 +459,8 @@ class CsvFile:
             if self._ended:
                 return
 
-    def _read(self, room: int) -> bytes:
-        """The next bytes; b"" at the end and after an error, which is a problem."""
+    def read(self, size: int) -> bytes:
+        """The next bytes of the file; b"" at the end and after an error, which is a problem."""
         file = -1
         try:
             file = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY)
@@ -440,7 +474,9 @@ class CsvFile:
             else:
                 seconds, nanoseconds = divmod(status.st_mtime_ns, 10**9)
                 self._identity, self.written = identity, self.written or seconds + 1e-9 * nanoseconds
-                return os.pread(file, room, self.bytes_read)
+                found = os.pread(file, size, self.bytes_read)
+                self.bytes_read += len(found)
+                return found
         except OSError as error:
             self._problems.add(self.path, 0, f"cannot {'open' if file < 0 else 'read'}: {error.strerror}")
         finally:
@@ -451,13 +487,12 @@ class CsvFile:
     def _fill(self) -> bool:
         """Reads until the data are a block, or the file ends. Returns False without a file."""
         while not self._ended and len(self._data) < BLOCK:
-            is_first = self.bytes_read == 0
-            more = self._read(BLOCK - len(self._data))
+            more = self._next_text(BLOCK - len(self._data))
             if self._identity is None:
                 return False
-            self.bytes_read += len(more)
             self._ended = not more
-            if is_first:
+            if not self._is_begun:
+                self._is_begun = True
                 self._saved_again = more.startswith(_BYTE_ORDER_MARK) or more.split(b"\n", 1)[0].endswith(
                     b"\r"
                 )
@@ -470,6 +505,14 @@ class CsvFile:
         if self._ended and self._saved_again and self._data and not self._data.endswith(b"\n"):
             self._data += b"\n"
         return True
+
+    def _next_text(self, size: int) -> bytes:
+        try:
+            found: bytes = self._text.read(size)
+            return found
+        except ValueError as error:
+            self._problems.add(self.path, 0, f"{error}; the rest is left out")
+            return b""
 
     def _take_header(self) -> bool:
         row = _row_at(self._data, 0)

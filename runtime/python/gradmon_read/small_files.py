@@ -5,15 +5,25 @@ import os
 import stat
 import sys
 from functools import lru_cache
+from pathlib import Path
 from typing import Any, Collection, Iterator, NamedTuple, Optional, Sequence
 
 import numpy
 import pyarrow
 
-from gradmon_read.csv_tables import KindFile, header_of, integers, line_ends, numbers_of, regular_table
+from gradmon_read.csv_tables import (
+    KindFile,
+    decompressed,
+    header_of,
+    integers,
+    line_ends,
+    numbers_of,
+    regular_table,
+)
 
 _TOGETHER = 8 << 20  # bytes of files that are parsed at a time
 _SMALL = 1 << 20  # bytes
+_LIKELY_RATIO = 8  # of text to compressed bytes
 
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # parameters of mallopt()
 _cached_header = lru_cache(64)(header_of)
@@ -72,7 +82,8 @@ def groups(files: "Sequence[KindFile]") -> "Iterator[Group]":
 
 def _size(file: KindFile) -> int:
     try:
-        return max(os.stat(file.path).st_size, _TOGETHER >> 12)
+        size = os.stat(file.path).st_size * (_LIKELY_RATIO if file.path.suffix == ".zst" else 1)
+        return max(size, _TOGETHER >> 12)
     except OSError:
         return _SMALL
 
@@ -87,7 +98,7 @@ def read_together(
     for file in files:
         try:
             content, time = _content(file.path)
-        except OSError:
+        except (OSError, ValueError):
             return None
         header = content[: content.find(b"\n") + 1] if header is None else header
         texts.append(memoryview(content)[len(header) : content.rfind(b"\n") + 1])
@@ -108,7 +119,7 @@ def read_together(
     return Together(table.set_column(place, "line", integers(line)), index, numpy.array(written), size)
 
 
-def _content(path: "os.PathLike[str]") -> "tuple[bytes, float]":
+def _content(path: Path) -> "tuple[bytes, float]":
     """And the time of the last write. Never waits for a FIFO. Raises OSError for what is no small file."""
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY)
     try:
@@ -117,6 +128,8 @@ def _content(path: "os.PathLike[str]") -> "tuple[bytes, float]":
             raise OSError(0, "not a small file")
         seconds, nanoseconds = divmod(status.st_mtime_ns, 10**9)
         content = os.read(descriptor, status.st_size)  # a job may be appending to it
+        if path.suffix == ".zst":
+            content = decompressed(content).read(4 * _TOGETHER + 1)
         return content, seconds + 1e-9 * nanoseconds
     finally:
         os.close(descriptor)

@@ -68,6 +68,7 @@ TEST_CASE("an empty object gives the default of every key", "[config]") {
   CHECK(config.squash_name);
   CHECK_FALSE(config.reuse_readings);
   CHECK_FALSE(config.digits.has_value());
+  CHECK(config.compress == Config::Compress::none);
   CHECK((config.replicas == Config::Replicas::all && config.tags == Config::Tags::gradmon));
   CHECK(config.fence_timeout == std::chrono::seconds(30));
   CHECK(config.queue_capacity == 65'536);
@@ -97,7 +98,7 @@ constexpr char kFullConfig[] = R"({
                         {"rule_name": "AnomalyNan"}], "dump": true},
     "format": ["csv", "sqlite", "csv"], "ops": ["max", "min", "max"], "eps": 1e-3, "ndigits": 12,
     "step_count_per_record": 7, "append_output": ["Dec03_21-34-40", "Dec03_21-34-41"], "squash_name": false,
-    "digits": 7, "replicas": "first", "tags": "msprobe", "reuse_readings": true,
+    "digits": 7, "compress": "zstd", "replicas": "first", "tags": "msprobe", "reuse_readings": true,
     "lookahead_steps": 8, "max_wait": 1.5, "fence_timeout": 0.5, "on_partition": "wait",
     "queue_capacity": 1024, "on_overflow": "drop", "max_overhead": 0.05, "keep_last": 9,
     "on_alert": {"collect": {"ops": ["nans"]}, "times": 2, "cooldown": 60, "exec": ["/usr/bin/mail", "me"]},
@@ -153,6 +154,7 @@ TEST_CASE("every key of a full file is read", "[config]") {
   CHECK((config.eps == 1e-3 && config.ndigits == 12 && config.step_count_per_record == 7));
   CHECK(config.append_output.size() == 2);
   CHECK_FALSE(config.squash_name);
+  CHECK(config.compress == Config::Compress::zstd);
   CHECK((config.replicas == Config::Replicas::first && config.tags == Config::Tags::msprobe));
   CHECK(config.reuse_readings);
   CHECK(config.lookahead_steps == 8);

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import zstandard
 from gradmon_read import csv2tb, csv_tables
 from gradmon_read.conversion import Meter, progress_text
 from gradmon_read.csv_tables import CsvFile, KindFile, Problems
@@ -315,18 +316,55 @@ SAVED_AGAIN = "\ufeffvpp_stage,name,step,norm\r\n0,a,0,1\r\n0,b,0,2"
         ("name,step,norm,shape\na,1,0.1,nan\nb,1,-0.0,[]\n", ["a 1 None", "b 1 -0.0"], []),
     ],
 )  # fmt: skip
-@pytest.mark.parametrize("reader", ["arrow", "rows"])
+@pytest.mark.parametrize("reader", ["arrow", "rows", "frames"])
 def test_files_are_read_as_documented(
     tmp_path: Path, monkeypatch: Any, text: str, rows: "list[str]", problems: "list[str]", reader: str
 ) -> None:
     if reader == "rows":
         monkeypatch.setattr("gradmon_read.csv_tables.regular_table", lambda *_: None)
-    found, messages = rows_of(write_files(tmp_path, {"actv_0-0.csv": text}) / "actv_0-0.csv")
+    file = write_files(tmp_path, {"actv_0-0.csv": text}) / "actv_0-0.csv"
+    if reader == "frames":
+        file = compress(file, frames=3)
+    found, messages = rows_of(file)
     values = [row.get("norm", row.get("max")) for row in found]
     assert [f"{row['name'].decode()} {row['step']} {value}" for row, value in zip(found, values)] == rows
     assert len(messages) == len(problems)
     for message, problem in zip(messages, problems):
-        assert message.startswith(f"{tmp_path}/actv_0-0.csv:{problem}")
+        assert message.startswith(f"{file}:{problem}")
+
+
+def compress(file: Path, frames: int) -> Path:
+    """Makes a file of zstd frames of it."""
+    text = file.read_bytes()
+    ends = [len(text) * i // frames for i in range(frames + 1)]
+    made = file.with_name(file.name + ".zst")
+    parts = [zstandard.compress(text[begin:end]) for begin, end in zip(ends, ends[1:])]
+    made.write_bytes(b"".join(parts))
+    file.unlink()
+    return made
+
+
+def test_a_torn_frame_is_the_end_of_a_file_and_a_damaged_one_is_a_problem(tmp_path: Path) -> None:
+    rows = "".join(f"layers.{i}.weight,{step},{i / 7}\n" for step in range(100) for i in range(30))
+    file = write_files(tmp_path, {"actv_0-99.csv": f"name,step,norm\n{rows}"}) / "actv_0-99.csv"
+    whole, _ = rows_of(file)
+    file = compress(file, frames=2)
+    content = file.read_bytes()
+    for cut in range(1, len(content), 997):
+        file.write_bytes(content[:cut])
+        found, messages = rows_of(file)
+        assert found == whole[: len(found)] and (messages == [] or "no whole line" in messages[0])
+        assert cut < len(content) * 3 / 4 or len(found) > 1000
+    damaged = bytearray(content)
+    damaged[-300] ^= 1
+    for bytes_of_file in (bytes(damaged), content + b"and something else"):
+        file.write_bytes(bytes_of_file)
+        found, messages = rows_of(file)
+        assert len(found) > 1000 and found == whole[: len(found)]
+        (message,) = messages
+        assert message.startswith(f"{file}: ") and message.endswith(
+            "expected zstd frames; the rest is left out"
+        )
 
 
 def rows_of(path: Path) -> "tuple[list[dict[str, Any]], list[str]]":

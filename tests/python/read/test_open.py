@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """gradmon.open(): the rows of runs, lazily, from every form."""
+import csv
 import math
 import random
 import struct
@@ -11,6 +12,7 @@ import gradmon_read
 import pandas
 import polars
 import pytest
+import zstandard
 from gradmon_read.row_parts import SCHEMA
 from gradmon_read.runs import parse_rank_directory
 from reading import Commands, RankWriter
@@ -111,6 +113,42 @@ def test_a_run_without_csv_is_read_from_its_databases(run: Commands, tmp_path: P
     assert found["micro_step"].isna().all()
     one = gradmon_read.open(tmp_path / "Nov24_08-30-12-rank1-8c0ffee0" / "monitor_metrics.db")
     assert set(one.pandas()["rank"]) == {1}
+
+
+def test_compressed_files_are_read_as_plain_ones_here_and_by_the_engines(
+    run: Commands, tmp_path: Path
+) -> None:
+    plain, compressed = csv_run(tmp_path / "1"), csv_run(tmp_path / "2")
+    frames = []
+    for file in compressed.rglob("*.csv"):
+        header, *rows = file.read_text().splitlines(keepends=True)
+        parts = [header + "".join(rows[:3]), "".join(rows[3:])]
+        made = file.with_name(f"{file.name}.zst")
+        made.write_bytes(b"".join(zstandard.compress(part.encode()) for part in parts))
+        file.unlink()
+        frames.append(made)
+    wanted = sorted(map(repr, all_rows(gradmon_read.open(plain))))
+    assert sorted(map(repr, all_rows(gradmon_read.open(compressed)))) == wanted
+    for command in ("analyse top", "analyse first", "analyse anomalies"):
+        answers = [run(*command.split(), place) for place in (plain, compressed)]
+        shown = [(answer.code, answer.out.replace(".csv.zst", ".csv")) for answer in answers]
+        assert shown[0] == (shown[1][0], shown[1][1].replace(f"{compressed}/", f"{plain}/"))
+    for file in frames:
+        columns = {name: "VARCHAR" for name in gradmon_read_header(file)}
+        engines = [
+            duckdb.read_csv(str(file), dtype=columns, header=True).fetchall(),
+            polars.read_csv(file, infer_schema=False).rows(),
+            [tuple(row) for row in pandas.read_csv(file, dtype=str, keep_default_na=False).values.tolist()],
+        ]
+        plain_file = plain / file.parent.name / file.name.removesuffix(".zst")
+        rows = list(csv.reader(plain_file.open(newline="")))[1:]
+        for found in engines:
+            assert [[cell or "" for cell in row] for row in found] == rows
+
+
+def gradmon_read_header(file: Path) -> "list[str]":
+    with zstandard.open(file, "rt") as opened:
+        return next(csv.reader(opened))
 
 
 def test_event_files_have_the_same_rows_as_float32(run: Commands, tmp_path: Path) -> None:

@@ -122,3 +122,17 @@ def test_load_refuses_the_database_that_this_process_writes(tmp_path: Path) -> N
         jobs.train(model, optimizer, 3)
     assert set(gradmon.load(path)["step"]) == set(range(6))
     assert sorted(file.name for file in path.parent.glob("monitor_metrics.db*")) == ["monitor_metrics.db"]
+
+
+def test_compressed_files_have_the_same_rows_and_go_on_after_a_restart(tmp_path: Path) -> None:
+    plain, compressed = tmp_path / "plain", tmp_path / "compressed"
+    train(jobs.write_config(tmp_path, **{**EVERYTHING, "format": "csv"}), plain)
+    for keys in ({}, {"append_output": ["Jan01_00-00-00", "Dec31_23-59-59"]}):
+        config = {**EVERYTHING, "format": "csv", "compress": "zstd", **keys}
+        train(jobs.write_config(tmp_path, **config), compressed)
+    (directory,) = compressed.glob("*-rank0-*")
+    assert list(directory.glob("*.csv.zst")) and not list(directory.glob("*_*-*.csv"))
+    tables = [gradmon.load(place).drop(columns="vpp_stage") for place in (plain, compressed)]
+    assert len(tables[0]) > 1000 and tables[0].equals(tables[1])  # the restart has trained the same steps
+    sizes = [sum(file.stat().st_size for file in place.rglob("*.csv*")) for place in (plain, compressed)]
+    assert sizes[1] < sizes[0]
