@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Hooks at modules within compiled code (torch.compile, torch 2.13). While nothing is collected, the compiler
 traces them away; while something is, the graph has operators that report the module's call."""
+import contextlib
+import time
 import weakref
-from typing import Any, Iterable, Optional
+from typing import Any, Callable, Iterable, Optional
 
 import torch
 
@@ -317,6 +319,10 @@ class RegionCalled(WatchingHook):
             self._hooks.note_called(self._region)
 
 
+def _nothing() -> None:
+    pass
+
+
 class GraphHooks:
     """Two forward hooks at every module within a compiled region, from watch() on: the compiler sees only
     hooks that exist when it compiles. set() switches them by an attribute of the modules, on which compiled
@@ -330,6 +336,10 @@ class GraphHooks:
         self._reasons: "list[str]" = []  # at the last end_step()
         self._calls = 0  # of _entered, at the last end_step()
         self.entered = False  # a region or a module within one was called in the last collected step
+        self.on_compiling: "Callable[[], None]" = (
+            _nothing  # called when compiling() has changed within a step
+        )
+        self._compiling_since = ""  # in this step
 
     def watch(self, models: Iterable[torch.nn.Module], announced: Iterable[torch.nn.Module] = ()) -> None:
         """Hooks the modules within the compiled regions of these models, and removes other hooks of ours.
@@ -367,8 +377,32 @@ class GraphHooks:
         if wanted and not self._wanted:
             self._take_entered()
         self._wanted = wanted
+        if self._regions:
+            self._follow_compiler(wanted)
         for hooked in self._regions.values():
             hooked.collect(wanted)
+
+    def _follow_compiler(self, wanted: bool) -> None:
+        with contextlib.suppress(AttributeError, ImportError):  # another torch
+            from torch._dynamo.callback import callback_handler
+
+            if self._compile_begins in callback_handler.start_callbacks:
+                callback_handler.remove_start_callback(self._compile_begins)
+            if wanted:
+                callback_handler.register_start_callback(self._compile_begins)
+
+    def _compile_begins(self, _arguments: Any) -> None:
+        if not self._compiling_since:
+            self._compiling_since = time.strftime("%H:%M:%S")
+            self.on_compiling()
+
+    def compiling(self) -> "list[str]":
+        """A sentence while a collected step compiles its graphs."""
+        if not self._compiling_since:
+            return []
+        return [
+            f"compiling the modules for collecting, since {self._compiling_since}: this step takes longer"
+        ]
 
     def is_announced(self, module: torch.nn.Module) -> bool:
         return id(module) in self._announced
@@ -391,6 +425,7 @@ class GraphHooks:
         self.entered = False
         if not self._regions:
             return False
+        was_compiling, self._compiling_since = bool(self._compiling_since), ""
         entered = self._take_entered()
         calls, self._calls = self._calls, _entered.calls
         called = calls != self._calls
@@ -398,7 +433,7 @@ class GraphHooks:
         for hooked in self._regions.values():
             hooked.end_step(entered)
         before, self._reasons = self._reasons, [hooked.reason for hooked in self._regions.values()]
-        return self._reasons != before
+        return self._reasons != before or was_compiling
 
     def reason(self, region: torch.nn.Module) -> Optional[str]:
         """The reason why the modules within the region have no rows. "": they have rows; None: no hooks."""
@@ -408,6 +443,8 @@ class GraphHooks:
         return None if hooked is None else hooked.reason
 
     def remove(self) -> None:
+        if self._regions:
+            self._follow_compiler(False)
         for handle in self._handles:
             handle.remove()
         for hooked in self._regions.values():

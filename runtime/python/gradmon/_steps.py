@@ -55,6 +55,7 @@ class TrainingSteps:
         self.ended_by_program = ended_by_loop  # the program calls step()
         self.ended_by_optimizer = False  # an optimizer or the scaler has ended a step
         self._modules = ModuleHooks()
+        self._modules.in_graphs.on_compiling = self._warn
         self._units = UnitHooks(core)
         self._waits = Waits()
         self._models: list[ModelParts] = []
@@ -403,6 +404,7 @@ class TrainingSteps:
 
     def _warn(self) -> None:
         warnings = self._found + self._uncalled + self._of_engine + self._no_optimizer
+        warnings = warnings + self._modules.in_graphs.compiling()
         if warnings == self._warned:
             return
         self._warned = warnings
