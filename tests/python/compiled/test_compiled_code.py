@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The code that torch.compile makes of watched modules: without a trace of gradmon while nothing is collected,
-and with the values that it computes while something is."""
+"""The code that torch.compile makes of watched modules: that without gradmon while nothing is collected, and
+the values that it computes while something is."""
 from pathlib import Path
 from typing import Any, Iterator
 
