@@ -332,7 +332,7 @@ class GraphHooks:
         self._regions: "dict[int, _HookedRegion]" = {}  # by the id of the region's module
         self._announced: "set[int]" = set()  # ids of all modules of the models that are compiled later
         self._handles: "list[Any]" = []
-        self._wanted = False
+        self._wanted = self._ahead = False
         self._reasons: "list[str]" = []  # at the last end_step()
         self._calls = 0  # of _entered, at the last end_step()
         self.entered = False  # a region or a module within one was called in the last collected step
@@ -380,7 +380,13 @@ class GraphHooks:
         if self._regions:
             self._follow_compiler(wanted)
         for hooked in self._regions.values():
-            hooked.collect(wanted)
+            hooked.collect(wanted or self._ahead)
+
+    def compile_ahead(self, ahead: bool) -> None:
+        """True: the code that is compiled from now on can collect, though nothing is collected yet."""
+        self._ahead = ahead
+        for hooked in self._regions.values():
+            hooked.collect(self._wanted or ahead)
 
     def _follow_compiler(self, wanted: bool) -> None:
         with contextlib.suppress(AttributeError, ImportError):  # another torch

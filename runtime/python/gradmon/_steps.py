@@ -26,6 +26,7 @@ from gradmon._sharded import Listing, listing_of
 from gradmon._sharded import parameters_of as parameters_in
 
 _COLLECTS = _gradmon.COLLECTS
+_COMPILES_AHEAD = 1 << 30  # beside those of the extension: until the first step ends
 _LOOK_EVERY_S = 5.0
 _NO_OPTIMIZER = (
     "watch() got no optimizer: call monitor.step() at the end of each iteration, or pass the optimizer "
@@ -84,10 +85,13 @@ class TrainingSteps:
         _alive.add(self)
         _stop_at_the_end_of_this_process()
 
-    def watch(self, model: Any, optimizer: Any, scaler: Any, compiled: bool = False) -> None:
+    def watch(
+        self, model: Any, optimizer: Any, scaler: Any, compiled: bool = False, compile_ahead: bool = False
+    ) -> None:
         """Adds the model as a chunk, and the optimizer, each unless it is watched already. Steps end at
         the updates of the first call's scaler or, without one, at the optimizers' steps. model: None for the
-        first one. optimizer: None if a later call adds it. compiled: the model will be compiled."""
+        first one. optimizer: None if a later call adds it. compiled: the model will be compiled.
+        compile_ahead: the first step compiles the code for collecting."""
         if self not in _alive:
             return _gradmon.warn_once("watch() after stop() does nothing")
         if not self._models:
@@ -107,6 +111,9 @@ class TrainingSteps:
         self.note_attached([known.optimizer for known in self._optimizers])
         self._looks_for_unheld = False  # The next call may add an optimizer.
         self._apply_flags(self._prepare_step(self.core.step_flags()))
+        if compile_ahead:
+            self._modules.in_graphs.compile_ahead(True)
+            self.step_flags |= _COMPILES_AHEAD
         self._looks_for_unheld = optimizer is not None
         without = not self._optimizers and not self.ended_by_program
         if without or self._no_optimizer:
@@ -449,6 +456,8 @@ class TrainingSteps:
     def _apply_flags(self, flags: int) -> None:
         if flags & _gradmon.CHECK_MODELS and time.monotonic() >= self._look_at:
             self._look_at_models()  # so that a config can name new parts
+        if self.step_flags & _COMPILES_AHEAD:
+            self._modules.in_graphs.compile_ahead(False)
         self.step_flags = flags = flags & ~_gradmon.CHECK_MODELS
         self._modules.set(bool(flags & _gradmon.WATCHES_FORWARDS))
         self._units.set(bool(flags & _COLLECTS))

@@ -111,6 +111,7 @@ class Monitor:
         start_iteration: int = 0,
         explicit_steps: bool = False,
         compiled: bool = False,
+        compile_ahead: bool = False,
     ) -> "Monitor":
         """Begins to watch a model and its optimizer; call it before the first step.
 
@@ -154,6 +155,9 @@ class Monitor:
             True: the program compiles the model, or functions that call it, after this call. All modules then
             have hooks while nothing is collected, too: 2 µs a call of a module that runs uncompiled. Modules
             that are compiled before this call are found without it.
+        compile_ahead : bool
+            True: the first step compiles the code for collecting, and the second one that without, so that no
+            later switch compiles anything. False: the first collected step compiles.
 
         Returns
         -------
@@ -217,7 +221,7 @@ class Monitor:
             if is_group_unknown(group):
                 self._steps.note_warnings([NO_GROUP])
         for one in optimizers:
-            self._steps.watch(model, one, scaler, compiled)
+            self._steps.watch(model, one, scaler, compiled, compile_ahead)
         return self
 
     def step(self) -> bool:

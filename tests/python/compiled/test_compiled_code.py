@@ -186,3 +186,24 @@ def test_status_says_that_a_step_compiles(tmp_path: Path) -> None:
     from torch._dynamo.callback import callback_handler
 
     assert callback_handler.start_callbacks == []
+
+
+def test_compile_ahead_compiles_both_variants_before_the_first_switch(tmp_path: Path) -> None:
+    losses, graphs = [], []
+    for ahead in (False, True):
+        torch._dynamo.reset()
+        counters.clear()
+        model = compiled_models.made("residual", blocks=3)
+        called = compile_by("blocks", model)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+        directory = tmp_path / str(ahead)
+        directory.mkdir()
+        monitor = jobs.monitor(directory, xy_distribution=True, all_xy=True, start_step=4)
+        with monitor.watch(called, optimizer, compile_ahead=ahead):
+            losses.append(train(model, called, optimizer, range(3)))
+            graphs.append(counters["stats"]["unique_graphs"])
+            losses[-1] += train(model, called, optimizer, range(3, 8))
+        assert counters["stats"]["unique_graphs"] == 2
+    assert graphs == [1, 2] and losses[0] == losses[1]
+    found = [jobs.rows(tmp_path / name / "out", "actv") for name in ("False", "True")]
+    assert found[0] == found[1] and {step for _, step, _ in found[0]} == {4, 5, 6, 7}
