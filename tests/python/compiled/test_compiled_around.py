@@ -16,7 +16,7 @@ import torch
 SCRIPT = (
     ranks.GLOO
     + """
-import csv, pathlib, compiled_models
+import csv, pathlib, compiled_models, gradmon
 from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel
 place = pathlib.Path(options["place"])
@@ -29,7 +29,7 @@ def rows(directory):
                 found[",".join([kind, row["name"], row["step"], row["micro_step"]])] = float(row["norm"])
     return found
 
-def trained(name, form, how, watched):
+def trained(number, name, form, how, watched):
     torch._dynamo.reset()
     model = compiled_models.made(name)
     called = model
@@ -44,14 +44,18 @@ def trained(name, form, how, watched):
         called = DistributedDataParallel(model, find_unused_parameters=name == "moe")
         called = torch.compile(called, backend=how) if how else called
     optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
-    directory = place / f"{name}-{form}-{how}"
+    directory = place / f"{name}-{form}-{how}-of-{number}"
     if watched and rank == 0:
         directory.mkdir()
-    dist.barrier()
-    keys = {"xy_distribution": True, "all_xy": True, "digits": 17, "step_interval": 2}
-    place_of_rank = {"rank": rank, "world_size": dist.get_world_size()}
-    monitor = jobs.monitor(directory, **place_of_rank, **keys) if watched else None
-    if monitor:
+        keys = {"xy_distribution": True, "all_xy": True, "digits": 17, "step_interval": 2}
+        jobs.write_config(directory, **keys)
+    dist.barrier()  # one rank writes the config
+    monitor = None
+    if watched:
+        monitor = gradmon.Monitor(
+            directory / "config.json", rank=rank, world_size=dist.get_world_size(), dynamic=False,
+            output_dir=directory / "out",
+        )
         monitor.watch(called, optimizer)
     losses = []
     for step in range(4):
@@ -67,16 +71,17 @@ def trained(name, form, how, watched):
     return rows(directory), losses, warnings
 
 result = {}
-for name, form, how in options["cases"]:
-    eager, _, _ = trained(name, form, "", True)
-    compiled, losses, warnings = trained(name, form, how, True)
-    result[f"{name} {form} {how}"] = [eager, compiled, losses, trained(name, form, how, False)[1], warnings]
+for number, (name, form, how) in enumerate(options["cases"]):
+    eager, _, _ = trained(number, name, form, "", True)
+    compiled, losses, warnings = trained(number, name, form, how, True)
+    plain = trained(number, name, form, how, False)[1]
+    result[f"{name} {form} {how}"] = [eager, compiled, losses, plain, warnings]
 print(json.dumps(result))
 dist.destroy_process_group()
 """
 )
 
-WRITTEN_IN_PLACE = {"up.output", "act.input"}
+WRITTEN_IN_PLACE = {"up.output", "act.input", "inner.up.output", "inner.act.input"}
 FULL = os.environ.get("GRADMON_TEST_SCALE") == "full"
 # A checkpoint within DDP's graph, an LSTM and data-dependent routing are refused or broken by torch itself.
 NAMES = ["plain", "residual", "attention", "tied", "embedding", "conv", "autocast"] if FULL else ["residual"]
