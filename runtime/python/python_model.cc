@@ -26,15 +26,34 @@ namespace gradmon {
 
 namespace py = pybind11;
 
+namespace {
+
+// None if the object has no such attribute, or raises. Unlike py::getattr() it makes no exception where there
+// is none, which would take longer than all else that is done for a parameter.
+py::object attribute(const py::handle& object, PyObject* name) {
+  PyObject* found = nullptr;
+#if PY_VERSION_HEX >= 0x030D0000
+  const int status = PyObject_GetOptionalAttr(object.ptr(), name, &found);
+#else
+  const int status = _PyObject_LookupAttr(object.ptr(), name, &found);
+#endif
+  if (status < 0) PyErr_Clear();
+  return found == nullptr ? py::none() : py::reinterpret_steal<py::object>(found);
+}
+
+}  // namespace
+
 at::Tensor find_main_grad(const py::handle& parameter) {
-  const py::object found = py::getattr(parameter, "main_grad", py::none());
+  static PyObject* const name = PyUnicode_InternFromString("main_grad");
+  const py::object found = attribute(parameter, name);
   return THPVariable_Check(found.ptr()) ? found.cast<at::Tensor>() : at::Tensor();
 }
 
 MainGradient find_main_gradient(const py::object& parameter) {
+  static PyObject* const name = PyUnicode_InternFromString("grad_added_to_main_grad");
   const py::gil_scoped_acquire held;
   const PythonCodeInHooks in_hooks;  // a parameter's class may compute its attributes
-  const py::object fused_accumulation = py::getattr(parameter, "grad_added_to_main_grad", py::none());
+  const py::object fused_accumulation = attribute(parameter, name);
   return {find_main_grad(parameter), fused_accumulation.ptr() == Py_True};
 }
 

@@ -14,88 +14,123 @@ namespace {
 
 namespace py = pybind11;
 
+// The keys of the options and states that are read, made once: a plan reads each of them for each parameter.
+struct Keys {
+  PyObject* const betas = PyUnicode_InternFromString("betas");
+  PyObject* const eps = PyUnicode_InternFromString("eps");
+  PyObject* const alpha = PyUnicode_InternFromString("alpha");
+  PyObject* const momentum = PyUnicode_InternFromString("momentum");
+  PyObject* const maximize = PyUnicode_InternFromString("maximize");
+  PyObject* const step = PyUnicode_InternFromString("step");
+  PyObject* const exp_avg = PyUnicode_InternFromString("exp_avg");
+  PyObject* const momentum_buffer = PyUnicode_InternFromString("momentum_buffer");
+  PyObject* const exp_avg_sq = PyUnicode_InternFromString("exp_avg_sq");
+  PyObject* const square_avg = PyUnicode_InternFromString("square_avg");
+};
+
+const Keys& keys() {
+  static const Keys* const made = new Keys;  // lives as long as the interpreter
+  return *made;
+}
+
 // The options of a parameter group, or the state of one parameter. Empty if the object is not a dict.
 class DictView {
  public:
-  explicit DictView(const py::handle& object) {
-    if (!object.is_none() && py::isinstance<py::dict>(object))
-      dict_ = py::reinterpret_borrow<py::dict>(object);
-  }
+  explicit DictView(const py::handle& object) : dict_(PyDict_Check(object.ptr()) ? object.ptr() : nullptr) {}
 
-  bool empty() const { return !dict_ || dict_->empty(); }
-  bool has(const char* key) const { return dict_ && dict_->contains(key) && !(*dict_)[key].is_none(); }
+  bool empty() const { return dict_ == nullptr || PyDict_Size(dict_) == 0; }
+  // The value, if it is there and not None.
+  py::handle find(PyObject* key) const {
+    PyObject* const value = dict_ == nullptr ? nullptr : PyDict_GetItemWithError(dict_, key);
+    return value == Py_None ? nullptr : value;
+  }
+  bool has(PyObject* key) const { return static_cast<bool>(find(key)); }
   // False if the value is not a Python number: reading a tensor might wait for a device.
-  bool is_nonzero_number(const char* key) const {
-    if (!has(key)) return false;
-    const py::object value = (*dict_)[key];
-    const bool number = py::isinstance<py::float_>(value) || py::isinstance<py::int_>(value);
+  bool is_nonzero_number(PyObject* key) const {
+    const py::handle value = find(key);
+    const bool number = value && (PyFloat_Check(value.ptr()) || PyLong_Check(value.ptr()));
     return number && value.cast<double>() != 0;
   }
   // The value of a Python number, or of a tensor of one element in CPU memory.
-  std::optional<double> number(const char* key) const {
-    return has(key) ? number_of((*dict_)[key]) : std::nullopt;
+  std::optional<double> number(PyObject* key) const {
+    const py::handle value = find(key);
+    return value ? number_of(value) : std::nullopt;
   }
-  std::optional<std::pair<double, double>> pair(const char* key) const {
-    if (!has(key)) return std::nullopt;
-    const py::object value = (*dict_)[key];
-    if (!(PyTuple_Check(value.ptr()) || PyList_Check(value.ptr())) || py::len(value) != 2)
+  std::optional<std::pair<double, double>> pair(PyObject* key) const {
+    const py::handle value = find(key);
+    if (!value || !(PyTuple_Check(value.ptr()) || PyList_Check(value.ptr())) || py::len(value) != 2)
       return std::nullopt;
     const auto both = value.cast<py::sequence>();
     const auto one = number_of(both[0]), other = number_of(both[1]);
     return one && other ? std::optional(std::pair(*one, *other)) : std::nullopt;
   }
-  std::optional<at::Tensor> tensor(const char* key) const {
-    if (!has(key) || !THPVariable_Check((*dict_)[key].ptr())) return std::nullopt;
-    return (*dict_)[key].cast<at::Tensor>();
+  std::optional<at::Tensor> tensor(PyObject* key) const {
+    const py::handle value = find(key);
+    if (!value || !THPVariable_Check(value.ptr())) return std::nullopt;
+    return THPVariable_Unpack(value.ptr());
   }
 
  private:
-  static std::optional<double> number_of(const py::object& value) {
+  static std::optional<double> number_of(const py::handle& value) {
     if (PyFloat_Check(value.ptr()) || PyLong_Check(value.ptr())) return value.cast<double>();
     if (!THPVariable_Check(value.ptr())) return std::nullopt;
-    const auto tensor = value.cast<at::Tensor>();
+    const at::Tensor& tensor = THPVariable_Unpack(value.ptr());
     if (!tensor.is_cpu() || tensor.numel() != 1) return std::nullopt;
     return tensor.item<double>();
   }
 
-  std::optional<py::dict> dict_;
+  PyObject* dict_;  // borrowed
+};
+
+// What the options of a parameter group say of all its parameters.
+struct GroupOptions {
+  explicit GroupOptions(const DictView& group)
+      : adam(group.has(keys().betas)),
+        rmsprop(group.has(keys().alpha) && group.has(keys().momentum)),
+        momentum(group.is_nonzero_number(keys().momentum)),
+        maximize(group.is_nonzero_number(keys().maximize)),
+        betas(group.pair(keys().betas)),
+        eps(group.number(keys().eps)),
+        view(group) {}
+
+  bool adam, rmsprop, momentum, maximize;
+  std::optional<std::pair<double, double>> betas;
+  std::optional<double> eps;
+  DictView view;
 };
 
 // The tensor under the first key that is present. Otherwise an undefined tensor if the moment will still
 // come, or nullopt.
-std::optional<at::Tensor> moment(const DictView& kept, const char* one, const char* other, bool to_come) {
+std::optional<at::Tensor> moment(const DictView& kept, PyObject* one, PyObject* other, bool to_come) {
   if (auto found = kept.tensor(one)) return found;
   if (auto found = kept.tensor(other)) return found;
   return to_come ? std::optional(at::Tensor()) : std::nullopt;
 }
 
 // No steps: the moments will still come.
-std::optional<AdamStep> adam_step(const DictView& kept, const DictView& group) {
-  const auto betas = group.pair("betas");
-  const auto eps = group.number("eps");
-  if (!betas || !eps) return std::nullopt;
-  AdamStep step{betas->first, betas->second, *eps};
-  const DictView& counted = kept.has("step") ? kept : group;
-  if (const auto steps = counted.number("step")) {
+std::optional<AdamStep> adam_step(const DictView& kept, const GroupOptions& group) {
+  if (!group.betas || !group.eps) return std::nullopt;
+  AdamStep step{group.betas->first, group.betas->second, *group.eps};
+  const DictView& counted = kept.has(keys().step) ? kept : group.view;
+  if (const auto steps = counted.number(keys().step)) {
     step.steps = *steps;
-  } else if (auto on_device = counted.tensor("step"); on_device && on_device->numel() == 1) {
+  } else if (auto on_device = counted.tensor(keys().step); on_device && on_device->numel() == 1) {
     step.device_steps = std::move(*on_device);
-  } else if (kept.has("exp_avg")) {
+  } else if (kept.has(keys().exp_avg)) {
     return std::nullopt;
   }
   return step;
 }
 
-ParameterState state_of(const DictView& kept, const DictView& group) {
+ParameterState state_of(const DictView& kept, const GroupOptions& group) {
   ParameterState state;
-  const bool adam = group.has("betas");
-  const bool rmsprop = group.has("alpha") && group.has("momentum");
   const bool to_come = kept.empty();  // The first step makes all of a parameter's state.
   state.first_moment =
-      moment(kept, "exp_avg", "momentum_buffer", to_come && (adam || group.is_nonzero_number("momentum")));
-  state.second_moment = moment(kept, "exp_avg_sq", "square_avg", to_come && (adam || rmsprop));
-  if (adam) state.adam = adam_step(kept, group);
-  state.maximize = group.is_nonzero_number("maximize");
+      moment(kept, keys().exp_avg, keys().momentum_buffer, to_come && (group.adam || group.momentum));
+  state.second_moment =
+      moment(kept, keys().exp_avg_sq, keys().square_avg, to_come && (group.adam || group.rmsprop));
+  if (group.adam) state.adam = adam_step(kept, group);
+  state.maximize = group.maximize;
   return state;
 }
 
@@ -112,9 +147,10 @@ class StateByParameter {
     }
   }
 
-  py::object of(const py::handle& parameter) const {
+  // Valid as long as this object.
+  py::handle of(const py::handle& parameter) const {
     const auto found = values_.find(parameter.ptr());
-    return found == values_.end() ? py::none() : found->second;
+    return found == values_.end() ? Py_None : found->second.ptr();
   }
 
  private:
@@ -122,6 +158,7 @@ class StateByParameter {
     if (!PyDict_Check(states.ptr())) return;
     PyObject* parameter = nullptr;
     PyObject* value = nullptr;
+    values_.reserve(values_.size() + static_cast<std::size_t>(PyDict_Size(states.ptr())));
     for (Py_ssize_t place = 0; PyDict_Next(states.ptr(), &place, &parameter, &value) != 0;)
       values_.emplace(parameter, py::reinterpret_borrow<py::object>(value));
   }
@@ -203,7 +240,7 @@ PythonOptimizerState::PythonOptimizerState(const py::handle& optimizer, double g
   if (const auto scale = read_grad_scale(optimizer)) gradient_scale_ = *scale;
   const StateByParameter kept(optimizer);
   for (const py::handle& group : optimizer.attr("param_groups")) {
-    const DictView options(group);
+    const GroupOptions options{DictView(group)};
     for (const py::handle& parameter : group["params"]) {
       const auto tensor = parameter.cast<at::Tensor>();
       add(parameter, tensor, state_of(DictView(kept.of(parameter)), options));
