@@ -12,11 +12,9 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
-#include <random>
 #include <set>
 #include <stdexcept>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "control/debian_version.h"
@@ -500,36 +498,6 @@ TEST_CASE("a rank whose link is down goes off by itself and rejoins when the lin
   REQUIRE(job.history().back().cause == "resync");
   require(job, "the ranks note the resync", wait_until_noted(job, 3));
   REQUIRE(revision_conflict(job, 3) == "");
-}
-
-TEST_CASE("no step is collected under two revisions while links go down and up") {
-  if (skipped(0)) return;
-  constexpr int world = 3;
-  const HostNetwork network(world);
-  HostsJob job({world, config(true), Rendezvous::directory}, &network);
-  REQUIRE(job.wait_until_agreed());
-  std::mt19937 random(7);
-  for (int i = 0; i < 20; ++i) {
-    const int host = static_cast<int>(random() % world);
-    if (random() % 2 == 0) network.take_down(host);
-    job.save(config(random() % 3 != 0, 2 + i % 5));
-    std::this_thread::sleep_for(std::chrono::milliseconds(random() % 2500));  // the length of the outage
-    network.take_down(host);
-    std::this_thread::sleep_for(std::chrono::milliseconds(random() % 2500));
-    network.bring_up(host);
-    if (random() % 2 == 0)
-      require(job,
-              "no change stays open after outage " + std::to_string(i) + " of host " + std::to_string(host),
-              eventually([&] { return job.status().pending == std::nullopt; }, seconds(90)));
-  }
-  const std::size_t before = job.history().size();
-  job.save(config(true, 2));
-  require(job, "all ranks agree on the last change",
-          eventually([&] { return job.history().size() > before && job.wait_until_agreed(); }, seconds(120)));
-  require(job, "the last plan finishes", wait_until_finished(job));
-  require(job, "the ranks note the last plan", wait_until_noted(job, world));
-  CAPTURE(job.logs());
-  REQUIRE(revision_conflict(job, world) == "");
 }
 
 TEST_CASE("if a rank cannot find the lead hub the job stays off and names the rank and all train on") {

@@ -1,26 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <poll.h>
-#include <signal.h>
 #include <sys/types.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cstdint>
-#include <cstdlib>
 #include <filesystem>
 #include <iostream>
 #include <iterator>
 #include <list>
-#include <random>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "control/debian_version.h"
-#include "control/files/descriptor.h"
-#include "control/host/unix_socket.h"
 #include "tests/support/real_job.h"
-#include "tests/support/scale.h"
 #include "tests/support/temporary_directory.h"
 #include "tests/whole/availability/child_process.h"
 #include "tests/whole/availability/training_checks.h"
@@ -68,7 +61,6 @@ std::vector<std::string> additional_descriptors(const Footprint& more, const Foo
 
 // --- The descriptors and threads that gradmon takes in a rank's process, while off and while on.
 
-using std::chrono::milliseconds;
 using std::chrono::seconds;
 
 ProcessResult output_of(std::vector<std::string> command) {
@@ -141,67 +133,6 @@ TEST_CASE("a rank has one connection and two threads more than bare training") {
   CAPTURE(more, on.threads, idle.threads, bare.threads);
   CHECK(on.threads - bare.threads == 2);
   CHECK(more == std::vector<std::string>{"anon_inode:[eventfd]", "socket"});
-}
-
-// --- The hub is killed again and again at random times, while plans are switched.
-
-TEST_CASE("a hub that is killed again and again is back soon and training computes the same bits") {
-  const char* given = std::getenv("GRADMON_AVAILABILITY_SEED");
-  const unsigned seed = given == nullptr ? 1U : static_cast<unsigned>(std::stoul(given));
-  std::mt19937 random(seed);
-  const int kills = scaled(5, 100);
-  const auto pick = [&](int least, int most) {
-    return std::uniform_int_distribution<int>(least, most)(random);
-  };
-  TemporaryDirectory directory;
-  const JobPlaces places(directory.path());
-  TrainingJob job(places, {});
-  job.start_all();
-  REQUIRE(job.wait_until_running());
-  const std::int64_t began = monotonic_us();
-  milliseconds slowest{0};
-  for (int i = 0; i < kills; ++i) {
-    ProcessOptions asked = job.gradmonctl_options({i % 2 == 0 ? "on" : "off"});
-    ChildProcess change(asked);
-    ::poll(nullptr, 0, pick(0, 250));
-    pid_t dead = -1;
-    REQUIRE(eventually([&] { return (dead = job.hub()) > 0; }));
-    kill(dead, SIGKILL);
-    const auto killed = std::chrono::steady_clock::now();
-    const bool back = eventually(
-        [&] {
-          // The process alone does not count: the hub must accept connections.
-          const Descriptor connection(connect_unix(job.socket()).value_or(-1));
-          const pid_t now = job.hub();
-          return connection.valid() && now > 0 && now != dead;
-        },
-        seconds(10));
-    const auto took = std::chrono::duration_cast<milliseconds>(std::chrono::steady_clock::now() - killed);
-    slowest = std::max(slowest, took);
-    CAPTURE(seed, i, job.output());
-    CHECK(back);
-    if (pick(0, 1) == 0) ::poll(nullptr, 0, pick(0, 1'500));  // Else some ranks may not be back.
-  }
-  const ProcessResult on = job.run_gradmonctl({"on", "--wait", "--timeout", "5"});
-  CAPTURE(seed, on.err, job.output());
-  CHECK(on.code == 0);
-  CHECK(job.run_gradmonctl({"off", "--wait", "--timeout", "5"}).code == 0);
-  CHECK(job.store_history());
-  const std::int64_t until = monotonic_us();
-  const auto codes = job.end(seconds(20));
-  CHECK(different_ends(job, codes).empty());
-  const auto apart = disagreements(job);
-  CAPTURE(apart);
-  CHECK(apart.empty());
-  const auto felt = stalls(job, began, until);
-  std::cout << kills << " kills, seed " << seed << ": the hub is back after " << slowest.count()
-            << " ms at most; stalls: " << to_string(felt) << '\n';
-  // Each kill may cost one stall.
-  StallBounds bounds;
-  bounds.all_but_one = bounds.longest;
-  bounds.total *= kills;
-  CAPTURE(to_string(felt));
-  CHECK(bound_violations(felt, bounds).empty());
 }
 
 // --- A Monitor that is created when almost no descriptors, memory or processes are left:
