@@ -62,8 +62,7 @@ def check(tmp_path: Path, steps: int) -> None:
 
 @pytest.mark.parametrize("when", ["before", "within a step"])
 def test_a_gradient_is_read_before_a_hook_that_takes_it_away(tmp_path: Path, when: str) -> None:
-    model = jobs.make_net()
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.0)
+    model, optimizer = jobs.with_sgd(jobs.make_net(), lr=0.0)
     if when == "before":
         hooked(model, free)
     with watch(tmp_path, model, optimizer):
