@@ -207,18 +207,15 @@ ensure_torch_beside_build() {
   return 1
 }
 
-# ensure_frameworks [VENV...]: makes the environments of the other training frameworks: all or the named.
+# ensure_frameworks: makes the environments of the other training frameworks, and of the readers of Parquet.
 ensure_frameworks() {
   local venv
-  [ $# -gt 0 ] || {
-    ensure_venv "$gradmon_root/build/read-engines-venv" read-engines || return 1
-    set -- frameworks-venv titan-venv mindspore-venv engines-venv
-  }
+  ensure_venv "$gradmon_root/build/read-engines-venv" read-engines || return 1
   if [ "$torch" != pip ]; then
     say "--frameworks needs --torch pip"
     return 1
   fi
-  for venv; do
+  for venv in frameworks-venv titan-venv mindspore-venv engines-venv; do
     case $venv in
       frameworks-venv) set -- "$gradmon_root"/tools/requirements-frameworks-{loops,jax}.txt ;;
       titan-venv) set -- "$gradmon_root"/tools/requirements-frameworks-{loops,titan}.txt ;;

@@ -128,6 +128,35 @@ def analyse(bench: Bench, which: str, what: str) -> Figure:
     return Figure(f"analyse_{which}_vs_baseline", ratio, "times", 1.2, how)
 
 
+@functools.lru_cache(maxsize=None)
+def job_of_one_rank(bench: Bench, steps: int) -> "tuple[Path, Size]":
+    size = Size(1, 50, 100, 50) if bench.quick else Size(1, steps, 1000, 100)
+    return write_run(bench.scratch / f"one_rank_{steps}", size), size
+
+
+def convert_alone(bench: Bench, form: str, steps: int) -> "tuple[Ran, Size]":
+    """A run of one process, with the rows of one rank."""
+    job, size = job_of_one_rank(bench, steps)
+    output = bench.scratch / form
+    command = [bench.gradmonctl, "convert", form, str(job), "--output-dirpath", str(output)]
+    ran = run([*command, "--process-num", "1"])
+    shutil.rmtree(output)
+    return ran, size
+
+
+def conversion_rate(bench: Bench, form: str) -> Figure:
+    done = [convert_alone(bench, form, 1000) for _ in range(1 if bench.quick else 7)]
+    size = done[0][1]
+    how = f"gradmonctl convert {form}, one process; {size.text()}"
+    rate = size.rows() / median([ran for ran, _ in done])
+    return Figure(f"rows_per_s_{form}", rate, "rows/s", 300_000, how, at_least=True)
+
+
+def conversion_peak(bench: Bench, form: str) -> Figure:
+    ran, size = convert_alone(bench, form, 10_000)
+    return Figure(f"{form}_peak_mib", ran.peak / MIB, "MiB", 256, f"{size.text()}; peak memory")
+
+
 def convert(bench: Bench, form: str) -> Figure:
     output = bench.scratch / form
     ours, older = bench.both(["convert", form, str(bench.job), "--output-dirpath", str(output)], output)
@@ -197,6 +226,8 @@ BENCHES: "dict[str, Callable[[Bench], Figure]]" = {
         for which in ("top", "first")
         for name, what in (("vs_baseline", "time"), ("peak_mib", "peak"))
     },
+    **{f"rows_per_s_{form}": functools.partial(conversion_rate, form=form) for form in ("csv2tb", "csv2db")},
+    **{f"{form}_peak_mib": functools.partial(conversion_peak, form=form) for form in ("csv2tb", "csv2db")},
     **{f"{form}_vs_baseline": functools.partial(convert, form=form) for form in ("csv2tb", "csv2db")},
     "csv2db_vs_msprobe": convert_against_msprobe,
     "layer_query_parquet_s": functools.partial(layer_query, form="parquet", goal=1),

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The statistics of one tensor, against a plain read and against torch; the features of attention, against
-// the attention; and what keep_last and AnomalyRankDivergence add for each row.
+// The statistics of one tensor, against a plain read and against torch; and the features of attention,
+// against the attention.
 #include <ATen/Functions.h>
 #include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>
@@ -11,12 +11,9 @@
 #include <stdexcept>
 #include <utility>
 
-#include "control/link/report_outbox.h"
-#include "hooks/hook_set.h"
 #include "hooks/stats/l2_features.h"
 #include "hooks/stats/moment_stats.h"
 #include "hooks/stats/tensor_stats.h"
-#include "runtime/collect/alerts.h"
 #include "tests/benchmarks/collecting_rig.h"
 
 namespace gradmon {
@@ -149,101 +146,13 @@ std::vector<Figure> attention(Effort effort) {
           features_vs_attention("attention_features_causal", Causal::yes, effort)};
 }
 
-// --- keep_last and AnomalyRankDivergence: the hooks that read for them, and the digests.
-
-constexpr int kParameters = 2000;  // of four elements: the fixed cost of a row
-
-// Keeps the records of the last step.
-class LastStep : public RecordStream {
- public:
-  std::uint32_t target_id(int vpp_stage, std::string_view name) override {
-    return names->intern(name, vpp_stage);
-  }
-  std::uint32_t shape_id(std::string_view shape) override { return names->intern(shape); }
-  bool push(const Record& record) noexcept override {
-    records.push_back(record);
-    return true;
-  }
-  bool push(const Histogram&) noexcept override { return true; }
-  void publish(Document, std::string) noexcept override {}
-
-  const std::shared_ptr<NameTable> names = std::make_shared<NameTable>();
-  std::vector<Record> records;
-};
-
-// The nanoseconds of the hooks on the training thread for each of `kinds` rows of a parameter, in each step.
-std::vector<double> hook_ns(const HookSettings& settings, int kinds, int steps, LastStep& stream) {
-  WatchedModel model;
-  for (int i = 0; i < kParameters; ++i)
-    model.parameters.push_back({"p" + std::to_string(i), 0, at::full({4}, 1.0).requires_grad_()});
-  HookSet hooks(settings, model, stream);
-  std::vector<double> nanoseconds;
-  for (std::int64_t step = 0; step <= steps; ++step) {
-    stream.records.clear();
-    const auto before = hooks.hook_time();
-    hooks.begin_step(Step{step}, HookSet::Collect::yes);
-    at::Tensor loss;
-    for (WatchedParameter& parameter : model.parameters) {
-      parameter.tensor->mutable_grad().reset();
-      const at::Tensor part = (*parameter.tensor * 0.5).sum();
-      loss = loss.defined() ? loss + part : part;
-    }
-    loss.backward();
-    hooks.before_update({});
-    hooks.after_update({});
-    hooks.end_step();
-    const auto spent = hooks.hook_time() - before;
-    if (step > 0) nanoseconds.push_back(static_cast<double>(spent.count()) / (kParameters * kinds));
-  }
-  return nanoseconds;
-}
-
-// The nanoseconds of the writer thread for each row that is compared.
-std::vector<double> digest_ns(const LastStep& last, int steps) {
-  ReplicaOutbox outbox(std::make_shared<Mailbox>());
-  ReplicaRowReader reader(replica_group_of({0, 1}), 1e-6, last.names,
-                          [&outbox](ReplicaStep step) { outbox.put(std::move(step)); });
-  std::vector<double> nanoseconds;
-  for (std::int64_t step = 0; step <= steps; ++step) {
-    const double seconds = seconds_of([&] { reader.on_records(Step{step}, last.records); });
-    if (step > 0) nanoseconds.push_back(seconds * 1e9 / static_cast<double>(last.records.size()));
-  }
-  return nanoseconds;
-}
-
-std::vector<Figure> replica_cost(Effort effort) {
-  const int steps = pick(effort, 2, 60);
-  const std::string of_each = "; 2,000 parameters of four elements, by steps";
-  LastStep stream;
-  HookSettings recorded;
-  recorded.reduced_gradients = true;
-  recorded.ops = static_cast<ValueMask>(bit_of(Op::norm) | bit_of(Op::nans));
-  const auto keep_last = hook_ns(recorded, 1, steps, stream);
-  HookSettings compared = recorded;
-  compared.weights = true;
-  const auto divergence = hook_ns(compared, 3, steps, stream);
-  return {
-      median_figure(
-          "keep_last_ns", keep_last, "ns", {},
-          "what keep_last costs the training thread for a parameter in a step that is not collected" +
-              of_each),
-      median_figure("divergence_ns", divergence, "ns", {},
-                    "what AnomalyRankDivergence costs the training thread of a rank that is not the first of "
-                    "its group, for each row" +
-                        of_each),
-      median_figure(
-          "divergence_digest_ns", digest_ns(stream, steps), "ns", {},
-          "what AnomalyRankDivergence costs the writer thread of every rank, for each row" + of_each)};
-}
-
 }  // namespace
 
 std::vector<Bench> reading_cost() {
   return {{{"stats_vs_read", "stats_vs_read_bfloat16", "stats_vs_read_float16", "stats_vs_read_float64",
             "stats_vs_torch", "histograms_ns", "histograms_vs_torch"},
            tensor_reads},
-          {{"attention_features", "attention_features_causal"}, attention},
-          {{"keep_last_ns", "divergence_ns", "divergence_digest_ns"}, replica_cost}};
+          {{"attention_features", "attention_features_causal"}, attention}};
 }
 
 }  // namespace gradmon

@@ -292,13 +292,10 @@ std::string reuse_text(Readings readings) {
   return readings == Readings::reused ? "with reuse_readings, " : "";
 }
 
-// The places of the chain's tensors. In the ordinary case glibc 2.36 puts each tensor of a collected step
-// into cold memory, because small objects that live on take the slivers beside its aligned pieces, and the
-// step's own computation takes twice as long: more than the readings do. In three places in turns, as with
-// other allocators, what collecting adds is its own work.
-enum class Places { ordinary, three };
-
-// A new tensor in the next of the three places, with unknown content.
+// A new tensor in the next of three places, with unknown content. glibc 2.36 puts each tensor of a collected
+// step into cold memory, because small objects that live on take the slivers beside its aligned pieces, and
+// the step's own computation takes twice as long: more than the readings do. In three places in turns, as
+// with other allocators, what collecting adds is its own work.
 at::Tensor in_next_place(const at::Tensor& like) {
   static std::array<at::Tensor, 3> places;
   static std::size_t next = 0;
@@ -320,22 +317,16 @@ struct HalveInPlaces : torch::autograd::Function<HalveInPlaces> {
 
 // Costs hardly more than writing its output.
 struct Halve : torch::nn::Module {
-  explicit Halve(Places where) : places(where) {}
-  at::Tensor forward(const at::Tensor& x) const {
-    return places == Places::three ? HalveInPlaces::apply(x) : x * 0.5;
-  }
-
-  Places places;
+  at::Tensor forward(const at::Tensor& x) const { return HalveInPlaces::apply(x); }
 };
 
 // A chain of modules with large activations and little computation.
 struct CheapChain : torch::nn::Module {
   static constexpr int kLinks = 24;
 
-  CheapChain(std::int64_t rows, Places places)
-      : first(register_parameter("first", at::full({rows, 2048}, 0.25))) {
+  explicit CheapChain(std::int64_t rows) : first(register_parameter("first", at::full({rows, 2048}, 0.25))) {
     for (int i = 0; i < kLinks; ++i)
-      links.push_back(register_module("link" + std::to_string(i), std::make_shared<Halve>(places)));
+      links.push_back(register_module("link" + std::to_string(i), std::make_shared<Halve>()));
   }
   at::Tensor forward() {
     at::Tensor x = first * 1.0;
@@ -347,9 +338,9 @@ struct CheapChain : torch::nn::Module {
   std::vector<std::shared_ptr<Halve>> links;
 };
 
-Figure activations_vs_read(Effort effort, Places places, Readings readings) {
+Figure activations_vs_read(Effort effort, Readings readings) {
   const int rounds = pick(effort, 2, 120);
-  CheapChain chain(pick(effort, 8, 512), places);
+  CheapChain chain(pick(effort, 8, 512));
   torch::optim::SGD optimizer(chain.parameters(), torch::optim::SGDOptions(0));
   const auto backward = [&] {
     optimizer.zero_grad();
@@ -363,16 +354,13 @@ Figure activations_vs_read(Effort effort, Places places, Readings readings) {
     read_all(alike);
   });
   rig.check(4 * CheapChain::kLinks * static_cast<std::size_t>(rounds));
-  const bool ordinary = places == Places::ordinary;
-  Figure figure =
-      share_of_read(activation_name(readings, ordinary ? "in_malloc_vs_read" : "vs_read"), added,
-                    readings == Readings::reused ? 1.2 : 2.4,  // Nearly all are seen twice.
-                    reuse_text(readings) +
-                        "all inputs, outputs and their gradients of 24 modules that hand on 4 MiB each, in " +
-                        (ordinary ? "malloc's memory" : "three places in turns"),
-                    "the " + std::to_string(2 * (CheapChain::kLinks + 1)) + " tensors there are");
-  if (ordinary) figure.goal.reset();
-  return figure;
+  return share_of_read(
+      activation_name(readings, "vs_read"), added,
+      readings == Readings::reused ? 1.2 : 2.4,  // Nearly all are seen twice.
+      reuse_text(readings) +
+          "all inputs, outputs and their gradients of 24 modules that hand on 4 MiB each, in "
+          "three places in turns",
+      "the " + std::to_string(2 * (CheapChain::kLinks + 1)) + " tensors there are");
 }
 
 Figure activations_overhead(Effort effort, std::int64_t tokens, Readings readings) {
@@ -396,9 +384,7 @@ Figure activations_overhead(Effort effort, std::int64_t tokens, Readings reading
 
 std::vector<Figure> activation_cost(Effort effort) {
   const TorchThreads two(kThreads);
-  return {activations_vs_read(effort, Places::three, Readings::each_time),
-          activations_vs_read(effort, Places::three, Readings::reused),
-          activations_vs_read(effort, Places::ordinary, Readings::each_time),
+  return {activations_vs_read(effort, Readings::each_time), activations_vs_read(effort, Readings::reused),
           activations_overhead(effort, 2048, Readings::each_time),
           activations_overhead(effort, 2048, Readings::reused),
           activations_overhead(effort, 512, Readings::each_time)};
@@ -429,8 +415,8 @@ std::vector<Bench> training_cost() {
             "state_overhead_2048", "state_overhead_512"},
            parameter_cost},
           {{"reading_ns"}, reading_ns},
-          {{"activations_vs_read", "activations_reused_vs_read", "activations_in_malloc_vs_read",
-            "activations_overhead_2048", "activations_reused_overhead_2048", "activations_overhead_512"},
+          {{"activations_vs_read", "activations_reused_vs_read", "activations_overhead_2048",
+            "activations_reused_overhead_2048", "activations_overhead_512"},
            activation_cost},
           {{"communication_vs_read"}, communication_cost}};
 }

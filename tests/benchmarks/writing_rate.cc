@@ -1,24 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// Rows and values per second: through the queue, into files and databases, past the alert rules, and by
-// gradmonctl convert as a process.
-#include <fcntl.h>
-#include <spawn.h>
-#include <sys/wait.h>
-#include <unistd.h>
+// Rows and values per second: through the queue, into files and databases, and past the alert rules.
 
-#include <algorithm>
-#include <cerrno>
 #include <chrono>
 #include <cmath>
 #include <condition_variable>
-#include <cstdio>
 #include <filesystem>
-#include <fstream>
 #include <memory>
 #include <mutex>
 #include <random>
 #include <stdexcept>
-#include <system_error>
 #include <thread>
 
 #include "control/files/descriptor.h"
@@ -319,113 +309,13 @@ std::vector<Figure> alert_evaluation(Effort effort) {
                             text_of(range_of(all)) + "; rows of a norm alone")};
 }
 
-// --- gradmonctl convert, from its start to its end.
-
-constexpr std::chrono::milliseconds kLookInterval{20};
-
-// Writes a job of one rank: gradients of a thousand parameters, a hundred steps a file.
-void write_job(const fs::path& output, std::int64_t steps) {
-  const auto names = std::make_shared<NameTable>();
-  CsvSink sink([&] { return output / "Nov24_12-04-37-rank0-1a2b3c4d"; }, names);
-  Layout layout = layout_of_six_ops();
-  layout.step_count_per_record = 100;
-  check(sink.begin_revision(layout));
-  std::mt19937_64 random(1);
-  std::normal_distribution<double> normal;
-  std::vector<Record> rows = rows_of_step(*names);
-  for (std::int64_t step = 0; step < steps; ++step) {
-    for (Record& row : rows) {
-      row.step = step;
-      for (const Op op : {Op::norm, Op::min, Op::max, Op::mean})
-        row.values[static_cast<std::size_t>(op)] = normal(random);
-    }
-    check(sink.write_step(Step{step}, rows));
-  }
-}
-
-struct Measured {
-  double seconds = 0;
-  double peak_mib = 0;
-};
-
-// The largest resident size of a process so far, in MiB; 0 if it has ended.
-double peak_mib_of(pid_t process) {
-  std::ifstream status("/proc/" + std::to_string(process) + "/status");
-  long kib = 0;
-  for (std::string line; std::getline(status, line);) {
-    if (std::sscanf(line.c_str(), "VmHWM: %ld", &kib) == 1) break;
-  }
-  return static_cast<double>(kib) / 1024;
-}
-
-// Reads the memory of the process while it runs: wait4() would count the memory of this process, too.
-Measured convert(const std::string& command, const ScratchJob& job) {
-  const fs::path output = job.path() / command;
-  const std::string program = fs::read_symlink("/proc/self/exe").parent_path() / "gradmonctl";
-  std::vector<std::string> words = {
-      program,        "convert", command, "--monitor-path", job.output().string(), "--output-dirpath",
-      output.string()};
-  std::vector<char*> argv;
-  for (std::string& word : words) argv.push_back(word.data());
-  argv.push_back(nullptr);
-  posix_spawn_file_actions_t actions;
-  ::posix_spawn_file_actions_init(&actions);
-  ::posix_spawn_file_actions_addopen(&actions, STDOUT_FILENO, "/dev/null", O_WRONLY, 0);
-  const auto begin = Clock::now();
-  pid_t process = -1;
-  const int error = ::posix_spawn(&process, program.c_str(), &actions, nullptr, argv.data(), environ);
-  ::posix_spawn_file_actions_destroy(&actions);
-  if (error != 0) throw std::system_error(error, std::generic_category(), program);
-  Measured measured;
-  int status = 0;
-  while (::waitpid(process, &status, WNOHANG) == 0) {
-    measured.peak_mib = std::max(measured.peak_mib, peak_mib_of(process));
-    std::this_thread::sleep_for(kLookInterval);
-  }
-  measured.seconds = seconds_since(begin);
-  if (status != 0) throw std::runtime_error("gradmonctl convert " + command + " failed");
-  fs::remove_all(output);
-  return measured;
-}
-
-std::vector<Figure> conversion_rate(Effort effort) {
-  const std::vector<std::string> commands{"csv2tb", "csv2db"};
-  std::vector<Figure> figures;
-  const auto rows_of = [](std::int64_t steps) { return steps * static_cast<std::int64_t>(kRowsOfStep); };
-  {
-    const ScratchJob job("{}");
-    const auto steps = pick<std::int64_t>(effort, 50, 1000);
-    write_job(job.output(), steps);
-    for (const std::string& command : commands)
-      figures.push_back(
-          rate_figure(("rows_per_s_" + command).c_str(), "rows/s", 3e5, pick(effort, 2, 7),
-                      "gradmonctl convert " + command + ", one process, --process-num 1, " +
-                          std::to_string(rows_of(steps)) + " rows of six ops of one rank",
-                      [&] { return static_cast<double>(rows_of(steps)) / convert(command, job).seconds; }));
-  }
-  const ScratchJob job("{}");
-  const auto steps = pick<std::int64_t>(effort, 100, 10'000);
-  write_job(job.output(), steps);
-  for (const std::string& command : commands) {
-    const Measured measured = convert(command, job);
-    figures.push_back({command + "_peak_mib", measured.peak_mib, "MiB", at_most(256),
-                       "the same with " + std::to_string(rows_of(steps)) +
-                           " rows: largest resident size, looked at every " +
-                           std::to_string(kLookInterval.count()) + " ms, in " +
-                           std::to_string(measured.seconds) + " s"});
-  }
-  return figures;
-}
-
 }  // namespace
 
 std::vector<Bench> writing_rate() {
-  return {
-      {{"rows_per_s_queue", "rows_per_s_csv", "rows_per_s_sqlite"}, rows_per_second},
-      {{"rows_per_s_csv_zstd", "csv_zstd_saves", "csv_zstd_saves_norm"}, compressed_csv},
-      {{"values_per_s_tb"}, values_per_second},
-      {{"alert_ns_per_value"}, alert_evaluation},
-      {{"rows_per_s_csv2tb", "rows_per_s_csv2db", "csv2tb_peak_mib", "csv2db_peak_mib"}, conversion_rate}};
+  return {{{"rows_per_s_queue", "rows_per_s_csv", "rows_per_s_sqlite"}, rows_per_second},
+          {{"rows_per_s_csv_zstd", "csv_zstd_saves", "csv_zstd_saves_norm"}, compressed_csv},
+          {{"values_per_s_tb"}, values_per_second},
+          {{"alert_ns_per_value"}, alert_evaluation}};
 }
 
 }  // namespace gradmon

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Models of which torch.compile compiles parts, each with what is special about it."""
+"""Models of which torch.compile compiles parts, each with what is special about it; and their rows."""
+import csv
+from pathlib import Path
 from typing import Any, Callable
 
 import torch
@@ -145,6 +147,24 @@ class Mixed(nn.Module):
         with torch.autocast("cpu", torch.bfloat16):
             y: torch.Tensor = self.inner(x)
         return y.float()
+
+
+ACTIVATIONS = {"xy_distribution": True, "all_xy": True, "digits": 17, "step_interval": 2}
+# In eager mode a tensor that is written to in place has no gradient of its own any more. Compiled code keeps
+# both values.
+WRITTEN_IN_PLACE = {"up.output", "act.input", "inner.up.output", "inner.act.input"}
+
+
+def rows(directory: Path, kind: str, rank: int = 0) -> "dict[Any, dict[str, float]]":
+    """In their order in the files: the statistics by name, step, micro step and shape."""
+    found: "dict[Any, dict[str, float]]" = {}
+    for path in sorted((directory / "out").glob(f"*rank{rank}-*/{kind}_[0-9]*.csv")):
+        for row in csv.DictReader(path.read_text().splitlines()):
+            key = (row["name"], row["step"], row["micro_step"], row["shape"])
+            assert key not in found, f"{key} twice in {path}"
+            found[key] = {op: float(row[op]) for op in ("min", "max", "mean", "norm") if row.get(op)}
+    assert len(found) >= 8
+    return found
 
 
 MODELS: "dict[str, Callable[[], nn.Module]]" = {

@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
 """Rows of actv and actv_grad from within compiled code are those of eager mode, and training is unchanged."""
-import csv
 import os
 import time
 from pathlib import Path
@@ -57,31 +56,10 @@ def trained(directory: Path, name: str, way: str, watched: bool = True, steps: i
         losses = train(model, called, optimizer, range(steps))
     else:
         directory.mkdir()
-        keys = {"xy_distribution": True, "all_xy": True, "digits": 17, "step_interval": 2, **keys}
-        with jobs.monitor(directory, **keys).watch(called, optimizer):
+        with jobs.monitor(directory, **{**compiled_models.ACTIVATIONS, **keys}).watch(called, optimizer):
             losses = train(model, called, optimizer, range(steps))
     return losses, [parameter.detach().clone() for parameter in model.parameters()]
 
-
-def rows_in_order(directory: Path, kind: str) -> "list[tuple[Any, dict[str, float]]]":
-    found = []
-    for path in sorted((directory / "out").glob(f"*/{kind}_[0-9]*.csv")):
-        with path.open(newline="") as file:
-            for row in csv.DictReader(file):
-                values = {op: float(row[op]) for op in ("min", "max", "mean", "norm") if row.get(op)}
-                found.append(((row["name"], row["step"], row.get("micro_step"), row.get("shape")), values))
-    return found
-
-
-def by_key(rows: "list[tuple[Any, dict[str, float]]]") -> "dict[Any, dict[str, float]]":
-    found = dict(rows)
-    assert len(found) == len(rows) > 8
-    return found
-
-
-# In eager mode a tensor that is written to in place has no gradient of its own any more. Compiled code keeps
-# both values.
-WRITTEN_IN_PLACE = {"up.output", "act.input", "inner.up.output", "inner.act.input"}
 
 # The output of a module that the module has used itself: see the test of its gradient.
 USED_WITHIN = "pair.output_hidden"
@@ -102,18 +80,17 @@ def test_rows_are_those_of_eager_mode(tmp_path: Path, name: str, way: str) -> No
     trained(tmp_path / "eager", name, "eager")
     tolerance = 1e-2 if name == "autocast" else 1e-5
     for kind in ("actv", "actv_grad"):
-        eager, compiled = rows_in_order(tmp_path / "eager", kind), rows_in_order(tmp_path / "compiled", kind)
+        eager, found = (compiled_models.rows(tmp_path / how, kind) for how in ("eager", "compiled"))
         if kind == "actv":
-            assert [key for key, _ in compiled] == [key for key, _ in eager]
-        found = by_key(compiled)
-        for key, expected in by_key(eager).items():
+            assert list(found) == list(eager)
+        for key, expected in eager.items():
             scale = max(abs(expected["min"]), abs(expected["max"]), 1e-30)
             if kind == "actv_grad" and key[0].endswith(USED_WITHIN):
                 expected = {}
             for op, value in expected.items():
                 assert abs(found[key][op] - value) <= tolerance * max(scale, abs(value)), (kind, key, op)
             del found[key]
-        assert {key[0].split(".", 2)[2] for key in found} <= WRITTEN_IN_PLACE
+        assert {key[0].split(".", 2)[2] for key in found} <= compiled_models.WRITTEN_IN_PLACE
     assert losses == plain[0]
     assert all(torch.equal(a, b) for a, b in zip(parameters, plain[1]))
 
@@ -136,7 +113,8 @@ def test_the_gradient_of_an_output_is_the_part_from_outside_the_module(tmp_path:
 
         block.get_submodule("pair").register_forward_hook(shown)
     train(model, model, torch.optim.SGD(model.parameters(), lr=0.0), range(1))
-    rows = {key[0]: values for key, values in rows_in_order(tmp_path / "compiled", "actv_grad")}
+    found = compiled_models.rows(tmp_path / "compiled", "actv_grad")
+    rows = {key[0]: values for key, values in found.items()}
     assert len(norms) == 2
     for name, norm in norms.items():
         assert rows[name]["norm"] == pytest.approx(norm, rel=1e-5)
@@ -165,10 +143,11 @@ def test_a_model_that_is_compiled_after_watch_has_rows_if_announced(tmp_path: Pa
     torch._dynamo.reset()
     model = compiled_models.made("plain")
     optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
-    keys = {"xy_distribution": True, "all_xy": True, "digits": 17, "step_interval": 2}
     (tmp_path / "later").mkdir()
     called: Any = model
-    with jobs.monitor(tmp_path / "later", **keys).watch(model, optimizer, compiled=True) as monitor:
+    with jobs.monitor(tmp_path / "later", **compiled_models.ACTIVATIONS).watch(
+        model, optimizer, compiled=True
+    ) as monitor:
         if way == "torch.compile(model)":
             called = torch.compile(model, backend="aot_eager", fullgraph=True)
         elif way == "a function":
@@ -178,11 +157,10 @@ def test_a_model_that_is_compiled_after_watch_has_rows_if_announced(tmp_path: Pa
         train(model, called, optimizer, range(4))
         assert not any("compile" in warning for warning in monitor.status().warnings)
     for kind in ("actv", "actv_grad"):
-        eager, later = rows_in_order(tmp_path / "eager", kind), rows_in_order(tmp_path / "later", kind)
-        found = by_key(later)
-        for key, expected in by_key(eager).items():
+        eager, found = (compiled_models.rows(tmp_path / how, kind) for how in ("eager", "later"))
+        for key, expected in eager.items():
             assert found.pop(key) == pytest.approx(expected, rel=1e-5, abs=1e-7), (kind, key)
-        assert {key[0].split(".", 2)[2] for key in found} <= WRITTEN_IN_PLACE
+        assert {key[0].split(".", 2)[2] for key in found} <= compiled_models.WRITTEN_IN_PLACE
     assert not any(module._forward_hooks or module._forward_pre_hooks for module in model.modules())
 
 

@@ -153,11 +153,9 @@ def test_the_first_rank_that_collects_writes_replicas_and_other_models_keep_thei
 def test_replicas_that_watch_does_not_know_are_said(
     tmp_path: Path, capfd: "pytest.CaptureFixture[str]", world_size: int
 ) -> None:
-    config = jobs.write_config(tmp_path, wg_distribution=True, replicas="first")
     net = torch.nn.Linear(2, 2)
-    monitor = gradmon.Monitor(
-        config, dynamic=False, output_dir=tmp_path / "out", rank=0, world_size=world_size
-    )
+    place = {"rank": 0, "world_size": world_size}
+    monitor = jobs.monitor(tmp_path, place, wg_distribution=True, replicas="first")
     with monitor.watch(net, torch.optim.SGD(net.parameters(), lr=0.1)):
         pass
     said = '"replicas": "first" has no effect: the monitor knows no other rank with the same parameters'

@@ -253,8 +253,7 @@ def train(tmp_path: Path) -> "tuple[Path, int, int, int]":
     config = jobs.write_config(
         tmp_path, dynamic_on=True, ops=["norm", "mean"], alert={"rules": rules, "dump": True}, **keys
     )
-    model = jobs.make_net()
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.0)
+    model, optimizer = jobs.with_sgd(jobs.make_net(), lr=0.0)
     monitor = gradmon.Monitor(config, output_dir=tmp_path / "out", dynamic=True)
     steps = 0
 

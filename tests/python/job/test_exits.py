@@ -38,12 +38,11 @@ if end == "daemon":
         threading.Thread(target=lambda: [monitor.status() for _ in iter(int, 1)], daemon=True).start()
 """
 IN_A_FORKED_PROCESS = """
-import multiprocessing, sys, torch, jobs
+import multiprocessing, sys, jobs
 
 def train(config, out):
     import gradmon
-    model = jobs.make_net()
-    optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
+    model, optimizer = jobs.make()
     monitor = gradmon.Monitor(config, output_dir=out, dynamic=False, rank=0, world_size=1)
     monitor.watch(model, optimizer)
     jobs.train(model, optimizer, 200)
@@ -130,9 +129,8 @@ def test_a_timeout_bounds_the_stop_and_what_is_given_up_is_counted_by_kind(tmp_p
     given_up = re.search(r"did not end in time; not written: (\d+) rows \(.*\d+ of param_updated.*\)", said)
     assert given_up, said
     assert int(printed) >= int(given_up.group(1))
-    assert (
-        seconds < 30
-    )  # of the 60 that the files take: the end of the process does not wait for the writer either
+    # Of the 60 that the files take: the end of the process does not wait for the writer either.
+    assert seconds < 30
 
 
 def test_a_longer_timeout_outlasts_a_file_that_takes_long(tmp_path: Path) -> None:

@@ -256,12 +256,6 @@ def test_paths_may_be_any_that_the_system_takes(tmp_path: Path) -> None:
     assert jobs.rows(odd / "out", "grad_reduced")
 
 
-def test_static_mode_refuses_a_bad_config_with_the_reason(tmp_path: Path) -> None:
-    model, optimizer = jobs.make()
-    with pytest.raises(ValueError, match="step_interval"):
-        jobs.monitor(tmp_path, step_interval=0).watch(model, optimizer)
-
-
 @pytest.mark.parametrize("timeout", ["soon", float("nan"), [1]])
 def test_a_timeout_that_is_no_number_is_logged_and_left_out(
     tmp_path: Path, capfd: pytest.CaptureFixture[str], timeout: Any

@@ -172,11 +172,10 @@ def test_a_resumed_job_counts_on_in_every_format(
 def test_rows_have_no_number_while_the_earlier_one_cannot_be_read(tmp_path: Path) -> None:
     out = train_samples(tmp_path, 0, 6)
     (file,) = out.glob("*-rank0-*/scalar_*.csv")
-    keys = {"append_output": ALL, "format": ["csv"]}
-    config = jobs.write_config(tmp_path, scalars={"loss": "records"}, **keys)
+    keys = {"append_output": ALL, "format": ["csv"], "scalars": {"loss": "records"}}
     file.with_name("scalar_5000-5000.csv").mkdir()
     model, optimizer = jobs.with_sgd(jobs.make_net(), lr=0.01)
-    monitor = gradmon.Monitor(config, output_dir=out, dynamic=False)
+    monitor = jobs.monitor(tmp_path, {"output_dir": out}, **keys)
     with monitor.watch(model, optimizer, start_iteration=6):
         monitor.scalar("loss", 1.0)
         monitor.samples(BATCH)

@@ -1,14 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""tools/bench --python measures every figure. (The values are meaningful on an idle machine only.)"""
+"""tools/bench --python and --offline measure their figures. (The values mean something on an idle machine
+only.)"""
 import json
 import math
 import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 import torch
 
-BENCH = Path(__file__).resolve().parents[3] / "tests" / "benchmarks" / "python_bench.py"
+BENCHES = Path(__file__).resolve().parents[3] / "tests" / "benchmarks"
 HAS_FSDP2 = tuple(map(int, torch.__version__.split(".")[:2])) >= (2, 13)  # on a CPU
 PROMISED = [
     "python_idle_step",
@@ -24,15 +26,22 @@ PROMISED = [
 ]
 
 
-def bench(*arguments: str) -> "subprocess.CompletedProcess[str]":
-    return subprocess.run([sys.executable, "-B", str(BENCH), *arguments], capture_output=True, text=True)
+OFFLINE = ["rows_per_s_csv2tb", "rows_per_s_csv2db", "csv2tb_peak_mib", "csv2db_peak_mib"]
 
 
-def test_a_quick_run_gives_every_figure_as_a_finite_number(tmp_path: Path) -> None:
-    result = bench("--quick", "--json", str(tmp_path / "figures.json"))
+def bench(script: str, *arguments: str) -> "subprocess.CompletedProcess[str]":
+    command = [sys.executable, "-B", str(BENCHES / script), *arguments]
+    return subprocess.run(command, capture_output=True, text=True)
+
+
+@pytest.mark.parametrize("script, names", [("python_bench.py", []), ("offline_bench.py", OFFLINE)])
+def test_a_quick_run_gives_every_figure_as_a_finite_number(
+    tmp_path: Path, script: str, names: "list[str]"
+) -> None:
+    result = bench(script, "--quick", "--json", str(tmp_path / "figures.json"), *names)
     assert result.returncode == 0, result.stderr
     figures = json.loads((tmp_path / "figures.json").read_text())["figures"]
-    assert [figure["name"] for figure in figures] == PROMISED
+    assert [figure["name"] for figure in figures] == (names or PROMISED)
     for figure in figures:
         assert list(figure) == ["name", "value", "unit", "goal", "met", "how"]
         assert math.isfinite(figure["value"]) and figure["unit"] and figure["how"]
@@ -40,15 +49,13 @@ def test_a_quick_run_gives_every_figure_as_a_finite_number(tmp_path: Path) -> No
 
 
 def test_figures_are_listed_and_others_are_wrong_usage() -> None:
-    assert bench("--list").stdout.split() == PROMISED
-    assert bench("no_such_figure").returncode == 2
+    assert bench("python_bench.py", "--list").stdout.split() == PROMISED
+    assert bench("python_bench.py", "no_such_figure").returncode == 2
 
 
 def test_gradmon_is_measured_beside_torch_and_numpy_and_computes_the_same(tmp_path: Path) -> None:
-    script = BENCH.with_name("against_pytorch.py")
     names = ["stats_vs_torch_bfloat16", "stats_vs_numpy_float64"]  # torch.compile takes 10 s
-    command = [sys.executable, "-B", str(script), "--quick", "--json", str(tmp_path / "figures.json"), *names]
-    result = subprocess.run(command, capture_output=True, text=True)
+    result = bench("against_pytorch.py", "--quick", "--json", str(tmp_path / "figures.json"), *names)
     assert result.returncode == 0, result.stderr
     figures = json.loads((tmp_path / "figures.json").read_text())["figures"]
     assert [figure["name"] for figure in figures] == names

@@ -9,7 +9,7 @@ ROOT = Path(__file__).resolve().parents[3]
 PACKAGE = ROOT / "runtime" / "python"
 CONFIG = str(ROOT / "pyproject.toml")
 COMPARISON = ROOT / "tests" / "msprobe_compare"
-OTHERS = ("tests/python", "tests/benchmarks", "tests/demo/frameworks", "tests/demo/train_ddp.py")
+OTHERS = ("tests/python", "tests/benchmarks", "tests/demo/train_ddp.py")
 ALL = [".", *(str(ROOT / path) for path in OTHERS), str(COMPARISON)]
 MYPY = ["mypy", "--config-file", CONFIG, "--cache-dir", "/dev/null"]
 

@@ -5,7 +5,6 @@ import math
 import os
 import struct
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -78,13 +77,6 @@ def check(found: Points, expected: Points) -> None:
         assert found[key] == value or (math.isnan(found[key]) and math.isnan(value)), key
 
 
-def inspect(directory: Path, *arguments: str) -> str:
-    command = [sys.executable, "-m", "tensorboard.main", "--inspect", "--logdir", str(directory), *arguments]
-    result = subprocess.run(command, capture_output=True, text=True)
-    assert result.returncode == 0, result.stderr
-    return result.stdout
-
-
 def test_the_scalars_are_the_numbers_in_the_csv_files(tmp_path: Path) -> None:
     write_run(tmp_path)
     found = points_of(read(tmp_path))
@@ -114,18 +106,6 @@ def test_the_config_of_each_revision_is_a_text(tmp_path: Path) -> None:
     )
 
 
-def test_inspect_lists_the_tags_and_all_steps(tmp_path: Path) -> None:
-    write_run(tmp_path, 4000)
-    text = inspect(tmp_path)
-    for tag in ("actv_norm/fc1.input:micro1", "param_origin_max/1:fc1.weight", "loss-vs-samples"):
-        assert f"   {tag}\n" in text
-    # It reads a directory's files in no order, so first_step and last_step mean nothing.
-    loss = dict(
-        line.split()[:2] for line in inspect(tmp_path, "--tag", "loss").splitlines() if "_step" in line
-    )
-    assert (loss["min_step"], loss["max_step"], loss["num_steps"]) == ("0", "19", "20")
-
-
 def test_a_file_that_was_cut_is_read_to_its_last_whole_record(tmp_path: Path) -> None:
     write_run(tmp_path, 1 << 26)
     whole = points_of(read(tmp_path))
@@ -145,15 +125,6 @@ def test_a_restarted_run_goes_on_behind_a_file_that_was_cut(tmp_path: Path) -> N
     assert files_of(tmp_path)[:2] == before and len(files_of(tmp_path)) == 4
     losses = [point.step for point in read(tmp_path).Scalars("loss")]
     assert losses == [*range(20), *range(20)]
-
-
-def test_an_empty_file_and_a_partial_head_are_passed_over(tmp_path: Path) -> None:
-    write_run(tmp_path, 1 << 26)
-    whole = points_of(read(tmp_path))
-    head = files_of(tmp_path)[0].read_bytes()[:20]
-    (tmp_path / "tensorboard" / "events.out.tfevents.1000000000.host.1").touch()
-    (tmp_path / "tensorboard" / "events.out.tfevents.1000000001.host.1").write_bytes(head)
-    assert list(map(repr, points_of(read(tmp_path)).items())) == list(map(repr, whole.items()))
 
 
 @pytest.mark.parametrize("threads", ["1", "4"])

@@ -12,13 +12,22 @@ SWITCHES = 50 if os.environ.get("GRADMON_TEST_SCALE") == "full" else 10
 SCRIPT = """
 import sharded_loops
 from pathlib import Path
+from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
+from torch.distributed.tensor import Replicate
+from torch.distributed.tensor.parallel import ColwiseParallel, parallelize_module
 config, keys = Path(options["config"]), options["keys"]
 def make():
     model = sharded_loops.make_net()
-    fully_shard(model.first)
-    fully_shard(model)
-    return model, torch.optim.Adam((p for p in model.parameters() if p.requires_grad), lr=0.001)
+    mesh = None
+    if options["tensor_parallel"]:
+        mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("dp", "tp"))
+        parallelize_module(model, mesh["tp"], {"first": ColwiseParallel(output_layouts=Replicate())})
+        mesh = mesh["dp"]
+    fully_shard(model.first, mesh=mesh)
+    fully_shard(model, mesh=mesh)
+    trained = [p for p in model.parameters() if p.requires_grad]
+    return model, torch.optim.Adam(trained, lr=0.001, foreach=False)
 def train(model, optimizer, step):
     optimizer.zero_grad()
     sharded_loops.loss_of(model, step, 0, rank).backward()
@@ -48,11 +57,14 @@ sharded_loops.report(equal=equal, left=left, hooks=[hooks, jobs.hooks_of(plain)]
 """
 
 
-def test_switches_are_at_agreed_steps_and_leave_nothing(tmp_path: Path) -> None:
+@pytest.mark.parametrize("world", [2, 4], ids=["fsdp2", "fsdp2 with tensor parallelism"])
+def test_switches_are_at_agreed_steps_and_leave_nothing(tmp_path: Path, world: int) -> None:
     config = jobs.write_config(tmp_path, dynamic_on=False, **jobs.EVERYTHING)
     told = ranks.reports(
         tmp_path,
         ranks.GLOO + SCRIPT,
+        world,
+        tensor_parallel=world == 4,
         config=str(config),
         out=str(tmp_path / "out"),
         keys=jobs.EVERYTHING,
@@ -63,8 +75,8 @@ def test_switches_are_at_agreed_steps_and_leave_nothing(tmp_path: Path) -> None:
         assert found["hooks"][0] == found["hooks"][1]  # while it is off
     for kind in ("grad_unreduced", "grad_reduced", "actv"):
         name = "first.output" if kind == "actv" else "first.weight"
-        steps = [jobs.steps_of(jobs.rows(tmp_path / "out", kind, rank))[name] for rank in range(2)]
-        assert steps[0] == steps[1] and len(steps[0]) == SWITCHES
+        steps = [jobs.steps_of(jobs.rows(tmp_path / "out", kind, rank))[name] for rank in range(world)]
+        assert steps == steps[:1] * world and len(steps[0]) == SWITCHES
 
 
 # Between two steps the model goes to another type and back, as one that is offloaded goes to the CPU.

@@ -5,7 +5,6 @@ import types
 from pathlib import Path
 from typing import Any, Callable, Iterator
 
-import gradmon
 import jobs
 import pytest
 import torch
@@ -119,9 +118,8 @@ def collected(
     """The rows, without the place, of one step in which the calls are made. said: the sentences of status()
     and of the log about this communication, each once."""
     model, optimizer = jobs.make()
-    config = jobs.write_config(tmp_path, cc_distribution={"enable": True, "cc_pre_hook": True})
-    out, log = tmp_path / "out", tmp_path / "log"
-    monitor = gradmon.Monitor(config, output_dir=out, dynamic=False, rank=0, world_size=1)
+    log = tmp_path / "log"
+    monitor = jobs.monitor(tmp_path, jobs.ALONE, cc_distribution={"enable": True, "cc_pre_hook": True})
     with jobs.stderr_to(log), monitor.watch(model, optimizer):
         calls()
         jobs.train(model, optimizer, 2)
@@ -134,7 +132,7 @@ def collected(
         assert sorted(sentences()) == sorted(said)
     logged = [line for line in log.read_text().splitlines() if "cc_distribution" in line]
     assert len(logged) == len(said) and all(any(one in line for line in logged) for one in said), logged
-    return {name.partition("@")[0]: row for (name, _, _), row in jobs.rows(out, "other").items()}
+    return {name.partition("@")[0]: row for (name, _, _), row in jobs.rows(tmp_path / "out", "other").items()}
 
 
 def test_tensors_of_symmetric_memory_have_rows(tmp_path: Path, kernels: None) -> None:

@@ -5,7 +5,6 @@ import json
 from pathlib import Path
 from typing import Any
 
-import gradmon
 import jobs
 import pytest
 import torch
@@ -105,12 +104,9 @@ def test_a_property_of_a_programs_own_changes_nothing(tmp_path: Path) -> None:
     model = torch.nn.Sequential(torch.nn.Linear(4, 3))
     model[0].__class__ = FlexShardLinear  # its parameter is no part of anything
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    config = jobs.write_config(tmp_path, wg_distribution=True)
-    with gradmon.Monitor(config, output_dir=tmp_path, dynamic=False, rank=0, world_size=1).watch(
-        model, optimizer
-    ):
+    with jobs.monitor(tmp_path, jobs.ALONE, wg_distribution=True).watch(model, optimizer):
         jobs.train(model, optimizer, 1)
-    assert ("0.weight", 0, 0) in jobs.rows(tmp_path, "grad_unreduced")
+    assert ("0.weight", 0, 0) in jobs.rows(tmp_path / "out", "grad_unreduced")
 
 
 def parts_class() -> Any:
@@ -172,15 +168,14 @@ def test_a_gradient_of_parts_is_read_where_it_is_reduced(
     def part(value: float) -> Any:
         return distribute_tensor(torch.full((3, 4), value), mesh, [Shard(0)])
 
-    config = jobs.write_config(tmp_path, wg_distribution=True, param_distribution=True)
     optimizer = OfParts(model)
-    monitor = gradmon.Monitor(config, output_dir=tmp_path, dynamic=False, rank=0, world_size=1)
+    monitor = jobs.monitor(tmp_path, jobs.ALONE, wg_distribution=True, param_distribution=True)
     with monitor.watch(model, optimizer):
         for parts in [(2.0, None, None), (2.0, 1.0, None), (None, 1.0, 3.0), (3.0, None, None)]:
             model.weight.grad = kind(*[None if one is None else part(one) for one in parts])
             optimizer.step()
-    rows = jobs.rows(tmp_path, "grad_reduced")
+    rows = jobs.rows(tmp_path / "out", "grad_reduced")
     assert {step: row["max"] for (_, step, _), row in rows.items()} == {0: 2.0, 3: 3.0}
-    assert {step for _, step, _ in jobs.rows(tmp_path, "param_updated")} == {0, 1, 2, 3}
+    assert {step for _, step, _ in jobs.rows(tmp_path / "out", "param_updated")} == {0, 1, 2, 3}
     assert kind.operators == []
     assert "it has a part that is unreduced (FSDPGrad)" in capfd.readouterr().err

@@ -17,12 +17,8 @@ Watch = Callable[[nn.Module, Any], gradmon.Monitor]
 
 def watch_in(directory: Path, **keys: Any) -> Watch:
     directory.mkdir(exist_ok=True)
-    config = jobs.write_config(directory, squash_name=False, **{**twice.EVERYTHING, **keys})
-
-    def watch(model: nn.Module, optimizer: Any) -> gradmon.Monitor:
-        monitor = gradmon.Monitor(config, output_dir=directory / "out", dynamic=False, rank=0, world_size=1)
-        return monitor.watch(model, optimizer)
-
+    monitor = jobs.monitor(directory, jobs.ALONE, squash_name=False, **{**twice.EVERYTHING, **keys})
+    watch: Watch = monitor.watch
     return watch
 
 

@@ -81,9 +81,8 @@ def trained(out: Path, steps: int, manager: Manager, **keys: Any) -> "tuple[Any,
     model = jobs.make_net()
     inner = torch.optim.Adam(model.parameters(), lr=0.1)
     optimizer = OptimizerWrapper(manager, inner)
-    config = jobs.write_config(out, **{**jobs.EVERYTHING, **keys})
-    monitor = gradmon.Monitor(config, output_dir=out, dynamic=False, rank=0, world_size=1)
-    with monitor.watch(model, optimizer):
+    options = {**jobs.ALONE, "output_dir": out}
+    with jobs.monitor(out, options, **{**jobs.EVERYTHING, **keys}).watch(model, optimizer):
         jobs.train(model, optimizer, steps)
     assert "step" not in vars(inner) and "step" not in vars(optimizer)
     return model, inner
@@ -200,8 +199,7 @@ def test_a_group_that_is_unknown_is_said(tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.setitem(sys.modules, "torchft.manager", types.ModuleType("torchft.manager"))
     monkeypatch.delenv("REPLICA_GROUP_ID", raising=False)
     model, optimizer = jobs.make()
-    config = jobs.write_config(tmp_path, wg_distribution=True)
-    with gradmon.Monitor(config, output_dir=tmp_path, dynamic=False, rank=0, world_size=1) as monitor:
+    with jobs.monitor(tmp_path, jobs.ALONE, wg_distribution=True) as monitor:
         monitor.watch(model, optimizer)
 
         def said() -> bool:

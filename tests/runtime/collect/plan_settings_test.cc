@@ -55,5 +55,24 @@ TEST_CASE("the errors of a config are given each time with the file's name") {
   }
 }
 
+TEST_CASE("the settings of features and collectives are those of the config") {
+  const auto config = PlanConfigs("config.json").of(plan_of(R"({
+    "recording_l2_features": true, "sa_order": "b,s,h,d", "sa_causal": false,
+    "l2_targets": {"attention_hook": ["a"], "linear_hook": ["b"], "moe_router_weight_hook": ["c"],
+                   "moe_router_logit_hook": ["d"]},
+    "cc_distribution": {"enable": true, "cc_codeline": ["train.py\\[1\\]"], "cc_pre_hook": true}})"));
+  REQUIRE(config);
+  const HookSettings settings = to_hook_settings(**config, Revision{1});
+  CHECK(settings.l2->attention == std::vector<std::string>{"a"});
+  CHECK(settings.l2->linear == std::vector<std::string>{"b"});
+  CHECK(settings.l2->router_weight == std::vector<std::string>{"c"});
+  CHECK(settings.l2->router_logit == std::vector<std::string>{"d"});
+  CHECK(settings.l2->order == AxisOrder::bshd);
+  CHECK(settings.l2->causal == CausalMask::no);
+  CHECK(settings.collectives.enabled);
+  CHECK(settings.collectives.code_lines == std::vector<std::string>{"train.py\\[1\\]"});
+  CHECK(settings.collectives.inputs);
+}
+
 }  // namespace
 }  // namespace gradmon

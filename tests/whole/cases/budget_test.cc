@@ -98,19 +98,5 @@ TEST_CASE("over a slow disk the budget raises the interval at one step on all ra
   }
 }
 
-TEST_CASE("status shows the cost of monitoring also without a budget") {
-  RealJob::Options options;
-  options.config = "{\"targets\": {}, \"wg_distribution\": true, \"dynamic_on\": true}";
-  options.train = {"--steps", "100000000", "--step-ms", "2"};
-  RealJob job(options);
-  REQUIRE(eventually([&] {
-    const auto ranks = job.status().ranks;
-    return ranks.size() == 2 && std::all_of(ranks.begin(), ranks.end(), [](const RankStatus& rank) {
-             return rank.overhead.collected > 20 && rank.overhead.share > 0 && rank.overhead.share < 1;
-           });
-  }));
-  REQUIRE(budget_changes(job.history()).empty());
-}
-
 }  // namespace
 }  // namespace gradmon

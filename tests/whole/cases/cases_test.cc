@@ -137,6 +137,12 @@ TEST_CASE("case 5 collect_times 0 stops at the agreed step and the file says fal
 TEST_CASE("case 5 dynamic_on false stops at the agreed step") {
   RealJob job({2, config("true", 1000000), kEndless, "", true});
   REQUIRE(eventually([&] { return job.status().collected > 5; }));
+  REQUIRE(eventually([&] {  // each rank tells the cost of monitoring, also without a budget
+    const auto ranks = job.status().ranks;
+    return ranks.size() == 2 && std::all_of(ranks.begin(), ranks.end(), [](const RankStatus& rank) {
+             return rank.overhead.collected > 5 && rank.overhead.share > 0 && rank.overhead.share < 1;
+           });
+  }));
   write_text(job.config_path, config("false", 1000000));
   REQUIRE(eventually([&] { return job.status().state == "off"; }));
   REQUIRE(job.wait_for_changes(2));

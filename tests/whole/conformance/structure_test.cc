@@ -18,8 +18,6 @@
 #include "control/debian_version.h"
 #include "tests/hooks/gloo_ranks.h"
 #include "tests/support/golden.h"
-#include "tests/support/outcome.h"
-#include "tests/support/real_job.h"
 #include "tests/support/split_csv.h"
 #include "tests/whole/conformance/one_rank_job.h"
 #include GRADMON_CATCH_HEADER
@@ -37,10 +35,8 @@ constexpr const char* kEveryKind = R"("wg_distribution": true, "monitor_mbs_grad
                    "moe_router_logit_hook": ["router"]},
     "scalars": {"loss": "records"}, "ops": ["norm", "min", "max", "mean", "nans", "zeros"])";
 
-enum class Branch : bool { left_out, taken };
-
-// fc1 and an in-place ReLU. If the branch is taken, also: core (Q and K), split (two
-// outputs), router on the first output, fc2 twice on the second. `spare` never runs.
+// fc1, an in-place ReLU, core (Q and K), split (two outputs), router on the first output, fc2 twice on the
+// second. `spare` never runs.
 class EveryKindNet : public torch::nn::Module {
  public:
   EveryKindNet()
@@ -57,9 +53,8 @@ class EveryKindNet : public torch::nn::Module {
       parameter.copy_(sine_values(parameter.sizes(), phase += 0.3) * 0.2);
   }
   // From 6 × 8 to the loss.
-  at::Tensor forward(const at::Tensor& x, Branch branch) {
+  at::Tensor forward(const at::Tensor& x) {
     const at::Tensor hidden = observe(*act_)(observe(*fc1_)(x));
-    if (branch == Branch::left_out) return hidden.pow(2).mean();
     const at::Tensor heads = hidden.view({3, 2, 3, 4});  // s,b,h,d
     const at::Tensor mixed = observe(*core_)(heads, heads * 0.5).reshape({6, 12});
     const auto [logits, rest] = observe(*split_)(mixed);
@@ -68,7 +63,7 @@ class EveryKindNet : public torch::nn::Module {
     return routed.pow(2).mean() + observe(*fc2_)(observe(*fc2_)(rest)).pow(2).mean();
   }
 
-  std::function<void(const at::Tensor&)> communicate;  // called in the branch, if set
+  std::function<void(const at::Tensor&)> communicate;  // called in forward(), if set
 
  private:
   struct Core : torch::nn::Module {
@@ -93,10 +88,9 @@ class EveryKindTraining {
   static constexpr int kMicroBatches = 2;
 
   EveryKindTraining() : optimizer_(net_.parameters(), torch::optim::AdamWOptions(0.01)) {}
-  // Watches the model and makes `steps` steps in a Gloo group of one rank; the branch
-  // calls all_reduce. `branch_of` tells for each step, from 0, whether the branch is
-  // taken. Ends earlier if Monitor::step() says that the loop may end.
-  void run(Monitor& monitor, int steps, const std::function<Branch(int)>& branch_of) {
+  // Watches the model and makes `steps` steps in a Gloo group of one rank, whose all_reduce forward() calls.
+  // Ends earlier if Monitor::step() says that the loop may end.
+  void run(Monitor& monitor, int steps) {
     monitor.watch(net_, optimizer_);
     run_ranks(1, [&](GlooGroup& group) {
       net_.communicate = [&](const at::Tensor& tensor) { group.all_reduce({tensor})->wait(); };
@@ -104,8 +98,7 @@ class EveryKindTraining {
         optimizer_.zero_grad();
         double loss_of_step = 0;
         for (int micro = 0; micro < kMicroBatches; ++micro) {
-          const at::Tensor loss =
-              observe(net_)(sine_values({6, 8}, steps_done_ * 1.1 + micro * 0.4), branch_of(steps_done_));
+          const at::Tensor loss = observe(net_)(sine_values({6, 8}, steps_done_ * 1.1 + micro * 0.4));
           loss.backward();
           loss_of_step += loss.item<double>();
         }
@@ -128,8 +121,6 @@ class EveryKindTraining {
 // their order. Users' scripts rely on them: a change here breaks those scripts.
 
 namespace fs = std::filesystem;
-
-Branch always(int) { return Branch::taken; }
 
 bool is_value(const std::string& column) {
   static const std::set<std::string> key_columns{"vpp_stage", "name",  "step", "micro_step",
@@ -170,7 +161,7 @@ TEST_CASE("files and columns and row names of every kind stay as they are") {
   options.start_iteration = 1;
   options.grad_acc_steps = EveryKindTraining::kMicroBatches;
   OneRankJob job(std::string(kEveryKind) + R"(, "step_count_per_record": 2)", false, options);
-  EveryKindTraining().run(*job.monitor, 2, always);
+  EveryKindTraining().run(*job.monitor, 2);
   job.monitor->stop();
   REQUIRE(job.monitor->status().ranks.front().error.empty());
   std::string text;
@@ -184,7 +175,7 @@ TEST_CASE("files and columns and row names of every kind stay as they are") {
 TEST_CASE("module structure and call stacks are complete after one step and the loop may end") {
   OneRankJob job(R"("print_struct": true, "stack_info": true)");
   EveryKindTraining training;
-  training.run(*job.monitor, 5, always);
+  training.run(*job.monitor, 5);
   job.monitor->stop();
   CHECK(training.steps_done() == 1);
   const fs::path out = job.directory / "out";
@@ -192,99 +183,6 @@ TEST_CASE("module structure and call stacks are complete after one step and the 
   CHECK(golden_difference("module_struct.json", structure) == "");
   const std::string stacks = read_text(run_directory_in(out) / "stack_info.csv");
   CHECK(golden_difference("stack_info.csv", stacks) == "");
-}
-
-// --- For every kind: a target that took part in a step has exactly one row for that step,
-// and a target that did not has none.
-
-constexpr int kSteps = 6;
-
-Branch every_second(int step) { return step % 2 == 0 ? Branch::taken : Branch::left_out; }
-
-bool in_branch(const std::string& name) {
-  for (const char* module : {"core.", "split.", "router.", "fc2.", "all_reduce."}) {
-    if (name.rfind(module, 0) == 0) return true;
-  }
-  return false;
-}
-
-std::set<int> steps_of(const std::vector<CsvRow>& rows, bool in_branch_only) {
-  std::set<int> steps;
-  for (const CsvRow& row : rows) {
-    if (in_branch(row.at("name")) == in_branch_only) steps.insert(std::stoi(row.at("step")));
-  }
-  return steps;
-}
-
-// How many rows repeat the name, step and micro step of another row.
-std::size_t duplicate_rows(const std::vector<CsvRow>& rows) {
-  std::multiset<std::string> seen;
-  std::size_t count = 0;
-  for (const CsvRow& row : rows) {
-    std::string key = row.at("name") + " " + row.at("step");
-    if (row.count("micro_step") != 0) key += " " + row.at("micro_step");
-    count += seen.count(key);
-    seen.insert(std::move(key));
-  }
-  return count;
-}
-
-TEST_CASE("every kind has one row for each target that took part in a step and none for the rest") {
-  OneRankJob job(kEveryKind);
-  EveryKindTraining training;
-  training.run(*job.monitor, kSteps, every_second);
-  const std::set<int> all{0, 1, 2, 3, 4, 5}, even{0, 2, 4};
-  for (const char* prefix : {"actv", "actv_grad", "grad_unreduced", "grad_reduced"}) {
-    CAPTURE(prefix);
-    for (const CsvRow& row : job.rows(prefix)) CHECK(row.at("name").rfind("spare.", 0) == std::string::npos);
-    CHECK(steps_of(job.rows(prefix), false) == all);
-    CHECK(steps_of(job.rows(prefix), true) == even);
-  }
-  for (const char* prefix : {"exp_avg", "exp_avg_sq"}) {  // none before the first update
-    CAPTURE(prefix);
-    CHECK(steps_of(job.rows(prefix), false) == std::set<int>{1, 2, 3, 4, 5});
-    CHECK(steps_of(job.rows(prefix), true) == std::set<int>{2, 4});
-  }
-  CHECK(steps_of(job.rows("other"), false) == std::set<int>{1, 2, 3, 4, 5});
-  CHECK(steps_of(job.rows("other"), true) == even);
-  CHECK(steps_of(job.rows("attention_hook"), true) == even);
-  CHECK(steps_of(job.rows("moe_router_logit_hook"), true) == even);
-  // Weights have rows whether or not they are used.
-  for (const char* prefix : {"param_origin", "param_updated", "linear_hook", "moe_router_weight_hook"}) {
-    CAPTURE(prefix);
-    CHECK(steps_of(job.rows(prefix), true) == all);
-  }
-  for (const char* prefix : {"actv", "actv_grad", "grad_unreduced", "grad_reduced", "exp_avg", "exp_avg_sq",
-                             "other", "attention_hook", "linear_hook", "moe_router_weight_hook",
-                             "moe_router_logit_hook", "param_origin", "param_updated", "scalar"}) {
-    CAPTURE(prefix);
-    CHECK(!job.rows(prefix).empty());
-    CHECK(duplicate_rows(job.rows(prefix)) == 0);
-  }
-}
-
-TEST_CASE("ranks outside module_ranks collect nothing and switch off with the others") {
-  const std::string keys =
-      R"({"wg_distribution": true, "module_ranks": [1], "collect_times": 3, "dynamic_on": )";
-  RealJob job({3, keys + "true}", {"--steps", "100000000", "--step-ms", "5"}, "", true});
-  Revision last;
-  for (int round = 0; round < 2; ++round) {
-    REQUIRE(eventually([&] { return job.config_text() == keys + "false}"; }));
-    Status now;
-    REQUIRE(eventually([&] {
-      now = job.status();
-      return now.revision > last && now.reason == "finished" && now.ranks.size() == 3;
-    }));
-    for (const RankStatus& rank : now.ranks) CHECK(rank.revision == now.revision);
-    last = now.revision;
-    write_text(job.config_path, keys + "true}");
-  }
-  REQUIRE(eventually([&] { return job.status().revision > last; }));
-  job.end();
-  auto found = rows_in_files(job.output_dir, "grad_reduced");
-  CHECK(found[0].empty());
-  CHECK(found[1].size() >= 6);
-  CHECK(found[2].empty());
 }
 
 }  // namespace

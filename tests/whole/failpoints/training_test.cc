@@ -2,7 +2,7 @@
 // A real training whose calls on the files of its job fail, a different call in each run,
 // once or for good. Training ends with the same parameters, the config file is whole, and
 // the log reports missing rows and a missing write-back. Once for each sink. (For calls of
-// the hub: write_back_kill_test, hub_kill_test.)
+// the hub: write_back_kill_test.)
 #include <algorithm>
 #include <cstring>
 

@@ -1,33 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <poll.h>
-#include <signal.h>
-#include <sys/resource.h>
-#include <sys/socket.h>
 #include <sys/types.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <atomic>
 #include <cstdint>
-#include <cstdlib>
-#include <cstring>
 #include <filesystem>
-#include <fstream>
 #include <iostream>
 #include <iterator>
 #include <list>
-#include <random>
 #include <string>
-#include <thread>
 #include <utility>
 #include <vector>
 
 #include "control/debian_version.h"
-#include "control/files/descriptor.h"
-#include "control/host/unix_socket.h"
-#include "control/wire/messages.h"
 #include "tests/support/real_job.h"
-#include "tests/support/scale.h"
 #include "tests/support/temporary_directory.h"
 #include "tests/whole/availability/child_process.h"
 #include "tests/whole/availability/training_checks.h"
@@ -37,26 +23,14 @@
 namespace gradmon {
 namespace {
 
-// --- The descriptors, threads and memory of a process, from /proc.
+// --- The descriptors and threads of a process, from /proc.
 
 struct Footprint {
   std::vector<std::string> descriptors;  // the kind of each, sorted: "socket", "file", "anon_inode:[eventfd]"
   int threads = 0;
-  std::int64_t address_space = 0;  // bytes
-  std::int64_t memory = 0;         // anonymous and resident, bytes
 };
 
 namespace fs = std::filesystem;
-
-std::int64_t bytes_of(const fs::path& status, const std::string& key) {
-  std::ifstream in(status);
-  std::string word;
-  std::int64_t kilobytes = 0;
-  while (in >> word) {
-    if (word == key && in >> kilobytes) return kilobytes * 1024;
-  }
-  return 0;
-}
 
 Footprint footprint(pid_t pid) {
   const fs::path process = "/proc/" + std::to_string(pid);
@@ -74,8 +48,6 @@ Footprint footprint(pid_t pid) {
   std::sort(found.descriptors.begin(), found.descriptors.end());
   found.threads =
       static_cast<int>(std::distance(fs::directory_iterator(process / "task"), fs::directory_iterator()));
-  found.address_space = bytes_of(process / "status", "VmSize:");
-  found.memory = bytes_of(process / "status", "RssAnon:");
   return found;
 }
 
@@ -87,113 +59,9 @@ std::vector<std::string> additional_descriptors(const Footprint& more, const Foo
   return result;
 }
 
-// --- Many hostile clients of a hub's socket, driven by one thread.
+// --- The descriptors and threads that gradmon takes in a rank's process, while off and while on.
 
-// Below kMaxFrameBytes: the hub must accept the frame and wait for the rest.
-constexpr std::uint32_t kAnnounced = 2U << 20U;
-
-std::string framed(const std::string& bytes, std::uint32_t announced) {
-  std::string frame(sizeof announced, '\0');
-  for (std::size_t i = 0; i < sizeof announced; ++i)
-    frame[i] = static_cast<char>(announced >> (8 * i) & 0xFFU);
-  return frame + bytes;
-}
-
-std::string history_commands() {
-  Command command;
-  command.verb = CommandVerb::history;
-  command.request_id = "hostile";
-  std::string frame = encode(Frame(command));
-  frame = framed(frame, static_cast<std::uint32_t>(frame.size()));
-  std::string many;
-  for (int i = 0; i < 100; ++i) many += frame;
-  return many;
-}
-
-void raise_descriptors() {
-  rlimit limit{};
-  getrlimit(RLIMIT_NOFILE, &limit);
-  limit.rlim_cur = limit.rlim_max;
-  setrlimit(RLIMIT_NOFILE, &limit);
-}
-
-class HostileClients {
- public:
-  enum class Kind : std::uint8_t {
-    idle,      // connect and send nothing
-    endless,   // announce a long frame and send without end
-    garbage,   // send bytes that are no frame
-    no_reader  // send commands, and never read a reply
-  };
-
-  // Clients that the hub disconnects connect again.
-  HostileClients(std::filesystem::path socket, Kind kind, int count)
-      : socket_(std::move(socket)), kind_(kind), clients_(static_cast<std::size_t>(count), -1) {
-    raise_descriptors();
-    thread_ = std::thread([this] { run(); });
-  }
-  // Closes all connections.
-  ~HostileClients() {
-    stopping_ = true;
-    thread_.join();
-    for (const int fd : clients_) {
-      if (fd >= 0) close(fd);
-    }
-  }
-  HostileClients(const HostileClients&) = delete;
-  HostileClients& operator=(const HostileClients&) = delete;
-
-  // Bytes sent by all clients.
-  std::uint64_t sent() const { return sent_; }
-
- private:
-  void run() {
-    while (!stopping_) {
-      for (int& fd : clients_) connect_and_send(fd);
-      ::poll(nullptr, 0, 1);
-    }
-  }
-  const std::string& bytes_to_send() const {
-    static const std::string nothing;
-    static const std::string endless = framed(std::string(65'536, 'x'), kAnnounced);
-    static const std::string garbage(4096, '\xff');
-    static const std::string questions = history_commands();
-    return kind_ == Kind::endless     ? endless
-           : kind_ == Kind::garbage   ? garbage
-           : kind_ == Kind::no_reader ? questions
-                                      : nothing;
-  }
-  void connect_and_send(int& fd) {
-    if (stopping_) return;
-    if (fd < 0) fd = connect_unix(socket_).value_or(-1);
-    if (fd < 0) return;
-    const std::string& bytes = bytes_to_send();
-    if (bytes.empty()) return;
-    const ssize_t count = send(fd, bytes.data(), bytes.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
-    if (count > 0) sent_ += static_cast<std::uint64_t>(count);
-    if (count < 0 && errno != EAGAIN && errno != EINTR) close(std::exchange(fd, -1));
-  }
-
-  const std::filesystem::path socket_;
-  const Kind kind_;
-  std::vector<int> clients_;  // used by thread_ only
-  std::atomic<std::uint64_t> sent_{0};
-  std::atomic<bool> stopping_{false};
-  // Keep last: it uses the other members.
-  std::thread thread_;
-};
-
-// --- The descriptors, threads and memory that gradmon takes in a rank's process: while off,
-// while on, and while hostile clients attack the hub.
-
-using std::chrono::milliseconds;
 using std::chrono::seconds;
-
-// Address space, or memory, that training's own heap may take meanwhile. AddressSanitizer keeps what is
-// freed.
-constexpr std::int64_t kMaxRankGrowth = std::int64_t{GRADMON_SANITIZED ? 64 : 1} << 20U;
-constexpr std::int64_t kMaxHubGrowth = std::int64_t{GRADMON_SANITIZED ? 512 : 64} << 20U;
-constexpr int kHostile = 1'000;
 
 ProcessResult output_of(std::vector<std::string> command) {
   ProcessOptions options;
@@ -265,123 +133,6 @@ TEST_CASE("a rank has one connection and two threads more than bare training") {
   CAPTURE(more, on.threads, idle.threads, bare.threads);
   CHECK(on.threads - bare.threads == 2);
   CHECK(more == std::vector<std::string>{"anon_inode:[eventfd]", "socket"});
-}
-
-void attack(HostileClients::Kind kind) {
-  MonitoredRank rank;
-  REQUIRE(rank.switch_plan("on").code == 0);
-  REQUIRE(rank.switch_plan("off").code == 0);
-  const Footprint before = footprint(rank.pid());
-  const pid_t hub = rank.job.hub();
-  REQUIRE(hub > 0);
-  const Footprint hub_before = footprint(hub);
-  const std::int64_t began = monotonic_us();
-  {
-    HostileClients hostile(rank.job.socket(), kind, kHostile);
-    const auto until = std::chrono::steady_clock::now() + seconds(scaled(4, 30));
-    ProcessResult slowest;
-    while (std::chrono::steady_clock::now() < until) {
-      const ProcessResult answer = rank.job.run_gradmonctl({"status"}, seconds(5));
-      if (answer.took > slowest.took || answer.code != 0) slowest = answer;
-      if (answer.code != 0) break;
-      ::poll(nullptr, 0, 200);
-    }
-    CAPTURE(slowest.out, slowest.err, slowest.took.count());
-    CHECK(slowest.code == 0);
-    const Footprint after = footprint(rank.pid());
-    CHECK(after.address_space - before.address_space <= kMaxRankGrowth);
-    CHECK(after.memory - before.memory <= kMaxRankGrowth);
-    CHECK(after.threads == before.threads);
-    CHECK(additional_descriptors(after, before).empty());
-    REQUIRE(rank.job.hub() == hub);  // The attack has not ended the hub.
-    const Footprint hub_after = footprint(hub);
-    std::cout << kHostile << " hostile connections: " << (hostile.sent() >> 20U) << " MiB sent, the hub took "
-              << (hub_after.memory - hub_before.memory) / 1024 << " KiB, slowest status "
-              << slowest.took.count() << " ms\n";
-    CHECK(hub_after.memory - hub_before.memory <= kMaxHubGrowth);
-    const ProcessResult on = rank.switch_plan("on");
-    CAPTURE(on.err);
-    CHECK(on.code == 0);
-  }
-  ProcessResult off;
-  const bool is_off = eventually([&] { return (off = rank.switch_plan("off")).code == 0; }, seconds(5));
-  CAPTURE(off.err);
-  CHECK(is_off);
-  const std::int64_t until = monotonic_us();
-  const auto codes = rank.job.end(seconds(20));
-  CHECK(different_ends(rank.job, codes).empty());
-  const auto felt = stalls(rank.job, began, until);
-  CAPTURE(to_string(felt));
-  CHECK(bound_violations(felt, {}).empty());
-}
-
-TEST_CASE("a thousand hostile clients of the hub cost the rank nothing and commands work") {
-  using Kind = HostileClients::Kind;
-  SECTION("they are silent") { attack(Kind::idle); }
-  SECTION("they send without end") { attack(Kind::endless); }
-  SECTION("they send garbage") { attack(Kind::garbage); }
-  SECTION("they never read") { attack(Kind::no_reader); }
-}
-
-// --- The hub is killed again and again at random times, while plans are switched.
-
-TEST_CASE("a hub that is killed again and again is back soon and training computes the same bits") {
-  const char* given = std::getenv("GRADMON_AVAILABILITY_SEED");
-  const unsigned seed = given == nullptr ? 1U : static_cast<unsigned>(std::stoul(given));
-  std::mt19937 random(seed);
-  const int kills = scaled(5, 100);
-  const auto pick = [&](int least, int most) {
-    return std::uniform_int_distribution<int>(least, most)(random);
-  };
-  TemporaryDirectory directory;
-  const JobPlaces places(directory.path());
-  TrainingJob job(places, {});
-  job.start_all();
-  REQUIRE(job.wait_until_running());
-  const std::int64_t began = monotonic_us();
-  milliseconds slowest{0};
-  for (int i = 0; i < kills; ++i) {
-    ProcessOptions asked = job.gradmonctl_options({i % 2 == 0 ? "on" : "off"});
-    ChildProcess change(asked);
-    ::poll(nullptr, 0, pick(0, 250));
-    pid_t dead = -1;
-    REQUIRE(eventually([&] { return (dead = job.hub()) > 0; }));
-    kill(dead, SIGKILL);
-    const auto killed = std::chrono::steady_clock::now();
-    const bool back = eventually(
-        [&] {
-          // The process alone does not count: the hub must accept connections.
-          const Descriptor connection(connect_unix(job.socket()).value_or(-1));
-          const pid_t now = job.hub();
-          return connection.valid() && now > 0 && now != dead;
-        },
-        seconds(10));
-    const auto took = std::chrono::duration_cast<milliseconds>(std::chrono::steady_clock::now() - killed);
-    slowest = std::max(slowest, took);
-    CAPTURE(seed, i, job.output());
-    CHECK(back);
-    if (pick(0, 1) == 0) ::poll(nullptr, 0, pick(0, 1'500));  // Else some ranks may not be back.
-  }
-  const ProcessResult on = job.run_gradmonctl({"on", "--wait", "--timeout", "5"});
-  CAPTURE(seed, on.err, job.output());
-  CHECK(on.code == 0);
-  CHECK(job.run_gradmonctl({"off", "--wait", "--timeout", "5"}).code == 0);
-  CHECK(job.store_history());
-  const std::int64_t until = monotonic_us();
-  const auto codes = job.end(seconds(20));
-  CHECK(different_ends(job, codes).empty());
-  const auto apart = disagreements(job);
-  CAPTURE(apart);
-  CHECK(apart.empty());
-  const auto felt = stalls(job, began, until);
-  std::cout << kills << " kills, seed " << seed << ": the hub is back after " << slowest.count()
-            << " ms at most; stalls: " << to_string(felt) << '\n';
-  // Each kill may cost one stall.
-  StallBounds bounds;
-  bounds.all_but_one = bounds.longest;
-  bounds.total *= kills;
-  CAPTURE(to_string(felt));
-  CHECK(bound_violations(felt, bounds).empty());
 }
 
 // --- A Monitor that is created when almost no descriptors, memory or processes are left:

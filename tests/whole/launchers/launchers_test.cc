@@ -92,27 +92,6 @@ TEST_CASE("torchrun gives one launch id and another one to a second launch on th
   REQUIRE(launch_id_of(script) != first);
 }
 
-TEST_CASE("torchrun --standalone gives one launch id and another one to a second launch") {
-  const std::string script = torchrun("--standalone") + "$PRINT --train";
-  const std::string first = launch_id_of(script);
-  REQUIRE(first.find("from TORCHELASTIC_RUN_ID") != std::string::npos);
-  REQUIRE(launch_id_of(script) != first);
-}
-
-TEST_CASE("ranks that torchrun restarts have another launch id") {
-  // A rank fails, or ends, once both ranks have printed: torchrun kills the other rank.
-  const std::string both_have_printed =
-      "printed=$HERE/$TORCHELASTIC_RESTART_COUNT-; touch $printed$RANK; "
-      "until [ -e ${printed}0 ] && [ -e ${printed}1 ]; do sleep 0.05; done";
-  const auto lines =
-      run_launch(torchrun("--max_restarts 1 --master_port " + to_string(free_port().value())) +
-                 "bash -c '$PRINT || exit; " + both_have_printed + "; [ $TORCHELASTIC_RESTART_COUNT = 1 ]'");
-  REQUIRE(lines.size() == 4);
-  REQUIRE(lines[0] == lines[1]);
-  REQUIRE(lines[2] == lines[3]);
-  REQUIRE(lines[0] != lines[2]);
-}
-
 TEST_CASE("two torchrun agents share a launch id by rendezvous or by address") {
   const auto agents = [](const std::string& first, const std::string& second) {
     return torchrun("--nnodes 2 " + first) + "$PRINT --train & " + torchrun("--nnodes 2 " + second) +

@@ -21,7 +21,6 @@
 #include <functional>
 #include <map>
 #include <mutex>
-#include <sstream>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -261,40 +260,6 @@ TEST_CASE("each kind alone and all together leave training bit-identical") {
       if (variation.shape.experts > 0) CHECK(run.unused > 0);
     }
   }
-}
-
-// The final parameters of both ranks of a job with recomputation, experts, shared and frozen weights.
-std::string train_two_ranks(const std::string& monitor, const char* dynamic_on) {
-  const TemporaryDirectory directory;
-  write_text(directory / "config.json", "{" + all_kinds() + R"(, "dynamic_on": )" + dynamic_on + "}");
-  std::vector<std::string> command{program("gradmonctl"), "run", "-n", "2", "--", program("gradmon-train")};
-  std::istringstream arguments(
-      "--steps 40 --layers 1 --width 16 --context 8 --batch 1 --threads 1 --seed 3 --micro-batches 2 "
-      "--experts 8 "
-      "--freeze norm1 --in-place --checkpoint --tied --monitor " +
-      monitor);
-  for (std::string argument; arguments >> argument;) command.push_back(argument);
-  const std::string save = directory / "rank";
-  command.insert(command.end(), {"--config", directory / "config.json", "--save", save + "{rank}"});
-  const int code = run_program(command, directory / "log",
-                               {{"MONITOR_OUTPUT_DIR", (directory / "out").string()},
-                                {"XDG_RUNTIME_DIR", directory.path().string()},
-                                {"DYNAMIC_MONITOR", "True"}});
-  CAPTURE(read_text(directory / "log"));
-  REQUIRE(code == 0);
-  if (dynamic_on == std::string("true")) {
-    CHECK(read_text(directory / "log").find("hooks are off") == std::string::npos);
-    CHECK(count_output_files(directory / "out") > 100);
-  }
-  return read_text(save + "0") + read_text(save + "1");
-}
-
-TEST_CASE(
-    "two coupled ranks end with identical parameters without monitor, off, and with every kind collected") {
-  const std::string absent = train_two_ranks("off", "false");
-  REQUIRE(absent.size() > 1000);
-  CHECK((train_two_ranks("on", "false") == absent));
-  CHECK((train_two_ranks("on", "true") == absent));
 }
 
 TEST_CASE("no hook exists before a plan is on or after it has run out") {
