@@ -11,10 +11,9 @@
 #include <string>
 #include <vector>
 
-#include "control/debian_version.h"
 #include "tests/benchmarks/measure.h"
+#include "tests/support/catch.h"
 #include "tests/support/temporary_directory.h"
-#include GRADMON_CATCH_HEADER
 
 namespace gradmon {
 namespace {

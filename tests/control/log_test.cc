@@ -13,15 +13,12 @@
 #include <array>
 #include <atomic>
 #include <cerrno>
-#include <chrono>
 #include <cstdint>
 #include <cstdlib>
-#include <string>
 #include <thread>
 
-#include "control/debian_version.h"
+#include "tests/support/catch.h"
 #include "tests/support/temporary_directory.h"
-#include GRADMON_CATCH_HEADER
 
 // Replaces the C library's: appends to a regular file answer as on XFS and btrfs.
 extern "C" ssize_t pwritev2(int fd, const iovec* parts, int count, off_t offset, int flags) {

@@ -4,9 +4,6 @@
 #include <simdjson.h>
 
 #include <algorithm>
-#include <cstddef>
-#include <cstdint>
-#include <string>
 
 #include "control/config/config_parser.h"
 #include "control/config/json_locate.h"

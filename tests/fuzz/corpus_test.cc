@@ -2,9 +2,8 @@
 // Checks that the fuzzer's inputs reach what they are there for.
 #include "control/config/config_parser.h"
 #include "control/config/config_schema.h"
-#include "control/debian_version.h"
+#include "tests/support/catch.h"
 #include "tests/support/temporary_directory.h"
-#include GRADMON_CATCH_HEADER
 
 namespace gradmon {
 namespace {

@@ -7,10 +7,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include <cstddef>
-#include <cstdint>
 #include <cstring>
-#include <vector>
 
 #include "hooks/probes/foreign_array.h"
 #include "tests/fuzz/promise.h"

@@ -1,10 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Any command line is a command, help or a usage error. Input: one argument per line.
-#include <cstddef>
-#include <cstdint>
 #include <sstream>
-#include <string>
-#include <vector>
 
 #include "tests/fuzz/promise.h"
 #include "tools/gradmonctl/cli/command_line.h"

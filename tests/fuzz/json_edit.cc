@@ -4,10 +4,7 @@
 #include "control/config/json_edit.h"
 
 #include <algorithm>
-#include <cstddef>
-#include <cstdint>
 #include <nlohmann/json.hpp>
-#include <string>
 
 #include "control/config/json_locate.h"
 #include "tests/fuzz/promise.h"

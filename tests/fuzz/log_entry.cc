@@ -3,8 +3,6 @@
 // encoded and decoded again.
 #include <cstddef>
 #include <cstdint>
-#include <string_view>
-#include <variant>
 
 #include "control/wire/messages.h"
 #include "tests/fuzz/promise.h"

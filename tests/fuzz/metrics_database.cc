@@ -2,10 +2,7 @@
 // The sink goes on writing to a database with any bytes overwritten: rows or an error. The input is a list of
 // overwritten bytes, of three bytes each: place (two), value.
 #include <cstddef>
-#include <cstdint>
-#include <filesystem>
 #include <fstream>
-#include <string>
 
 #include "tests/fuzz/promise.h"
 #include "tests/support/temporary_directory.h"
@@ -13,7 +10,6 @@
 
 namespace {
 
-namespace fs = std::filesystem;
 using namespace gradmon;
 using gradmon::fuzz::promise;
 

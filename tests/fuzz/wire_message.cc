@@ -3,7 +3,6 @@
 // and decoded again.
 #include <cstddef>
 #include <cstdint>
-#include <string_view>
 
 #include "control/wire/messages.h"
 #include "tests/fuzz/promise.h"

@@ -1,20 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // The statistics of hooks/device as torch operators of Python, for the tests beside it.
-#include <ATen/core/Tensor.h>
 #include <ATen/ops/empty.h>
 #include <c10/core/GradMode.h>
 #include <torch/library.h>
 
 #include <algorithm>
-#include <array>
-#include <cstddef>
-#include <cstdint>
 #include <map>
 #include <mutex>
 #include <stdexcept>
-#include <string>
 #include <utility>
-#include <vector>
 
 #include "hooks/device/cuda_totals.h"
 #include "hooks/device/device_fetch.h"

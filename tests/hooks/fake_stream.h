@@ -3,13 +3,11 @@
 #pragma once
 
 #include <cmath>
-#include <cstdint>
 #include <map>
 #include <stdexcept>
-#include <string>
 #include <vector>
 
-#include "hooks/rows/record_stream.h"
+#include "hooks/hook_set.h"
 
 namespace gradmon {
 
@@ -95,5 +93,22 @@ class FakeStream : public RecordStream {
 
   std::vector<std::string> texts_;
 };
+
+// A collected step, in which the program does `body`.
+template <typename Body>
+void collect(HookSet& hooks, std::int64_t step, Body body) {
+  hooks.begin_step({step}, HookSet::Collect::yes);
+  body();
+  hooks.end_step();
+}
+
+// The same with an update of all parameters at its end.
+template <typename Body>
+void collect_update(HookSet& hooks, std::int64_t step, Body body) {
+  collect(hooks, step, [&] {
+    body();
+    hooks.before_update({});
+  });
+}
 
 }  // namespace gradmon

@@ -7,7 +7,6 @@
 #include <csignal>
 #include <functional>
 #include <thread>
-#include <vector>
 
 #include "tests/support/gloo_group.h"
 

@@ -6,22 +6,15 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/equal.h>
 #include <ATen/ops/zeros.h>
-#include <torch/csrc/autograd/function.h>
-#include <torch/csrc/autograd/variable.h>
 
-#include <cmath>
-#include <map>
-#include <memory>
 #include <set>
-#include <stdexcept>
 
-#include "control/debian_version.h"
 #include "hooks/observe/graph_node.h"
 #include "hooks/rows/optimizer_state.h"
 #include "tests/hooks/fake_stream.h"
 #include "tests/hooks/gradient_hooks_on.h"
 #include "tests/hooks/tiny_model.h"
-#include GRADMON_CATCH_HEADER
+#include "tests/support/catch.h"
 
 namespace gradmon {
 namespace {
@@ -185,9 +178,7 @@ TEST_CASE_METHOD(HookedModel<gradients_and_weights>,
 
 TEST_CASE_METHOD(HookedModel<gradients_and_weights>,
                  "a step without an update has rows of unreduced gradients only") {
-  hooks.begin_step({1}, HookSet::Collect::yes);
-  model.backward();
-  hooks.end_step();
+  collect(hooks, 1, [&] { model.backward(); });
   CHECK(stream.records.size() == 4);
   CHECK(stream.targets(Kind::grad_unreduced).size() == 4);
 }
@@ -205,9 +196,7 @@ TEST_CASE_METHOD(TinyRun, "a tied parameter is watched once under its first sele
   HookSettings head = gradients_and_weights();
   head.selection.targets = {"head"};
   HookSet one(head, {model.parameters, {}}, stream);
-  one.begin_step({1}, HookSet::Collect::yes);
-  model.backward();
-  one.end_step();
+  collect(one, 1, [&] { model.backward(); });
   CHECK(stream.targets(Kind::grad_unreduced) == Names{"0:head.weight"});
 }
 
@@ -233,9 +222,7 @@ TEST_CASE("records carry full names if two squashed ones would collide") {
       settings,
       {{parameter("m.enc.layers.0.w"), parameter("m.dec.layers.0.w"), parameter("m.dec.layers.1.w")}, {}},
       stream);
-  hooks.begin_step({1}, HookSet::Collect::yes);
-  hooks.before_update({});
-  hooks.end_step();
+  collect(hooks, 1, [&] { hooks.before_update({}); });
   CHECK(stream.targets(Kind::param_origin) ==
         Names{"1:m.enc.layers.0.w", "1:m.dec.layers.0.w", "1:m.dec.layers.1.w"});
 }
@@ -267,9 +254,7 @@ TEST_CASE("a meta tensor is counted as not applicable and a full stream trips no
                  {}},
                 stream);
   stream.full = true;
-  hooks.begin_step({1}, HookSet::Collect::yes);
-  hooks.before_update({});
-  hooks.end_step();
+  collect(hooks, 1, [&] { hooks.before_update({}); });
   CHECK(hooks.not_applicable() == 1);
   CHECK(!hooks.failure());
 }
@@ -344,9 +329,7 @@ TEST_CASE_METHOD(HookedModel<gradients_and_weights>,
   CHECK(stream.records.empty());
   hooks.begin_step({1}, HookSet::Collect::yes);
   model.backward();
-  hooks.begin_step({2}, HookSet::Collect::yes);
-  hooks.end_step();
-  hooks.end_step();
+  collect(hooks, 2, [&] { hooks.end_step(); });
   CHECK(stream.records.empty());
 }
 

@@ -11,10 +11,6 @@
 #include <torch/nn/modules/linear.h>
 
 #include <functional>
-#include <memory>
-#include <string>
-#include <utility>
-#include <vector>
 
 #include "gradmon/observe.h"
 #include "hooks/hook_set.h"

@@ -3,13 +3,9 @@
 #pragma once
 
 #include <ATen/TensorOperators.h>
-#include <ATen/core/Tensor.h>
 #include <ATen/ops/addmm.h>
 #include <ATen/ops/linspace.h>
 #include <c10/core/GradMode.h>
-
-#include <cmath>
-#include <vector>
 
 #include "hooks/hook_set.h"
 #include "tests/hooks/fake_stream.h"

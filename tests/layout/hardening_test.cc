@@ -5,8 +5,7 @@
 #include <sstream>
 #include <string>
 
-#include "control/debian_version.h"
-#include GRADMON_CATCH_HEADER
+#include "tests/support/catch.h"
 
 namespace gradmon {
 namespace {

@@ -9,13 +9,11 @@
 #include <mutex>
 #include <set>
 #include <stdexcept>
-#include <utility>
 
-#include "control/debian_version.h"
 #include "control/host/child_process.h"
 #include "control/link/launch_id_search.h"
+#include "tests/support/catch.h"
 #include "tests/support/temporary_directory.h"
-#include GRADMON_CATCH_HEADER
 
 namespace gradmon {
 

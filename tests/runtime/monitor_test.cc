@@ -10,23 +10,16 @@
 #include <torch/optim/sgd.h>
 #include <torch/types.h>
 
-#include <algorithm>
-#include <chrono>
-#include <functional>
-#include <map>
-#include <optional>
 #include <stdexcept>
-#include <string>
 
 #include "control/config/config_parser.h"
-#include "control/debian_version.h"
 #include "control/hub/transport/command_client.h"
 #include "control/hub/transport/rendezvous.h"
 #include "hooks/rows/target_names.h"
 #include "runtime/collect/expected_targets.h"
 #include "runtime/session.h"
+#include "tests/support/catch.h"
 #include "tests/support/temporary_directory.h"
-#include GRADMON_CATCH_HEADER
 
 namespace gradmon {
 namespace {

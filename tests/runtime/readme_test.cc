@@ -5,12 +5,10 @@
 #include <torch/optim/sgd.h>
 
 #include <cstdlib>
-#include <filesystem>
 
-#include "control/debian_version.h"
-#include "tests/support/temporary_directory.h"
+#include "tests/support/catch.h"
 #include "tests/support/outcome.h"
-#include GRADMON_CATCH_HEADER
+#include "tests/support/temporary_directory.h"
 
 namespace {
 

@@ -6,14 +6,12 @@
 #include <netinet/in.h>
 #include <sys/socket.h>
 
-#include <filesystem>
 #include <iterator>
 
-#include "control/debian_version.h"
 #include "control/files/descriptor.h"
+#include "tests/support/catch.h"
 #include "tests/support/store_server.h"
 #include "tests/support/temporary_directory.h"
-#include GRADMON_CATCH_HEADER
 
 namespace gradmon {
 namespace {

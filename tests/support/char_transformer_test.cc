@@ -8,9 +8,8 @@
 #include <algorithm>
 #include <cstring>
 
-#include "control/debian_version.h"
+#include "tests/support/catch.h"
 #include "tests/support/training_step.h"
-#include GRADMON_CATCH_HEADER
 
 namespace gradmon {
 namespace {

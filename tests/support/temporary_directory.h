@@ -8,6 +8,8 @@
 
 namespace gradmon {
 
+namespace fs = std::filesystem;
+
 // A new temporary directory. The destructor removes it with all its files.
 class TemporaryDirectory {
  public:

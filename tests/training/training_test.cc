@@ -2,9 +2,8 @@
 // gradmon-train as a process.
 #include <sstream>
 
-#include "control/debian_version.h"
+#include "tests/support/catch.h"
 #include "tests/support/real_job.h"
-#include GRADMON_CATCH_HEADER
 
 namespace gradmon {
 namespace {

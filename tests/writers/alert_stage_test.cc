@@ -6,13 +6,12 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
-#include "control/debian_version.h"
+#include "tests/support/catch.h"
 #include "tests/support/temporary_directory.h"
 #include "tests/writers/files_in.h"
 #include "tests/writers/sample_records.h"
 #include "writers/queue/writer_thread.h"
 #include "writers/sinks/memory_sink.h"
-#include GRADMON_CATCH_HEADER
 
 using namespace gradmon;
 using namespace std::chrono_literals;

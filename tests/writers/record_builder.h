@@ -2,7 +2,6 @@
 // Builds one record of step 4, value by value. For tests of how a sink writes a row.
 #pragma once
 
-#include <cstdint>
 #include <memory>
 
 #include "writers/queue/name_table.h"

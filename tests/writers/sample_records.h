@@ -2,11 +2,6 @@
 // Records for tests.
 #pragma once
 
-#include <algorithm>
-#include <cstdint>
-#include <string_view>
-#include <vector>
-
 #include "writers/queue/name_table.h"
 #include "writers/queue/record.h"
 

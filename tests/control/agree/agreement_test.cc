@@ -1,12 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
-#include <functional>
-#include <string>
 
-#include "control/debian_version.h"
 #include "tests/control/agree/small_job.h"
+#include "tests/support/catch.h"
 #include "tests/support/scale.h"
-#include GRADMON_CATCH_HEADER
 
 namespace gradmon {
 namespace {
@@ -35,23 +32,8 @@ TEST_CASE("a job that starts on waits for a late rank and all ranks collect the 
   REQUIRE(job.process(0).collected == job.process(2).collected);
 }
 
-TEST_CASE("a rank that joins later than max_wait delays the others by at most max_wait") {
-  SmallJob job(2);
-  job.process(1).trainer_stopped = true;
-  job.begin(job.plan(true, 2));
-  REQUIRE(job.tick_until([&] { return job.process(0).next > Step{50}; }));
-  REQUIRE(job.process(0).longest_wait <= Ticks{2'000});
-  REQUIRE(job.process(0).warnings.front() ==
-          "off: no answer to Hello; training continues without collecting");
-  job.process(1).trainer_stopped = false;
-  REQUIRE(job.tick_until([&] { return job.in_force_on_all(1) && job.process(1).next > Step{5000}; }, 60'000));
-  REQUIRE(job.divergence().empty());
-  REQUIRE(job.process(0).collected == job.process(1).collected);
-}
-
 TEST_CASE("a job that starts off trains without waiting and its history is empty") {
-  SmallJob job(3);
-  job.train_off(100);
+  JobThatIsOff job(3, 100);
   for (const SmallJob::Process& own : job.processes()) {
     REQUIRE(own.longest_wait < Ticks{100});  // for the answer to Hello
     REQUIRE(own.warnings.empty());
@@ -87,8 +69,7 @@ TEST_CASE("different numbers of skipped updates are warned of once all ranks hav
 
 TEST_CASE("the end of a plan is written back once all ranks have finished, even if it collects nothing") {
   const std::int64_t times = GENERATE(2, 0);
-  SmallJob job(2);
-  job.train_off(10);
+  JobThatIsOff job(2, 10);
   job.propose(job.plan(true, times));
   REQUIRE(job.tick_until([&] { return !job.write_backs.empty(); }));
   REQUIRE(job.write_backs.front().revision == Revision{1});
@@ -156,8 +137,7 @@ TEST_CASE(
 }
 
 TEST_CASE("a rank that has left counts as ready and finished") {
-  SmallJob job(3);
-  job.train_off(10);
+  JobThatIsOff job(3, 10);
   job.leave(1);
   job.propose(job.plan(true, 2));
   REQUIRE(job.tick_until([&] { return !job.write_backs.empty(); }));
@@ -166,8 +146,7 @@ TEST_CASE("a rank that has left counts as ready and finished") {
 }
 
 TEST_CASE("nothing is written back if training ends before the plan") {
-  SmallJob job(2);
-  job.train_off(10);
+  JobThatIsOff job(2, 10);
   job.propose(job.plan(true, 100'000'000));
   REQUIRE(job.tick_until([&] { return job.in_force_on_all(1); }));
   job.leave(0);
@@ -190,8 +169,7 @@ TEST_CASE("a change waits for ranks that have never joined and names them") {
 }
 
 TEST_CASE("a switch that waits for a rank whose steps do not end names the rank, and after 60 s the remedy") {
-  SmallJob job(3);
-  job.train_off(20);
+  JobThatIsOff job(3, 20);
   job.process(2).trainer_stopped = true;
   job.propose(job.plan(true));
   REQUIRE(job.tick_until([&] { return job.process(0).revision == 1; }));
@@ -206,8 +184,7 @@ TEST_CASE("a switch that waits for a rank whose steps do not end names the rank,
 }
 
 TEST_CASE("a change is not offered while a rank is silent and its reason names the rank") {
-  SmallJob job(3);
-  job.train_off(200);
+  JobThatIsOff job(3, 200);
   job.process(2).partitioned = true;
   job.run_ticks(400);
   job.propose(job.plan(true));
@@ -220,8 +197,7 @@ TEST_CASE("a change is not offered while a rank is silent and its reason names t
 }
 
 TEST_CASE("a change is aborted if a rank falls silent after Prepare and retried once the rank is heard") {
-  SmallJob job(3);
-  job.train_off(200);
+  JobThatIsOff job(3, 200);
   job.should_lose = [](bool up, const Envelope& one) {
     return up && one.rank == Rank{2} && std::holds_alternative<Ready>(one.message);
   };
@@ -237,8 +213,7 @@ TEST_CASE("a change is aborted if a rank falls silent after Prepare and retried 
 }
 
 TEST_CASE("a rank whose process dies is dropped at once and the next change is decided without it") {
-  SmallJob job(3);
-  job.train_off(200);
+  JobThatIsOff job(3, 200);
   job.kill(1);
   job.run_ticks(2);
   REQUIRE(job.coordinator().status().ranks[1].state == "dropped");
@@ -247,8 +222,7 @@ TEST_CASE("a rank whose process dies is dropped at once and the next change is d
 }
 
 TEST_CASE("a change that waits for a rank's answer is decided as soon as that rank's process dies") {
-  SmallJob job(3);
-  job.train_off(200);
+  JobThatIsOff job(3, 200);
   job.process(1).agent_stopped = true;
   job.propose(job.plan(true));
   job.run_ticks(150);
@@ -258,8 +232,7 @@ TEST_CASE("a change that waits for a rank's answer is decided as soon as that ra
 }
 
 TEST_CASE("a silent rank is dropped after 15 s and the waiting change is decided without it") {
-  SmallJob job(3);
-  job.train_off(200);
+  JobThatIsOff job(3, 200);
   job.process(1).partitioned = true;
   job.run_ticks(300);
   job.propose(job.plan(true, 1'000'000));
@@ -272,32 +245,6 @@ TEST_CASE("a silent rank is dropped after 15 s and the waiting change is decided
   REQUIRE(job.tick_until([&] { return job.in_force_on_all(2); }));
   REQUIRE(job.last_entry().cause == "resync");
   REQUIRE(job.counted_divergence().empty());
-}
-
-TEST_CASE("off is decided within 2 s even if all other ranks are silent") {
-  SmallJob job(4);
-  job.begin(job.plan(true, 1'000'000));
-  REQUIRE(job.tick_until([&] { return job.in_force_on_all(1) && job.all_past(200); }));
-  for (int rank = 1; rank < 4; ++rank) job.process(rank).partitioned = true;
-  SECTION("ranks that have just fallen silent") { job.run_ticks(1); }
-  SECTION("ranks that have been silent for 4 s") { job.run_ticks(400); }
-  job.propose(job.plan(false));
-  REQUIRE(job.tick_until([&] { return job.committed(2); }, 200));
-  REQUIRE(job.coordinator().status().ranks[2].state != "dropped");
-  // The silent ranks go off when their leases expire.
-  job.run_ticks(1'010);
-  REQUIRE(job.counted_in(100, 2) == 0);
-}
-
-TEST_CASE("off is decided although a rank has not answered the open change") {
-  SmallJob job(3);
-  job.train_off(200);
-  job.process(1).agent_stopped = true;
-  job.propose(job.plan(true));
-  job.run_ticks(20);
-  job.propose(job.plan(false));
-  REQUIRE(job.tick_until([&] { return job.committed(2); }, 200));
-  REQUIRE(job.process(0).longest_wait < Ticks{2'000});
 }
 
 TEST_CASE("a change takes effect at the next step if deciding takes at most a fifth of a step") {
@@ -321,8 +268,7 @@ TEST_CASE("a change takes effect at the next step if deciding takes at most a fi
 }
 
 TEST_CASE("a change by gradmon never replaces a waiting change by the user") {
-  SmallJob job(2);
-  job.train_off(200);
+  JobThatIsOff job(2, 200);
   job.process(1).partitioned = true;
   job.run_ticks(300);
   job.propose(job.plan(true, 7));
@@ -336,8 +282,7 @@ TEST_CASE("a change by gradmon never replaces a waiting change by the user") {
 }
 
 TEST_CASE("a waiting or open change can be cancelled and is not retried") {
-  SmallJob job(2);
-  job.train_off(200);
+  JobThatIsOff job(2, 200);
   REQUIRE_FALSE(job.cancel());
   std::string verdict;
   SECTION("waiting for a silent rank") {

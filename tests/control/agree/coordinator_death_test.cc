@@ -1,16 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // The coordinator dies and restarts, with or without its log.
 
-#include "control/debian_version.h"
 #include "tests/control/agree/small_job.h"
-#include GRADMON_CATCH_HEADER
+#include "tests/support/catch.h"
 
 namespace gradmon {
 namespace {
 
 TEST_CASE("a coordinator that restarts with its log disturbs no rank") {
-  SmallJob job(3);
-  job.start_collecting();
+  CollectingJob job(3);
   job.kill_coordinator();
   job.run_ticks(100);
   job.restart_coordinator(true, nullptr);
@@ -27,8 +25,7 @@ TEST_CASE("a coordinator that restarts with its log disturbs no rank") {
 }
 
 TEST_CASE("a coordinator that restarts with its log does not say again that a plan was applied") {
-  SmallJob job(3);
-  job.start_collecting();
+  CollectingJob job(3);
   job.propose(job.plan(true, 5));
   REQUIRE(job.tick_until([&] { return job.in_force_on_all(2) && job.log.size() == 2; }));
   const std::vector<std::string> said = job.log;
@@ -51,8 +48,7 @@ TEST_CASE("a coordinator that restarts with its log does not say again that a pl
 }
 
 TEST_CASE("a change that was open when the coordinator died is aborted and retried under a new revision") {
-  SmallJob job(3);
-  job.start_collecting();
+  CollectingJob job(3);
   const bool promised = GENERATE(false, true);
   job.should_lose = [&](bool up, const Envelope& one) {
     return up && (promised ? std::holds_alternative<Ready>(one.message)
@@ -71,8 +67,7 @@ TEST_CASE("a change that was open when the coordinator died is aborted and retri
 }
 
 TEST_CASE("a commit that cannot be logged becomes an abort but off is still sent") {
-  SmallJob job(2);
-  job.start_collecting();
+  CollectingJob job(2);
   job.propose(job.plan(true, 5));
   job.tick_until([&] { return std::holds_alternative<OfferedEntry>(job.decisions.entries.back()); });
   job.decisions.failing = true;
@@ -86,8 +81,7 @@ TEST_CASE("a commit that cannot be logged becomes an abort but off is still sent
 }
 
 TEST_CASE("an off that was never logged still holds after the coordinator restarts") {
-  SmallJob job(3);
-  job.start_collecting();
+  CollectingJob job(3);
   job.decisions.failing = true;
   job.process(2).partitioned = true;
   job.propose(job.plan(false));
@@ -104,8 +98,7 @@ TEST_CASE("an off that was never logged still holds after the coordinator restar
 }
 
 TEST_CASE("the revision of an unlogged off that a rank reported is not reused after a second restart") {
-  SmallJob job(2);
-  job.start_collecting();
+  CollectingJob job(2);
   job.decisions.failing = true;
   job.propose(job.plan(false));
   REQUIRE(job.tick_until([&] { return job.in_force_on_all(2); }, 300));
@@ -119,8 +112,7 @@ TEST_CASE("the revision of an unlogged off that a rank reported is not reused af
 }
 
 TEST_CASE("an unlogged off that a rank reports while a lower revision is open stays decided") {
-  SmallJob job(2);
-  job.start_collecting();
+  CollectingJob job(2);
   job.decisions.failing = true;
   for (std::uint64_t revision : {std::uint64_t{2}, std::uint64_t{3}}) {
     job.propose(job.plan(false));
@@ -162,8 +154,7 @@ TEST_CASE("a restored verdict ends only the change with its own revision") {
 }
 
 TEST_CASE("a full disk is warned of once while a change waits for the decision log") {
-  SmallJob job(2);
-  job.start_collecting();
+  CollectingJob job(2);
   job.decisions.failing = true;
   job.propose(job.plan(true, 5));
   job.run_ticks(1'000);
@@ -173,8 +164,7 @@ TEST_CASE("a full disk is warned of once while a change waits for the decision l
 }
 
 TEST_CASE("after the log is lost the ranks' plan goes on with its remaining steps and a higher revision") {
-  SmallJob job(2);
-  job.train_off(100);
+  JobThatIsOff job(2, 100);
   job.propose(job.plan(true, 1));
   job.tick_until([&] { return job.write_backs.size() == 1; });
   job.propose(job.plan(true, 1'000));
@@ -214,8 +204,7 @@ TEST_CASE("an epoch's order exceeds the order that a rank reports only if the cl
 }
 
 TEST_CASE("after the log is lost and no rank holds a plan the epoch begins with the file") {
-  SmallJob job(2);
-  job.train_off(100);
+  JobThatIsOff job(2, 100);
   job.kill_coordinator();
   job.restart_coordinator(false, job.plan(true, 7));
   REQUIRE(job.tick_until([&] { return job.committed(1) && job.in_force_on_all(1) && job.all_past(1'000); },
@@ -224,8 +213,7 @@ TEST_CASE("after the log is lost and no rank holds a plan the epoch begins with 
 }
 
 TEST_CASE("after the log is lost a newer save of the file wins over the plan that the ranks hold") {
-  SmallJob job(2);
-  job.start_collecting();
+  CollectingJob job(2);
   job.kill_coordinator();
   SECTION("on") {
     job.restart_coordinator(false, job.plan(true, 7));
@@ -242,8 +230,7 @@ TEST_CASE("after the log is lost a newer save of the file wins over the plan tha
 }
 
 TEST_CASE("after the log is lost no plan that is on is offered until all ranks say Hello or 15 s pass") {
-  SmallJob job(3);
-  job.start_collecting();
+  CollectingJob job(3);
   job.process(2).partitioned = true;
   job.kill_coordinator();
   job.restart_coordinator(false);
@@ -255,8 +242,7 @@ TEST_CASE("after the log is lost no plan that is on is offered until all ranks s
 }
 
 TEST_CASE("a plan that was written back is not written back again after a restart") {
-  SmallJob job(2);
-  job.start_collecting(5);
+  CollectingJob job(2, 5);
   REQUIRE(job.tick_until([&] { return job.write_backs.size() == 1; }));
   const HistoryEntry ended = job.last_entry();
   REQUIRE(ended.finished_step == job.process(0).collected.back());
@@ -287,8 +273,7 @@ TEST_CASE("a plan that ended before the coordinator's death is not proposed agai
 }
 
 TEST_CASE("a coordinator that restarts from a compacted log goes on with the newest plan and new revisions") {
-  SmallJob job(2);
-  job.start_collecting();
+  CollectingJob job(2);
   for (const bool on : {false, true, false, true}) {
     job.propose(job.plan(on, 1'000'000));
     REQUIRE(job.tick_until([&] { return !job.coordinator().busy(); }));

@@ -5,11 +5,9 @@
 #include <memory>
 #include <random>
 #include <set>
-#include <string>
 
 #include "control/agree/membership.h"
-#include "control/debian_version.h"
-#include GRADMON_CATCH_HEADER
+#include "tests/support/catch.h"
 
 namespace gradmon {
 namespace {

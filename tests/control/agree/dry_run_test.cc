@@ -1,9 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "control/agree/dry_run.h"
-
-#include "control/debian_version.h"
 #include "tests/control/agree/small_job.h"
-#include GRADMON_CATCH_HEADER
+#include "tests/support/catch.h"
 
 namespace gradmon {
 namespace {
@@ -49,8 +47,7 @@ TEST_CASE("the more ranks a job has the fewer targets each rank lists in a dry r
 }
 
 TEST_CASE("a dry run ends after two seconds if a rank does not answer") {
-  SmallJob job(2);
-  job.train_off(200);
+  JobThatIsOff job(2, 200);
   job.process(1).agent_stopped = true;
   job.dry_run("q", job.plan(true));
   REQUIRE_FALSE(job.tick_until([&] { return !job.dry_runs.empty(); }, 190));
@@ -60,8 +57,7 @@ TEST_CASE("a dry run ends after two seconds if a rank does not answer") {
 }
 
 TEST_CASE("a dry run asks all ranks by one message and leaves out a rank that has ended") {
-  SmallJob job(3);
-  job.train_off(10);
+  JobThatIsOff job(3, 10);
   job.leave(1);
   REQUIRE(job.tick_until([&] { return job.coordinator().status().ranks[1].state == "left"; }));
   job.dry_run("q", job.plan(true));

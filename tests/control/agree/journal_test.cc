@@ -1,9 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "control/agree/journal.h"
-
-#include "control/debian_version.h"
+#include "tests/support/catch.h"
 #include "tests/tools/gradmonctl/sample_status.h"
-#include GRADMON_CATCH_HEADER
 
 namespace gradmon {
 namespace {
@@ -125,5 +123,4 @@ TEST_CASE("the wait of training is the longest wait of a rank") {
 }
 
 }  // namespace
-
 }  // namespace gradmon

@@ -1,16 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // Membership and leases, in a whole job.
-#include "control/debian_version.h"
 #include "tests/control/agree/small_job.h"
-#include GRADMON_CATCH_HEADER
+#include "tests/support/catch.h"
 
 namespace gradmon {
 namespace {
 
 TEST_CASE("a rank without a lease collects nothing until it is heard again and resynced") {
   const bool cut_off = GENERATE(true, false);  // false: its agent hangs
-  SmallJob job(2);
-  job.start_collecting();
+  CollectingJob job(2);
   bool& trouble = cut_off ? job.process(1).partitioned : job.process(1).agent_stopped;
   trouble = true;
   job.run_ticks(1'010);
@@ -23,26 +21,8 @@ TEST_CASE("a rank without a lease collects nothing until it is heard again and r
   REQUIRE(job.counted_divergence().empty());
 }
 
-TEST_CASE("a restarted rank gets the plan at one step with the steps that were left to collect") {
-  SmallJob job(2);
-  job.start_collecting(2'000);
-  job.kill(1);
-  job.run_ticks(3);
-  // It resumes from an earlier checkpoint.
-  SmallJob::Process& next = job.start(1, Step{150});
-  REQUIRE(job.tick_until([&] { return job.in_force_on_all(2); }));
-  REQUIRE(job.last_entry().cause == "resync");
-  REQUIRE(job.tick_until([&] { return job.all_past(2'100); }));
-  REQUIRE(job.counted_divergence().empty());
-  REQUIRE(job.process(0).collected.size() == 2'000);
-  REQUIRE(job.process(0).collected.back() == 2'000);
-  REQUIRE(next.collected.back() == 2'000);
-  REQUIRE(next.collected.front() >= job.last_entry().effective_step);
-}
-
 TEST_CASE("a rank that joins while nothing is collected counts as off and no change is pending") {
-  SmallJob job(2);
-  job.start_collecting(5);
+  CollectingJob job(2, 5);
   const bool off = GENERATE(false, true);
   if (off) {
     job.propose(job.plan(false));
@@ -57,8 +37,7 @@ TEST_CASE("a rank that joins while nothing is collected counts as off and no cha
 }
 
 TEST_CASE("a second process with a rank's number is refused and the errors name both processes") {
-  SmallJob job(2);
-  job.start_collecting();
+  CollectingJob job(2);
   SmallJob::Process& second = job.start(1, Step{0});
   REQUIRE(job.tick_until([&] { return !second.warnings.empty(); }));
   REQUIRE(second.warnings.front() == "off: rank 1 already belongs to pid 102 on host");
@@ -72,26 +51,8 @@ TEST_CASE("a second process with a rank's number is refused and the errors name 
   REQUIRE(job.coordinator().status().ranks[1].error.empty());
 }
 
-TEST_CASE("an evicted rank is dropped after 15 s although it still reports and cannot return") {
-  SmallJob job(3);
-  job.start_collecting();
-  REQUIRE(job.evict(1));
-  REQUIRE_FALSE(job.evict(7));
-  job.run_ticks(1'010);
-  const std::size_t counted = job.process(1).collected.size();
-  job.propose(job.plan(true, 1'000'000));
-  REQUIRE_FALSE(job.tick_until([&] { return job.committed(2); }, 400));
-  REQUIRE(job.tick_until([&] { return job.committed(2); }, 200));
-  REQUIRE(job.process(0).longest_wait < Ticks{500});
-  job.run_ticks(2'000);
-  REQUIRE(job.process(1).collected.size() == counted);
-  REQUIRE(job.coordinator().status().ranks[1].state == "dropped");
-  REQUIRE(job.process(1).warnings.back() == "off: rank 1 was evicted by somebody");
-}
-
 TEST_CASE("status is on while the new process of rank 0 has not yet got the plan") {
-  SmallJob job(2);
-  job.start_collecting();
+  CollectingJob job(2);
   const SmallJob::Process& next = job.restart(0, Step{150});
   job.should_lose = [](bool up, const Envelope& one) {
     return up && std::holds_alternative<Offered>(one.message);
@@ -105,8 +66,7 @@ TEST_CASE("status is on while the new process of rank 0 has not yet got the plan
 }
 
 TEST_CASE("status shows a plan that only a dropped rank has applied") {
-  SmallJob job(2);
-  job.start_collecting();
+  CollectingJob job(2);
   job.process(1).trainer_stopped = true;
   job.propose(job.plan(true, 1'000'000));
   REQUIRE(job.tick_until([&] { return job.coordinator().status().revision == Revision{2}; }, 200));
@@ -118,8 +78,7 @@ TEST_CASE("status shows a plan that only a dropped rank has applied") {
 }
 
 TEST_CASE("an evicted rank stays evicted after the coordinator restarts") {
-  SmallJob job(3);
-  job.start_collecting();
+  CollectingJob job(3);
   job.evict(1);
   job.run_ticks(500);
   job.restart_coordinator(true);
@@ -140,18 +99,6 @@ TEST_CASE("a rank that waits at its fence when the coordinator dies goes on afte
   REQUIRE(job.process(1).revision == 0);
 }
 
-TEST_CASE("a single wait of max_wait does not make a rank busy") {
-  SmallJob job(2, {0, 0, 9, 1});
-  job.start_collecting();
-  job.propose(job.plan(true, 1'000'000));
-  REQUIRE(job.tick_until([&] { return job.process(1).waiting_since.has_value(); }, 100));
-  job.kill_coordinator();
-  job.run_ticks(300);
-  job.restart_coordinator(true);
-  REQUIRE(job.tick_until([&] { return job.last_entry().verdict == "commit" && job.process(0).revision > 1; },
-                         1'000));
-}
-
 TEST_CASE("a change that waits to be retried says why the last attempt failed") {
   SmallJob job(2, {0, 0, 9, 1});
   job.start_collecting();
@@ -169,20 +116,8 @@ TEST_CASE("a change that waits to be retried says why the last attempt failed") 
   CHECK(job.pending().find("is busy: training has waited ") != std::string::npos);
 }
 
-TEST_CASE("a long wait at the start does not make a rank busy") {
-  SmallJob job(2);
-  job.process(1).trainer_stopped = true;
-  job.begin(job.plan(true, 1'000'000));
-  job.run_ticks(300);
-  job.process(1).trainer_stopped = false;
-  REQUIRE(job.tick_until(
-      [&] { return job.in_force_on_all(job.last_entry().revision.value) && job.process(0).revision != 0; },
-      700));
-}
-
 TEST_CASE("a pause of the coordinator does not count as silence of its members") {
-  SmallJob job(2);
-  job.start_collecting();
+  CollectingJob job(2);
   job.coordinator_paused = true;
   job.run_ticks(3'000);
   job.coordinator_paused = false;
@@ -193,8 +128,7 @@ TEST_CASE("a pause of the coordinator does not count as silence of its members")
 }
 
 TEST_CASE("a commit takes effect after the last step that a dropped rank reported") {
-  SmallJob job(3);
-  job.start_collecting();
+  CollectingJob job(3);
   // Rank 2 runs ahead of the others and dies.
   job.process(0).trainer_stopped = job.process(1).trainer_stopped = true;
   job.run_ticks(300);

@@ -3,9 +3,8 @@
 
 #include <algorithm>
 
-#include "control/debian_version.h"
 #include "tests/control/agree/small_job.h"
-#include GRADMON_CATCH_HEADER
+#include "tests/support/catch.h"
 
 namespace gradmon {
 namespace {
@@ -269,20 +268,6 @@ TEST_CASE("the budget raises the interval at one step on all ranks and the histo
   }
 }
 
-TEST_CASE("a plan with a raised interval collects its remaining steps and is written back once") {
-  SmallJob job(2);
-  job.process(0).cost = milliseconds{1};
-  auto plan = std::make_shared<Plan>(*job.plan_within(0.05));
-  plan->collect_times = 150;
-  job.begin(plan);
-  REQUIRE(job.tick_until([&] { return !job.write_backs.empty(); }));
-  REQUIRE(job.process(0).collected.size() == 150);
-  REQUIRE(job.process(1).collected == job.process(0).collected);
-  REQUIRE(job.write_backs.size() == 1);
-  REQUIRE(job.write_backs[0].revision == Revision{2});
-  REQUIRE(job.write_backs[0].file == *plan->file);
-}
-
 TEST_CASE("the interval is lowered to the user's once the cost has fallen") {
   SmallJob job(2);
   job.process(1).cost = milliseconds{2};
@@ -364,5 +349,4 @@ TEST_CASE("a rank that misses the raised interval is resynced to it") {
 }
 
 }  // namespace
-
 }  // namespace gradmon

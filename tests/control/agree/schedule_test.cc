@@ -2,8 +2,7 @@
 #include "control/agree/plan.h"
 
 #include "control/agree/plan.h"
-#include "control/debian_version.h"
-#include GRADMON_CATCH_HEADER
+#include "tests/support/catch.h"
 
 namespace gradmon {
 namespace {

@@ -4,16 +4,9 @@
 // decides. The test advances the time.
 #pragma once
 
-#include <cstdint>
-#include <deque>
-#include <functional>
 #include <map>
 #include <memory>
-#include <optional>
 #include <random>
-#include <string>
-#include <utility>
-#include <vector>
 
 #include "control/agree/coordinator.h"
 #include "control/agree/member.h"
@@ -170,6 +163,18 @@ class SmallJob {
   std::unique_ptr<Coordinator> coordinator_;
   std::deque<Process> processes_;
   std::deque<InFlight> network_;
+};
+
+// A job that collects on all ranks, and has passed step 200.
+struct CollectingJob : SmallJob {
+  explicit CollectingJob(int world, std::int64_t times = 1'000'000) : SmallJob(world) {
+    start_collecting(times);
+  }
+};
+
+// A job that is off and has passed the step.
+struct JobThatIsOff : SmallJob {
+  JobThatIsOff(int world, std::int64_t step) : SmallJob(world) { train_off(step); }
 };
 
 }  // namespace gradmon

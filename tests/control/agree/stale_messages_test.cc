@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "control/agree/coordinator.h"
-#include "control/debian_version.h"
 #include "tests/control/agree/small_job.h"
-#include GRADMON_CATCH_HEADER
+#include "tests/support/catch.h"
 
 namespace gradmon {
 namespace {

@@ -1,12 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "control/agree/step_gate.h"
 
-#include <atomic>
 #include <memory>
 #include <thread>
 
-#include "control/debian_version.h"
-#include GRADMON_CATCH_HEADER
+#include "tests/support/catch.h"
 
 namespace gradmon {
 namespace {
@@ -101,13 +99,6 @@ TEST_CASE("a trainer that waits at the effective step has not begun it") {
   REQUIRE_FALSE(gate.try_begin(Step{3}));  // It has not reached the slow path yet.
   REQUIRE(gate.settle(on_from(3, 1)));
   REQUIRE(gate.begin(Step{3}, Ticks{}).collect);
-}
-
-TEST_CASE("a commit whose effective step has begun is refused") {
-  StepGate gate(Step{0});
-  run(gate, 0, 9);
-  REQUIRE_FALSE(gate.settle(on_from(9, 5)));
-  REQUIRE(run(gate, 10, 20).collected.empty());
 }
 
 TEST_CASE("a promise does not open the fast path for a step that is collected") {

@@ -4,8 +4,7 @@
 #include <limits>
 
 #include "control/alerts/alert_report.h"
-#include "control/debian_version.h"
-#include GRADMON_CATCH_HEADER
+#include "tests/support/catch.h"
 
 namespace gradmon {
 namespace {
@@ -309,5 +308,4 @@ TEST_CASE("long texts of an alert are cut between characters") {
 }
 
 }  // namespace
-
 }  // namespace gradmon

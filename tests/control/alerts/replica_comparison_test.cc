@@ -6,9 +6,8 @@
 #include <limits>
 
 #include "control/alerts/replicas.h"
-#include "control/debian_version.h"
 #include "control/vocabulary.h"
-#include GRADMON_CATCH_HEADER
+#include "tests/support/catch.h"
 
 namespace gradmon {
 namespace {

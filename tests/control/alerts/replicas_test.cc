@@ -3,9 +3,8 @@
 
 #include <limits>
 
-#include "control/debian_version.h"
 #include "control/vocabulary.h"
-#include GRADMON_CATCH_HEADER
+#include "tests/support/catch.h"
 
 namespace gradmon {
 namespace {
@@ -134,5 +133,4 @@ TEST_CASE("the same ranks are the same group, in any order") {
 }
 
 }  // namespace
-
 }  // namespace gradmon

@@ -9,16 +9,15 @@
 
 #include <algorithm>
 #include <atomic>
-#include <functional>
 #include <random>
 #include <thread>
 
 #include "control/config/config_file.h"
 #include "control/config/json_edit.h"
-#include "control/debian_version.h"
 #include "tests/control/config/scratch_directory.h"
+#include "tests/support/catch.h"
+#include "tests/support/is_root.h"
 #include "tests/support/scale.h"
-#include GRADMON_CATCH_HEADER
 
 namespace gradmon {
 namespace {
@@ -28,6 +27,7 @@ using std::chrono::milliseconds;
 using Kind = EditError::Kind;
 
 const ConfigFile::Edits kOff{{"dynamic_on", "false"}};
+const std::string kSaved = text_of(2);  // by the user, after the first
 
 FileContent first_content(ConfigFile& file) {
   auto report = wait_for_report(file);
@@ -56,9 +56,7 @@ void write_and_close(int fd, const std::string& text) {
   ::close(fd);
 }
 
-}  // namespace
-
-TEST_CASE("an edit changes only its value and is not reported", "[configfile]") {
+TEST_CASE("an edit changes only its value and is not reported") {
   ScratchDirectory directory;
   const auto path = directory / "c.json";
   const std::string before = "\xEF\xBB\xBF{\r\n\t\"dynamic_on\" :true ,\r\n\t\"unknown\": [ 1,2 ]\r\n}";
@@ -76,7 +74,7 @@ TEST_CASE("an edit changes only its value and is not reported", "[configfile]") 
   CHECK(next_text(file) == before);
 }
 
-TEST_CASE("the side file is removed two seconds after an edit or with the ConfigFile", "[configfile]") {
+TEST_CASE("the side file is removed two seconds after an edit or with the ConfigFile") {
   const OldConfig directory;
   auto now = std::chrono::steady_clock::time_point{std::chrono::hours(1)};
   {
@@ -94,7 +92,7 @@ TEST_CASE("the side file is removed two seconds after an edit or with the Config
   CHECK(directory.names() == std::set<std::string>{"c.json"});
 }
 
-TEST_CASE("an edit based on an older save is refused", "[configfile]") {
+TEST_CASE("an edit based on an older save is refused") {
   ReadConfig directory;
   ConfigFile& file = directory.file;
   SECTION("another content") { save_by_rename(directory.config, text_of(2)); }
@@ -107,7 +105,7 @@ TEST_CASE("an edit based on an older save is refused", "[configfile]") {
   CHECK(next_text(file) == saved_text);
 }
 
-TEST_CASE("a save right after an edit stays and is reported", "[configfile]") {
+TEST_CASE("a save right after an edit stays and is reported") {
   ReadConfig directory;
   ConfigFile& file = directory.file;
   REQUIRE(file.edit(kOff, directory.seen.identity).has_value());
@@ -119,7 +117,7 @@ TEST_CASE("a save right after an edit stays and is reported", "[configfile]") {
   CHECK(read_text(directory.config) == saved_text);
 }
 
-TEST_CASE("a displaced file is watched while somebody has it open", "[configfile]") {
+TEST_CASE("a displaced file is watched while somebody has it open") {
   const OldConfig directory;
   auto now = std::chrono::steady_clock::time_point{std::chrono::hours(1)};
   ConfigFile file(directory.config, [&] { return now; });
@@ -131,10 +129,9 @@ TEST_CASE("a displaced file is watched while somebody has it open", "[configfile
     CHECK_FALSE(file.poll().has_value());
   }
   SECTION("until it is written to") {
-    const auto text = text_of(2);
-    write_and_close(fd, text);
+    write_and_close(fd, kSaved);
     file.poll();
-    CHECK(read_text(directory.config) == text);
+    CHECK(read_text(directory.config) == kSaved);
   }
   SECTION("until it is closed unchanged") {
     ::close(fd);
@@ -144,62 +141,50 @@ TEST_CASE("a displaced file is watched while somebody has it open", "[configfile
   SECTION("also for hours, until it is written to") {
     now += std::chrono::hours(5);
     CHECK_FALSE(file.poll().has_value());
-    const auto text = text_of(2);
-    write_and_close(fd, text);
+    write_and_close(fd, kSaved);
     file.poll();
-    CHECK(read_text(directory.config) == text);
+    CHECK(read_text(directory.config) == kSaved);
   }
 }
 
-// Makes an old config, opens it as an editor does, and edits it as a job that then ends. Returns the editor's
-// descriptor, of the displaced file.
-int held_over_an_edit(const std::filesystem::path& path) {
-  save_in_place(path, text_of(1));
-  make_old(path);
+// An old config that an editor has opened, and that a job has edited before it ended. The descriptor is the
+// editor's, of the displaced file.
+struct HeldConfig : OldConfig {
   int fd = -1;
-  {
-    ConfigFile file(path);
+  HeldConfig() {
+    ConfigFile file(config);
     first_content(file);
-    fd = ::open(path.c_str(), O_WRONLY | O_CLOEXEC);
+    fd = ::open(config.c_str(), O_WRONLY | O_CLOEXEC);
     REQUIRE(file.edit(kOff, std::nullopt).has_value());
   }
-  return fd;
-}
+};
 
-TEST_CASE("a save into a displaced file after the job's end is restored by the next job", "[configfile]") {
-  ScratchDirectory directory;
-  const auto path = directory / "c.json";
-  const int fd = held_over_an_edit(path);
+TEST_CASE("a save into a displaced file after the job's end is restored by the next job") {
+  const HeldConfig directory;
   REQUIRE(directory.names().size() == 2);
-  const auto text = text_of(2);
-  write_and_close(fd, text);
-  ConfigFile next(path);
+  write_and_close(directory.fd, kSaved);
+  ConfigFile next(directory.config);
   CHECK(eventually([&] {
     next.poll();
-    return read_text(path) == text;
+    return read_text(directory.config) == kSaved;
   }));
   CHECK(directory.names() == std::set<std::string>{"c.json"});
 }
 
-TEST_CASE("a save into a displaced file is taken up by the next job although that job has edited the file",
-          "[configfile]") {
-  ScratchDirectory directory;
-  const auto path = directory / "c.json";
-  const int fd = held_over_an_edit(path);
-  ConfigFile next(path);
+TEST_CASE("a save into a displaced file is taken up by the next job although that job has edited the file") {
+  const HeldConfig directory;
+  ConfigFile next(directory.config);
   first_content(next);
   REQUIRE(next.edit({{"n", "5"}}, std::nullopt).has_value());
-  const auto text = text_of(2);
-  REQUIRE(::write(fd, text.data(), text.size()) == static_cast<ssize_t>(text.size()));
+  REQUIRE(::write(directory.fd, kSaved.data(), kSaved.size()) == static_cast<ssize_t>(kSaved.size()));
   REQUIRE(next.edit({{"n", "6"}}, std::nullopt).has_value());
-  ::close(fd);
-  CHECK(next_text(next) == text);
-  CHECK(read_text(path) == text);
+  ::close(directory.fd);
+  CHECK(next_text(next) == kSaved);
+  CHECK(read_text(directory.config) == kSaved);
   CHECK(next.superseded_saves().empty());
 }
 
-TEST_CASE("a save into a displaced file is taken up by the next job although the earlier hub still lives",
-          "[configfile]") {
+TEST_CASE("a save into a displaced file is taken up by the next job although the earlier hub still lives") {
   const OldConfig directory;
   auto earlier = std::make_unique<ConfigFile>(directory.config);
   first_content(*earlier);
@@ -207,23 +192,19 @@ TEST_CASE("a save into a displaced file is taken up by the next job although the
   REQUIRE(earlier->edit(kOff, std::nullopt).has_value());
   ConfigFile next(directory.config);
   first_content(next);
-  const auto text = text_of(2);
-  write_and_close(fd, text);
+  write_and_close(fd, kSaved);
   REQUIRE(next.edit({{"n", "6"}}, std::nullopt).has_value());
   SECTION("and ends") { earlier.reset(); }
   SECTION("and looks at the file") { earlier->poll(); }
-  CHECK(next_text(next) == text);
-  CHECK(read_text(directory.config) == text);
+  CHECK(next_text(next) == kSaved);
+  CHECK(read_text(directory.config) == kSaved);
 }
 
-TEST_CASE("a save that an earlier job left and that the user has replaced since is named", "[configfile]") {
-  ScratchDirectory directory;
-  const auto path = directory / "c.json";
-  const int fd = held_over_an_edit(path);
-  const auto text = text_of(2);
-  write_and_close(fd, text);
-  save_by_rename(path, text_of(3));
-  ConfigFile next(path);
+TEST_CASE("a save that an earlier job left and that the user has replaced since is named") {
+  const HeldConfig directory;
+  write_and_close(directory.fd, kSaved);
+  save_by_rename(directory.config, text_of(3));
+  ConfigFile next(directory.config);
   CHECK(first_content(next).text == text_of(3));
   REQUIRE(eventually([&] {
     next.poll();
@@ -232,14 +213,14 @@ TEST_CASE("a save that an earlier job left and that the user has replaced since 
   const auto names = directory.names();
   REQUIRE(names.size() == 2);
   const auto side = directory / *names.begin();
-  CHECK(read_text(side) == text);
+  CHECK(read_text(side) == kSaved);
   CHECK(next.superseded_saves() ==
         std::vector<std::string>{"an earlier save is in " + side.string() + ": copy it or remove it"});
   fs::remove(side);
   CHECK(next.superseded_saves().empty());
 }
 
-TEST_CASE("a displaced file that is still open is left alone by another job", "[configfile]") {
+TEST_CASE("a displaced file that is still open is left alone by another job") {
   ReadConfig directory;
   ConfigFile& file = directory.file;
   const int fd = ::open(directory.config.c_str(), O_WRONLY | O_CLOEXEC);
@@ -248,13 +229,12 @@ TEST_CASE("a displaced file that is still open is left alone by another job", "[
   other.age = other.save_age = std::chrono::seconds(-1);
   CHECK(recover_side_files(directory.config, other) == LeftOvers::some);
   CHECK(directory.names().size() == 2);
-  const auto text = text_of(2);
-  write_and_close(fd, text);
-  CHECK(first_content(file).text == text);
-  CHECK(read_text(directory.config) == text);
+  write_and_close(fd, kSaved);
+  CHECK(first_content(file).text == kSaved);
+  CHECK(read_text(directory.config) == kSaved);
 }
 
-TEST_CASE("an edit without a base includes a save that was not reported yet", "[configfile]") {
+TEST_CASE("an edit without a base includes a save that was not reported yet") {
   ReadConfig directory;
   ConfigFile& file = directory.file;
   save_by_rename(directory.config, text_of(2));
@@ -264,7 +244,7 @@ TEST_CASE("an edit without a base includes a save that was not reported yet", "[
   CHECK(read_text(directory.config) == done->text);
 }
 
-TEST_CASE("an edit that is refused writes nothing", "[configfile]") {
+TEST_CASE("an edit that is refused writes nothing") {
   ScratchDirectory directory;
   const auto path = directory / "c.json";
   save_in_place(path, "{\"a\": 1}");
@@ -286,7 +266,7 @@ TEST_CASE("an edit that is refused writes nothing", "[configfile]") {
   CHECK(directory.names().size() == 1);
 }
 
-TEST_CASE("an edit keeps mode and owner and attributes and the symbolic link", "[configfile]") {
+TEST_CASE("an edit keeps mode and owner and attributes and the symbolic link") {
   ScratchDirectory directory;
   const auto path = directory / "c.json";
   const auto target = directory / "real.json";
@@ -313,8 +293,6 @@ TEST_CASE("an edit keeps mode and owner and attributes and the symbolic link", "
   if (attributes) CHECK(std::string_view(value, 4) == "kept");
   CHECK(read_text(target) == with_off(text_of(1)));
 }
-
-namespace {
 
 // Edits the file as `edits` say, one after the other, and checks that it stays the same file.
 void check_written_in_place(const fs::path& path, const fs::path& spare = {}) {
@@ -357,9 +335,7 @@ bool with_own_mounts(const std::function<void()>& run) {
   return may;
 }
 
-}  // namespace
-
-TEST_CASE("a file with a second hard link is written in place", "[configfile]") {
+TEST_CASE("a file with a second hard link is written in place") {
   ScratchDirectory directory;
   const auto path = directory / "c.json";
   save_in_place(path, text_of(1));
@@ -371,7 +347,7 @@ TEST_CASE("a file with a second hard link is written in place", "[configfile]") 
   CHECK(directory.names() == std::set<std::string>{"c.json", "link", "other"});
 }
 
-TEST_CASE("a file that is a mount point is written in place", "[configfile]") {
+TEST_CASE("a file that is a mount point is written in place") {
   ScratchDirectory directory;
   const auto path = directory / "c.json";
   save_in_place(path, "");
@@ -387,8 +363,7 @@ TEST_CASE("a file that is a mount point is written in place", "[configfile]") {
   CHECK(directory.names() == std::set<std::string>{"c.json", "real.json"});
 }
 
-TEST_CASE("a file mounted from a read-only file system stays as it is and the error says why",
-          "[configfile]") {
+TEST_CASE("a file mounted from a read-only file system stays as it is and the error says why") {
   ScratchDirectory directory;
   const auto path = directory / "c.json";
   save_in_place(path, text_of(1));
@@ -407,11 +382,8 @@ TEST_CASE("a file mounted from a read-only file system stays as it is and the er
   CHECK(read_text(path) == text_of(1));
 }
 
-TEST_CASE("a file of another owner is written in place", "[configfile]") {
-  if (::geteuid() != 0) {
-    WARN("skipped: only root can be another user");
-    return;
-  }
+TEST_CASE("a file of another owner is written in place") {
+  if (!is_root("be another user")) return;
   constexpr uid_t kOwner = 1234;
   constexpr uid_t kUser = 5678;
   constexpr gid_t kGroup = 4321;
@@ -447,7 +419,7 @@ TEST_CASE("a file of another owner is written in place", "[configfile]") {
 }
 
 // A long text, so that the comparison before the write takes milliseconds.
-TEST_CASE("a save in place is not lost to a write in place", "[configfile]") {
+TEST_CASE("a save in place is not lost to a write in place") {
   ScratchDirectory directory;
   const auto path = directory / "c.json";
   const auto long_text = [](int n) {
@@ -488,8 +460,6 @@ TEST_CASE("a save in place is not lost to a write in place", "[configfile]") {
   CHECK(edited > 0);
   CHECK(lost == 0);
 }
-
-namespace {
 
 // How long an edit takes that nothing disturbs.
 std::chrono::microseconds time_of_edit(const fs::path& place) {
@@ -546,12 +516,11 @@ void race(const fs::path& place, int races) {
   CHECK(edited > 0);  // otherwise no edit was early enough to race
 }
 
-}  // namespace
-
-TEST_CASE("no save on disk or in /dev/shm is lost in a race with a write-back", "[configfile]") {
+TEST_CASE("no save on disk or in /dev/shm is lost in a race with a write-back") {
   race(fs::temp_directory_path(), scaled(20, 1200));
   if (::access("/dev/shm", W_OK) != 0) WARN("skipped: no /dev/shm to write to");
   if (::access("/dev/shm", W_OK) == 0) race("/dev/shm", scaled(20, 1200));
 }
 
+}  // namespace
 }  // namespace gradmon

@@ -7,12 +7,11 @@
 
 #include <memory>
 
-#include "control/debian_version.h"
 #include "control/host/unix_socket.h"
 #include "control/log.h"
 #include "tests/control/config/scratch_directory.h"
+#include "tests/support/catch.h"
 #include "tests/support/resource_limit.h"
-#include GRADMON_CATCH_HEADER
 
 namespace gradmon {
 namespace {
@@ -61,7 +60,7 @@ struct WatchedFile {
 
 }  // namespace
 
-TEST_CASE("a file that was saved long ago is reported by the first poll", "[configfile]") {
+TEST_CASE("a file that was saved long ago is reported by the first poll") {
   ScratchDirectory directory;
   save_in_place(directory / "c", "{}");
   make_old(directory / "c");
@@ -76,7 +75,7 @@ TEST_CASE("a file that was saved long ago is reported by the first poll", "[conf
   CHECK_FALSE(file.poll().has_value());
 }
 
-TEST_CASE("a file missing at the start is reported at once and read when it appears", "[configfile]") {
+TEST_CASE("a file missing at the start is reported at once and read when it appears") {
   ScratchDirectory directory;
   FakeClock clock;
   ConfigFile file(directory / "c", clock.clock());
@@ -85,7 +84,7 @@ TEST_CASE("a file missing at the start is reported at once and read when it appe
   CHECK(reports_within(file, clock, milliseconds(500)) == Reports{"{}"});
 }
 
-TEST_CASE("a file deleted later is reported as missing once and the next save is read", "[configfile]") {
+TEST_CASE("a file deleted later is reported as missing once and the next save is read") {
   WatchedFile c;
   fs::rename(c.path, c.directory / "d");
   CHECK(c.reports_within(milliseconds(900)).empty());
@@ -94,7 +93,7 @@ TEST_CASE("a file deleted later is reported as missing once and the next save is
   CHECK(c.reports_within(milliseconds(5000)) == Reports{"{}"});
 }
 
-TEST_CASE("an empty or broken file is reported once after a second", "[configfile]") {
+TEST_CASE("an empty or broken file is reported once after a second") {
   for (const std::string& broken :
        {std::string(), std::string("  \n"), std::string("\0\0\0", 3), std::string("{\"a\""),
         std::string("[]"), std::string("\xFF\xFE{\0}\0", 6)}) {
@@ -109,7 +108,7 @@ TEST_CASE("an empty or broken file is reported once after a second", "[configfil
   }
 }
 
-TEST_CASE("a rename is reported at once and writing in place after a pause", "[configfile]") {
+TEST_CASE("a rename is reported at once and writing in place after a pause") {
   WatchedFile c;
   save_by_rename(c.path, "{ }");
   const auto report = c.file->poll();
@@ -121,7 +120,7 @@ TEST_CASE("a rename is reported at once and writing in place after a pause", "[c
   CHECK(c.reports_within(milliseconds(10)) == Reports{"{  }"});
 }
 
-TEST_CASE("a file that its writer has not closed is not reported yet", "[configfile]") {
+TEST_CASE("a file that its writer has not closed is not reported yet") {
   WatchedFile c;
   std::ofstream writer(c.path, std::ios::trunc);
   writer << "{\"a\": 1}" << std::flush;
@@ -132,7 +131,7 @@ TEST_CASE("a file that its writer has not closed is not reported yet", "[configf
   CHECK(c.reports_within(milliseconds(200)) == Reports{"{\"a\": 1}   "});
 }
 
-TEST_CASE("the same content with another time stamp is a save", "[configfile]") {
+TEST_CASE("the same content with another time stamp is a save") {
   WatchedFile c;
   make_old(c.path);
   CHECK(c.reports_within(milliseconds(3000)) == Reports{"{}"});
@@ -142,7 +141,7 @@ TEST_CASE("the same content with another time stamp is a save", "[configfile]") 
   CHECK(c.reports_within(milliseconds(30'000)).empty());
 }
 
-TEST_CASE("a file that is not regular or too large is refused without blocking", "[configfile]") {
+TEST_CASE("a file that is not regular or too large is refused without blocking") {
   ScratchDirectory directory;
   const auto path = directory / "c";
   std::string expected = "(problem) it is not a regular file";
@@ -178,7 +177,7 @@ TEST_CASE("a file that is not regular or too large is refused without blocking",
   CHECK(reports_within(file, clock, milliseconds(3000)) == Reports{"{}"});
 }
 
-TEST_CASE("without inotify the file is polled and saves are still reported", "[configfile]") {
+TEST_CASE("without inotify the file is polled and saves are still reported") {
   ScratchDirectory directory;
   save_in_place(directory / "c", "{}");
   FakeClock clock;
@@ -195,7 +194,7 @@ TEST_CASE("without inotify the file is polled and saves are still reported", "[c
   CHECK(reports_within(file, clock, milliseconds(3000)) == Reports{"{  }"});
 }
 
-TEST_CASE("a replaced directory is watched again", "[configfile]") {
+TEST_CASE("a replaced directory is watched again") {
   ScratchDirectory directory;
   fs::create_directory(directory / "conf");
   save_in_place(directory / "conf/c", "{}");

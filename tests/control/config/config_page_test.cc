@@ -1,12 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <string>
-#include <string_view>
-#include <vector>
 
 #include "control/config/config_schema.h"
-#include "control/debian_version.h"
+#include "tests/support/catch.h"
 #include "tests/support/golden.h"
-#include GRADMON_CATCH_HEADER
 
 namespace gradmon {
 namespace {

@@ -1,9 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "control/config/config_parser.h"
-
 #include "control/config/config_schema.h"
-#include "control/debian_version.h"
-#include GRADMON_CATCH_HEADER
+#include "tests/support/catch.h"
 
 #include <algorithm>
 #include <chrono>
@@ -53,9 +51,7 @@ std::vector<GoldenCase> read_golden(const char* path) {
   return all;
 }
 
-}  // namespace
-
-TEST_CASE("an empty object gives the default of every key", "[config]") {
+TEST_CASE("an empty object gives the default of every key") {
   const auto config = parse_valid("{}");
   CHECK(config.targets.empty());
   CHECK_FALSE(config.dynamic_on);
@@ -76,8 +72,6 @@ TEST_CASE("an empty object gives the default of every key", "[config]") {
   CHECK_FALSE(config.lookahead_steps.has_value());
   CHECK_FALSE(config.l2_targets.linear_hook.has_value());
 }
-
-namespace {
 
 // Each key has another value than its default.
 constexpr char kFullConfig[] = R"({
@@ -114,9 +108,7 @@ void check_full_config_has() {
   }
 }
 
-}  // namespace
-
-TEST_CASE("every key of a full file is read", "[config]") {
+TEST_CASE("every key of a full file is read") {
   check_full_config_has<Config>();
   check_full_config_has<Config::Target>();
   check_full_config_has<Config::CcDistribution>();
@@ -173,7 +165,7 @@ TEST_CASE("every key of a full file is read", "[config]") {
   CHECK_FALSE(config.write_back);
 }
 
-TEST_CASE("the config file in msprobe's documentation is accepted unchanged", "[config]") {
+TEST_CASE("the config file in msprobe's documentation is accepted unchanged") {
   const auto parsed = parse_config(R"({
     "targets": {"language_model.encoder.layers.0": {"input": "tuple[2]:0", "output": "tensor",
                 "input_grad":"tuple[2]:0", "output_grad":"tuple[1]:0"}},
@@ -190,7 +182,7 @@ TEST_CASE("the config file in msprobe's documentation is accepted unchanged", "[
   CHECK(parsed->config.ops.size() == 6);
 }
 
-TEST_CASE("every argument of every alert rule is read, and has its default otherwise", "[config]") {
+TEST_CASE("every argument of every alert rule is read, and has its default otherwise") {
   const auto rules = parse_valid(R"({"alert": {"rules": [
     {"rule_name": "AnomalySpike"}, {"rule_name": "AnomalyVanish", "args": {}},
     {"rule_name": "AnomalySpike", "args": {"threshold": 7, "window": 16}},
@@ -203,7 +195,7 @@ TEST_CASE("every argument of every alert rule is read, and has its default other
   CHECK(rules[3] == AlertRule{Anomaly::vanish, std::nullopt, 256, 0, 1});
 }
 
-TEST_CASE("the defaults in the tables of the alert rules are those of a rule without arguments", "[config]") {
+TEST_CASE("the defaults in the tables of the alert rules are those of a rule without arguments") {
   const AlertRule rule;
   std::size_t compared = 0;
   for (const AlertRuleSchema& schema : alert_rule_schemas()) {
@@ -222,7 +214,7 @@ TEST_CASE("the defaults in the tables of the alert rules are those of a rule wit
   CHECK(compared == 8);
 }
 
-TEST_CASE("the messages for each config are those of the golden file", "[config]") {
+TEST_CASE("the messages for each config are those of the golden file") {
   const auto all = read_golden(GRADMON_CONFIG_GOLDEN);
   REQUIRE(all.size() > 40);
   for (const auto& golden : all) {
@@ -231,14 +223,13 @@ TEST_CASE("the messages for each config are those of the golden file", "[config]
   }
 }
 
-TEST_CASE("1.0 and 1e3 are integers", "[config]") {
+TEST_CASE("1.0 and 1e3 are integers") {
   CHECK(parse_valid(R"({"collect_times": 1.0})").collect_times == 1);
   CHECK(parse_valid(R"({"collect_times": 1e3})").collect_times == 1000);
   CHECK(parse_valid(R"({"collect_times": 9223372036854775807})").collect_times == 9223372036854775807);
 }
 
-TEST_CASE("a number without an upper bound may be any double, and a duration is at most 1e12 ms",
-          "[config]") {
+TEST_CASE("a number without an upper bound may be any double, and a duration is at most 1e12 ms") {
   const auto config = parse_valid(R"({"eps": 1e30, "throughput_baseline": 1.7976931348623157e308,
     "max_wait": 1e30, "on_alert": {"cooldown": 1e308},
     "alert": {"rules": [{"rule_name": "AnomalyNan", "args": {"threshold": 18446744073709551615}}]}})");
@@ -251,7 +242,7 @@ TEST_CASE("a number without an upper bound may be any double, and a duration is 
         "c.json:1:18: /max_overhead: found 1e30, expected a number > 0 and <= 1\n");
 }
 
-TEST_CASE("digits wins over ndigits with a warning", "[config]") {
+TEST_CASE("digits wins over ndigits with a warning") {
   CHECK(parse_valid(R"({"digits": 7})").digits == 7);
   CHECK(messages(R"({"digits": 7})").empty());
   CHECK(messages(R"({"ndigits": 9, "digits": 7})") ==
@@ -260,13 +251,13 @@ TEST_CASE("digits wins over ndigits with a warning", "[config]") {
         "c.json:1:12: /digits: found 18, expected an integer from 1 to 17\n");
 }
 
-TEST_CASE("a key that begins with two slashes is a comment, wherever keys are known", "[config]") {
+TEST_CASE("a key that begins with two slashes is a comment, wherever keys are known") {
   CHECK(messages(R"({"//": "mine", "// ops": [1, {"a": null}], "alert": {"// rules": 7,
     "rules": [{"rule_name": "AnomalyNan", "// args": "none"}]}, "targets": {"a": {"// input": ""}}})")
             .empty());
 }
 
-TEST_CASE("an unknown key may have a number of any size", "[config]") {
+TEST_CASE("an unknown key may have a number of any size") {
   for (const std::string number : {"18446744073709551616", "-9223372036854775809", "1e400", "-1e400",
                                    "123456789012345678901234567890", "1E+99999999999999999999"}) {
     CAPTURE(number);
@@ -276,7 +267,7 @@ TEST_CASE("an unknown key may have a number of any size", "[config]") {
   }
 }
 
-TEST_CASE("every key that is a real number takes an integer of 30 digits as it takes 1e30", "[config]") {
+TEST_CASE("every key that is a real number takes an integer of 30 digits as it takes 1e30") {
   const std::string integer = "1" + std::string(30, '0');
   int real = 0;
   const auto same = [&](const auto& option, const std::string& before, const std::string& after) {
@@ -308,14 +299,14 @@ TEST_CASE("every key that is a real number takes an integer of 30 digits as it t
   CHECK(parse_valid("{\"throughput_baseline\": " + integer + "}").throughput_baseline == 1e30);
 }
 
-TEST_CASE("a byte order mark and CRLF do not shift positions, and columns count characters", "[config]") {
+TEST_CASE("a byte order mark and CRLF do not shift positions, and columns count characters") {
   CHECK(messages("{\"\xE6\x9D\x83\": 1, \"eps\": 0}").find("c.json:1:17: /eps") != std::string::npos);
   CHECK(parse_valid("\xEF\xBB\xBF{\"collect_times\": 2}\r\n").collect_times == 2);
   CHECK(messages("\xEF\xBB\xBF{\"eps\": 0}") == "c.json:1:9: /eps: found 0, expected a number > 0\n");
   CHECK(messages("{\r\n  \"eps\": 0\r\n}") == "c.json:2:10: /eps: found 0, expected a number > 0\n");
 }
 
-TEST_CASE("bytes that are not text are refused", "[config]") {
+TEST_CASE("bytes that are not text are refused") {
   CHECK(messages(std::string("{\"a\": \"x\xFF\"}")) ==
         "c.json:1:9: found byte 0xff at byte offset 8, expected valid UTF-8\n");
   CHECK(messages(std::string("{\"a\": \"\xED\xA0\x80\"}")).find("valid UTF-8") != std::string::npos);
@@ -327,7 +318,7 @@ TEST_CASE("bytes that are not text are refused", "[config]") {
   CHECK(messages("  \n ").find("an empty file") != std::string::npos);
 }
 
-TEST_CASE("a config cut at any byte is refused", "[config]") {
+TEST_CASE("a config cut at any byte is refused") {
   const std::string text =
       R"({"targets": {"a\u00e9": {}}, "ops": ["min", "max"], "eps": 1.5e-3, "invert": true, "format": "csv"})";
   parse_valid(text);
@@ -337,7 +328,7 @@ TEST_CASE("a config cut at any byte is refused", "[config]") {
   }
 }
 
-TEST_CASE("configs over a limit and patterns that RE2 refuses are refused", "[config]") {
+TEST_CASE("configs over a limit and patterns that RE2 refuses are refused") {
   const auto refused = [](const std::string& text) { return !parse_config(text, "c.json").has_value(); };
   CHECK(refused(std::string(100'000, '[')));
   std::string deep;
@@ -358,7 +349,7 @@ TEST_CASE("configs over a limit and patterns that RE2 refuses are refused", "[co
   CHECK(refused(R"({"target_regex": ["(unclosed"]})"));
 }
 
-TEST_CASE("at most a hundred errors are reported", "[config]") {
+TEST_CASE("at most a hundred errors are reported") {
   std::string text = "{\"module_ranks\": [-1";
   for (int i = 0; i < 200; ++i) text += ", -1";
   const auto parsed = parse_config(text + "]}", "c.json");
@@ -366,7 +357,7 @@ TEST_CASE("at most a hundred errors are reported", "[config]") {
   CHECK(parsed.error().size() == 100);
 }
 
-TEST_CASE("duplicate keys are reported with both positions, at most a hundred of them", "[config]") {
+TEST_CASE("duplicate keys are reported with both positions, at most a hundred of them") {
   CHECK(messages("{\n\"eps\": 1,\n\"\\u0065ps\": 2}") ==
         "c.json:3:1: /eps: duplicate key \"\\u0065ps\" (first at 2:1)\n");
   std::string text = "{\"a\":1";
@@ -380,7 +371,7 @@ TEST_CASE("duplicate keys are reported with both positions, at most a hundred of
   CHECK(messages(text + "}") == "c.json:1:393216: more than 65536 values\n");
 }
 
-TEST_CASE("after a pattern that is too large no other pattern is compiled", "[config]") {
+TEST_CASE("after a pattern that is too large no other pattern is compiled") {
   std::string text = R"({"target_regex": ["\\pL{1000}")";
   for (int i = 0; i < 255; ++i) text += R"(, "a")";
   const auto lines = messages(text + "]}");
@@ -391,7 +382,7 @@ TEST_CASE("after a pattern that is too large no other pattern is compiled", "[co
         std::string::npos);
 }
 
-TEST_CASE("the reference has one line for every config key", "[config]") {
+TEST_CASE("the reference has one line for every config key") {
   const auto reference = config_reference();
   CHECK(static_cast<std::size_t>(std::count(reference.begin(), reference.end(), '\n')) ==
         options<Config>().size());
@@ -399,7 +390,7 @@ TEST_CASE("the reference has one line for every config key", "[config]") {
   CHECK(reference.find("takes effect at the next start") != std::string::npos);
 }
 
-TEST_CASE("only changed keys that take effect at the next start are listed", "[config]") {
+TEST_CASE("only changed keys that take effect at the next start are listed") {
   const auto running = parse_valid("{}");
   CHECK(changed_restart_keys(running, parse_valid(R"({"eps": 1, "ops": ["min"], "write_back": false})"))
             .empty());
@@ -407,4 +398,5 @@ TEST_CASE("only changed keys that take effect at the next start are listed", "[c
         std::vector<std::string_view>{"queue_capacity"});
 }
 
+}  // namespace
 }  // namespace gradmon

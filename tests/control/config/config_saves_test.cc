@@ -3,16 +3,13 @@
 #include <fcntl.h>
 #include <unistd.h>
 
-#include <functional>
 #include <thread>
-#include <vector>
 
 #include "control/config/config_file.h"
 #include "control/config/json_edit.h"
-#include "control/debian_version.h"
 #include "tests/control/config/scratch_directory.h"
+#include "tests/support/catch.h"
 #include "tests/support/scale.h"
-#include GRADMON_CATCH_HEADER
 
 namespace gradmon {
 namespace {
@@ -109,7 +106,7 @@ const std::vector<SaveMethod>& save_methods() {
 
 }  // namespace
 
-TEST_CASE("each save is reported once and complete whichever way it is made", "[configfile]") {
+TEST_CASE("each save is reported once and complete whichever way it is made") {
   ScratchDirectory directory;
   const auto path = directory / "config.json";
   save_in_place(path, numbered_text(0));
@@ -130,7 +127,7 @@ TEST_CASE("each save is reported once and complete whichever way it is made", "[
   }
 }
 
-TEST_CASE("a changed symbolic link is reported as a save", "[configfile]") {
+TEST_CASE("a changed symbolic link is reported as a save") {
   ScratchDirectory directory;
   const auto path = directory / "config.json";
   save_in_place(directory / "a.json", numbered_text(1));
@@ -149,7 +146,7 @@ TEST_CASE("a changed symbolic link is reported as a save", "[configfile]") {
   CHECK(next_text(file) == numbered_text(1));
 }
 
-TEST_CASE("an update of a Kubernetes config map is reported as a save", "[configfile]") {
+TEST_CASE("an update of a Kubernetes config map is reported as a save") {
   ScratchDirectory directory;
   const auto update = [&](int n) {
     const auto stamp = "..2026_0" + std::to_string(n);
@@ -169,7 +166,7 @@ TEST_CASE("an update of a Kubernetes config map is reported as a save", "[config
   }
 }
 
-TEST_CASE("rapid mixed saves are never reported in part and the last one is reported", "[configfile]") {
+TEST_CASE("rapid mixed saves are never reported in part and the last one is reported") {
   ScratchDirectory directory;
   const auto path = directory / "config.json";
   save_in_place(path, numbered_text(0));
@@ -205,7 +202,7 @@ TEST_CASE("rapid mixed saves are never reported in part and the last one is repo
   CHECK(broken == std::vector<std::string>{});
 }
 
-TEST_CASE("saves every millisecond are reported at most four times a second and at the end", "[configfile]") {
+TEST_CASE("saves every millisecond are reported at most four times a second and at the end") {
   ScratchDirectory directory;
   const auto path = directory / "config.json";
   save_in_place(path, numbered_text(0));

@@ -5,8 +5,7 @@
 
 #include "control/config/config_parser.h"
 #include "control/config/json_locate.h"
-#include "control/debian_version.h"
-#include GRADMON_CATCH_HEADER
+#include "tests/support/catch.h"
 
 namespace gradmon {
 namespace {
@@ -44,9 +43,7 @@ class Generator {
   std::mt19937 random_;
 };
 
-}  // namespace
-
-TEST_CASE("an edit changes only the bytes of its value", "[config]") {
+TEST_CASE("an edit changes only the bytes of its value") {
   Generator generate(7);
   for (int i = 0; i < 20'000; ++i) {
     const auto text = generate.blank() + generate.value(4) + generate.blank();
@@ -65,7 +62,7 @@ TEST_CASE("an edit changes only the bytes of its value", "[config]") {
   }
 }
 
-TEST_CASE("a missing key is inserted first and the rest is unchanged", "[config]") {
+TEST_CASE("a missing key is inserted first and the rest is unchanged") {
   Generator generate(8);
   for (int i = 0; i < 20'000; ++i) {
     const auto text = generate.blank() + "{" + generate.blank() +
@@ -84,7 +81,7 @@ TEST_CASE("a missing key is inserted first and the rest is unchanged", "[config]
   }
 }
 
-TEST_CASE("an inserted key has the layout of the first member", "[config]") {
+TEST_CASE("an inserted key has the layout of the first member") {
   CHECK(edited("{\n    \"a\": 1\n}\n", "/b", "true") == "{\n    \"b\": true,\n    \"a\": 1\n}\n");
   CHECK(edited("\xEF\xBB\xBF{\r\n\t\"a\": 1\r\n}", "/b", "2") ==
         "\xEF\xBB\xBF{\r\n\t\"b\": 2,\r\n\t\"a\": 1\r\n}");
@@ -97,7 +94,7 @@ TEST_CASE("an inserted key has the layout of the first member", "[config]") {
   CHECK(edited("{}", "/alert/dump", "true") == "{\"alert\": {\"dump\": true}}");
 }
 
-TEST_CASE("a refused edit says why", "[config]") {
+TEST_CASE("a refused edit says why") {
   CHECK(edited("{\"a\": 1,}", "/a", "2") ==
         "(error) 1:8: found a comma before \"}\", expected no trailing comma");
   CHECK(edited("{\"a\": 1}", "/a", "tru") ==
@@ -113,13 +110,11 @@ TEST_CASE("a refused edit says why", "[config]") {
             .rfind("(error) the result would not be valid JSON: 1:", 0) == 0);
 }
 
-TEST_CASE("a key may be given by name or as a JSON pointer", "[config]") {
+TEST_CASE("a key may be given by name or as a JSON pointer") {
   CHECK(to_pointer("eps") == "/eps");
   CHECK(to_pointer("/alert/dump") == "/alert/dump");
   CHECK(to_pointer("a/b~c") == "/a~1b~0c");
 }
-
-namespace {
 
 Config captured(const std::string& text) {
   const auto overlaid = capture_config(text);
@@ -179,5 +174,4 @@ TEST_CASE("a config without collect has no capture") {
 }
 
 }  // namespace
-
 }  // namespace gradmon

@@ -3,16 +3,14 @@
 // schema.
 #include "control/config/json_schema.h"
 
-#include <cstdlib>
 #include <nlohmann/json.hpp>
 #include <random>
 
 #include "control/config/config_parser.h"
 #include "control/config/config_schema.h"
-#include "control/debian_version.h"
 #include "tests/control/config/scratch_directory.h"
+#include "tests/support/catch.h"
 #include "tests/support/scale.h"
-#include GRADMON_CATCH_HEADER
 
 namespace gradmon {
 namespace {
@@ -35,34 +33,18 @@ class ConfigGenerator {
 
  private:
   bool chance(std::uint64_t one_in) { return random_() % one_in == 0; }
-  template <typename T>
-  const T& pick(const std::vector<T>& of) {
+  template <typename List>
+  const auto& pick(const List& of) {
     return of[random_() % of.size()];
   }
+  // One of the values of a JSON array.
+  Json one_of(const char* values) { return pick(Json::parse(values)); }
 
   // A value of any type, wrong for nearly every key.
   Json any_value() {
-    static const std::vector<Json> kinds{nullptr,
-                                         true,
-                                         0,
-                                         1,
-                                         -1,
-                                         1.0,
-                                         0.5,
-                                         1e300,
-                                         "",
-                                         "true",
-                                         "auto",
-                                         "csv",
-                                         Json::array(),
-                                         Json::array({1}),
-                                         Json::array({"a", "b", "c"}),
-                                         Json::array({"log"}),
-                                         Json::object(),
-                                         {{"a", 1}},
-                                         {{"input", "tensor"}},
-                                         9223372036854775807};
-    return pick(kinds);
+    return one_of(
+        R"([null, true, 0, 1, -1, 1.0, 0.5, 1e300, "", "true", "auto", "csv", [], [1], ["a", "b", "c"],
+                      ["log"], {}, {"a": 1}, {"input": "tensor"}, 9223372036854775807])");
   }
 
   template <typename Part>
@@ -78,43 +60,15 @@ class ConfigGenerator {
   }
 
   Json number() {
-    static const std::vector<Json> numbers{0,   1,   2,    100,   101, 1000, 16777216, 16777217, 1.0,   2.0,
-                                           1.5, 0.5, 1e-8, -1e-8, -1,  1e18, 1e30,     0.0,      100.0, -0.0};
-    return pick(numbers);
+    return one_of(R"([0, 1, 2, 100, 101, 1000, 16777216, 16777217, 1.0, 2.0, 1.5, 0.5, 1e-8, -1e-8, -1, 1e18,
+                      1e30, 0.0, 100.0, -0.0])");
   }
 
   Json text() {
-    static const std::vector<Json> texts{"csv",
-                                         "tensorboard",
-                                         "api",
-                                         "sqlite",
-                                         "s,b,h,d",
-                                         "b,s,h,d",
-                                         "auto",
-                                         "continue",
-                                         "wait",
-                                         "block",
-                                         "drop",
-                                         "min",
-                                         "norm",
-                                         "zero",
-                                         "log",
-                                         "records",
-                                         "",
-                                         "layers.3",
-                                         "^a+b",
-                                         "tensor",
-                                         "tuple[2]",
-                                         "tuple[2]:1",
-                                         "tuple[0]",
-                                         "tuple[00]:0",
-                                         "tuple[]",
-                                         "tuple[1234567890]",
-                                         "a tensor",
-                                         "tuple[3]:",
-                                         "tuple[03]:02",
-                                         "\u00e9"};
-    return pick(texts);
+    return one_of(R"(["csv", "tensorboard", "api", "sqlite", "s,b,h,d", "b,s,h,d", "auto", "continue", "wait",
+                      "block", "drop", "min", "norm", "zero", "log", "records", "", "layers.3", "^a+b", "tensor",
+                      "tuple[2]", "tuple[2]:1", "tuple[0]", "tuple[00]:0", "tuple[]", "tuple[1234567890]",
+                      "a tensor", "tuple[3]:", "tuple[03]:02", "\u00e9"])");
   }
 
   Json time_stamp() {
@@ -154,18 +108,11 @@ class ConfigGenerator {
   }
 
   Json scalars() {
-    static const std::vector<Json> ways{"log",
-                                        "records",
-                                        "tensorboard",
-                                        Json::array({"log", "records"}),
-                                        Json::array(),
-                                        Json::array({"log", "log"}),
-                                        Json::array({"log", 1}),
-                                        nullptr,
-                                        Json::object()};
+    const char* const ways = R"(["log", "records", "tensorboard", ["log", "records"], [], ["log", "log"],
+                                 ["log", 1], null, {}])";
     Json json = Json::object();
     const std::uint64_t size = random_() % 3;
-    for (std::uint64_t i = 0; i < size; ++i) json["loss" + std::to_string(i)] = pick(ways);
+    for (std::uint64_t i = 0; i < size; ++i) json["loss" + std::to_string(i)] = one_of(ways);
     return json;
   }
 

@@ -10,9 +10,9 @@
 #include <algorithm>
 #include <utility>
 
-#include "control/debian_version.h"
 #include "tests/control/config/scratch_directory.h"
-#include GRADMON_CATCH_HEADER
+#include "tests/support/catch.h"
+#include "tests/support/is_root.h"
 
 namespace gradmon {
 namespace {
@@ -38,9 +38,7 @@ LeftOvers recover(const fs::path& path, std::chrono::seconds age) {
   return recover_side_files(path, recovery);
 }
 
-}  // namespace
-
-TEST_CASE("the fallback without an exchange replaces the file only if it is unchanged", "[configfile]") {
+TEST_CASE("the fallback without an exchange replaces the file only if it is unchanged") {
   ScratchDirectory directory;
   const auto path = directory / "c.json";
   save_in_place(path, text_of(1));
@@ -57,11 +55,8 @@ TEST_CASE("the fallback without an exchange replaces the file only if it is unch
   CHECK(directory.names().size() == 1);
 }
 
-TEST_CASE("whether a displaced file of another user is open is not known", "[configfile]") {
-  if (::geteuid() != 0) {
-    WARN("skipped: only root can be another user");
-    return;
-  }
+TEST_CASE("whether a displaced file of another user is open is not known") {
+  if (!is_root("be another user")) return;
   ScratchDirectory directory;
   REQUIRE(::chmod(directory.path().c_str(), 0755) == 0);
   const DisplacedFile file{directory / "c.json", directory / "side", {}};
@@ -73,7 +68,7 @@ TEST_CASE("whether a displaced file of another user is open is not known", "[con
   CHECK(open == OpenElsewhere::unknown);
 }
 
-TEST_CASE("whether a displaced file on which no lease can be taken is open is not known", "[configfile]") {
+TEST_CASE("whether a displaced file on which no lease can be taken is open is not known") {
   ScratchDirectory directory;
   const DisplacedFile file{directory / "c.json", directory / "side", {}};
   CHECK(is_open_elsewhere(file) == OpenElsewhere::no);
@@ -81,7 +76,7 @@ TEST_CASE("whether a displaced file on which no lease can be taken is open is no
   CHECK(is_open_elsewhere(file) == OpenElsewhere::unknown);
 }
 
-TEST_CASE("a displaced save is kept while the target cannot be read and is restored later", "[configfile]") {
+TEST_CASE("a displaced save is kept while the target cannot be read and is restored later") {
   ScratchDirectory directory;
   const auto path = directory / "c.json";
   const auto side = side_of(directory);
@@ -98,7 +93,7 @@ TEST_CASE("a displaced save is kept while the target cannot be read and is resto
   CHECK(directory.names() == std::set<std::string>{"c.json"});
 }
 
-TEST_CASE("a save displaced by a killed process is restored and its leftovers are removed", "[configfile]") {
+TEST_CASE("a save displaced by a killed process is restored and its leftovers are removed") {
   ScratchDirectory directory;
   const auto path = directory / "c.json";
   const auto side = side_of(directory);
@@ -141,8 +136,7 @@ TEST_CASE("a save displaced by a killed process is restored and its leftovers ar
   CHECK(directory.names() == std::set<std::string>{"c.json"});
 }
 
-TEST_CASE("a save that is older than the user's present one stays in its side file and is named",
-          "[configfile]") {
+TEST_CASE("a save that is older than the user's present one stays in its side file and is named") {
   ScratchDirectory directory;
   const auto path = directory / "c.json";
   const auto side = side_of(directory);
@@ -157,8 +151,7 @@ TEST_CASE("a save that is older than the user's present one stays in its side fi
   CHECK(read_text(side) == text_of(2));
 }
 
-TEST_CASE("a save into a side file is newer than an edit of this process that is based on an older save",
-          "[configfile]") {
+TEST_CASE("a save into a side file is newer than an edit of this process that is based on an older save") {
   ScratchDirectory directory;
   const auto path = directory / "c.json";
   const auto side = side_of(directory);
@@ -181,8 +174,6 @@ TEST_CASE("a save into a side file is newer than an edit of this process that is
   }
 }
 
-namespace {
-
 // As a killed process leaves it: the old and the new content.
 void record_write(const fs::path& path, const fs::path& directory, const std::string& before,
                   const std::string& after) {
@@ -192,9 +183,7 @@ void record_write(const fs::path& path, const fs::path& directory, const std::st
   fs::permissions(directory / name, fs::perms(0600));
 }
 
-}  // namespace
-
-TEST_CASE("a write in place that was interrupted at any byte is completed", "[configfile]") {
+TEST_CASE("a write in place that was interrupted at any byte is completed") {
   const std::string longer = text_of(1) + std::string(20, ' ') + "\n";
   for (const auto& [before, after] :
        {std::pair(text_of(1), with_off(text_of(1))), std::pair(with_off(text_of(1)), text_of(1)),
@@ -221,8 +210,7 @@ TEST_CASE("a write in place that was interrupted at any byte is completed", "[co
   }
 }
 
-TEST_CASE("a record of a write in place changes nothing in a file that has been saved since",
-          "[configfile]") {
+TEST_CASE("a record of a write in place changes nothing in a file that has been saved since") {
   for (const std::string& saved : {text_of(2), std::string("{}"), std::string(), text_of(1) + "\n",
                                    with_off(text_of(1)) + "\n", text_of(1).substr(0, 20)}) {
     ScratchDirectory directory;
@@ -236,8 +224,7 @@ TEST_CASE("a record of a write in place changes nothing in a file that has been 
   }
 }
 
-TEST_CASE("a record that others could have written, or whose writer lives, completes nothing",
-          "[configfile]") {
+TEST_CASE("a record that others could have written, or whose writer lives, completes nothing") {
   ScratchDirectory directory;
   const auto path = directory / "c.json";
   const auto torn = text_of(1).substr(0, 27) + "fals" + text_of(1).substr(31);
@@ -262,4 +249,5 @@ TEST_CASE("a record that others could have written, or whose writer lives, compl
   ::close(fd);
 }
 
+}  // namespace
 }  // namespace gradmon

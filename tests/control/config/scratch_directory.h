@@ -5,21 +5,14 @@
 
 #include <poll.h>
 
-#include <chrono>
-#include <cstdlib>
-#include <filesystem>
 #include <fstream>
 #include <set>
-#include <string>
-#include <string_view>
 
 #include "control/config/config_file.h"
 #include "control/config/json_edit.h"
 #include "tests/support/temporary_directory.h"
 
 namespace gradmon::testing {
-
-namespace fs = std::filesystem;
 
 class ScratchDirectory : public TemporaryDirectory {
  public:

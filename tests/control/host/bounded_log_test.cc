@@ -1,26 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "control/host/bounded_log.h"
 
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <sstream>
-#include <string>
 #include <thread>
 #include <vector>
 
-#include "control/debian_version.h"
-#include GRADMON_CATCH_HEADER
-
 #include "tests/control/host/file_mode.h"
+#include "tests/support/catch.h"
+#include "tests/support/is_root.h"
 #include "tests/support/resource_limit.h"
 #include "tests/support/temporary_directory.h"
 
 using namespace gradmon;
 
 namespace {
-
-namespace fs = std::filesystem;
 
 std::vector<std::string> lines_of(const fs::path& path) {
   std::istringstream text(read_text(path));
@@ -104,10 +99,7 @@ TEST_CASE("a file that is not a regular file of this user is not written and doe
   }
   SECTION("a directory") { fs::create_directory(path); }
   SECTION("another user's") {
-    if (geteuid() != 0) {
-      WARN("skipped: only root can make another user's file");
-      return;
-    }
+    if (!is_root("make another user's file")) return;
     write_text(path, "");
     REQUIRE(chown(path.c_str(), 12'345, 0) == 0);
   }

@@ -15,9 +15,8 @@
 #include <stdexcept>
 #include <thread>
 
-#include "control/debian_version.h"
+#include "tests/support/catch.h"
 #include "tests/support/temporary_directory.h"
-#include GRADMON_CATCH_HEADER
 
 namespace gradmon {
 namespace {
@@ -167,5 +166,4 @@ TEST_CASE("a running process has a start time and an invalid pid has none") {
 }
 
 }  // namespace
-
 }  // namespace gradmon

@@ -8,10 +8,8 @@
 
 #include <vector>
 
-#include "control/debian_version.h"
-#include GRADMON_CATCH_HEADER
-
 #include "tests/control/host/socket_pair.h"
+#include "tests/support/catch.h"
 
 using namespace gradmon;
 

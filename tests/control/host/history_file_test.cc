@@ -6,14 +6,12 @@
 #include <algorithm>
 #include <cmath>
 #include <fstream>
-#include <limits>
 
 #include "control/alerts/alert_json.h"
-#include "control/debian_version.h"
 #include "control/host/json_field.h"
+#include "tests/support/catch.h"
 #include "tests/support/resource_limit.h"
 #include "tests/support/temporary_directory.h"
-#include GRADMON_CATCH_HEADER
 
 namespace gradmon {
 namespace {
@@ -321,5 +319,4 @@ TEST_CASE("an integer outside the range of its field reads as 0") {
 }
 
 }  // namespace
-
 }  // namespace gradmon

@@ -1,25 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "control/host/job_directory.h"
 
-#include <signal.h>
 #include <sys/prctl.h>
-#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <memory>
-#include <optional>
 
-#include "control/debian_version.h"
 #include "tests/control/host/file_mode.h"
+#include "tests/support/catch.h"
+#include "tests/support/is_root.h"
 #include "tests/support/resource_limit.h"
 #include "tests/support/temporary_directory.h"
-#include GRADMON_CATCH_HEADER
 
 namespace gradmon {
 namespace {
-
-namespace fs = std::filesystem;
 
 EnvironmentLookup runtime_is(const std::string& value) {
   return [value](const char* name) {
@@ -34,8 +29,6 @@ struct Bases {
   TemporaryDirectory directory;
   JobBases value;
 };
-
-}  // namespace
 
 TEST_CASE("a short launch id of plain characters is the name of its directory") {
   for (const std::string name : {"a", "none", "5f0d1c9e-7d0c-4c6e-9a40-1f2e3d4c5b6a", "job_1.2-3"})
@@ -91,10 +84,7 @@ TEST_CASE("XDG_RUNTIME_DIR is used only if it is short and this user owns it and
   REQUIRE(chmod(directory.path().c_str(), 0770) == 0);
   CHECK_FALSE(job_bases(runtime_is(directory.path())).xdg_runtime);
   REQUIRE(chmod(directory.path().c_str(), 0700) == 0);
-  if (geteuid() != 0) {
-    WARN("skipped: only root can give the directory to another user");
-    return;
-  }
+  if (!is_root("give the directory to another user")) return;
   REQUIRE(chown(directory.path().c_str(), 12'345, 0) == 0);
   CHECK_FALSE(job_bases(runtime_is(directory.path())).xdg_runtime);
 }
@@ -146,10 +136,7 @@ TEST_CASE("an unsafe base or job directory is refused at every use and the error
     expected += "is not a directory; remove it";
   }
   SECTION("planted by another user") {
-    if (geteuid() != 0) {
-      WARN("skipped: only root can make another user's directory");
-      return;
-    }
+    if (!is_root("make another user's directory")) return;
     REQUIRE(chown(target.c_str(), 12'345, 0) == 0);
     expected += "belongs to uid 12345; expected uid 0 (the current user)";
   }
@@ -215,8 +202,6 @@ TEST_CASE("the directory that a login makes is searched in every environment") {
   CHECK(bases.value.all() == std::vector<fs::path>{bases.value.dev_shm, *bases.value.run_user});
 }
 
-namespace {
-
 using Kind = HubLock::Failure::Kind;
 
 struct Job {
@@ -235,8 +220,6 @@ bool free_for_another(const JobDirectory& directory) {
   REQUIRE(waitpid(other, &status, 0) == other);
   return status == 0;
 }
-
-}  // namespace
 
 TEST_CASE("one hub at a time holds a job's lock") {
   const Job job;
@@ -344,10 +327,7 @@ TEST_CASE("a lock that cannot be taken says why") {
     expected += "Is a directory";
   }
   SECTION("another user's") {
-    if (geteuid() != 0) {
-      WARN("skipped: only root can make another user's file");
-      return;
-    }
+    if (!is_root("make another user's file")) return;
     write_text(path, "");
     REQUIRE(chown(path.c_str(), 12'345, 0) == 0);
     expected += "belongs to uid 12345; expected uid 0 (the current user)";
@@ -367,8 +347,6 @@ TEST_CASE("a lock that cannot be taken says why") {
   CHECK(lock.error().reason == expected);
   CHECK_FALSE(fs::exists(job.root / "elsewhere"));
 }
-
-namespace {
 
 using std::chrono::hours;
 
@@ -484,5 +462,4 @@ TEST_CASE("old histories are removed but not those of running jobs and not other
 }
 
 }  // namespace
-
 }  // namespace gradmon

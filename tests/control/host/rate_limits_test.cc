@@ -3,9 +3,8 @@
 
 #include <memory>
 
-#include "control/debian_version.h"
 #include "control/host/mailbox.h"
-#include GRADMON_CATCH_HEADER
+#include "tests/support/catch.h"
 
 namespace gradmon {
 namespace {
@@ -83,5 +82,4 @@ TEST_CASE("a closed mailbox drops its tasks and all later ones") {
 }
 
 }  // namespace
-
 }  // namespace gradmon

@@ -3,16 +3,12 @@
 
 #include <fcntl.h>
 #include <sys/socket.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include <vector>
 
-#include "control/debian_version.h"
-#include GRADMON_CATCH_HEADER
-
 #include "control/files/descriptor.h"
 #include "tests/control/host/file_mode.h"
+#include "tests/support/catch.h"
 #include "tests/support/temporary_directory.h"
 
 using namespace gradmon;

@@ -5,17 +5,13 @@
 #include <signal.h>
 #include <sys/stat.h>
 
-#include <chrono>
 #include <cmath>
-#include <optional>
-#include <string>
 #include <zmq.hpp>
 
 #include "control/alerts/alert_json.h"
-#include "control/debian_version.h"
 #include "control/hub/transport/bus.h"
 #include "tests/control/hub/hub_process.h"
-#include GRADMON_CATCH_HEADER
+#include "tests/support/catch.h"
 
 namespace gradmon {
 namespace {

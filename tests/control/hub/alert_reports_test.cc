@@ -6,49 +6,14 @@
 #include <signal.h>
 #include <unistd.h>
 
-#include <memory>
-#include <string>
-
 #include "control/alerts/replicas.h"
-#include "control/debian_version.h"
 #include "control/host/child_process.h"
 #include "control/host/history_file.h"
 #include "tests/control/hub/hub_process.h"
-#include GRADMON_CATCH_HEADER
+#include "tests/support/catch.h"
 
 namespace gradmon {
 namespace {
-
-// A second process of rank 1 sends a message as rank 0.
-bool lie_is_refused(HubWithRanks& job, const Message& message) {
-  HubPeer liar(job.place);
-  liar.pose_as(job.rank(0));
-  liar.introduce(job.place, 1, 2);
-  liar.say(0, message);
-  return liar.is_closed();
-}
-
-TEST_CASE("a rank reports alerts for itself alone and an invalid report closes its connection alone") {
-  HubWithRanks job(2);
-  CHECK(job.welcome.takes_alerts);
-  AlertReport report;
-  report.alerts.resize(1);
-  report.alerts[0].rank = Rank{0};
-  report.alerts[0].message = "\x1b[31m\xff";
-  job.rank(1).say(1, report);
-  const std::vector<RankAlert> listed = job.alerts(1);
-  CHECK(listed[0].rank == Rank{1});
-  CHECK(listed[0].message == "\x1b[31m\xff");
-  CHECK(lie_is_refused(job, report));
-  // The length of the message, the last field of the frame, reaches beyond the report.
-  std::string broken = encode(Frame(Bundles{{job.rank(1).epoch, {{1, job.rank(1).incarnation}}, report}}));
-  broken[broken.size() - report.alerts[0].message.size() - 1] = '\x7f';
-  REQUIRE_FALSE(decode_frame(broken));
-  job.rank(1).send_bytes(broken);
-  CHECK(job.rank(1).is_closed());
-  CHECK(job.rank(0).is_heard(0));
-  CHECK(job.alerts(1).size() == 1);
-}
 
 TEST_CASE("a rank that floods the hub with alerts harms neither the other rank nor its alerts") {
   HubWithRanks job(2);
@@ -133,16 +98,6 @@ TEST_CASE("two ranks whose values differ are asked for them, and the second one 
   CHECK(job.alerts(0).empty());  // The rank itself reports it.
 }
 
-TEST_CASE("a rank speaks for itself alone, and one that sends invalid digests loses its connection alone") {
-  HubWithRanks job(2);
-  ReplicaDigests digests = digests_of(rows_of(7, 1));
-  CHECK(lie_is_refused(job, digests));
-  digests.digests[0].buckets.resize(100);
-  job.rank(1).say(1, digests);
-  CHECK(job.rank(1).is_closed());
-  CHECK(job.rank(0).is_heard(0));
-}
-
 TEST_CASE("a rank that floods the hub with digests does not keep it from answering") {
   HubWithRanks job(2);
   for (std::int64_t i = 0; i < 2'000; ++i) {
@@ -155,5 +110,4 @@ TEST_CASE("a rank that floods the hub with digests does not keep it from answeri
 }
 
 }  // namespace
-
 }  // namespace gradmon

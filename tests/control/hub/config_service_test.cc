@@ -4,23 +4,17 @@
 
 #include <sys/stat.h>
 
-#include <cstdint>
-#include <functional>
-#include <memory>
-
 #include "control/config/file_content.h"
-#include "control/debian_version.h"
 #include "control/host/child_process.h"
+#include "tests/support/catch.h"
 #include "tests/support/temporary_directory.h"
-#include GRADMON_CATCH_HEADER
 
 namespace gradmon {
 namespace {
 
-namespace fs = std::filesystem;
 using Names = std::vector<std::string>;
 
-struct RegistryFixture {
+struct Registry {
   TemporaryDirectory directory;
   fs::path file = directory / ".config.json.gradmon-jobs";
 
@@ -31,10 +25,14 @@ struct RegistryFixture {
   }
 };
 
+struct TwoJobs : Registry {
+  std::unique_ptr<JobRegistry> one = job("launch-1"), two = job("launch-2");
+};
+
 FileIdentity save(const std::string& text) { return {wall_now() * 1'000'000, text.size(), sha256_hex(text)}; }
 
 TEST_CASE("jobs with one config see each other while they live and the last job removes the file") {
-  const RegistryFixture fixture;
+  const Registry fixture;
   auto one = fixture.job("launch-1", "train.py");
   CHECK(one->refresh().empty());
   auto two = fixture.job("launch-2");
@@ -50,7 +48,7 @@ TEST_CASE("jobs with one config see each other while they live and the last job 
 }
 
 TEST_CASE("jobs with long names full of escapes see each other") {
-  const RegistryFixture fixture;
+  const Registry fixture;
   const auto text = [](char last) { return std::string(299, '\x01') + last; };
   JobRegistry one(fixture.file, {"1" + text('"'), text('\\'), text('\xff')});
   JobRegistry two(fixture.file, {"2" + text('"'), text('\\'), text('\xff')});
@@ -68,63 +66,55 @@ TEST_CASE("jobs with long names full of escapes see each other") {
 }
 
 TEST_CASE("a job without a live rank is not named and its last write is still known as its own") {
-  const RegistryFixture fixture;
-  const auto one = fixture.job("launch-1");
-  const auto two = fixture.job("launch-2");
-  REQUIRE(two->refresh().size() == 1);
-  one->note_ranks(JobRegistry::Ranks::gone);
-  CHECK(two->refresh().empty());
+  const TwoJobs jobs;
+  REQUIRE(jobs.two->refresh().size() == 1);
+  jobs.one->note_ranks(JobRegistry::Ranks::gone);
+  CHECK(jobs.two->refresh().empty());
   const FileIdentity written = save("{}");
-  one->about_to_write(written.sha256);
-  one->has_written(written);
-  CHECK(two->refresh().empty());
-  CHECK(two->find_writer(written) == "job launch-1 on here");
-  one->note_ranks(JobRegistry::Ranks::live);  // started again under the same launch id
-  CHECK(two->refresh() == Names{"job launch-1 on here"});
+  jobs.one->about_to_write(written.sha256);
+  jobs.one->has_written(written);
+  CHECK(jobs.two->refresh().empty());
+  CHECK(jobs.two->find_writer(written) == "job launch-1 on here");
+  jobs.one->note_ranks(JobRegistry::Ranks::live);  // started again under the same launch id
+  CHECK(jobs.two->refresh() == Names{"job launch-1 on here"});
 }
 
 TEST_CASE("an earlier hub of the same launch is not another job") {
-  const RegistryFixture fixture;
+  const Registry fixture;
   const auto one = fixture.job("launch-1");
   const auto again = fixture.job("launch-1");
   CHECK(one->refresh().empty());
 }
 
 TEST_CASE("a removed file is made again and the jobs see each other again") {
-  const RegistryFixture fixture;
-  const auto one = fixture.job("launch-1");
-  const auto two = fixture.job("launch-2");
-  fs::remove(fixture.file);
-  CHECK(two->refresh().empty());
-  CHECK(one->refresh() == Names{"job launch-2 on here"});
-  CHECK(two->refresh() == Names{"job launch-1 on here"});
+  const TwoJobs jobs;
+  fs::remove(jobs.file);
+  CHECK(jobs.two->refresh().empty());
+  CHECK(jobs.one->refresh() == Names{"job launch-2 on here"});
+  CHECK(jobs.two->refresh() == Names{"job launch-1 on here"});
 }
 
 TEST_CASE("a write is attributed to its job before and after it and a later save to the user") {
-  const RegistryFixture fixture;
-  const auto one = fixture.job("launch-1");
-  const auto two = fixture.job("launch-2");
+  const TwoJobs jobs;
   const FileIdentity written = save("{}");
-  CHECK_FALSE(two->find_writer(written));
-  one->about_to_write(written.sha256);
-  CHECK(two->find_writer(written) == "job launch-1 on here");
-  CHECK_FALSE(two->find_writer(save("{ }")));
-  one->has_written(written);
-  CHECK(two->find_writer(written) == "job launch-1 on here");
+  CHECK_FALSE(jobs.two->find_writer(written));
+  jobs.one->about_to_write(written.sha256);
+  CHECK(jobs.two->find_writer(written) == "job launch-1 on here");
+  CHECK_FALSE(jobs.two->find_writer(save("{ }")));
+  jobs.one->has_written(written);
+  CHECK(jobs.two->find_writer(written) == "job launch-1 on here");
   FileIdentity same_bytes = written;
   same_bytes.mtime_ns += 4'000'000;
-  CHECK_FALSE(two->find_writer(same_bytes));
-  CHECK_FALSE(one->find_writer(written));
+  CHECK_FALSE(jobs.two->find_writer(same_bytes));
+  CHECK_FALSE(jobs.one->find_writer(written));
 }
 
 TEST_CASE("a save of announced bytes is the user's if it comes much later") {
-  const RegistryFixture fixture;
-  const auto one = fixture.job("launch-1");
-  const auto two = fixture.job("launch-2");
+  const TwoJobs jobs;
   FileIdentity late = save("{}");
-  one->about_to_write(late.sha256);
+  jobs.one->about_to_write(late.sha256);
   late.mtime_ns += 60'000'000'000;
-  CHECK_FALSE(two->find_writer(late));
+  CHECK_FALSE(jobs.two->find_writer(late));
 }
 
 // How a job deals with a file that was planted in the registry's place.
@@ -134,7 +124,7 @@ struct Outcome {
 };
 
 Outcome with_planted(const std::function<void(const fs::path&)>& plant) {
-  const RegistryFixture fixture;
+  const Registry fixture;
   plant(fixture.file);
   struct stat before {};
   REQUIRE(stat(fixture.file.c_str(), &before) == 0);
@@ -177,7 +167,8 @@ FileIdentity identity_of(const fs::path& path) {
   return read->content.identity;
 }
 
-// A ConfigService. The test takes its results from the mailbox, as the hub's thread does.
+// A ConfigService of a config that is on. The test takes its results from the mailbox, as the hub's thread
+// does.
 struct ConfigServiceFixture {
   const TemporaryDirectory directory;
   const fs::path path = directory / "config.json";
@@ -189,6 +180,7 @@ struct ConfigServiceFixture {
   DiskThread disk;
   ConfigService service{{path, output, {"launch", "", "host"}}, disk, mailbox};
 
+  ConfigServiceFixture() { write_text(path, kOn); }
   void watch() {
     service.watch({[this](const ConfigService::Content& content, const std::string&) {
                      reports.push_back(content ? content->text : "(problem) " + content.error());
@@ -211,7 +203,6 @@ struct ConfigServiceFixture {
 
 TEST_CASE("a write-back that the last job left undone is done before the first report") {
   ConfigServiceFixture f;
-  write_text(f.path, kOn);
   REQUIRE(f.note.write(identity_of(f.path)));
   CHECK(f.first() == kOff);
   CHECK(read_text(f.path) == kOff);
@@ -220,7 +211,6 @@ TEST_CASE("a write-back that the last job left undone is done before the first r
 
 TEST_CASE("a note of an older save changes nothing and is removed") {
   ConfigServiceFixture f;
-  write_text(f.path, kOn);
   REQUIRE(f.note.write(identity_of(f.path)));
   fs::last_write_time(f.path, fs::file_time_type::clock::now() - std::chrono::hours(1));
   const auto saved_again = identity_of(f.path);
@@ -231,7 +221,6 @@ TEST_CASE("a note of an older save changes nothing and is removed") {
 
 TEST_CASE("a note of another config file is left alone") {
   ConfigServiceFixture f;
-  write_text(f.path, kOn);
   REQUIRE(WriteBackNote(f.output, f.directory / "other.json").write(identity_of(f.path)));
   CHECK(f.first() == kOn);
   CHECK(fs::exists(f.note_path));
@@ -241,7 +230,6 @@ TEST_CASE("a note that is cut short or invalid is ignored") {
   for (const char* text :
        {"", "{", "[]", "{}", R"({"config": 1})", R"({"config": "/c", "mtime_ns": "x", "size": -1})"}) {
     ConfigServiceFixture f;
-    write_text(f.path, kOn);
     fs::create_directories(f.note_path.parent_path());
     write_text(f.note_path, text);
     CAPTURE(text);
@@ -252,7 +240,6 @@ TEST_CASE("a note that is cut short or invalid is ignored") {
 // Checks that a valid note is ignored, without waiting, once `replace` has changed its file.
 void check_not_trusted(const std::function<void(const fs::path& note)>& replace) {
   ConfigServiceFixture f;
-  write_text(f.path, kOn);
   REQUIRE(f.note.write(identity_of(f.path)));
   replace(f.note_path);
   CHECK_FALSE(f.note.read());
@@ -275,7 +262,6 @@ TEST_CASE("a note that another user could have written or put there is ignored a
 
 TEST_CASE("a file that has become read-only is reported as it is and its note is removed") {
   ConfigServiceFixture f;
-  write_text(f.path, kOn);
   REQUIRE(f.note.write(identity_of(f.path)));
   REQUIRE(::chmod(f.path.c_str(), 0444) == 0);
   CHECK(f.first() == kOn);
@@ -299,7 +285,6 @@ TEST_CASE("a note is read back unchanged and a newer note replaces it") {
 
 TEST_CASE("a write-back leaves no note and changes only the save that it is for") {
   ConfigServiceFixture f;
-  write_text(f.path, kOn);
   REQUIRE(f.first() == kOn);
   std::optional<ConfigService::Edited> edited;
   const auto write_back = [&](const FileIdentity& save) {
@@ -319,7 +304,6 @@ TEST_CASE("a write-back leaves no note and changes only the save that it is for"
 
 TEST_CASE("a save by another job is reported with its name and a save by the user without") {
   ConfigServiceFixture f;
-  write_text(f.path, kOn);
   std::vector<std::string> writers;
   DiskThread disk;
   ConfigService other({f.path, f.output, {"second", "", "host"}}, disk, f.mailbox);
@@ -338,7 +322,6 @@ TEST_CASE("a save by another job is reported with its name and a save by the use
 
 TEST_CASE("a write-back is made even if the output directory cannot be made") {
   ConfigServiceFixture f;
-  write_text(f.path, kOn);
   write_text(f.output, "in the way");
   REQUIRE(f.first() == kOn);
   std::optional<ConfigService::Edited> edited;
@@ -373,7 +356,6 @@ TEST_CASE("the disk thread releases the file when it ends and not the destructor
 
 TEST_CASE("an edit of a file that is not watched is refused") {
   ConfigServiceFixture f;
-  write_text(f.path, kOn);
   std::optional<ConfigService::Edited> edited;
   f.service.edit({{"dynamic_on", "false"}}, [&](ConfigService::Edited done) { edited = std::move(done); });
   REQUIRE(f.until([&] { return edited.has_value(); }));

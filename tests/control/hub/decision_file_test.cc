@@ -2,21 +2,18 @@
 #include "control/hub/decision_file.h"
 
 #include <fcntl.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <random>
 
-#include "control/debian_version.h"
 #include "tests/control/host/file_mode.h"
+#include "tests/support/catch.h"
+#include "tests/support/is_root.h"
 #include "tests/support/resource_limit.h"
 #include "tests/support/temporary_directory.h"
-#include GRADMON_CATCH_HEADER
 
 namespace gradmon {
 namespace {
-
-namespace fs = std::filesystem;
 
 EpochHeader fresh(std::string epoch, std::string launch = "launch") {
   return {std::move(epoch), std::move(launch), "0badcafe", 1'234};
@@ -230,10 +227,7 @@ TEST_CASE("a log that cannot be trusted is refused and left alone") {
   CHECK(refused());
   fs::remove(log.path);
   CHECK_FALSE(DecisionFile::open(log.directory / "missing" / "decisions", fresh("later")));
-  if (geteuid() != 0) {
-    WARN("skipped: only root can make another user's log");
-    return;
-  }
+  if (!is_root("make another user's log")) return;
   write_text(log.path, "");
   REQUIRE(chown(log.path.c_str(), 65'534, 65'534) == 0);
   CHECK(refused());

@@ -4,12 +4,10 @@
 #include <atomic>
 #include <future>
 #include <stdexcept>
-#include <vector>
 
-#include "control/debian_version.h"
 #include "control/host/mailbox.h"
+#include "tests/support/catch.h"
 #include "tests/support/temporary_directory.h"
-#include GRADMON_CATCH_HEADER
 
 namespace gradmon {
 namespace {

@@ -4,17 +4,11 @@
 #include <malloc.h>
 
 #include <cstdlib>
-#include <functional>
-#include <memory>
-#include <string>
-#include <utility>
-#include <vector>
 
-#include "control/debian_version.h"
 #include "control/hub/job_service.h"
 #include "control/log.h"
+#include "tests/support/catch.h"
 #include "tests/support/temporary_directory.h"
-#include GRADMON_CATCH_HEADER
 
 namespace gradmon {
 namespace {

@@ -9,7 +9,6 @@
 
 #include <algorithm>
 #include <stdexcept>
-#include <utility>
 
 #include "control/host/child_process.h"
 #include "control/host/unix_socket.h"

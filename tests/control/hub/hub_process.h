@@ -4,12 +4,7 @@
 
 #include <sys/types.h>
 
-#include <chrono>
-#include <functional>
 #include <memory>
-#include <optional>
-#include <string>
-#include <vector>
 
 #include "control/files/descriptor.h"
 #include "control/host/frame_stream.h"

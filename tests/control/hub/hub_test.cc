@@ -3,26 +3,21 @@
 #include "control/hub/hub.h"
 
 #include <signal.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <memory>
 #include <random>
-#include <vector>
 
-#include "control/debian_version.h"
 #include "control/files/descriptor.h"
 #include "control/host/child_process.h"
 #include "control/host/unix_socket.h"
 #include "control/hub/transport/command_client.h"
 #include "control/hub/transport/rendezvous.h"
 #include "tests/control/hub/hub_process.h"
-#include GRADMON_CATCH_HEADER
+#include "tests/support/catch.h"
 
 namespace gradmon {
 namespace {
 
-namespace fs = std::filesystem;
 using Opened = HubProcess::Opened;
 using std::chrono::milliseconds;
 using std::chrono::seconds;
@@ -126,17 +121,6 @@ TEST_CASE("a rank of another launch is cut off") {
   CHECK(rank.is_closed());
   HubPeer client(place);
   CHECK(client.ask(CommandVerb::status).outcome == CommandOutcome::no_lead);
-}
-
-TEST_CASE("a second process with the number of a connected rank is refused until that rank has gone") {
-  HubWithRanks job(1);
-  HubPeer second(job.place);
-  const Welcome refused = second.join(job.place, 0, 1);
-  CHECK(refused.refused.find("rank 0 already belongs to pid ") == 0);
-  CHECK(refused.retry);
-  CHECK(job.rank(0).is_heard(0));
-  job.rank(0).close();
-  CHECK(eventually([&] { return second.join(job.place, 0, 1).refused.empty(); }));
 }
 
 TEST_CASE("a peer that sends an invalid frame is cut off and nobody else is affected") {

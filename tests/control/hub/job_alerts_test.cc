@@ -2,8 +2,6 @@
 // The lead hub and the alerts of the ranks.
 #include <sys/stat.h>
 
-#include <filesystem>
-#include <map>
 #include <nlohmann/json.hpp>
 #include <utility>
 
@@ -379,5 +377,4 @@ TEST_CASE("static mode refuses collect with a plain message") {
 }
 
 }  // namespace
-
 }  // namespace gradmon

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 // Commands that change nothing in the job, or that are refused.
-#include <algorithm>
 
 #include "tests/control/hub/served_job.h"
 

@@ -4,11 +4,8 @@
 
 #include <sys/stat.h>
 
-#include <algorithm>
-
-#include "control/debian_version.h"
 #include "tests/control/hub/served_job.h"
-#include GRADMON_CATCH_HEADER
+#include "tests/support/catch.h"
 
 namespace gradmon {
 namespace {
@@ -57,7 +54,12 @@ TEST_CASE("at most 16 foreign peers are remembered, and one is named however man
   CHECK(foreign_peers.heard(Ticks{20'000}).size() == 1);
 }
 
-namespace fs = std::filesystem;
+// A job that has read its config, which is off.
+struct OffJob : ServedJob {
+  OffJob() : ServedJob(kOff) {
+    REQUIRE(until([&] { return status().reason == "never turned on"; }));
+  }
+};
 
 TEST_CASE("on and off are written into the file and agreed on and do nothing when repeated") {
   ServedJob job(kOff);
@@ -258,8 +260,7 @@ TEST_CASE("off is decided without the file if its disk hangs and written when th
 }
 
 TEST_CASE("a hub may end after its ranks even if the disk of the config never answers an edit") {
-  ServedJob job(kOff);
-  REQUIRE(job.until([&] { return job.status().reason == "never turned on"; }));
+  OffJob job;
   const ServedJob::BlockedDisk blocked(job.config_disk);
   job.send_command(ServedJob::command(CommandVerb::on, "on"));
   job.turns(Ticks{2'900});
@@ -273,8 +274,7 @@ TEST_CASE("a hub may end after its ranks even if the disk of the config never an
 }
 
 TEST_CASE("an off that follows an on while the disk hangs wins when the disk answers") {
-  ServedJob job(kOff);
-  REQUIRE(job.until([&] { return job.status().reason == "never turned on"; }));
+  OffJob job;
   {
     const ServedJob::BlockedDisk blocked(job.config_disk);
     job.send_command(ServedJob::command(CommandVerb::on, "on"));
@@ -292,8 +292,7 @@ TEST_CASE("an off that follows an on while the disk hangs wins when the disk ans
 }
 
 TEST_CASE("a change whose disk hangs is answered after three seconds and made when the disk answers") {
-  ServedJob job(kOff);
-  REQUIRE(job.until([&] { return job.status().reason == "never turned on"; }));
+  OffJob job;
   {
     const ServedJob::BlockedDisk blocked(job.config_disk);
     job.send_command(ServedJob::command(CommandVerb::on, "on"));
@@ -310,8 +309,7 @@ TEST_CASE("a change whose disk hangs is answered after three seconds and made wh
 }
 
 TEST_CASE("while the disk hangs only so many changes wait for it, and off is never refused") {
-  ServedJob job(kOff);
-  REQUIRE(job.until([&] { return job.status().reason == "never turned on"; }));
+  OffJob job;
   {
     const ServedJob::BlockedDisk blocked(job.config_disk);
     for (int i = 0; i < 64; ++i)
@@ -465,8 +463,7 @@ TEST_CASE("an edit in static mode is logged once") {
 }
 
 TEST_CASE("messages of unknown ranks change nothing") {
-  ServedJob job(kOff);
-  REQUIRE(job.until([&] { return job.status().reason == "never turned on"; }));
+  OffJob job;
   for (const int rank : {-1, 1, 1 << 30}) {
     for (const Message& message : std::vector<Message>{
              Hello{}, Left{Step{1}}, Disconnected{}, Progress{}, Ready{}, Reject{}, Busy{}, Applied{},
@@ -563,5 +560,4 @@ TEST_CASE("of more alerts than are kept until they can be written the newest are
 }
 
 }  // namespace
-
 }  // namespace gradmon

@@ -6,13 +6,11 @@
 #include <sys/socket.h>
 
 #include <algorithm>
-#include <vector>
 
-#include "control/debian_version.h"
 #include "control/files/descriptor.h"
 #include "control/hub/transport/rendezvous.h"
 #include "tests/control/hub/hub_process.h"
-#include GRADMON_CATCH_HEADER
+#include "tests/support/catch.h"
 
 namespace gradmon {
 namespace {
@@ -79,5 +77,4 @@ TEST_CASE("dropped messages are logged at most once a minute") {
 }
 
 }  // namespace
-
 }  // namespace gradmon

@@ -2,13 +2,10 @@
 // Hubs of several hosts, all on this one, that generate their keys and find each other.
 #include <signal.h>
 
-#include <memory>
-
-#include "control/debian_version.h"
 #include "control/hub/transport/bus.h"
 #include "control/hub/transport/rendezvous.h"
 #include "tests/control/hub/hub_process.h"
-#include GRADMON_CATCH_HEADER
+#include "tests/support/catch.h"
 
 namespace gradmon {
 namespace {

@@ -5,15 +5,12 @@
 
 #include <algorithm>
 #include <future>
-#include <map>
-#include <memory>
 
 #include "control/agree/member.h"
-#include "control/debian_version.h"
 #include "control/host/child_process.h"
 #include "control/hub/job_service.h"
+#include "tests/support/catch.h"
 #include "tests/support/temporary_directory.h"
-#include GRADMON_CATCH_HEADER
 
 namespace gradmon {
 

@@ -5,7 +5,6 @@
 #include <sys/socket.h>
 
 #include <stdexcept>
-#include <utility>
 
 #include "control/files/descriptor.h"
 #include "control/host/boot_clock.h"

@@ -6,16 +6,7 @@
 #include <sys/types.h>
 
 #include <atomic>
-#include <chrono>
-#include <cstdint>
-#include <filesystem>
-#include <functional>
 #include <map>
-#include <memory>
-#include <optional>
-#include <string>
-#include <thread>
-#include <vector>
 
 #include "control/host/job_directory.h"
 #include "control/link/agent.h"

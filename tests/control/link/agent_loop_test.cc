@@ -3,10 +3,9 @@
 
 #include <stdexcept>
 
-#include "control/debian_version.h"
 #include "control/link/background_call.h"
+#include "tests/support/catch.h"
 #include "tests/support/temporary_directory.h"
-#include GRADMON_CATCH_HEADER
 
 namespace gradmon {
 namespace {
@@ -102,5 +101,4 @@ TEST_CASE("an exception of a call becomes an error") {
 }
 
 }  // namespace
-
 }  // namespace gradmon

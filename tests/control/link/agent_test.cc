@@ -1,27 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "control/link/agent.h"
 
-#include <poll.h>
 #include <signal.h>
 
-#include <algorithm>
-#include <atomic>
-#include <memory>
 #include <stdexcept>
-#include <vector>
 
-#include "control/debian_version.h"
 #include "control/host/child_process.h"
 #include "control/hub/transport/stream_server.h"
 #include "control/link/report_outbox.h"
 #include "tests/control/link/agent_job.h"
+#include "tests/support/catch.h"
 #include "tests/support/commits.h"
-#include GRADMON_CATCH_HEADER
 
 namespace gradmon {
 namespace {
 
-namespace fs = std::filesystem;
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 
@@ -318,5 +311,4 @@ TEST_CASE("an older hub gets no alerts, and training goes on") {
 }
 
 }  // namespace
-
 }  // namespace gradmon

@@ -5,21 +5,18 @@
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
-#include <sys/types.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <array>
-#include <optional>
 #include <stdexcept>
-#include <vector>
 
-#include "control/debian_version.h"
 #include "control/host/unix_socket.h"
 #include "control/link/hub_connection.h"
 #include "control/wire/messages.h"
+#include "tests/support/catch.h"
+#include "tests/support/is_root.h"
 #include "tests/support/temporary_directory.h"
-#include GRADMON_CATCH_HEADER
 
 namespace gradmon {
 
@@ -279,10 +276,7 @@ TEST_CASE("the third loss of a connection within ten seconds is said once") {
 }
 
 TEST_CASE("a hub of another user is refused and the error names both users") {
-  if (geteuid() != 0) {
-    WARN("skipped: needs root, to listen as another user");
-    return;
-  }
+  if (!is_root("listen as another user")) return;
   HubFixture hub;
   hub.listener.reset(bind_unix(hub.directory.socket()).value());
   REQUIRE(seteuid(12'345) == 0);
@@ -327,5 +321,4 @@ TEST_CASE("a forked child does not hold the connection open") {
 }
 
 }  // namespace
-
 }  // namespace gradmon

@@ -2,10 +2,8 @@
 #include "control/link/report_outbox.h"
 
 #include <thread>
-#include <vector>
 
-#include "control/debian_version.h"
-#include GRADMON_CATCH_HEADER
+#include "tests/support/catch.h"
 
 namespace gradmon {
 namespace {
@@ -215,5 +213,4 @@ TEST_CASE("a writer and the agent may use an outbox at the same time") {
 }
 
 }  // namespace
-
 }  // namespace gradmon

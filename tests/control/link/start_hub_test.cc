@@ -5,26 +5,20 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <sys/resource.h>
-#include <sys/stat.h>
 #include <sys/wait.h>
-#include <unistd.h>
 
 #include <cerrno>
 #include <cstdint>
-#include <functional>
 #include <sstream>
 
-#include "control/debian_version.h"
-#include GRADMON_CATCH_HEADER
-
 #include "control/files/descriptor.h"
+#include "tests/support/catch.h"
+#include "tests/support/is_root.h"
 #include "tests/support/temporary_directory.h"
 
 using namespace gradmon;
 
 namespace {
-
-namespace fs = std::filesystem;
 
 const EnvironmentLookup kNothingSet = [](const char*) { return std::nullopt; };
 
@@ -255,10 +249,7 @@ TEST_CASE("a process out of descriptors can start a hub unless the hub may have 
 }
 
 TEST_CASE("a user who may start no more processes gets an error") {
-  if (geteuid() != 0) {
-    WARN("skipped: needs root, to become a user without its privileges");
-    return;
-  }
+  if (!is_root("become a user without its privileges")) return;
   const ScriptedHub hub("exit 0\n");
   CHECK(exit_status_in_child([&] {
           const rlimit none{0, 0};

@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // Tests the simulator itself: within a few seeds it catches each mutant of
 // all_mutants(), and without a mutant it finds no failure in these seeds.
-#include "control/debian_version.h"
 #include "tests/control/simulator/mutant_names.h"
 #include "tests/control/simulator/script.h"
 #include "tests/control/simulator/simulation.h"
+#include "tests/support/catch.h"
 #include "tests/support/scale.h"
-#include GRADMON_CATCH_HEADER
 
 namespace gradmon {
 namespace {

@@ -1,12 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Runs simulated histories and prints the first that goes wrong.
 #include <charconv>
-#include <cstdint>
 #include <cstdio>
 #include <fstream>
 #include <iterator>
-#include <optional>
-#include <string>
 #include <system_error>
 
 #include "tests/control/simulator/mutant_names.h"

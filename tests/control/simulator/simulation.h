@@ -4,18 +4,8 @@
 // history, to the last message.
 #pragma once
 
-#include <chrono>
-#include <cstdint>
-#include <deque>
-#include <functional>
 #include <map>
-#include <memory>
-#include <optional>
 #include <queue>
-#include <set>
-#include <string>
-#include <utility>
-#include <vector>
 
 #include "control/agree/coordinator.h"
 #include "control/agree/member.h"

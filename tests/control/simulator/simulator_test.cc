@@ -1,16 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
-#include <string>
-#include <string_view>
 
-#include "control/debian_version.h"
 #include "tests/control/simulator/script.h"
 #include "tests/control/simulator/simulation.h"
+#include "tests/support/catch.h"
 #include "tests/support/scale.h"
-#include GRADMON_CATCH_HEADER
 
 namespace gradmon {
 namespace {

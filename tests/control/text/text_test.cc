@@ -3,14 +3,12 @@
 
 #include <cmath>
 #include <limits>
-#include <string>
 
-#include "control/debian_version.h"
 #include "control/text/edit_distance.h"
 #include "control/text/json_depth.h"
 #include "control/text/output_names.h"
 #include "control/text/utf8.h"
-#include GRADMON_CATCH_HEADER
+#include "tests/support/catch.h"
 
 namespace gradmon {
 namespace {
@@ -108,8 +106,6 @@ TEST_CASE("the id of a run is read from the name of its file") {
     CHECK(id_of_run_file(other).empty());
 }
 
-}  // namespace
-
 TEST_CASE("a time stamp is what names of run directories begin with") {
   CHECK(seconds_in_year("Jan01_00-00-00") == 0);
   CHECK(seconds_in_year("Jan02_01-02-03") == 86'400 + 3'723);
@@ -132,8 +128,6 @@ TEST_CASE("the time stamp of a time is read as it was written") {
   CHECK(*seconds / 60 % 60 == local.tm_min);
   CHECK(*seconds / 3'600 % 24 == local.tm_hour);
 }
-
-namespace {
 
 // Encodes as RFC 3629, section 3, independently of the code under test. Encodes invalid code points, too.
 std::string encoded(char32_t code) {
@@ -177,5 +171,4 @@ TEST_CASE("a prefix cuts no character") {
 }
 
 }  // namespace
-
 }  // namespace gradmon

@@ -1,14 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "control/wire/field_codec.h"
-
 #include "control/wire/status_fields.h"
 
-#include <limits>
-
 #include "control/agree/journal.h"
-#include "control/debian_version.h"
 #include "tests/control/wire/status.pb.h"
-#include GRADMON_CATCH_HEADER
+#include "tests/support/catch.h"
 
 namespace gradmon {
 namespace {
@@ -42,7 +38,7 @@ Status full_status() {
 
 }  // namespace
 
-TEST_CASE("protoc reads the codec's bytes and writes the same bytes", "[wire]") {
+TEST_CASE("protoc reads the codec's bytes and writes the same bytes") {
   const std::string bytes = encode_fields(full_status());
   oracle::Status read;
   REQUIRE(read.ParseFromString(bytes));
@@ -71,7 +67,7 @@ TEST_CASE("protoc reads the codec's bytes and writes the same bytes", "[wire]") 
   CHECK(again == bytes);
 }
 
-TEST_CASE("the codec reads protoc's bytes and a missing field is zero", "[wire]") {
+TEST_CASE("the codec reads protoc's bytes and a missing field is zero") {
   oracle::Status written;
   written.set_mode("dynamic");
   written.set_collected(-5);
@@ -96,7 +92,7 @@ TEST_CASE("the codec reads protoc's bytes and a missing field is zero", "[wire]"
   CHECK(read->ranks[0].overhead.share == 0.5);
 }
 
-TEST_CASE("an unknown field is skipped and a field of another wire type is ignored", "[wire]") {
+TEST_CASE("an unknown field is skipped and a field of another wire type is ignored") {
   const std::string unknown(
       "\xf8\x07\x01\xfd\x07\x01\x02\x03\x04\xf9\x07\x01\x02\x03\x04\x05\x06\x07\x08\xfa\x07\x01z", 23);
   const auto read = decode_fields<Status>(unknown + encode_fields(full_status()));
@@ -108,7 +104,7 @@ TEST_CASE("an unknown field is skipped and a field of another wire type is ignor
   CHECK(typed->mode == "x");
 }
 
-TEST_CASE("truncated bytes are refused exactly where protoc refuses them", "[wire]") {
+TEST_CASE("truncated bytes are refused exactly where protoc refuses them") {
   const std::string bytes = encode_fields(full_status());
   oracle::Status oracle;
   for (std::size_t size = 0; size <= bytes.size(); ++size) {

@@ -5,24 +5,17 @@
 
 #include <ATen/ops/zeros.h>
 
-#include <cstdint>
-#include <filesystem>
 #include <fstream>
-#include <initializer_list>
 #include <iterator>
-#include <vector>
 
-#include "control/debian_version.h"
 #include "hooks/device/cuda_driver.h"
 #include "hooks/device/totals_layout.h"
+#include "tests/support/catch.h"
 #include "tests/support/scoped_variable.h"
 #include "tests/support/temporary_directory.h"
-#include GRADMON_CATCH_HEADER
 
 namespace gradmon {
 namespace {
-
-namespace fs = std::filesystem;
 
 std::string text_of(const fs::path& path) {
   std::ifstream file(path, std::ios::binary);

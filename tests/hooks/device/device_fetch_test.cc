@@ -9,13 +9,10 @@
 #include <ATen/ops/randn.h>
 #include <c10/core/GradMode.h>
 
-#include <cmath>
-
-#include "control/debian_version.h"
 #include "hooks/device/device_stats.h"
 #include "hooks/rows/row_writer.h"
 #include "tests/hooks/fake_stream.h"
-#include GRADMON_CATCH_HEADER
+#include "tests/support/catch.h"
 
 namespace gradmon {
 namespace {

@@ -2,29 +2,20 @@
 #include "hooks/observe/forward_tracker.h"
 
 #include <ATen/ops/equal.h>
-#include <ATen/ops/linspace.h>
 #include <ATen/ops/ones.h>
 #include <ATen/ops/zeros.h>
-#include <c10/core/GradMode.h>
 #include <sys/mman.h>
-#include <torch/nn/modules/activation.h>
 #include <torch/nn/modules/container/sequential.h>
-#include <torch/nn/modules/linear.h>
 #include <torch/nn/modules/rnn.h>
 
-#include <functional>
-#include <map>
 #include <new>
-#include <optional>
 #include <set>
-#include <stdexcept>
 #include <thread>
 
-#include "control/debian_version.h"
 #include "gradmon/observe.h"
 #include "tests/hooks/fake_stream.h"
 #include "tests/hooks/observed_model.h"
-#include GRADMON_CATCH_HEADER
+#include "tests/support/catch.h"
 
 namespace gradmon {
 namespace {

@@ -9,19 +9,15 @@
 #include <ATen/ops/ones.h>
 #include <ATen/ops/rand.h>
 #include <ATen/ops/sin.h>
-#include <torch/csrc/autograd/autograd.h>
 #include <torch/nn/modules/embedding.h>
 
-#include <memory>
 #include <thread>
-#include <tuple>
 
-#include "control/debian_version.h"
 #include "hooks/observe/forward_tracker.h"
 #include "tests/hooks/fake_stream.h"
 #include "tests/hooks/observed_model.h"
 #include "tests/hooks/tiny_model.h"
-#include GRADMON_CATCH_HEADER
+#include "tests/support/catch.h"
 
 namespace gradmon {
 namespace {
@@ -82,9 +78,7 @@ struct Reference {
 };
 
 void step(ObservedModel& model, HookSet& hooks, const at::Tensor& x, std::int64_t number = 1) {
-  hooks.begin_step({number}, HookSet::Collect::yes);
-  observe(model)(x).pow(2).mean().backward();
-  hooks.end_step();
+  collect(hooks, number, [&] { observe(model)(x).pow(2).mean().backward(); });
 }
 
 const Lines kForward{"model.input/0", "fc1.input/0",  "fc1.output/0",  "relu.input/0",   "relu.output/0",
@@ -230,9 +224,7 @@ TEST_CASE("a selected element is recorded even if the tuple has another size") {
     settings.activations.all = false;
     settings.activations.targets = {{"b", input, output, {}, {}}};
     HookSet hooks(settings, watched(root), stream);
-    hooks.begin_step({1}, HookSet::Collect::yes);
-    observe(model)(at::ones({2, 2}), at::arange(3), 7);
-    hooks.end_step();
+    collect(hooks, 1, [&] { observe(model)(at::ones({2, 2}), at::arange(3), 7); });
     return rows(stream, Kind::actv);
   };
   CHECK(names({3, 1}, {4, 2}) == Lines{"b.input_1/0", "b.output_mask/0"});
@@ -436,9 +428,7 @@ TEST_CASE("a parameter passed to a module as an input has no activation gradient
   } model;
   FakeStream stream;
   HookSet hooks(activations(), watched(model), stream);
-  hooks.begin_step({1}, HookSet::Collect::yes);
-  observe(model)(observed_input(), model.weight).sum().backward();
-  hooks.end_step();
+  collect(hooks, 1, [&] { observe(model)(observed_input(), model.weight).sum().backward(); });
   CHECK(rows(stream, Kind::actv) == Lines{"model.input_0/0", "model.input_1/0", "model.output/0"});
   CHECK(rows(stream, Kind::actv_grad) == Lines{"model.output/0"});
 }

@@ -4,23 +4,18 @@
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/ops/equal.h>
 #include <ATen/ops/full.h>
-#include <ATen/ops/linspace.h>
 #include <ATen/ops/zeros.h>
 #include <ATen/record_function.h>
 
 #include <array>
-#include <memory>
-#include <mutex>
-#include <set>
 
-#include "control/debian_version.h"
 #include "hooks/hook_set.h"
 #include "hooks/observe/forward_tracker.h"
 #include "tests/hooks/fake_stream.h"
 #include "tests/hooks/gloo_ranks.h"
 #include "tests/hooks/observed_model.h"
 #include "tests/hooks/tiny_model.h"
-#include GRADMON_CATCH_HEADER
+#include "tests/support/catch.h"
 
 namespace gradmon {
 namespace {
@@ -79,9 +74,7 @@ TEST_CASE("each kind of collective call gives rows of its inputs and outputs nam
   std::vector<GlooGroup::Tensors> results;
   {
     HookSet hooks(collective_settings(), {}, stream, stack_of_rank);
-    hooks.begin_step({3}, HookSet::Collect::yes);
-    results = run_collectives_on_two_ranks();
-    hooks.end_step();
+    collect(hooks, 3, [&] { results = run_collectives_on_two_ranks(); });
     CHECK_FALSE(hooks.failure());
     CHECK(hooks.not_applicable() == 0);
   }
@@ -177,9 +170,7 @@ TEST_CASE("collective calls are observed only during collected steps") {
   {
     HookSet hooks(collective_settings(), {}, stream);
     CHECK_FALSE(at::hasGlobalCallbacks());
-    hooks.begin_step({1}, HookSet::Collect::yes);
-    CHECK(at::hasGlobalCallbacks());
-    hooks.end_step();
+    collect(hooks, 1, [&] { CHECK(at::hasGlobalCallbacks()); });
     CHECK_FALSE(at::hasGlobalCallbacks());
     hooks.begin_step({2}, HookSet::Collect::no);
     CHECK_FALSE(at::hasGlobalCallbacks());
@@ -259,9 +250,7 @@ TEST_CASE("an activation is read again after a collective call has written to it
     TensorParallelLayer model(group);
     const at::Tensor x = at::linspace(-1, 1, 12).reshape({3, 4});
     HookSet hooks(settings, watched(model), stream);
-    hooks.begin_step({1}, HookSet::Collect::yes);
-    observe(model)(x);
-    hooks.end_step();
+    collect(hooks, 1, [&] { observe(model)(x); });
     REQUIRE_FALSE(hooks.failure());
     const at::Tensor alone = model.layer->forward(x);
     before = norm_of(alone);

@@ -4,13 +4,11 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/ones.h>
 
-#include <chrono>
 #include <future>
 #include <thread>
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 
-#include "control/debian_version.h"
-#include GRADMON_CATCH_HEADER
+#include "tests/support/catch.h"
 
 namespace gradmon {
 namespace {

@@ -5,17 +5,13 @@
 #include <torch/version.h>
 
 #include <algorithm>
-#include <memory>
-#include <set>
 #include <stdexcept>
 #include <thread>
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 #include <utility>
-#include <vector>
 
-#include "control/debian_version.h"
 #include "hooks/probes/collective_probe.h"
-#include GRADMON_CATCH_HEADER
+#include "tests/support/catch.h"
 
 namespace gradmon {
 namespace {

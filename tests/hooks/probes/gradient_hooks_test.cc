@@ -5,21 +5,14 @@
 #include <ATen/ops/ones.h>
 #include <ATen/ops/zeros.h>
 #include <torch/csrc/autograd/autograd.h>
-#include <torch/csrc/autograd/function.h>
-#include <torch/csrc/autograd/function_hook.h>
-#include <torch/csrc/autograd/variable.h>
-#include <torch/version.h>
 
-#include <memory>
 #include <thread>
-#include <vector>
 
-#include "control/debian_version.h"
 #include "hooks/observe/graph_node.h"
 #include "tests/hooks/fake_stream.h"
 #include "tests/hooks/gradient_hooks_on.h"
 #include "tests/hooks/tiny_model.h"
-#include GRADMON_CATCH_HEADER
+#include "tests/support/catch.h"
 
 namespace gradmon {
 namespace {
@@ -160,10 +153,7 @@ TEST_CASE("a gradient is read before reducing hooks that were attached earlier o
     if (!reducer_first) first->add_post_hook(std::make_unique<Reducer>(model[0]));
     second->add_post_hook(std::make_unique<Reducer>(model[2]));
 
-    hooks.begin_step({1}, HookSet::Collect::yes);
-    model.backward();
-    hooks.before_update({});
-    hooks.end_step();
+    collect_update(hooks, 1, [&] { model.backward(); });
 
     for (const std::size_t i : {0, 2}) {
       const std::string target = "0:" + model.parameters[i].name;
@@ -182,9 +172,7 @@ TEST_CASE_METHOD(TinyRun, "the program's tensor hooks run before the reading and
   {
     HookSet hooks(gradients_only(), {model.parameters, {}}, stream);
     model[2].register_hook([&](const at::Tensor& gradient) { return ++fired, gradient * 3; });
-    hooks.begin_step({1}, HookSet::Collect::yes);
-    model.backward();
-    hooks.end_step();
+    collect(hooks, 1, [&] { model.backward(); });
   }
   alone.backward();
   CHECK(fired == 2);
@@ -261,9 +249,7 @@ TEST_CASE_METHOD(HookedModel<gradients_only>,
   CHECK(stream.targets(Kind::grad_reduced) == Names{"0:fc2.bias"});
   CHECK(stream.norm(Kind::grad_unreduced, "0:fc2.bias") == 2);
 
-  hooks.begin_step({2}, HookSet::Collect::yes);
-  model.backward();
-  hooks.end_step();
+  collect(hooks, 2, [&] { model.backward(); });
   CHECK(stream.targets(Kind::grad_unreduced).size() == 1 + 4);
 }
 
@@ -305,9 +291,7 @@ TEST_CASE_METHOD(HookedModel<gradients_only>, "a replaced accumulator is hooked 
   const auto after = accumulator_of(model[0]);
   REQUIRE(before != after);
 
-  hooks.begin_step({1}, HookSet::Collect::yes);
-  model.backward();
-  hooks.end_step();
+  collect(hooks, 1, [&] { model.backward(); });
   CHECK(stream.targets(Kind::grad_unreduced).size() == 4);
   CHECK(stream.records[0].dtype == DType::float64);
   CHECK(before->post_hooks().empty());
@@ -430,10 +414,7 @@ TEST_CASE("a parameter that gets its shape within a step has a row, or the reaso
 }
 
 TEST_CASE_METHOD(HookedModel<gradients_only>, "a gradient of zeros that backward delivers has its rows") {
-  hooks.begin_step({1}, HookSet::Collect::yes);
-  (model[3] * 0).sum().backward();
-  hooks.before_update({});
-  hooks.end_step();
+  collect_update(hooks, 1, [&] { (model[3] * 0).sum().backward(); });
   CHECK(stream.norm(Kind::grad_unreduced, "0:fc2.bias") == 0);
   CHECK(stream.norm(Kind::grad_reduced, "0:fc2.bias") == 0);
 }
@@ -459,9 +440,7 @@ TEST_CASE_METHOD(TinyRun,
   hooks.begin_step({0}, HookSet::Collect::yes);
   model[0].requires_grad_(true);
   model[1].requires_grad_(false);
-  hooks.begin_step({1}, HookSet::Collect::yes);
-  model.backward();
-  hooks.end_step();
+  collect(hooks, 1, [&] { model.backward(); });
   CHECK(std::isfinite(stream.norm(Kind::grad_unreduced, "0:fc1.weight")));
   CHECK(stream.targets(Kind::grad_unreduced).size() == 3);
   hooks.begin_step({2}, HookSet::Collect::yes);
@@ -497,9 +476,7 @@ TEST_CASE("a gradient that several threads add to at once is read after the last
     for (std::int64_t step = 1; step <= 40; ++step) {
       stream.records.clear();
       shared.mutable_grad() = at::zeros({1 << 18});
-      hooks.begin_step({step}, HookSet::Collect::yes);
-      overlapping_passes(first, shared);
-      hooks.end_step();
+      collect(hooks, step, [&] { overlapping_passes(first, shared); });
       REQUIRE_FALSE(hooks.failure());
       REQUIRE(near(stream.norm(Kind::grad_unreduced, "0:shared"), norm_of(shared.grad())));
     }

@@ -1,23 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "hooks/probes/l2_probe.h"
 
-#include <ATen/TensorOperators.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/linalg_svdvals.h>
 #include <ATen/ops/ones.h>
 #include <ATen/ops/randn.h>
 #include <torch/nn/module.h>
-#include <torch/nn/modules/linear.h>
 
-#include <cmath>
-
-#include "control/debian_version.h"
 #include "gradmon/observe.h"
 #include "hooks/hook_set.h"
 #include "hooks/stats/l2_features.h"
 #include "tests/hooks/fake_stream.h"
 #include "tests/hooks/observed_model.h"
-#include GRADMON_CATCH_HEADER
+#include "tests/support/catch.h"
 
 namespace gradmon {
 namespace {

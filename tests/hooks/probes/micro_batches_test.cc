@@ -5,13 +5,11 @@
 #include <torch/csrc/autograd/custom_function.h>
 
 #include <future>
-#include <stdexcept>
 #include <thread>
 
-#include "control/debian_version.h"
 #include "tests/hooks/fake_stream.h"
 #include "tests/hooks/tiny_model.h"
-#include GRADMON_CATCH_HEADER
+#include "tests/support/catch.h"
 
 namespace gradmon {
 namespace {
@@ -75,10 +73,9 @@ TEST_CASE("each micro batch has the row of its own gradient") {
     HookSet hooks(each_micro_batch(), {model.parameters, {}}, stream);
     model.backward(3);
     drop ? model.drop_grad() : model.zero_grad();
-    hooks.begin_step({1}, HookSet::Collect::yes);
-    for (const double scale : {1.0, 2.0, 0.5}) model.backward(scale);
-    hooks.before_update({});
-    hooks.end_step();
+    collect_update(hooks, 1, [&] {
+      for (const double scale : {1.0, 2.0, 0.5}) model.backward(scale);
+    });
 
     const auto rows = rows_of(stream);
     REQUIRE(rows.size() == 12);

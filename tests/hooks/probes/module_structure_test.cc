@@ -8,11 +8,10 @@
 
 #include <nlohmann/json.hpp>
 
-#include "control/debian_version.h"
 #include "hooks/observe/forward_tracker.h"
 #include "tests/hooks/fake_stream.h"
 #include "tests/hooks/observed_model.h"
-#include GRADMON_CATCH_HEADER
+#include "tests/support/catch.h"
 
 namespace gradmon {
 namespace {
@@ -47,9 +46,9 @@ TEST_CASE("a nested tensor has no size in the structure") {
   PassingModel model;
   FakeStream stream;
   HookSet hooks(structure(), watched(model), stream);
-  hooks.begin_step({1}, HookSet::Collect::yes);
-  observe(model)(at::_nested_tensor_from_tensor_list({at::ones({2, 3}), at::ones({4, 3})}));
-  hooks.end_step();
+  collect(hooks, 1, [&] {
+    observe(model)(at::_nested_tensor_from_tensor_list({at::ones({2, 3}), at::ones({4, 3})}));
+  });
   CHECK(!hooks.failure());
   CHECK(stream.documents.at(kStructure).find("\"nested, dtype=torch.float32\"") != std::string::npos);
 }
@@ -126,9 +125,7 @@ TEST_CASE("the structure is that of the first collected forward and is written o
             "\"output_grad\": {\n            \"config\": \"tuple[1]\",\n            \"0\": \"size=(5, 6)",
             fc2) != std::string::npos);
   stream.documents.clear();
-  hooks.begin_step({2}, HookSet::Collect::yes);
-  observe(model)(observed_input(9)).sum().backward();
-  hooks.end_step();
+  collect(hooks, 2, [&] { observe(model)(observed_input(9)).sum().backward(); });
   CHECK(stream.documents.empty());
 }
 
@@ -137,9 +134,7 @@ TEST_CASE_METHOD(ObservedRun, "without a source of stacks a module's stack is th
   settings.call_stacks = true;
   settings.selection.targets = {"fc1", "relu"};
   HookSet hooks(settings, watched(model), stream);
-  hooks.begin_step({1}, HookSet::Collect::yes);
-  observe(model)(observed_input());
-  hooks.end_step();
+  collect(hooks, 1, [&] { observe(model)(observed_input()); });
   CHECK(stream.documents.count(kStructure) == 0);
   CHECK(stream.documents.at(kStacks) ==
         "module_name,stack_info\n"
@@ -213,9 +208,7 @@ TEST_CASE("hostile module names are escaped and parsed back unchanged") {
   named.modules.back().name = "no \xff text";
   FakeStream stream;
   HookSet hooks(structure(), named, stream);
-  hooks.begin_step({1}, HookSet::Collect::yes);
-  observe(model)(at::ones({2, 2})).sum().backward();
-  hooks.end_step();
+  collect(hooks, 1, [&] { observe(model)(at::ones({2, 2})).sum().backward(); });
   CHECK(!hooks.failure());
   const auto json = nlohmann::json::parse(stream.documents.at(kStructure));
   CHECK(json.size() == names.size() + 2);

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "hooks/probes/parameter_probes.h"
 
-#include <ATen/TensorOperators.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/full.h>
@@ -14,18 +13,15 @@
 #include <torch/optim/sgd.h>
 
 #include <algorithm>
-#include <cmath>
 #include <limits>
-#include <optional>
 
-#include "control/debian_version.h"
 #include "hooks/device/device_fetch.h"
 #include "hooks/rows/optimizer_state.h"
 #include "hooks/stats/moment_stats.h"
 #include "tests/hooks/fake_stream.h"
 #include "tests/hooks/stats/thread_count.h"
 #include "tests/hooks/tiny_model.h"
-#include GRADMON_CATCH_HEADER
+#include "tests/support/catch.h"
 
 namespace gradmon {
 namespace {

@@ -8,13 +8,11 @@
 
 #include <cstring>
 #include <numeric>
-#include <vector>
 
-#include "control/debian_version.h"
 #include "hooks/hook_set.h"
 #include "tests/hooks/fake_stream.h"
 #include "tests/hooks/tiny_model.h"
-#include GRADMON_CATCH_HEADER
+#include "tests/support/catch.h"
 
 namespace gradmon {
 namespace {
@@ -96,9 +94,9 @@ TEST_CASE("names that are new in each step do not fill the memory") {
   const auto step = [&](const Names& names) {
     stream.records.clear();
     stream.missing.clear();
-    hooks.begin_step({1}, HookSet::Collect::yes);
-    for (const std::string& name : names) hooks.tap(value_of(Kind::param_origin, name, 1));
-    hooks.end_step();
+    collect(hooks, 1, [&] {
+      for (const std::string& name : names) hooks.tap(value_of(Kind::param_origin, name, 1));
+    });
     return stream.records.size();
   };
   Names many;

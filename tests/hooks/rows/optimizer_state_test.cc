@@ -8,9 +8,8 @@
 #include <torch/optim/rmsprop.h>
 #include <torch/optim/sgd.h>
 
-#include "control/debian_version.h"
 #include "tests/hooks/tiny_model.h"
-#include GRADMON_CATCH_HEADER
+#include "tests/support/catch.h"
 
 namespace gradmon {
 namespace {

@@ -10,10 +10,9 @@
 #include <limits>
 #include <stdexcept>
 
-#include "control/debian_version.h"
 #include "hooks/rows/hook_fuse.h"
 #include "hooks/rows/row_writer.h"
-#include GRADMON_CATCH_HEADER
+#include "tests/support/catch.h"
 
 namespace gradmon {
 namespace {

@@ -7,13 +7,9 @@
 #include <ATen/ops/zeros.h>
 #include <c10/core/GradMode.h>
 
-#include <cmath>
-#include <utility>
-
-#include "control/debian_version.h"
 #include "hooks/device/device_stats.h"
 #include "tests/hooks/fake_stream.h"
-#include GRADMON_CATCH_HEADER
+#include "tests/support/catch.h"
 
 namespace gradmon {
 namespace {

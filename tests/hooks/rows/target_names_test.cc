@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "hooks/rows/target_names.h"
 
-#include "control/debian_version.h"
 #include "hooks/rows/target_match.h"
-#include GRADMON_CATCH_HEADER
+#include "tests/support/catch.h"
 
 namespace gradmon {
 namespace {

@@ -4,12 +4,10 @@
 #include <hwy/targets.h>
 
 #include <cmath>
-#include <limits>
 #include <random>
 #include <vector>
 
-#include "control/debian_version.h"
-#include GRADMON_CATCH_HEADER
+#include "tests/support/catch.h"
 
 namespace gradmon {
 namespace {

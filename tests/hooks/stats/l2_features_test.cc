@@ -20,13 +20,10 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
-#include <optional>
 
-#include "control/debian_version.h"
 #include "hooks/device/device_fetch.h"
 #include "tests/hooks/stats/thread_count.h"
-#include GRADMON_CATCH_HEADER
+#include "tests/support/catch.h"
 
 namespace gradmon {
 namespace {

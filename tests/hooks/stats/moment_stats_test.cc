@@ -2,7 +2,6 @@
 #include "hooks/stats/moment_stats.h"
 
 #include <ATen/Context.h>
-#include <ATen/Parallel.h>
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/complex.h>
 #include <ATen/ops/empty.h>
@@ -18,9 +17,8 @@
 #include <limits>
 #include <numeric>
 
-#include "control/debian_version.h"
 #include "tests/hooks/stats/thread_count.h"
-#include GRADMON_CATCH_HEADER
+#include "tests/support/catch.h"
 
 namespace gradmon {
 namespace {

@@ -1,17 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "hooks/device/zero_threshold.h"
 #include "hooks/stats/kernels.h"
+#include "tests/support/catch.h"
 
 #include <hwy/targets.h>
 
-#include <cmath>
 #include <cstring>
-#include <limits>
 #include <random>
 #include <vector>
-
-#include "control/debian_version.h"
-#include GRADMON_CATCH_HEADER
 
 namespace gradmon {
 namespace {

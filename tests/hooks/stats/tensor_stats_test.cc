@@ -17,15 +17,12 @@
 #include <c10/core/GradMode.h>
 
 #include <cmath>
-#include <cstdio>
 #include <fstream>
 #include <limits>
-#include <tuple>
 
-#include "control/debian_version.h"
 #include "hooks/device/device_stats.h"
 #include "tests/hooks/stats/thread_count.h"
-#include GRADMON_CATCH_HEADER
+#include "tests/support/catch.h"
 
 namespace gradmon {
 namespace {

@@ -1,23 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 // Many ranks with a lasting fault: what each rank logs, and what the lead hub lists. All of the path but the
 // sockets: records, rules, log, outbox, list, file.
-#include <atomic>
 #include <limits>
-#include <memory>
-#include <set>
-#include <string>
-#include <vector>
 
 #include "control/alerts/alert_history.h"
-#include "control/debian_version.h"
 #include "control/host/history_file.h"
 #include "control/link/report_outbox.h"
 #include "control/log.h"
 #include "runtime/collect/alerts.h"
+#include "tests/support/catch.h"
 #include "tests/support/scale.h"
 #include "tests/support/temporary_directory.h"
 #include "tests/writers/sample_records.h"
-#include GRADMON_CATCH_HEADER
 
 namespace gradmon {
 namespace {

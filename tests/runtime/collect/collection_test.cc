@@ -8,16 +8,13 @@
 
 #include <algorithm>
 #include <atomic>
-#include <functional>
-#include <optional>
 
 #include "control/config/config_parser.h"
-#include "control/debian_version.h"
 #include "gradmon/observe.h"
 #include "hooks/rows/optimizer_state.h"
 #include "runtime/collect/expected_targets.h"
+#include "tests/support/catch.h"
 #include "tests/support/temporary_directory.h"
-#include GRADMON_CATCH_HEADER
 
 namespace gradmon {
 namespace {

@@ -2,8 +2,7 @@
 #include "runtime/collect/plan_settings.h"
 
 #include "control/config/file_content.h"
-#include "control/debian_version.h"
-#include GRADMON_CATCH_HEADER
+#include "tests/support/catch.h"
 
 namespace gradmon {
 namespace {

@@ -3,15 +3,12 @@
 
 #include <sys/stat.h>
 
-#include "control/debian_version.h"
+#include "tests/support/catch.h"
 #include "tests/support/scoped_variable.h"
 #include "tests/support/temporary_directory.h"
-#include GRADMON_CATCH_HEADER
 
 namespace gradmon {
 namespace {
-
-namespace fs = std::filesystem;
 
 // A directory with run directories of those names. Returns the name that is found; before one that is not
 // there, "new ".

@@ -5,18 +5,15 @@
 #include <torch/nn/modules/linear.h>
 #include <torch/optim/sgd.h>
 
-#include <filesystem>
 #include <iterator>
 #include <nlohmann/json.hpp>
-#include <optional>
 
-#include "control/debian_version.h"
+#include "tests/support/catch.h"
 #include "tests/support/commits.h"
 #include "tests/support/outcome.h"
 #include "tests/support/real_job.h"
 #include "tests/support/scoped_variable.h"
 #include "tests/support/temporary_directory.h"
-#include GRADMON_CATCH_HEADER
 
 namespace gradmon {
 namespace {

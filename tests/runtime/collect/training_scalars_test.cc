@@ -11,13 +11,11 @@
 
 #include <algorithm>
 #include <cmath>
-#include <map>
 #include <sstream>
 
-#include "control/debian_version.h"
+#include "tests/support/catch.h"
 #include "tests/support/temporary_directory.h"
 #include "writers/queue/name_table.h"
-#include GRADMON_CATCH_HEADER
 
 namespace gradmon {
 namespace {
@@ -256,6 +254,17 @@ struct Fixture {
     options.grad_acc_steps = grad_acc_steps;
     return Monitor(directory / "config.json", options);
   }
+  // Trains so many steps under a monitor of this config. `before`: is called before the end of each step.
+  void train(const std::string& config, int steps,
+             const std::function<void(Monitor& monitor, int step)>& before = nullptr) {
+    Monitor monitor = monitor_of(config);
+    monitor.watch(*training.model, training.optimizer);
+    for (int step = 0; step < steps; ++step) {
+      training.backward();
+      if (before) before(monitor, step);
+      monitor.step(training.optimizer);
+    }
+  }
   std::string csv(const std::string& name) const {
     for (const auto& entry : std::filesystem::recursive_directory_iterator(directory / "out")) {
       if (entry.path().filename() == name) return read_text(entry.path());
@@ -307,23 +316,17 @@ TEST_CASE("norms of gradients and weights are right whether the plan collects th
                                  R"("wg_distribution": true, "ops": ["min"], )"}) {
     CAPTURE(also);
     Fixture f;
-    double gradients = 0;
+    f.train(std::string("{") + also +
+                R"("scalars": {"grad-norm": "records", "device_local_norm": "records",
+                               "weight_norm": "records", "local_norm": "records"}})",
+            1);
     double weights = 0;
-    {
-      Monitor monitor = f.monitor_of(std::string("{") + also +
-                                     R"("scalars": {"grad-norm": "records", "device_local_norm": "records",
-                                          "weight_norm": "records", "local_norm": "records"}})");
-      monitor.watch(*f.training.model, f.training.optimizer);
-      f.training.backward();
-      gradients = f.training.gradient_norm();
-      monitor.step(f.training.optimizer);
-      for (const at::Tensor& parameter : f.training.model->parameters())
-        weights += std::pow(Training::norm_of(parameter), 2);
-    }
+    for (const at::Tensor& parameter : f.training.model->parameters())
+      weights += std::pow(Training::norm_of(parameter), 2);
     const auto values = f.values("scalar_0-0.csv");
     REQUIRE(values.size() == 7);
-    CHECK(near(values.at("grad-norm"), gradients));
-    CHECK(near(values.at("device_local_norm"), gradients));
+    CHECK(near(values.at("grad-norm"), f.training.gradient_norm()));
+    CHECK(near(values.at("device_local_norm"), f.training.gradient_norm()));
     CHECK(near(values.at("weight_norm"), std::sqrt(weights)));
     CHECK(near(values.at("local_norm/1.bias"),
                Training::norm_of(f.training.model->named_parameters()["1.bias"].grad())));
@@ -333,19 +336,12 @@ TEST_CASE("norms of gradients and weights are right whether the plan collects th
 
 TEST_CASE("targets restrict the norms of single parameters and not the norms over all") {
   Fixture f;
-  double gradients = 0;
-  {
-    Monitor monitor = f.monitor_of(
-        R"({"targets": {"1": {}}, "wg_distribution": true,
-            "scalars": {"device_local_norm": "records", "local_norm": "records"}})");
-    monitor.watch(*f.training.model, f.training.optimizer);
-    f.training.backward();
-    gradients = f.training.gradient_norm();
-    monitor.step(f.training.optimizer);
-  }
+  f.train(R"({"targets": {"1": {}}, "wg_distribution": true,
+              "scalars": {"device_local_norm": "records", "local_norm": "records"}})",
+          1);
   const auto values = f.values("scalar_0-0.csv");
   CHECK(values.size() == 3);
-  CHECK(near(values.at("device_local_norm"), gradients));
+  CHECK(near(values.at("device_local_norm"), f.training.gradient_norm()));
   CHECK(values.count("local_norm/1.weight") == 1);
   CHECK(values.count("local_norm/1.bias") == 1);
 }
@@ -353,17 +349,11 @@ TEST_CASE("targets restrict the norms of single parameters and not the norms ove
 TEST_CASE("scalars for the log give one line for each step and no rows") {
   Fixture f;
   StderrCapture capture;
-  {
-    Monitor monitor =
-        f.monitor_of(R"({"scalars": {"loss": "log", "batch-size": "log"}, "collect_times": 2})");
-    monitor.watch(*f.training.model, f.training.optimizer);
-    for (int step = 0; step < 3; ++step) {
-      f.training.backward();
-      monitor.scalar("loss", 0.25);
-      monitor.samples(4);
-      monitor.step(f.training.optimizer);
-    }
-  }
+  f.train(R"({"scalars": {"loss": "log", "batch-size": "log"}, "collect_times": 2})", 3,
+          [](Monitor& monitor, int) {
+            monitor.scalar("loss", 0.25);
+            monitor.samples(4);
+          });
   const std::string said = capture.end();
   CHECK(said.find("gradmon: step 0, 4 samples: loss 0.25, batch-size 4.0\n"
                   "gradmon: step 1, 8 samples: loss 0.25, batch-size 4.0\n") != std::string::npos);
@@ -373,15 +363,10 @@ TEST_CASE("scalars for the log give one line for each step and no rows") {
 
 TEST_CASE("iteration time and throughput need only the program's samples") {
   Fixture f;
-  {
-    Monitor monitor = f.monitor_of(
-        R"({"scalars": {"iteration-time": "records", "throughput": "records", "throughput_linearity": "records"},
-            "throughput_baseline": 2.0, "ndigits": 12, "collect_times": 1})");
-    monitor.watch(*f.training.model, f.training.optimizer);
-    f.training.backward();
-    monitor.samples(6);
-    monitor.step(f.training.optimizer);
-  }
+  f.train(
+      R"({"scalars": {"iteration-time": "records", "throughput": "records", "throughput_linearity": "records"},
+              "throughput_baseline": 2.0, "ndigits": 12, "collect_times": 1})",
+      1, [](Monitor& monitor, int) { monitor.samples(6); });
   const auto values = f.values("scalar_0-0.csv");
   REQUIRE(values.size() == 3);
   CHECK(values.at("iteration-time") > 0);

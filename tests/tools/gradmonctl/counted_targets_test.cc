@@ -1,10 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // All commands of gradmonctl count the targets of a real job alike.
-#include <map>
 #include <sstream>
 
-#include "control/debian_version.h"
-#include GRADMON_CATCH_HEADER
+#include "tests/support/catch.h"
 #include "tests/support/real_job.h"
 
 namespace gradmon {

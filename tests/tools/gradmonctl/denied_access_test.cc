@@ -3,11 +3,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <chrono>
-
-#include "control/debian_version.h"
-#include GRADMON_CATCH_HEADER
 #include "control/host/child_process.h"
+#include "tests/support/catch.h"
+#include "tests/support/is_root.h"
 #include "tests/tools/gradmonctl/fake_hub.h"
 #include "tests/tools/gradmonctl/gradmonctl_process.h"
 #include "tests/tools/gradmonctl/sample_status.h"
@@ -16,17 +14,9 @@
 namespace gradmon {
 namespace {
 
-namespace fs = std::filesystem;
-
 constexpr uid_t kOtherUser = 65'534;
 
 bool has(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
-
-bool may_change_user() {
-  if (geteuid() == 0) return true;
-  WARN("skipped: needs root, to become another user");
-  return false;
-}
 
 // Runs gradmonctl with `words` as another user than the owner.
 ProcessResult run_as_other_user(const std::vector<std::string>& words) {
@@ -49,36 +39,30 @@ struct DeniedOutputDirectory {
   }
 };
 
-TEST_CASE("an unreadable output directory is reported as denied and not as one without a job") {
-  if (!may_change_user()) return;
-  const DeniedOutputDirectory place(0700, 0750);
-  for (const char* command : {"status", "watch", "on", "off", "get", "history", "targets", "cancel"}) {
-    const ProcessResult ended = run_as_other_user({command, "--output-dir", place.out.string()});
+TEST_CASE(
+    "an unreadable directory is reported as denied with its owner and mode, and not as one without a job") {
+  if (!is_root("become another user")) return;
+  const auto [output_mode, gradmon_mode, denied, mode] =
+      GENERATE(table<mode_t, mode_t, std::string, std::string>(
+          {{0700, 0750, "", "0700"}, {0755, 0750, ".gradmon", "0750"}}));
+  const DeniedOutputDirectory place(output_mode, gradmon_mode);
+  for (const char* command : {"status", "watch", "on", "off", "get", "set", "history", "targets", "cancel"}) {
+    CAPTURE(command, mode);
+    std::vector<std::string> words{command, "--output-dir", place.out.string()};
+    if (words[0] == "set") words.emplace_back("ops=[\"norm\"]");
+    const ProcessResult ended = run_as_other_user(words);
     CHECK(ended.code == 5);
     CHECK(ended.out.empty());
-    CHECK(has(ended.err, "gradmonctl: " + place.out.string()));
+    CHECK(has(ended.err, "gradmonctl: " + (denied.empty() ? place.out : place.out / denied).string()));
     CHECK(has(ended.err, ": permission denied to "));
-    CHECK(has(ended.err, "belongs to root (uid 0) and has mode 0700: run gradmonctl as root"));
+    CHECK(has(ended.err, "belongs to root (uid 0) and has mode " + mode + ": run gradmonctl as root"));
     CHECK_FALSE(has(ended.err, "no live job"));
     CHECK_FALSE(has(ended.err, "no history"));
   }
 }
 
-TEST_CASE("an unreadable .gradmon directory is reported as denied with its owner and mode") {
-  if (!may_change_user()) return;
-  const DeniedOutputDirectory place(0755, 0750);
-  for (const char* command : {"status", "set", "history"}) {
-    std::vector<std::string> words{command, "--output-dir", place.out.string()};
-    if (words[0] == "set") words.emplace_back("ops=[\"norm\"]");
-    const ProcessResult ended = run_as_other_user(words);
-    CHECK(ended.code == 5);
-    CHECK(has(ended.err, "gradmonctl: " + (place.out / ".gradmon").string() + ": permission denied to "));
-    CHECK(has(ended.err, "it belongs to root (uid 0) and has mode 0750: run gradmonctl as root"));
-  }
-}
-
 TEST_CASE("an unreadable history file is reported as denied and not as an empty history") {
-  if (!may_change_user()) return;
+  if (!is_root("become another user")) return;
   const DeniedOutputDirectory place(0755, 0755);
   const fs::path history = place.out / ".gradmon" / "epoch" / "history.jsonl";
   REQUIRE(chmod(history.c_str(), 0600) == 0);
@@ -89,7 +73,7 @@ TEST_CASE("an unreadable history file is reported as denied and not as an empty 
 }
 
 TEST_CASE("a denied socket is reported at once with its owner") {
-  if (!may_change_user()) return;
+  if (!is_root("become another user")) return;
   const TemporaryDirectory runtime;
   Status status = sample_status();
   status.launch_id = "one-" + random_hex(4);
@@ -106,7 +90,7 @@ TEST_CASE("a denied socket is reported at once with its owner") {
 }
 
 TEST_CASE("an unreadable config file is reported with its owner and the remedy") {
-  if (!may_change_user()) return;
+  if (!is_root("become another user")) return;
   const TemporaryDirectory directory;
   REQUIRE(chmod(directory.path().c_str(), 0755) == 0);
   const std::string file = (directory / "config.json").string();
@@ -126,7 +110,7 @@ TEST_CASE("an unreadable config file is reported with its owner and the remedy")
 }
 
 TEST_CASE("the doctor reports denied directories and does not call them missing") {
-  if (!may_change_user()) return;
+  if (!is_root("become another user")) return;
   const TemporaryDirectory directory;
   const std::string inside = (directory / "in").string();
   const ProcessResult ended =

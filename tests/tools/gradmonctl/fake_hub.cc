@@ -3,9 +3,7 @@
 
 #include <poll.h>
 
-#include <optional>
 #include <stdexcept>
-#include <variant>
 
 #include "control/host/job_directory.h"
 #include "control/wire/messages.h"

@@ -2,12 +2,8 @@
 #pragma once
 
 #include <atomic>
-#include <filesystem>
-#include <memory>
 #include <mutex>
-#include <string>
 #include <thread>
-#include <vector>
 
 #include "control/hub/transport/stream_server.h"
 #include "control/wire/command.h"

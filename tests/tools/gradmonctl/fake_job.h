@@ -1,11 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <cstdint>
 #include <deque>
 #include <sstream>
-#include <utility>
-#include <vector>
 
 #include "tools/gradmonctl/cli/job.h"
 
@@ -16,6 +13,8 @@ namespace gradmon {
 // process needs a FakeHub instead.
 class FakeJob {
  public:
+  FakeJob(std::initializer_list<CommandReply> answers = {}) : answers_(answers.begin(), answers.end()) {}
+
   void answer(CommandReply reply) { answers_.push_back(std::move(reply)); }
   void stay_silent() { answers_.push_back(tl::unexpected(std::string("no answer"))); }
   void repeat_last_answer() { repeats_last_answer_ = true; }

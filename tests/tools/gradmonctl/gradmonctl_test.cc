@@ -2,8 +2,7 @@
 // gradmonctl as a process, without a job.
 #include <fstream>
 
-#include "control/debian_version.h"
-#include GRADMON_CATCH_HEADER
+#include "tests/support/catch.h"
 #include "tests/support/golden.h"
 #include "tests/tools/gradmonctl/gradmonctl_process.h"
 #include "tests/tools/gradmonctl/no_job_message.h"

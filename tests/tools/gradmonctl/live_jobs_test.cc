@@ -4,11 +4,9 @@
 #include <sys/stat.h>
 
 #include <sstream>
-#include <utility>
 
-#include "control/debian_version.h"
-#include GRADMON_CATCH_HEADER
 #include "control/host/child_process.h"
+#include "tests/support/catch.h"
 #include "tests/tools/gradmonctl/fake_hub.h"
 #include "tests/tools/gradmonctl/gradmonctl_process.h"
 #include "tests/tools/gradmonctl/sample_status.h"

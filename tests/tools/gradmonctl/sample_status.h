@@ -2,8 +2,6 @@
 // The job of the golden files: four ranks that collect.
 #pragma once
 
-#include <vector>
-
 #include "control/agree/journal.h"
 
 namespace gradmon {

@@ -3,18 +3,14 @@
 #include <pty.h>
 #include <stdlib.h>
 #include <sys/wait.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <array>
-#include <sstream>
 #include <stdexcept>
-#include <string>
-#include <vector>
 
-#include "control/debian_version.h"
 #include "control/files/descriptor.h"
 #include "control/host/child_process.h"
+#include "tests/support/catch.h"
 #include "tests/tools/gradmonctl/fake_hub.h"
 #include "tests/tools/gradmonctl/fake_job.h"
 #include "tests/tools/gradmonctl/gradmonctl_process.h"
@@ -23,7 +19,6 @@
 #include "tools/gradmonctl/cli/printable.h"
 #include "tools/gradmonctl/commands/commands.h"
 #include "tools/gradmonctl/commands/status_view.h"
-#include GRADMON_CATCH_HEADER
 
 namespace gradmon {
 
@@ -207,5 +202,4 @@ TEST_CASE("targets on a small screen tells the number of omitted lines") {
 }
 
 }  // namespace
-
 }  // namespace gradmon

@@ -26,14 +26,13 @@
 #include <utility>
 #include <vector>
 
-#include "control/debian_version.h"
+#include "tests/support/catch.h"
 #include "tests/support/real_job.h"
 #include "tests/support/scale.h"
 #include "tests/support/temporary_directory.h"
 #include "tests/whole/availability/disks.h"
 #include "tests/whole/availability/training_checks.h"
 #include "tests/whole/availability/training_job.h"
-#include GRADMON_CATCH_HEADER
 
 namespace gradmon {
 namespace {

@@ -2,10 +2,9 @@
 // A config file that cannot be read because its disk or file server fails.
 #include <algorithm>
 
-#include "control/debian_version.h"
+#include "tests/support/catch.h"
 #include "tests/support/temporary_directory.h"
 #include "tests/whole/failpoints/failpoints.h"
-#include GRADMON_CATCH_HEADER
 
 namespace gradmon {
 namespace {

@@ -11,10 +11,9 @@
 
 #include "control/config/config_parser.h"
 #include "control/config/json_locate.h"
-#include "control/debian_version.h"
 #include "control/wire/plan_source.h"
 #include "tests/control/config/scratch_directory.h"
-#include GRADMON_CATCH_HEADER
+#include "tests/support/catch.h"
 
 namespace gradmon {
 namespace {

@@ -6,11 +6,10 @@
 #include <random>
 #include <set>
 
-#include "control/debian_version.h"
+#include "tests/support/catch.h"
 #include "tests/support/outcome.h"
 #include "tests/support/real_job.h"
 #include "tests/support/scale.h"
-#include GRADMON_CATCH_HEADER
 
 namespace gradmon {
 namespace {

@@ -2,10 +2,9 @@
 // max_overhead with real ranks and a slow disk: the coordinator raises the interval.
 #include <algorithm>
 
-#include "control/debian_version.h"
+#include "tests/support/catch.h"
 #include "tests/support/outcome.h"
 #include "tests/support/real_job.h"
-#include GRADMON_CATCH_HEADER
 
 namespace gradmon {
 namespace {

@@ -5,11 +5,10 @@
 // the end.
 #include <algorithm>
 
-#include "control/debian_version.h"
+#include "tests/support/catch.h"
 #include "tests/support/commits.h"
 #include "tests/support/outcome.h"
 #include "tests/support/real_job.h"
-#include GRADMON_CATCH_HEADER
 
 namespace gradmon {
 namespace {

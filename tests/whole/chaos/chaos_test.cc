@@ -13,14 +13,13 @@
 #include <string>
 #include <vector>
 
-#include "control/debian_version.h"
+#include "tests/support/catch.h"
 #include "tests/support/process_figures.h"
 #include "tests/support/real_job.h"
 #include "tests/support/scale.h"
 #include "tests/whole/availability/step_files.h"
 #include "tests/whole/chaos/audit.h"
 #include "tests/whole/chaos/killable_job.h"
-#include GRADMON_CATCH_HEADER
 
 namespace gradmon {
 namespace {

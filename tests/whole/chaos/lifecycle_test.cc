@@ -6,11 +6,10 @@
 #include <algorithm>
 #include <functional>
 
-#include "control/debian_version.h"
+#include "tests/support/catch.h"
 #include "tests/support/outcome.h"
 #include "tests/whole/chaos/audit.h"
 #include "tests/whole/chaos/killable_job.h"
-#include GRADMON_CATCH_HEADER
 
 namespace gradmon {
 namespace {

@@ -11,12 +11,11 @@
 
 #include <set>
 
-#include "control/debian_version.h"
 #include "tests/hooks/gradient_hooks_on.h"
+#include "tests/support/catch.h"
 #include "tests/support/real_job.h"
 #include "tests/support/scale.h"
 #include "tests/whole/conformance/one_rank_job.h"
-#include GRADMON_CATCH_HEADER
 
 namespace gradmon {
 namespace {

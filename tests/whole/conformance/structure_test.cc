@@ -15,12 +15,11 @@
 #include <sstream>
 #include <tuple>
 
-#include "control/debian_version.h"
 #include "tests/hooks/gloo_ranks.h"
+#include "tests/support/catch.h"
 #include "tests/support/golden.h"
 #include "tests/support/split_csv.h"
 #include "tests/whole/conformance/one_rank_job.h"
-#include GRADMON_CATCH_HEADER
 
 namespace gradmon {
 namespace {

@@ -15,9 +15,8 @@
 #include <string>
 #include <tuple>
 
-#include "control/debian_version.h"
+#include "tests/support/catch.h"
 #include "tests/whole/conformance/one_rank_job.h"
-#include GRADMON_CATCH_HEADER
 
 namespace gradmon {
 namespace {

@@ -5,11 +5,10 @@
 #include <set>
 #include <sstream>
 
-#include "control/debian_version.h"
+#include "tests/support/catch.h"
 #include "tests/support/scale.h"
 #include "tests/support/temporary_directory.h"
 #include "tests/whole/failpoints/failpoints.h"
-#include GRADMON_CATCH_HEADER
 
 namespace gradmon {
 namespace {

@@ -7,12 +7,11 @@
 #include <fstream>
 #include <map>
 
-#include "control/debian_version.h"
+#include "tests/support/catch.h"
 #include "tests/support/scale.h"
 #include "tests/support/temporary_directory.h"
 #include "tests/whole/failpoints/failpoints.h"
 #include "tests/writers/sinks/metrics_database.h"
-#include GRADMON_CATCH_HEADER
 
 namespace gradmon {
 namespace {

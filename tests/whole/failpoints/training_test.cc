@@ -6,13 +6,12 @@
 #include <algorithm>
 #include <cstring>
 
-#include "control/debian_version.h"
+#include "tests/support/catch.h"
 #include "tests/support/scale.h"
 #include "tests/support/temporary_directory.h"
 #include "tests/whole/failpoints/failpoints.h"
 #include "tests/writers/sinks/event_reader.h"
 #include "tests/writers/sinks/metrics_database.h"
-#include GRADMON_CATCH_HEADER
 
 namespace gradmon {
 namespace {

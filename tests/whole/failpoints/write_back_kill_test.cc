@@ -11,12 +11,11 @@
 
 #include "control/config/file_content.h"
 #include "control/config/replace_content.h"
-#include "control/debian_version.h"
 #include "control/hub/config_service.h"
+#include "tests/support/catch.h"
 #include "tests/support/scale.h"
 #include "tests/support/temporary_directory.h"
 #include "tests/whole/failpoints/failpoints.h"
-#include GRADMON_CATCH_HEADER
 
 namespace gradmon {
 namespace {

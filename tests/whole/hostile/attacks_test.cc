@@ -12,14 +12,13 @@
 #include <vector>
 #include <zmq.hpp>
 
-#include "control/debian_version.h"
 #include "control/hub/transport/curve_keys.h"
 #include "control/wire/messages.h"
+#include "tests/support/catch.h"
 #include "tests/support/process_figures.h"
 #include "tests/support/scale.h"
 #include "tests/whole/hostile/attack.h"
 #include "tests/whole/hostile/keyed_job.h"
-#include GRADMON_CATCH_HEADER
 
 namespace gradmon {
 namespace {

@@ -10,11 +10,10 @@
 #include <set>
 #include <vector>
 
-#include "control/debian_version.h"
 #include "control/hub/transport/curve_keys.h"
+#include "tests/support/catch.h"
 #include "tests/support/real_job.h"
 #include "tests/whole/hostile/attack.h"
-#include GRADMON_CATCH_HEADER
 
 namespace gradmon {
 namespace {

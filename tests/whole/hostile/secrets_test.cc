@@ -2,12 +2,11 @@
 // The rights of a key, and the places where no secret key may appear.
 #include <vector>
 
-#include "control/debian_version.h"
 #include "control/hub/transport/bus.h"
 #include "control/hub/transport/curve_keys.h"
 #include "control/wire/messages.h"
+#include "tests/support/catch.h"
 #include "tests/whole/hostile/keyed_job.h"
-#include GRADMON_CATCH_HEADER
 
 namespace gradmon {
 namespace {

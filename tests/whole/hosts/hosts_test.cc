@@ -17,12 +17,12 @@
 #include <string>
 #include <vector>
 
-#include "control/debian_version.h"
 #include "control/host/child_process.h"
 #include "control/host/job_directory.h"
 #include "control/hub/transport/command_client.h"
 #include "control/hub/transport/rendezvous.h"
 #include "control/wire/command.h"
+#include "tests/support/catch.h"
 #include "tests/support/outcome.h"
 #include "tests/support/process_figures.h"
 #include "tests/support/real_job.h"
@@ -30,7 +30,6 @@
 #include "tests/support/store_server.h"
 #include "tests/support/temporary_directory.h"
 #include "tests/whole/hosts/virtual_hosts.h"
-#include GRADMON_CATCH_HEADER
 
 namespace gradmon {
 namespace {

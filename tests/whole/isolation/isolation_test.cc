@@ -12,13 +12,12 @@
 #include <utility>
 #include <vector>
 
-#include "control/debian_version.h"
+#include "tests/support/catch.h"
 #include "tests/support/real_job.h"
 #include "tests/support/temporary_directory.h"
 #include "tests/whole/availability/child_process.h"
 #include "tests/whole/availability/training_checks.h"
 #include "tests/whole/availability/training_job.h"
-#include GRADMON_CATCH_HEADER
 
 namespace gradmon {
 namespace {

@@ -6,11 +6,10 @@
 #include <string>
 #include <vector>
 
-#include "control/debian_version.h"
+#include "tests/support/catch.h"
 #include "tests/support/temporary_directory.h"
 #include "tests/whole/hosts/virtual_hosts.h"
 #include "tools/gradmonctl/cli/launcher.h"
-#include GRADMON_CATCH_HEADER
 
 namespace gradmon {
 namespace {

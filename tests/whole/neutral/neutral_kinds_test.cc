@@ -26,16 +26,15 @@
 #include <vector>
 
 #include "control/config/config_parser.h"
-#include "control/debian_version.h"
 #include "hooks/rows/optimizer_state.h"
 #include "runtime/collect/collection.h"
 #include "tests/hooks/gloo_ranks.h"
 #include "tests/hooks/gradient_hooks_on.h"
+#include "tests/support/catch.h"
 #include "tests/support/char_transformer.h"
 #include "tests/support/real_job.h"
 #include "tests/support/scale.h"
 #include "tests/support/training_step.h"
-#include GRADMON_CATCH_HEADER
 
 namespace gradmon {
 namespace {

@@ -3,10 +3,9 @@
 
 #include <limits>
 
-#include "control/debian_version.h"
+#include "tests/support/catch.h"
 #include "tests/writers/sample_records.h"
 #include "writers/alerts/anomaly_dump.h"
-#include GRADMON_CATCH_HEADER
 
 using namespace gradmon;
 

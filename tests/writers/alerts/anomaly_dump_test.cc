@@ -5,11 +5,10 @@
 
 #include <nlohmann/json.hpp>
 
-#include "control/debian_version.h"
+#include "tests/support/catch.h"
 #include "tests/support/resource_limit.h"
 #include "tests/support/temporary_directory.h"
 #include "tests/writers/files_in.h"
-#include GRADMON_CATCH_HEADER
 
 using namespace gradmon;
 

@@ -2,16 +2,13 @@
 // Records whose values come after them.
 #include "writers/queue/record.h"
 
-#include <chrono>
 #include <condition_variable>
 #include <future>
-#include <memory>
 #include <mutex>
 
-#include "control/debian_version.h"
+#include "tests/support/catch.h"
 #include "tests/writers/sample_records.h"
 #include "writers/queue/writer_thread.h"
-#include GRADMON_CATCH_HEADER
 
 using namespace gradmon;
 using namespace std::chrono_literals;

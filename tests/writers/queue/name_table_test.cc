@@ -1,13 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "writers/queue/name_table.h"
 
-#include <atomic>
-#include <string>
 #include <thread>
 #include <vector>
 
-#include "control/debian_version.h"
-#include GRADMON_CATCH_HEADER
+#include "tests/support/catch.h"
 
 using namespace gradmon;
 

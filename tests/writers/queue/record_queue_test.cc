@@ -1,15 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "writers/queue/record_queue.h"
 
-#include <map>
 #include <string>
 #include <thread>
-#include <utility>
-#include <vector>
 
-#include "control/debian_version.h"
+#include "tests/support/catch.h"
 #include "tests/writers/sample_records.h"
-#include GRADMON_CATCH_HEADER
 
 using namespace gradmon;
 using namespace std::chrono_literals;

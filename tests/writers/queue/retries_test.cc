@@ -3,8 +3,7 @@
 
 #include <stdexcept>
 
-#include "control/debian_version.h"
-#include GRADMON_CATCH_HEADER
+#include "tests/support/catch.h"
 
 using namespace gradmon;
 using namespace std::chrono_literals;

@@ -1,22 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "writers/queue/writer_thread.h"
 
-#include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <atomic>
 #include <condition_variable>
 #include <future>
-#include <memory>
-#include <mutex>
 #include <new>
 #include <sstream>
 #include <stdexcept>
-#include <string>
 #include <thread>
 
-#include "control/debian_version.h"
+#include "tests/support/catch.h"
 #include "tests/support/resource_limit.h"
 #include "tests/support/temporary_directory.h"
 #include "tests/writers/files_in.h"
@@ -24,7 +20,6 @@
 #include "writers/queue/sink.h"
 #include "writers/sinks/csv_sink.h"
 #include "writers/sinks/memory_sink.h"
-#include GRADMON_CATCH_HEADER
 
 using namespace gradmon;
 using namespace std::chrono_literals;
@@ -161,6 +156,46 @@ struct Writing {
   WriterThread writer{queue, nullptr};
 };
 
+// A writer that is stuck in its sink, with a row of step 1, until release() or the end of this object. The
+// writer's thread outlives this object if it was abandoned.
+class StuckWriter {
+ public:
+  explicit StuckWriter(StuckIn where = StuckIn::write, decltype(FileToWrite::write) file = nullptr,
+                       const std::vector<Histogram>& histograms = {}) {
+    writer = std::make_unique<WriterThread>(queue, log_finished(calls), options());
+    writer->begin_revision(
+        layout(1), single_sink(std::make_unique<StuckSink>(calls, release_.get_future().share(), where)));
+    if (file) writer->write_file(std::move(file));
+    queue->push(plain_record(1, 0));
+    for (const Histogram& one : histograms) queue->histograms().push(one);
+    queue->end_step(Revision{1}, Step{1});
+    queue->end_collection(Revision{1}, Step{1});
+    REQUIRE(calls->wait_for("stuck"));
+  }
+  void release() { release_.set_value(); }
+  // The calls after the writer was abandoned and released.
+  std::string calls_after_release() {
+    writer.reset();
+    queue.reset();
+    release();
+    REQUIRE(calls->wait_for("closed"));
+    return calls->text();
+  }
+
+  const std::shared_ptr<CallLog> calls = std::make_shared<CallLog>();
+  std::shared_ptr<RecordQueue> queue = make_queue(16, Overflow::drop);
+  std::unique_ptr<WriterThread> writer;
+
+ private:
+  static WriterOptions options() {
+    WriterOptions options;
+    options.pauses = {0ms, 0ms};
+    return options;
+  }
+
+  std::promise<void> release_;
+};
+
 // Logs its calls and the writing of its files: of steps with an odd number.
 class LoggingObserver : public StepObserver {
  public:
@@ -265,23 +300,14 @@ TEST_CASE_METHOD(Writing, "rows of a step that does not count or has not ended a
 }
 
 TEST_CASE("histograms that an abandoned thread has not written are named and counted") {
-  const auto calls = std::make_shared<CallLog>();
-  std::promise<void> release;
-  const auto queue = make_queue();
-  WriterThread writer(queue, nullptr);
-  writer.begin_revision(layout(1), single_sink(std::make_unique<StuckSink>(
-                                       calls, release.get_future().share(), StuckIn::write)));
-  queue->push(plain_record(1, 0));
-  queue->histograms().push(plain_histogram(1, 3, Kind::ratio));
-  queue->end_step(Revision{1}, Step{1});
-  REQUIRE(calls->wait_for("stuck"));
-  queue->histograms().push(plain_histogram(2, 4));
-  queue->end_step(Revision{1}, Step{2});
-  CHECK_FALSE(writer.stop(10ms));
-  CHECK(to_string(writer.abandoned_output()) == "3 rows (1 of grad_reduced, 1 of ratio, 1 of unknown kind)");
-  CHECK(writer.status().lost == 3);
-  release.set_value();
-  REQUIRE(calls->wait_for("closed"));
+  StuckWriter stuck(StuckIn::write, nullptr, {plain_histogram(1, 3, Kind::ratio)});
+  stuck.queue->histograms().push(plain_histogram(2, 4));
+  stuck.queue->end_step(Revision{1}, Step{2});
+  CHECK_FALSE(stuck.writer->stop(10ms));
+  CHECK(to_string(stuck.writer->abandoned_output()) ==
+        "3 rows (1 of grad_reduced, 1 of ratio, 1 of unknown kind)");
+  CHECK(stuck.writer->status().lost == 3);
+  stuck.calls_after_release();
 }
 
 struct FailingSink : LoggingSink {
@@ -341,64 +367,31 @@ TEST_CASE("rows that cannot be written are counted and reported and do not kill 
 }
 
 TEST_CASE("a writer stuck in a sink says so in its status until it continues") {
-  const auto calls = std::make_shared<CallLog>();
-  std::promise<void> release;
-  const auto queue = make_queue(16, Overflow::drop);
-  WriterThread writer(queue, nullptr);
-  auto sink = std::make_unique<StuckSink>(calls, release.get_future().share(), StuckIn::write);
-  writer.begin_revision(layout(1), single_sink(std::move(sink)));
-  queue->push(plain_record(1, 0));
-  queue->end_step(Revision{1}, Step{1});
-  REQUIRE(calls->wait_for("stuck"));
-  CHECK(eventually([&] { return writer.status().last_error.rfind("the writer has made no", 0) == 0; }));
-  release.set_value();
-  CHECK(eventually([&] { return writer.status().last_error.empty(); }));
+  StuckWriter stuck;
+  const auto error = [&] { return stuck.writer->status().last_error; };
+  CHECK(eventually([&] { return error().rfind("the writer has made no", 0) == 0; }));
+  stuck.release();
+  CHECK(eventually([&] { return error().empty(); }));
 }
 
 TEST_CASE("a writer stuck in a sink is abandoned by stop and reports nothing afterwards") {
   for (const StuckIn where : {StuckIn::write, StuckIn::flush}) {
-    const auto calls = std::make_shared<CallLog>();
-    std::promise<void> release;
-    {
-      const auto queue = make_queue(16, Overflow::drop);
-      WriterThread writer(queue, log_finished(calls));
-      writer.begin_revision(
-          layout(1), single_sink(std::make_unique<StuckSink>(calls, release.get_future().share(), where)));
-      queue->push(plain_record(1, 0));
-      queue->end_step(Revision{1}, Step{1});
-      queue->end_collection(Revision{1}, Step{1});
-      REQUIRE(calls->wait_for("stuck"));
-      CHECK_FALSE(writer.stop(20ms));
-      CHECK_FALSE(queue->push(plain_record(2, 0)));
-    }
-    release.set_value();
-    REQUIRE(calls->wait_for("closed"));
-    CHECK(calls->text() == "stuck closed ");
+    StuckWriter stuck(where);
+    CHECK_FALSE(stuck.writer->stop(20ms));
+    CHECK_FALSE(stuck.queue->push(plain_record(2, 0)));
+    CHECK(stuck.calls_after_release() == "stuck closed ");
   }
 }
 
 TEST_CASE("an abandoned writer retries no file") {
-  const auto calls = std::make_shared<CallLog>();
-  std::promise<void> release;
-  {
-    const auto queue = make_queue(16, Overflow::drop);
-    WriterOptions options;
-    options.pauses = {0ms, 0ms};
-    WriterThread writer(queue, nullptr, options);
-    writer.begin_revision(layout(1), single_sink(std::make_unique<StuckSink>(
-                                         calls, release.get_future().share(), StuckIn::write)));
-    writer.write_file([calls]() -> tl::expected<void, std::string> {
-      calls->add("tried");
-      return tl::unexpected(std::string("no room"));
-    });
-    queue->push(plain_record(1, 0));
-    queue->end_step(Revision{1}, Step{1});
-    REQUIRE(calls->wait_for("stuck"));
-    CHECK_FALSE(writer.stop(20ms));
-  }
-  release.set_value();
-  REQUIRE(calls->wait_for("closed"));
-  CHECK(calls->text() == "tried stuck closed ");
+  const auto tries = std::make_shared<std::atomic<int>>(0);
+  StuckWriter stuck(StuckIn::write, [tries]() -> tl::expected<void, std::string> {
+    ++*tries;
+    return tl::unexpected(std::string("no room"));
+  });
+  CHECK_FALSE(stuck.writer->stop(20ms));
+  CHECK(stuck.calls_after_release() == "stuck closed ");
+  CHECK(*tries == 1);
 }
 
 TEST_CASE("files dropped in a burst are in the status until the files of the burst are written") {

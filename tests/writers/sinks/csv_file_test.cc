@@ -2,23 +2,19 @@
 #include "writers/sinks/csv_sink.h"
 
 #include <sys/inotify.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include <cstring>
 #include <fstream>
 #include <map>
-#include <memory>
 #include <random>
 
-#include "control/debian_version.h"
 #include "control/files/file_access.h"
+#include "tests/support/catch.h"
 #include "tests/support/resource_limit.h"
 #include "tests/support/temporary_directory.h"
 #include "tests/writers/files_in.h"
 #include "tests/writers/killed_writer.h"
 #include "tests/writers/sample_records.h"
-#include GRADMON_CATCH_HEADER
 
 using namespace gradmon;
 
@@ -97,8 +93,6 @@ bool writes_or_waits(Job& job, std::int64_t step, Kind kind) {
 }
 
 }  // namespace
-
-namespace fs = std::filesystem;
 
 namespace {
 

@@ -1,15 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "writers/sinks/csv_sink.h"
 
-#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <fstream>
 #include <limits>
-#include <memory>
-#include <string>
 
-#include "control/debian_version.h"
+#include "tests/support/catch.h"
 #include "tests/support/temporary_directory.h"
 #include "tests/writers/files_in.h"
 #include "tests/writers/record_builder.h"
@@ -17,7 +14,6 @@
 #include "tests/writers/small_disk.h"
 #include "writers/queue/writer_thread.h"
 #include "writers/sinks/csv_text.h"
-#include GRADMON_CATCH_HEADER
 
 using namespace gradmon;
 

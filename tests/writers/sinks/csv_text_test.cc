@@ -8,11 +8,8 @@
 #include <cstring>
 #include <limits>
 #include <random>
-#include <string>
-#include <vector>
 
-#include "control/debian_version.h"
-#include GRADMON_CATCH_HEADER
+#include "tests/support/catch.h"
 
 using namespace gradmon;
 

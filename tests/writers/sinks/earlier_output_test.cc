@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "writers/sinks/earlier_output.h"
 
-#include "control/debian_version.h"
+#include "tests/support/catch.h"
 #include "tests/support/temporary_directory.h"
 #include "writers/sink_table.h"
-#include GRADMON_CATCH_HEADER
 
 using namespace gradmon;
 

@@ -2,14 +2,12 @@
 #include "writers/sinks/event_files.h"
 
 #include <sys/stat.h>
-#include <unistd.h>
 
-#include <memory>
 #include <random>
 #include <set>
 #include <tuple>
 
-#include "control/debian_version.h"
+#include "tests/support/catch.h"
 #include "tests/support/resource_limit.h"
 #include "tests/support/temporary_directory.h"
 #include "tests/writers/killed_writer.h"
@@ -18,11 +16,8 @@
 #include "writers/sinks/event.pb.h"
 #include "writers/sinks/event_records.h"
 #include "writers/sinks/tensorboard_sink.h"
-#include GRADMON_CATCH_HEADER
 
 using namespace gradmon;
-
-namespace fs = std::filesystem;
 
 namespace {
 

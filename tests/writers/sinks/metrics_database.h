@@ -2,11 +2,6 @@
 // A monitor_metrics.db as another process reads it.
 #pragma once
 
-#include <cstdint>
-#include <filesystem>
-#include <string>
-#include <vector>
-
 #include "writers/queue/record.h"
 #include "writers/queue/sink.h"
 #include "writers/sinks/sqlite_sink.h"

@@ -3,8 +3,7 @@
 
 #include <set>
 
-#include "control/debian_version.h"
-#include GRADMON_CATCH_HEADER
+#include "tests/support/catch.h"
 
 using namespace gradmon;
 

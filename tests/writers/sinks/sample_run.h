@@ -2,10 +2,7 @@
 // A small run of rank 2 with rows of every kind, for tests of sinks.
 #pragma once
 
-#include <cstdint>
 #include <memory>
-#include <string>
-#include <vector>
 
 #include "writers/queue/name_table.h"
 #include "writers/queue/record.h"

@@ -2,7 +2,6 @@
 // tensorboard-sample-run DIRECTORY BYTES [csv]: writes the sample run as event files of at most BYTES bytes
 // each, and as CSV files. Prints the number of rows sent, written to event files, and lost.
 #include <iostream>
-#include <string>
 
 #include "tests/writers/sinks/sample_run.h"
 #include "writers/queue/writer_thread.h"

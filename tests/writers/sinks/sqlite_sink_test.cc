@@ -2,7 +2,6 @@
 #include "writers/sinks/sqlite_sink.h"
 
 #include <linux/magic.h>
-#include <unistd.h>
 
 #include <cmath>
 #include <limits>
@@ -10,7 +9,7 @@
 #include <random>
 #include <sstream>
 
-#include "control/debian_version.h"
+#include "tests/support/catch.h"
 #include "tests/support/golden.h"
 #include "tests/support/split_csv.h"
 #include "tests/support/temporary_directory.h"
@@ -20,7 +19,6 @@
 #include "writers/sinks/columns.h"
 #include "writers/sinks/csv_sink.h"
 #include "writers/sinks/csv_text.h"
-#include GRADMON_CATCH_HEADER
 
 using namespace gradmon;
 

@@ -2,12 +2,11 @@
 // A run whose calls on its event files fail, a different call in each run, once or for good.
 #include <sstream>
 
-#include "control/debian_version.h"
+#include "tests/support/catch.h"
 #include "tests/support/scale.h"
 #include "tests/support/temporary_directory.h"
 #include "tests/whole/failpoints/failpoints.h"
 #include "tests/writers/sinks/event_reader.h"
-#include GRADMON_CATCH_HEADER
 
 namespace gradmon {
 namespace {

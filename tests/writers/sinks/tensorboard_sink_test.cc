@@ -4,7 +4,7 @@
 #include <fstream>
 #include <map>
 
-#include "control/debian_version.h"
+#include "tests/support/catch.h"
 #include "tests/support/resource_limit.h"
 #include "tests/support/split_csv.h"
 #include "tests/support/temporary_directory.h"
@@ -14,12 +14,9 @@
 #include "tests/writers/small_disk.h"
 #include "writers/queue/writer_thread.h"
 #include "writers/sink_table.h"
-#include GRADMON_CATCH_HEADER
 
 namespace gradmon {
 namespace {
-
-namespace fs = std::filesystem;
 
 using Numbers = std::map<std::string, float>;  // by "TAG STEP"
 
@@ -52,8 +49,6 @@ void add_csv(const fs::path& file, Numbers& numbers) {
   }
 }
 
-namespace {
-
 struct Fixture {
   fs::path events() const { return scratch.path() / "tensorboard"; }
   TensorBoardSink::Settings settings(const std::string& config = "",
@@ -84,8 +79,6 @@ std::vector<Record> norm_records(std::int64_t step, int count) {
 }
 
 constexpr const char* kNormTag = "grad_reduced_norm/";
-
-}  // namespace
 
 TEST_CASE("event files are in a directory of their own and begin with the version and the config") {
   const Fixture f;

@@ -7,16 +7,14 @@
 #include <fstream>
 #include <memory>
 
-#include "control/debian_version.h"
 #include "control/files/descriptor.h"
+#include "tests/support/catch.h"
 #include "tests/support/temporary_directory.h"
 #include "tests/writers/files_in.h"
 #include "tests/writers/sample_records.h"
 #include "writers/sinks/csv_sink.h"
-#include GRADMON_CATCH_HEADER
 
 using namespace gradmon;
-namespace fs = std::filesystem;
 
 namespace {
 

@@ -5,15 +5,11 @@
 #include <unistd.h>
 
 #include <cmath>
-#include <functional>
 #include <limits>
-#include <string>
-#include <vector>
 
-#include "control/debian_version.h"
+#include "tests/support/catch.h"
 #include "tests/support/temporary_directory.h"
 #include "writers/sqlite/unmapped_vfs.h"
-#include GRADMON_CATCH_HEADER
 
 using namespace gradmon;
 
@@ -128,8 +124,6 @@ TEST_CASE("texts and names are quoted") {
   CHECK(sql_text("it's") == "'it''s'");
   CHECK(sql_name("a\"b") == "\"a\"\"b\"");
 }
-
-namespace fs = std::filesystem;
 
 namespace {
 

@@ -4,13 +4,10 @@
 
 #include <unistd.h>
 
-#include <vector>
-
-#include "control/debian_version.h"
 #include "control/hub/transport/curve_keys.h"
+#include "tests/support/catch.h"
 #include "tests/support/resource_limit.h"
 #include "tests/support/temporary_directory.h"
-#include GRADMON_CATCH_HEADER
 
 namespace gradmon {
 namespace {
@@ -294,5 +291,4 @@ TEST_CASE("a client without keys does not connect to another host") {
 }
 
 }  // namespace
-
 }  // namespace gradmon

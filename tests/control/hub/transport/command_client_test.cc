@@ -6,14 +6,11 @@
 
 #include <cstdlib>
 
-#include "control/debian_version.h"
+#include "tests/support/catch.h"
 #include "tests/support/temporary_directory.h"
-#include GRADMON_CATCH_HEADER
 
 namespace gradmon {
 namespace {
-
-namespace fs = std::filesystem;
 
 constexpr uid_t kOtherUser = 65'534;
 
@@ -85,5 +82,4 @@ TEST_CASE("the owner of a path that denies access is told how to regain it") {
 }
 
 }  // namespace
-
 }  // namespace gradmon

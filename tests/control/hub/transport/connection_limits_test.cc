@@ -5,14 +5,10 @@
 #include <netinet/in.h>
 #include <poll.h>
 #include <sys/socket.h>
-#include <unistd.h>
 
-#include <string>
-
-#include "control/debian_version.h"
 #include "control/files/descriptor.h"
+#include "tests/support/catch.h"
 #include "tests/support/temporary_directory.h"
-#include GRADMON_CATCH_HEADER
 
 namespace gradmon {
 namespace {
@@ -207,5 +203,4 @@ TEST_CASE("a peer that sends too many messages a second is cut off") {
 }
 
 }  // namespace
-
 }  // namespace gradmon

@@ -1,16 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "control/hub/transport/curve_keys.h"
 
-#include <sys/stat.h>
 #include <unistd.h>
 
-#include <array>
-
-#include "control/debian_version.h"
 #include "tests/control/host/file_mode.h"
+#include "tests/support/catch.h"
+#include "tests/support/is_root.h"
 #include "tests/support/resource_limit.h"
 #include "tests/support/temporary_directory.h"
-#include GRADMON_CATCH_HEADER
 
 namespace gradmon {
 namespace {
@@ -76,8 +73,6 @@ TEST_CASE("an invalid allow-list is refused with the position of the error and w
   REQUIRE_FALSE(name_objection("").empty());
   REQUIRE(why(std::string("a read ") + std::string(40, '\0')) == "clients.allow:1:8: not Z85");
 }
-
-namespace fs = std::filesystem;
 
 struct Keys {
   TemporaryDirectory scratch;
@@ -296,10 +291,7 @@ TEST_CASE("a key file that is missing or can be read by others or is not Z85 is 
 }
 
 TEST_CASE("a key file of another user is refused") {
-  if (geteuid() != 0) {
-    WARN("skipped: needs root");
-    return;
-  }
+  if (!is_root("change the owner of a file")) return;
   const Keys keys;
   REQUIRE(chown((keys / "server.secret").c_str(), 65534, 65534) == 0);
   REQUIRE(without(keys.server_error(), keys.directory.string()) ==
@@ -378,5 +370,4 @@ TEST_CASE("a key file that others can read or that is damaged is not used") {
 }
 
 }  // namespace
-
 }  // namespace gradmon

@@ -4,14 +4,12 @@
 #include <sys/stat.h>
 
 #include <algorithm>
-#include <memory>
 
-#include "control/debian_version.h"
 #include "control/host/job_directory.h"
+#include "tests/support/catch.h"
 #include "tests/support/scoped_variable.h"
 #include "tests/support/temporary_directory.h"
 #include "tests/tools/gradmonctl/fake_hub.h"
-#include GRADMON_CATCH_HEADER
 
 namespace gradmon {
 namespace {
@@ -57,5 +55,4 @@ TEST_CASE("query_all_hubs says why a hub gives no status, and asks it again firs
 }
 
 }  // namespace
-
 }  // namespace gradmon

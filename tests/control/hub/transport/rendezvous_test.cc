@@ -1,24 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "control/hub/transport/rendezvous.h"
 
-#include <sys/stat.h>
 #include <unistd.h>
 
-#include <chrono>
-#include <functional>
 #include <thread>
 
-#include "control/debian_version.h"
 #include "control/host/job_directory.h"
 #include "control/host/unix_socket.h"
 #include "tests/control/host/file_mode.h"
+#include "tests/support/catch.h"
+#include "tests/support/is_root.h"
 #include "tests/support/temporary_directory.h"
-#include GRADMON_CATCH_HEADER
 
 namespace gradmon {
 namespace {
-
-namespace fs = std::filesystem;
 
 JobEntry job(std::string launch, std::string epoch = "e") {
   JobEntry job;
@@ -341,10 +336,7 @@ TEST_CASE("a note that others could have written is ignored") {
   fs::remove(file);
   write_text(file, "{\"launch_id\": \"launch\", \"key\": 7}");
   CHECK(count() == 0);
-  if (geteuid() != 0) {
-    WARN("skipped: only root can make another user's note");
-    return;
-  }
+  if (!is_root("make another user's note")) return;
   write_text(file, to_text(HubNote{"launch", "host", "key"}));
   chmod(file.c_str(), 0644);
   REQUIRE(count() == 1);
@@ -361,5 +353,4 @@ TEST_CASE("the address towards another host is never a loopback address") {
 }
 
 }  // namespace
-
 }  // namespace gradmon

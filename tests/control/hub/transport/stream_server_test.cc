@@ -2,31 +2,20 @@
 // The limits of a StreamServer, for one peer and for all of them.
 #include "control/hub/transport/stream_server.h"
 
-#include <poll.h>
-#include <sys/socket.h>
-#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <chrono>
-#include <functional>
-#include <map>
-#include <memory>
-#include <string>
-#include <vector>
-
-#include "control/debian_version.h"
 #include "control/host/unix_socket.h"
 #include "tests/control/host/file_mode.h"
 #include "tests/control/host/socket_pair.h"
+#include "tests/support/catch.h"
+#include "tests/support/is_root.h"
 #include "tests/support/resource_limit.h"
 #include "tests/support/temporary_directory.h"
-#include GRADMON_CATCH_HEADER
 
 namespace gradmon {
 namespace {
 
-namespace fs = std::filesystem;
 using Kind = UnixListener::Accepted::Kind;
 
 Descriptor connected(const fs::path& path) {
@@ -40,8 +29,6 @@ bool ended(const Descriptor& client) {
   char byte = 0;
   return ::recv(client.get(), &byte, 1, MSG_DONTWAIT) == 0;
 }
-
-}  // namespace
 
 TEST_CASE("a listener binds with mode 0600 and accepts its own user and removes its path at its end") {
   const TemporaryDirectory directory;
@@ -73,10 +60,7 @@ TEST_CASE("an earlier hub's socket is replaced and any other file is kept and na
   fs::remove(path);
   CHECK(UnixListener::listen(directory / "missing" / "hub.sock").error() ==
         (directory / "missing" / "hub.sock").string() + ": No such file or directory");
-  if (geteuid() != 0) {
-    WARN("skipped: only root can make another user's socket");
-    return;
-  }
+  if (!is_root("make another user's socket")) return;
   { const Descriptor planted(bind_unix(path).value()); }
   REQUIRE(chown(path.c_str(), 12'345, 0) == 0);
   CHECK(UnixListener::listen(path).error() ==
@@ -98,10 +82,7 @@ TEST_CASE("a listener does not remove a path that another hub has taken") {
 }
 
 TEST_CASE("another user is refused even if the socket's mode admits everybody") {
-  if (geteuid() != 0) {
-    WARN("skipped: needs root to become another user");
-    return;
-  }
+  if (!is_root("become another user")) return;
   const TemporaryDirectory directory;
   const fs::path path = directory / "hub.sock";
   auto listener = UnixListener::listen(path);
@@ -161,8 +142,6 @@ TEST_CASE("without free descriptors a client is refused at once and later client
   const Descriptor fourth = connected(path);
   CHECK(listener->accept().kind == Kind::peer);
 }
-
-namespace {
 
 using namespace std::chrono_literals;
 using Closed = StreamServer::Closed;
@@ -238,8 +217,6 @@ std::vector<std::string> received(FrameStream& stream) {
 bool ended(FrameStream& stream) {
   return stream.read([](std::string&&) {}).state == FrameStream::Read::State::end_of_file;
 }
-
-}  // namespace
 
 TEST_CASE("each peer has a number of its own and gets the frames sent to that number") {
   ServerFixture hub;
@@ -671,4 +648,5 @@ TEST_CASE("without free descriptors peers are served and the server does not spi
   CHECK(hub.server->connections() == 3);
 }
 
+}  // namespace
 }  // namespace gradmon

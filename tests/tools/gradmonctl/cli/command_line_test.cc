@@ -1,11 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tools/gradmonctl/cli/command_line.h"
 
-#include <memory>
 #include <sstream>
 
-#include "control/debian_version.h"
-#include GRADMON_CATCH_HEADER
+#include "tests/support/catch.h"
 #include "tests/support/golden.h"
 #include "tests/support/temporary_directory.h"
 #include "tools/gradmonctl/commands/commands.h"
@@ -16,6 +14,30 @@ namespace {
 tl::expected<std::unique_ptr<Subcommand>, ParseExit> parse(std::vector<const char*> words) {
   words.insert(words.begin(), "gradmonctl");
   return parse_command_line(all_subcommands(), static_cast<int>(words.size()), words.data());
+}
+
+// Splits a shell line into words. Knows single quotes and comments.
+std::vector<std::string> shell_words(const std::string& line) {
+  std::vector<std::string> words(1);
+  bool quoted = false;
+  for (const char c : line.substr(0, line.find(" #"))) {
+    if (c == '\'') {
+      quoted = !quoted;
+    } else if (c != ' ' || quoted) {
+      words.back() += c;
+    } else if (!words.back().empty()) {
+      words.emplace_back();
+    }
+  }
+  if (words.back().empty()) words.pop_back();
+  return words;
+}
+
+tl::expected<std::unique_ptr<Subcommand>, ParseExit> parse_line(const std::string& line) {
+  const std::vector<std::string> words = shell_words(line);
+  std::vector<const char*> arguments;
+  for (const std::string& word : words) arguments.push_back(word.c_str());
+  return parse(arguments);
 }
 
 template <class T>
@@ -29,9 +51,8 @@ T parsed(const std::vector<const char*>& words) {
 
 TEST_CASE("the help of every command matches its golden file") {
   for (const char* command :
-       {"",       "status", "watch",   "jobs",    "doctor", "on",      "off",      "set",
-        "cancel", "evict",  "get",     "history", "alerts", "targets", "validate", "keygen",
-        "schema", "run",    "gc",      "init"}) {
+       {"",    "status",  "watch",  "jobs",    "doctor",   "on",     "off",    "set", "cancel", "evict",
+        "get", "history", "alerts", "targets", "validate", "keygen", "schema", "run", "gc",     "init"}) {
     const auto help = *command == '\0' ? parse({"--help"}) : parse({command, "--help"});
     REQUIRE(!help);
     CHECK(help.error().code == 0);
@@ -71,33 +92,13 @@ TEST_CASE("no command gives the help and a usage error") {
 }
 
 TEST_CASE("a usage error points to --help and ends with 2") {
-  const std::vector<std::vector<const char*>> wrong{{"nonsense"},
-                                                    {"off", "on"},
-                                                    {"status", "off"},
-                                                    {"on", "--at", "soon"},
-                                                    {"on", "--at", "-1"},
-                                                    {"on", "--step-interval", "0"},
-                                                    {"on", "--wait", "--timeout", "0"},
-                                                    {"on", "--timeout", "5"},
-                                                    {"set"},
-                                                    {"set", "key"},
-                                                    {"status", "one", "two"},
-                                                    {"validate"},
-                                                    {"evict"},
-                                                    {"evict", "-1"},
-                                                    {"evict", "x"},
-                                                    {"evict", "1", "2"},
-                                                    {"cancel", "1", "2"},
-                                                    {"jobs", "--job", "x"},
-                                                    {"run", "-n", "0", "--", "a"},
-                                                    {"run", "-n", "2"},
-                                                    {"run", "--", "a"},
-                                                    {"run", "-n", "2", "a"},
-                                                    {"--json"},
-                                                    {"on", "--at", "9223372036854775808"}};
-  for (const auto& words : wrong) {
-    CAPTURE(words);
-    const auto request = parse(words);
+  std::istringstream lines(
+      "nonsense|off on|status off|on --at soon|on --at -1|on --step-interval 0|on --wait --timeout 0|"
+      "on --timeout 5|set|set key|status one two|validate|evict|evict -1|evict x|evict 1 2|cancel 1 2|"
+      "jobs --job x|run -n 0 -- a|run -n 2|run -- a|run -n 2 a|--json|on --at 9223372036854775808");
+  for (std::string line; std::getline(lines, line, '|');) {
+    CAPTURE(line);
+    const auto request = parse_line(line);
     REQUIRE(!request);
     CHECK(request.error().code == 2);
     CHECK(request.error().text.find("gradmonctl: ") == 0);
@@ -178,34 +179,13 @@ TEST_CASE("words after -- belong to the command that run starts") {
   CHECK(run.command == std::vector<std::string>{"train", "--help", "--", "-n", "2"});
 }
 
-// Splits a shell line into words. Knows single quotes and comments.
-std::vector<std::string> shell_words(const std::string& line) {
-  std::vector<std::string> words(1);
-  bool quoted = false;
-  for (const char c : line.substr(0, line.find(" #"))) {
-    if (c == '\'') {
-      quoted = !quoted;
-    } else if (c != ' ' || quoted) {
-      words.back() += c;
-    } else if (!words.back().empty()) {
-      words.emplace_back();
-    }
-  }
-  if (words.back().empty()) words.pop_back();
-  return words;
-}
-
 TEST_CASE("every gradmonctl command in README is valid") {
   std::istringstream lines(read_text(GRADMON_README));
   int shown = 0;
   for (std::string line; std::getline(lines, line);) {
     if (line.rfind("gradmonctl ", 0) != 0) continue;
     CAPTURE(line);
-    const std::vector<std::string> words = shell_words(line.substr(line.find(' ') + 1));
-    std::vector<const char*> arguments;
-    for (const std::string& word : words) arguments.push_back(word.c_str());
-    const auto subcommand = parse(arguments);
-    CHECK(subcommand);
+    CHECK(parse_line(line.substr(line.find(' ') + 1)));
     ++shown;
   }
   CHECK(shown >= 8);

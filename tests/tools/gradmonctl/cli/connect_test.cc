@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tools/gradmonctl/cli/connect.h"
 
-#include "control/debian_version.h"
+#include "tests/support/catch.h"
 #include "tests/tools/gradmonctl/fake_job.h"
 #include "tools/gradmonctl/commands/commands.h"
-#include GRADMON_CATCH_HEADER
 
 namespace gradmon {
 namespace {
@@ -14,14 +13,6 @@ ChangeRequest set_request(std::size_t bytes) {
   request.command.verb = CommandVerb::set;
   request.command.edits = {{"format", '"' + std::string(bytes, 'x') + '"'}};
   return request;
-}
-
-TEST_CASE("an edit as large as two configs is sent") {
-  FakeJob job;
-  job.answer({});
-  const AskJob ask = bounded_ask(job.ask());
-  CHECK(change_command(set_request(std::size_t{2} << 20U), ask, job.clock(), job.console()) == 0);
-  CHECK(job.asked.size() == 1);
 }
 
 TEST_CASE("an edit too large for a message is not sent and ends with 1 and both sizes") {
@@ -39,10 +30,7 @@ CommandReply no_lead() {
 }
 
 TEST_CASE("a hub without a lead is asked again with the same command until it has one") {
-  FakeJob job;
-  job.answer(no_lead());
-  job.answer(no_lead());
-  job.answer(reply_with(CommandOutcome::done, "here"));
+  FakeJob job{no_lead(), no_lead(), reply_with(CommandOutcome::done, "here")};
   const auto begun = job.clock().now();
   const auto reply = patient_ask(job.ask(), job.clock())(make_command(CommandVerb::on), kTime);
   REQUIRE(reply);
@@ -53,8 +41,7 @@ TEST_CASE("a hub without a lead is asked again with the same command until it ha
 }
 
 TEST_CASE("a hub that stays without a lead gives no answer but its reason, in the time given") {
-  FakeJob job;
-  job.answer(no_lead());
+  FakeJob job{no_lead()};
   job.repeat_last_answer();
   const auto begun = job.clock().now();
   const auto reply = patient_ask(job.ask(), job.clock())(make_command(CommandVerb::on), kTime);
@@ -65,8 +52,7 @@ TEST_CASE("a hub that stays without a lead gives no answer but its reason, in th
 }
 
 TEST_CASE("every other answer, and none, is handed on at once") {
-  FakeJob job;
-  job.answer(reply_with(CommandOutcome::failed, "superseded"));
+  FakeJob job{reply_with(CommandOutcome::failed, "superseded")};
   job.stay_silent();
   const AskJob ask = patient_ask(job.ask(), job.clock());
   CHECK(ask(make_command(CommandVerb::on), kTime)->outcome == CommandOutcome::failed);
@@ -87,8 +73,7 @@ std::string said(FakeJob& job, const std::vector<CommandVerb>& verbs) {
 }
 
 TEST_CASE("a command for a job of another release says both, once, and status and off say nothing") {
-  FakeJob job;
-  job.answer(reply_of("9.9.9"));
+  FakeJob job{reply_of("9.9.9")};
   job.repeat_last_answer();
   CHECK(said(job, {CommandVerb::status, CommandVerb::off, CommandVerb::verdict}).empty());
   CHECK(
@@ -99,8 +84,7 @@ TEST_CASE("a command for a job of another release says both, once, and status an
 }
 
 TEST_CASE("a job of this release is not named") {
-  FakeJob job;
-  job.answer({});
+  FakeJob job{{}};
   CHECK(said(job, {CommandVerb::on}).empty());
 }
 
@@ -114,5 +98,4 @@ TEST_CASE("where a job does not answer a command its status has the release") {
 }
 
 }  // namespace
-
 }  // namespace gradmon

@@ -1,16 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tools/gradmonctl/cli/find_job.h"
 
-#include <filesystem>
-
-#include "control/debian_version.h"
 #include "control/host/child_process.h"
 #include "control/hub/transport/curve_keys.h"
+#include "tests/support/catch.h"
 #include "tests/support/scoped_variable.h"
 #include "tests/support/temporary_directory.h"
 #include "tests/tools/gradmonctl/no_job_message.h"
 #include "tests/tools/gradmonctl/sample_status.h"
-#include GRADMON_CATCH_HEADER
 
 namespace gradmon {
 namespace {
@@ -91,15 +88,6 @@ TEST_CASE("a job with this name has precedence over a job with this launch id") 
   CHECK(jobs_named("", {live_entry("1")}).empty());
 }
 
-TEST_CASE("without a live job the search fails with 4") {
-  TemporaryDirectory directory;
-  const std::string out = (directory / "").string();
-  const auto none = find_endpoint({"", out});
-  REQUIRE(!none);
-  CHECK(none.error().code == 4);
-  CHECK(says_no_job(none.error().message, "with the output directory " + out));
-}
-
 TEST_CASE("an unresponsive hub is reported instead of a missing job") {
   const auto none = only_job({{}, {"the hub at /run/hub.sock does not answer"}}, "named train.py");
   REQUIRE(!none);
@@ -174,5 +162,4 @@ TEST_CASE("keys come from the option or else GRADMON_KEYS or else the default di
 }
 
 }  // namespace
-
 }  // namespace gradmon

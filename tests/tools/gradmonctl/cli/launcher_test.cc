@@ -6,20 +6,17 @@
 #include <fcntl.h>
 #include <signal.h>
 #include <sys/ioctl.h>
-#include <sys/stat.h>
 
 #include <algorithm>
 #include <fstream>
 #include <sstream>
 
-#include "control/debian_version.h"
 #include "control/files/descriptor.h"
+#include "tests/support/catch.h"
 #include "tests/tools/gradmonctl/gradmonctl_process.h"
-#include GRADMON_CATCH_HEADER
 
 namespace gradmon {
-
-using gradmon::LinePrefixer;
+namespace {
 
 TEST_CASE("a line is returned with its rank once it is complete") {
   LinePrefixer lines(17);
@@ -42,8 +39,6 @@ TEST_CASE("an overlong line is cut") {
   CHECK(lines.finish() == "[1] yz\n");
 }
 
-namespace {
-
 bool has(const std::vector<std::string>& environment, const std::string& entry) {
   return std::count(environment.begin(), environment.end(), entry) == 1;
 }
@@ -60,19 +55,11 @@ TEST_CASE("a rank gets the variables of torchrun and of gradmon") {
   CHECK(variables.size() == 10);
 }
 
-TEST_CASE("DYNAMIC_MONITOR stays as the user has set it even if it is empty") {
-  CHECK(has(rank_environment({"DYNAMIC_MONITOR=0"}, 0, {1, 1, "id"}), "DYNAMIC_MONITOR=0"));
-  CHECK(has(rank_environment({"DYNAMIC_MONITOR="}, 0, {1, 1, "id"}), "DYNAMIC_MONITOR="));
-}
-
-TEST_CASE("USE_LIBUV stays as the user has set it") {
-  CHECK(has(rank_environment({"USE_LIBUV=1"}, 0, {1, 1, "id"}), "USE_LIBUV=1"));
-}
-
-TEST_CASE("the value of a variable may contain equals signs or be empty") {
-  const auto variables = rank_environment({"A=b=c", "EMPTY="}, 0, {1, 1, "id"});
-  CHECK(has(variables, "A=b=c"));
-  CHECK(has(variables, "EMPTY="));
+TEST_CASE("a variable stays as the user has set it, also if it is empty or has equals signs") {
+  for (const char* set : {"DYNAMIC_MONITOR=0", "DYNAMIC_MONITOR=", "USE_LIBUV=1", "A=b=c", "EMPTY="}) {
+    CAPTURE(set);
+    CHECK(has(rank_environment({set}, 0, {1, 1, "id"}), set));
+  }
 }
 
 TEST_CASE("free_port returns a port that the system gives to nobody who asks for any") {
@@ -117,9 +104,15 @@ bool all_ended(const std::vector<pid_t>& processes) {
   return std::all_of(processes.begin(), processes.end(), has_ended);
 }
 
-std::string directory_variable(const TemporaryDirectory& directory) {
-  return "DIR=" + (directory / "").string();
-}
+// gradmonctl and its ranks, which know a directory as $DIR.
+struct Launched {
+  Launched(int ranks, const std::string& script) : Launched(run_arguments(ranks, script)) {}
+  explicit Launched(const std::vector<std::string>& words)
+      : ctl(words, {"DIR=" + (directory / "").string()}) {}
+
+  TemporaryDirectory directory;
+  GradmonctlProcess ctl;
+};
 
 TEST_CASE("ranks know their number and the world size and their lines are prefixed") {
   GradmonctlProcess ctl(run_arguments(3, "echo $RANK of $WORLD_SIZE; echo bad >&2; printf 'no line feed'"));
@@ -151,16 +144,13 @@ TEST_CASE("ranks read end of file from stdin") {
 }
 
 TEST_CASE("one failing rank ends the others and gives its exit code") {
-  TemporaryDirectory directory;
-  GradmonctlProcess ctl(
-      run_arguments(3,
-                    "echo $$ >$DIR/pid$RANK; [ $RANK = 1 ] || exec sleep 1000; "
-                    "until [ -s $DIR/pid0 ] && [ -s $DIR/pid2 ]; do sleep 0.01; done; exit 37"),
-      {directory_variable(directory)});
-  CHECK(ctl.wait() == 37);
-  CHECK(ctl.err() == "gradmonctl: rank 1 ended with exit code 37; ending the others\n");
-  REQUIRE(pids(directory, 3).size() == 3);
-  CHECK(all_ended(pids(directory, 3)));
+  Launched job(3,
+               "echo $$ >$DIR/pid$RANK; [ $RANK = 1 ] || exec sleep 1000; "
+               "until [ -s $DIR/pid0 ] && [ -s $DIR/pid2 ]; do sleep 0.01; done; exit 37");
+  CHECK(job.ctl.wait() == 37);
+  CHECK(job.ctl.err() == "gradmonctl: rank 1 ended with exit code 37; ending the others\n");
+  REQUIRE(pids(job.directory, 3).size() == 3);
+  CHECK(all_ended(pids(job.directory, 3)));
 }
 
 TEST_CASE("a killed rank gives 128 plus the signal") {
@@ -170,15 +160,12 @@ TEST_CASE("a killed rank gives 128 plus the signal") {
 }
 
 TEST_CASE("a rank that ignores SIGTERM is killed after the grace time") {
-  TemporaryDirectory directory;
-  GradmonctlProcess ctl(
-      run_arguments(2,
-                    "trap '' TERM; echo $$ >$DIR/pid$RANK; [ $RANK = 0 ] || exec sleep 1000; "
-                    "until [ -s $DIR/pid1 ]; do sleep 0.01; done; exit 5"),
-      {directory_variable(directory)});
-  CHECK(ctl.wait() == 5);
-  REQUIRE(pids(directory, 2).size() == 2);
-  CHECK(all_ended(pids(directory, 2)));
+  Launched job(2,
+               "trap '' TERM; echo $$ >$DIR/pid$RANK; [ $RANK = 0 ] || exec sleep 1000; "
+               "until [ -s $DIR/pid1 ]; do sleep 0.01; done; exit 5");
+  CHECK(job.ctl.wait() == 5);
+  REQUIRE(pids(job.directory, 2).size() == 2);
+  CHECK(all_ended(pids(job.directory, 2)));
 }
 
 TEST_CASE("a missing command ends with 127 and a file that is no program with 126") {
@@ -192,28 +179,15 @@ TEST_CASE("a missing command ends with 127 and a file that is no program with 12
 TEST_CASE("signals reach every rank and the ranks' exit code is returned") {
   const auto [signal, name] = GENERATE(std::make_pair(SIGINT, "INT"), std::make_pair(SIGQUIT, "QUIT"),
                                        std::make_pair(SIGTERM, "TERM"), std::make_pair(SIGHUP, "HUP"));
-  TemporaryDirectory directory;
-  GradmonctlProcess ctl(
-      run_arguments(3,
-                    "for name in INT QUIT TERM HUP; do trap \"echo $name; exit 0\" $name; done; "
-                    "echo $$ >$DIR/pid$RANK; while :; do sleep 0.01; done"),
-      {directory_variable(directory)});
-  REQUIRE(eventually([&] { return pids(directory, 3).size() == 3; }));
-  kill(ctl.pid(), signal);
-  CHECK(ctl.wait() == 0);
+  Launched job(3,
+               "for name in INT QUIT TERM HUP; do trap \"echo $name; exit 0\" $name; done; "
+               "echo $$ >$DIR/pid$RANK; while :; do sleep 0.01; done");
+  REQUIRE(eventually([&] { return pids(job.directory, 3).size() == 3; }));
+  kill(job.ctl.pid(), signal);
+  CHECK(job.ctl.wait() == 0);
   std::vector<std::string> lines;
   for (const char* const rank : {"[0] ", "[1] ", "[2] "}) lines.push_back(std::string(rank) + name);
-  CHECK(sorted_lines(ctl.out()) == lines);
-}
-
-TEST_CASE("ranks killed by a forwarded signal give 128 plus the signal") {
-  TemporaryDirectory directory;
-  GradmonctlProcess ctl(run_arguments(2, "echo $$ >$DIR/pid$RANK; exec sleep 1000"),
-                        {directory_variable(directory)});
-  REQUIRE(eventually([&] { return pids(directory, 2).size() == 2; }));
-  kill(ctl.pid(), SIGTERM);
-  CHECK(ctl.wait() == 128 + SIGTERM);
-  CHECK(all_ended(pids(directory, 2)));
+  CHECK(sorted_lines(job.ctl.out()) == lines);
 }
 
 TEST_CASE("a signal ends the ranks even if nobody reads their output") {
@@ -225,7 +199,7 @@ TEST_CASE("a signal ends the ranks even if nobody reads their output") {
   GradmonctlProcess ctl({"run", "-n", "1", "--", "bash", "-c",
                          "exec " + std::string(GRADMONCTL) +
                              " run -n 2 -- bash -c 'echo $$ >$DIR/pid$RANK; exec yes' >$DIR/fifo"},
-                        {directory_variable(directory)});
+                        {"DIR=" + (directory / "").string()});
   constexpr int nearly_full = 60'000;  // of the 64 KiB that a FIFO holds
   REQUIRE(eventually([&] {
     int unread = 0;
@@ -239,34 +213,30 @@ TEST_CASE("a signal ends the ranks even if nobody reads their output") {
 }
 
 TEST_CASE("processes that a rank leaves behind are ended") {
-  TemporaryDirectory directory;
-  GradmonctlProcess ctl(run_arguments(1, "sleep 1000 & echo $! >$DIR/pid0; exit 0"),
-                        {directory_variable(directory)});
-  CHECK(ctl.wait() == 0);
-  REQUIRE(pids(directory, 1).size() == 1);
-  CHECK(all_ended(pids(directory, 1)));
+  Launched job(1, "sleep 1000 & echo $! >$DIR/pid0; exit 0");
+  CHECK(job.ctl.wait() == 0);
+  REQUIRE(pids(job.directory, 1).size() == 1);
+  CHECK(all_ended(pids(job.directory, 1)));
 }
 
-TEST_CASE("ranks die when their launcher is killed") {
-  TemporaryDirectory directory;
-  GradmonctlProcess ctl(run_arguments(3, "echo $$ >$DIR/pid$RANK; exec sleep 1000"),
-                        {directory_variable(directory)});
-  REQUIRE(eventually([&] { return pids(directory, 3).size() == 3; }));
-  kill(ctl.pid(), SIGKILL);
-  CHECK(ctl.wait() == 128 + SIGKILL);
-  CHECK(eventually([&] { return all_ended(pids(directory, 3)); }));
+TEST_CASE("ranks die with their launcher, and by a signal that it passes on") {
+  const int signal = GENERATE(SIGTERM, SIGKILL);
+  Launched job(3, "echo $$ >$DIR/pid$RANK; exec sleep 1000");
+  REQUIRE(eventually([&] { return pids(job.directory, 3).size() == 3; }));
+  kill(job.ctl.pid(), signal);
+  CHECK(job.ctl.wait() == 128 + signal);
+  if (signal == SIGTERM) CHECK(all_ended(pids(job.directory, 3)));
+  CHECK(eventually([&] { return all_ended(pids(job.directory, 3)); }));
 }
 
 TEST_CASE("ranks run on after the reader of their output has gone") {
-  TemporaryDirectory directory;
   // A shell makes the pipe. head ends after one line, and so closes the reading end of gradmonctl's stdout.
-  GradmonctlProcess ctl({"run", "-n", "1", "--", "bash", "-c",
-                         std::string(GRADMONCTL) +
-                             " run -n 2 -- bash -c 'seq 1 200000; echo done >$DIR/done$RANK' | head -n 1"},
-                        {directory_variable(directory)});
-  CHECK(ctl.wait() == 0);
-  CHECK(read_text(directory / "done0") == "done\n");
-  CHECK(read_text(directory / "done1") == "done\n");
+  Launched job({"run", "-n", "1", "--", "bash", "-c",
+                std::string(GRADMONCTL) +
+                    " run -n 2 -- bash -c 'seq 1 200000; echo done >$DIR/done$RANK' | head -n 1"});
+  CHECK(job.ctl.wait() == 0);
+  CHECK(read_text(job.directory / "done0") == "done\n");
+  CHECK(read_text(job.directory / "done1") == "done\n");
 }
 
 TEST_CASE("exit codes are returned even if the parent ignores SIGCHLD") {
@@ -283,5 +253,4 @@ TEST_CASE("ranks start with no signal blocked or ignored") {
 }
 
 }  // namespace
-
 }  // namespace gradmon

@@ -1,15 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <cctype>
 #include <limits>
-#include <sstream>
 
-#include "control/debian_version.h"
 #include "control/wire/command.h"
+#include "tests/support/catch.h"
 #include "tests/support/golden.h"
 #include "tests/tools/gradmonctl/fake_job.h"
 #include "tests/tools/gradmonctl/sample_status.h"
 #include "tools/gradmonctl/commands/commands.h"
-#include GRADMON_CATCH_HEADER
 
 namespace gradmon {
 
@@ -149,8 +147,7 @@ TEST_CASE("alerts prints the job's answer, of one rank if asked") {
 }
 
 TEST_CASE("alerts of a job that refuses or does not answer ends with its code") {
-  FakeJob job;
-  job.answer(reply_with(CommandOutcome::not_allowed, "no"));
+  FakeJob job{reply_with(CommandOutcome::not_allowed, "no")};
   job.stay_silent();
   CHECK(alerts_command({}, job.ask(), no_files, job.console()) == 5);
   CHECK(alerts_command({}, job.ask(), no_files, job.console()) == 4);
@@ -234,5 +231,4 @@ TEST_CASE("followed alerts of a job on another host that is silent end with 4") 
 }
 
 }  // namespace
-
 }  // namespace gradmon

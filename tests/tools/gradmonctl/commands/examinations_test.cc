@@ -4,17 +4,13 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <chrono>
-#include <filesystem>
 #include <fstream>
-#include <string>
 #include <system_error>
 
-#include "control/debian_version.h"
 #include "control/hub/transport/curve_keys.h"
+#include "tests/support/catch.h"
 #include "tests/support/golden.h"
 #include "tests/support/temporary_directory.h"
-#include GRADMON_CATCH_HEADER
 
 namespace gradmon {
 namespace {
@@ -212,5 +208,4 @@ TEST_CASE("little free space is a warning and a full file system is a failure") 
 }
 
 }  // namespace
-
 }  // namespace gradmon

@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tools/gradmonctl/commands/commands.h"
 
-#include "control/debian_version.h"
+#include "tests/support/catch.h"
 #include "tests/support/temporary_directory.h"
 #include "tests/tools/gradmonctl/fake_job.h"
 #include "tools/gradmonctl/commands/config_text.h"
-#include GRADMON_CATCH_HEADER
 
 namespace gradmon {
 namespace {
@@ -20,8 +19,7 @@ CommandReply config_reply(const std::string& text) {
 GetRequest get(const std::string& key) { return {{}, key, ""}; }
 
 TEST_CASE("without a key the job's config is printed unchanged") {
-  FakeJob job;
-  job.answer(config_reply("{\r\n  \"eps\" : 1 }"));
+  FakeJob job{config_reply("{\r\n  \"eps\" : 1 }")};
   CHECK(get_command(get(""), job.ask(), job.console()) == 0);
   REQUIRE(job.asked.size() == 1);
   CHECK(job.asked[0].verb == CommandVerb::config);
@@ -30,15 +28,13 @@ TEST_CASE("without a key the job's config is printed unchanged") {
 }
 
 TEST_CASE("one value is printed alone") {
-  FakeJob job;
-  job.answer(config_reply("{\"eps\": 0.5}\n"));
+  FakeJob job{config_reply("{\"eps\": 0.5}\n")};
   CHECK(get_command(get("eps"), job.ask(), job.console()) == 0);
   CHECK(job.out.str() == "0.5\n");
 }
 
 TEST_CASE("an unknown key is a usage error") {
-  FakeJob job;
-  job.answer(config_reply("{}"));
+  FakeJob job{config_reply("{}")};
   CHECK(get_command(get("epss"), job.ask(), job.console()) == 2);
   CHECK(job.out.str().empty());
   CHECK(job.err.str() == "gradmonctl: unknown key \"epss\" (did you mean \"eps\"?)\n");
@@ -55,8 +51,7 @@ TEST_CASE("a pending change is mentioned beside the value in force") {
 }
 
 TEST_CASE("get fails with the reason if the job has no config or does not answer") {
-  FakeJob job;
-  job.answer(reply_with(CommandOutcome::failed, "the job has no valid config yet"));
+  FakeJob job{reply_with(CommandOutcome::failed, "the job has no valid config yet")};
   CHECK(get_command(get(""), job.ask(), job.console()) == 1);
   job.answer({});
   CHECK(get_command(get(""), job.ask(), job.console()) == 1);
@@ -185,5 +180,4 @@ TEST_CASE("an invalid JSON pointer is an error") {
 }
 
 }  // namespace
-
 }  // namespace gradmon

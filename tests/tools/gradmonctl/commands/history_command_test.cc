@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tools/gradmonctl/commands/commands.h"
 
-#include "control/debian_version.h"
+#include "tests/support/catch.h"
 #include "tests/support/golden.h"
 #include "tests/tools/gradmonctl/fake_job.h"
 #include "tests/tools/gradmonctl/sample_status.h"
-#include GRADMON_CATCH_HEADER
 
 namespace gradmon {
 namespace {
@@ -72,13 +71,11 @@ TEST_CASE("history without job and files ends with 4") {
 }
 
 TEST_CASE("the files do not replace a history that the job refuses") {
-  FakeJob job;
-  job.answer(reply_with(CommandOutcome::not_allowed, "no"));
+  FakeJob job{reply_with(CommandOutcome::not_allowed, "no")};
   CHECK(history_command(
             {}, job.ask(), [] { return sample_history(); }, job.console()) == 5);
   CHECK(job.out.str().empty());
 }
 
 }  // namespace
-
 }  // namespace gradmon

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tools/gradmonctl/commands/commands.h"
 
-#include "control/debian_version.h"
-#include GRADMON_CATCH_HEADER
+#include "tests/support/catch.h"
 #include "tests/support/golden.h"
 #include "tests/support/temporary_directory.h"
 #include "tests/tools/gradmonctl/fake_job.h"
@@ -63,8 +62,7 @@ TargetsRequest dry_run_request(const std::string& file) {
 }
 
 TEST_CASE("targets as text match their golden file") {
-  FakeJob job;
-  job.answer(targets_reply());
+  FakeJob job{targets_reply()};
   queue_match_counts(job, {2, 12, 12, 12});
   CHECK(targets_command({}, job.ask(), job.console()) == 0);
   CHECK(golden_difference("targets.txt", job.out.str()) == "");
@@ -143,8 +141,7 @@ TEST_CASE("targets with --config validates the file and sends the whole text") {
   TemporaryDirectory directory;
   const std::string file = (directory / "other.json").string();
   write_text(file, "{\"targets\": {\"fc1\": {}}, \"dynamic_on\": true}\n");
-  FakeJob job;
-  job.answer(targets_reply());
+  FakeJob job{targets_reply()};
   CHECK(targets_command(dry_run_request(file), job.ask(), job.console()) == 0);
   REQUIRE(job.asked.size() == 1);
   CHECK(job.asked[0].config_text == read_text(file));
@@ -159,8 +156,7 @@ TEST_CASE("targets with --config validates the file and sends the whole text") {
 }
 
 TEST_CASE("targets ends with the exit code of a refusal or of no answer") {
-  FakeJob job;
-  job.answer(reply_with(CommandOutcome::not_allowed, "no"));
+  FakeJob job{reply_with(CommandOutcome::not_allowed, "no")};
   CHECK(targets_command({}, job.ask(), job.console()) == 5);
   job.answer({});
   CHECK(targets_command({}, job.ask(), job.console()) == 1);
