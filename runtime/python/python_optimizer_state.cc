@@ -82,7 +82,7 @@ class DictView {
   PyObject* dict_;  // borrowed
 };
 
-// What the options of a parameter group say of all its parameters.
+// The options of a parameter group that hold for all its parameters.
 struct GroupOptions {
   explicit GroupOptions(const DictView& group)
       : adam(group.has(keys().betas)),

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Rows and values per second: through the queue, into files and databases, and past the alert rules.
 
+#include <fcntl.h>
+
+#include <algorithm>
 #include <chrono>
 #include <cmath>
 #include <condition_variable>
