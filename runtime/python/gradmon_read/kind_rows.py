@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The rows of one kind and rank, from all its CSV files or else its database, in batches of bounded size.
 Needs pyarrow."""
-from collections import deque
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
+from functools import partial
 from typing import Any, Generator, Iterator, NamedTuple, Optional
 
 import numpy
@@ -11,11 +11,8 @@ from gradmon_read import database_rows
 from gradmon_read.csv_tables import CsvFile, KindFile, Problems, kind_files_in, numbers_of, text_of, validity
 from gradmon_read.rank_database import FILE
 from gradmon_read.runs import Run
-from gradmon_read.small_files import Group, Together, groups, read_together
+from gradmon_read.small_files import Group, Together, groups, read_ahead, read_together
 from gradmon_read.vocabulary import FIELDS
-
-_AHEAD = 2  # groups that are being parsed while one is analysed
-_THREADS = 2
 
 
 def each_kind(run: Run, problems: Problems) -> "Iterator[tuple[int, str, list[KindFile]]]":
@@ -154,14 +151,12 @@ class KindReader:
 
     def batches(self, kind: str, files: "list[KindFile]") -> "Generator[Batch, None, None]":
         """Rows with ascending steps if they ascend in each file. `files`: as of each_kind()."""
-        waiting: "deque[tuple[Group, Optional[Future[Optional[Together]]]]]" = deque()
-        with ThreadPoolExecutor(_THREADS) as pool:
-            for group in groups(files):
-                waiting.append((group, pool.submit(read_together, group.files) if group.is_small else None))
-                if len(waiting) > _AHEAD:
-                    yield from self._result(kind, *waiting.popleft())
-            while waiting:
-                yield from self._result(kind, *waiting.popleft())
+        work = (
+            (group, partial(read_together, group.files) if group.is_small else None)
+            for group in groups(files)
+        )
+        for group, future in read_ahead(work):
+            yield from self._result(kind, group, future)
 
     def _result(
         self, kind: str, group: Group, future: "Optional[Future[Optional[Together]]]"

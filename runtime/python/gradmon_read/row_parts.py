@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """An Arrow dataset of parts that are read when a filter needs them. Needs pyarrow."""
 import re
-from collections import deque
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
+from functools import partial
 from typing import Any, Callable, Iterator, NamedTuple, Optional, Sequence
 
 import numpy
@@ -10,6 +10,7 @@ import pyarrow
 import pyarrow.dataset
 from pyarrow.dataset import field
 
+from gradmon_read.small_files import read_ahead
 from gradmon_read.vocabulary import BINS, FIELDS
 
 SCHEMA = pyarrow.schema(
@@ -19,8 +20,6 @@ SCHEMA = pyarrow.schema(
         ("vpp_stage", "int64"),
     ]
 )
-_AHEAD = 2  # parts that are being read while one is used
-_THREADS = 2
 VALUES = {*FIELDS, *BINS}  # the statistics: columns of Part.tables()
 _FORMAT = pyarrow.dataset.ParquetFileFormat()
 _NOWHERE = pyarrow.fs.LocalFileSystem()
@@ -126,15 +125,13 @@ class PartsDataset(pyarrow.dataset.InMemoryDataset):  # type: ignore[misc]
     def tables(self, filter: Any = None) -> "Iterator[tuple[Place, pyarrow.Table]]":
         """As Part.tables(), of all parts that the filter needs."""
         scan = Scan(filter, self._patterns)
-        waiting: "deque[tuple[int, list[Future[Any]]]]" = deque()
-        with ThreadPoolExecutor(_THREADS) as pool:
-            for index in scan.wanted([part.known for part in self._parts]):
-                ahead = self._parts[index].ahead
-                waiting.append((index, [pool.submit(ahead, scan)] if ahead else []))
-                if len(waiting) > _AHEAD:
-                    yield from self._of_part(scan, *waiting.popleft())
-            while waiting:
-                yield from self._of_part(scan, *waiting.popleft())
+        indices = scan.wanted([part.known for part in self._parts])
+        for index, ahead in read_ahead((index, self._ahead_of(index, scan)) for index in indices):
+            yield from self._of_part(scan, index, [ahead] if ahead else [])
+
+    def _ahead_of(self, index: int, scan: Scan) -> "Optional[Callable[[], Any]]":
+        ahead = self._parts[index].ahead
+        return None if ahead is None else partial(ahead, scan)
 
     def _of_part(
         self, scan: Scan, index: int, ahead: "list[Future[Any]]"

@@ -4,9 +4,11 @@ import ctypes
 import os
 import stat
 import sys
+from collections import deque
+from concurrent.futures import Future, ThreadPoolExecutor
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, Collection, Iterator, NamedTuple, Optional, Sequence
+from typing import Any, Callable, Collection, Iterable, Iterator, NamedTuple, Optional, Sequence, TypeVar
 
 import numpy
 import pyarrow
@@ -22,6 +24,10 @@ from gradmon_read.csv_tables import (
 )
 
 _TOGETHER = 8 << 20  # bytes of files that are parsed at a time
+_AHEAD = 2  # items whose work is done while one is used
+_THREADS = 2
+_Item = TypeVar("_Item")
+_Result = TypeVar("_Result")
 _SMALL = 1 << 20  # bytes
 _LIKELY_RATIO = 8  # of text to compressed bytes
 
@@ -53,6 +59,19 @@ def keep_freed_memory() -> None:
         mallopt(_TRIM_THRESHOLD, 256 << 20)
         mallopt(_MMAP_THRESHOLD, 128 << 20)
         pyarrow.set_memory_pool(pyarrow.system_memory_pool())
+
+
+def read_ahead(
+    items: "Iterable[tuple[_Item, Optional[Callable[[], _Result]]]]",
+) -> "Iterator[tuple[_Item, Optional[Future[_Result]]]]":
+    """Each item with what its work gives, in order. Two threads do the work of the next items meanwhile."""
+    waiting: "deque[tuple[_Item, Optional[Future[_Result]]]]" = deque()
+    with ThreadPoolExecutor(_THREADS) as pool:
+        for item, work in items:
+            waiting.append((item, pool.submit(work) if work else None))
+            if len(waiting) > _AHEAD:
+                yield waiting.popleft()
+        yield from waiting
 
 
 def groups(files: "Sequence[KindFile]") -> "Iterator[Group]":
