@@ -19,3 +19,5 @@ target_link_options(gradmon_options INTERFACE
   "$<IF:${program},${GRADMON_PORTABLE}/program_start.o;-Wl$<COMMA>--wrap=__libc_start_main,\
 ${GRADMON_PORTABLE}/shared_exceptions.o;${GRADMON_PORTABLE}/libexceptions.so;-Wl$<COMMA>--wrap=__cxa_get_globals$<COMMA>--wrap=__cxa_get_globals_fast>"
   -L${GRADMON_PORTABLE} -Wl,--push-state,--no-as-needed,-lpthread,-ldl,-lrt,--pop-state -Wl,--exclude-libs,ALL,--gc-sections,--allow-shlib-undefined)
+set_property(TARGET gradmon_options PROPERTY INTERFACE_LINK_DEPENDS
+  ${GRADMON_PORTABLE}/newer_functions.o ${GRADMON_PORTABLE}/program_start.o ${GRADMON_PORTABLE}/shared_exceptions.o)

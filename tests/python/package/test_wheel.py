@@ -41,6 +41,17 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return made
 
 
+def test_a_list_of_wheels_names_a_python_that_is_not_here(tmp_path: Path) -> None:
+    wheels = tmp_path / "wheels.txt"
+    wheels.write_text("# none\n\n3.999 2.13.0\n")
+    command = [str(ROOT / "tools" / "wheel"), "--matrix", str(wheels), str(tmp_path / "dist")]
+    result = subprocess.run(command, capture_output=True, text=True)
+    assert result.returncode != 0
+    assert (
+        f"{wheels}: no CPython 3.999 here: install it with its headers, or remove the line" in result.stderr
+    )
+
+
 class BareRoot:
     """A root directory with Debian's python3 and the wheel, and this virtual environment mounted in it."""
 
@@ -98,10 +109,13 @@ def test_it_is_small_and_named_after_its_torch_and_its_oldest_glibc(wheel: Path)
     assert wheel.stat().st_size <= 12_000_000
 
 
+EXTENSION = rf"torch{RELEASE}/_gradmon\..*\.so"
+
+
 def symbols(wheel: Path, directory: Path, name: str, *options: str) -> "list[str]":
-    """Names of the dynamic symbols of the wheel's only file that begins so, with their versions."""
+    """Names of the dynamic symbols of the wheel's only file of this name, with their versions."""
     with zipfile.ZipFile(wheel) as archive:
-        (found,) = [each for each in archive.namelist() if re.fullmatch(rf"gradmon/{name}(\..*\.so)?", each)]
+        (found,) = [each for each in archive.namelist() if re.fullmatch(rf"gradmon/{name}", each)]
         binary = archive.extract(found, directory)
     command = ["nm", "--dynamic", *options, binary]
     listed = subprocess.run(command, capture_output=True, text=True, check=True).stdout
@@ -110,7 +124,7 @@ def symbols(wheel: Path, directory: Path, name: str, *options: str) -> "list[str
 
 def test_its_binaries_show_no_symbols(wheel: Path, tmp_path: Path) -> None:
     defined = ["--defined-only", "--extern-only"]
-    assert symbols(wheel, tmp_path, "_gradmon", *defined) == ["PyInit__gradmon"]
+    assert symbols(wheel, tmp_path, EXTENSION, *defined) == ["PyInit__gradmon"]
     for program in ("gradmonctl", "gradmon-hub"):
         shown = symbols(wheel, tmp_path, program, *defined)
         assert [name for name in shown if "@GLIBC_" not in name] == []
@@ -119,14 +133,14 @@ def test_its_binaries_show_no_symbols(wheel: Path, tmp_path: Path) -> None:
 def test_its_binaries_take_nothing_from_another_libstdcxx_but_the_exceptions_in_flight(
     wheel: Path, tmp_path: Path
 ) -> None:
-    for name in ("_gradmon", "gradmonctl", "gradmon-hub"):
+    for name in (EXTENSION, "gradmonctl", "gradmon-hub"):
         wanted = symbols(wheel, tmp_path, name, "--undefined-only")
         assert len(wanted) > 100
         taken = [
             symbol for symbol in wanted if re.match("_ZN?K?S[a-z]|_ZT[ISV]N?S[a-z]|__cxa_|__gxx_", symbol)
         ]
         ours = ["__cxa_get_globals@CXXABI_1.3", "__cxa_get_globals_fast@CXXABI_1.3"]
-        assert [each for each in taken if "@GLIBC_" not in each] == (ours if name == "_gradmon" else [])
+        assert [each for each in taken if "@GLIBC_" not in each] == (ours if name == EXTENSION else [])
 
 
 def test_the_bare_root_has_none_of_our_libraries(bare: BareRoot) -> None:
