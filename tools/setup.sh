@@ -135,13 +135,13 @@ is_in_place() {
 }
 
 # ensure_venv DIRECTORY PURPOSE...: makes a virtual environment with tools/requirements-PURPOSE.txt of each
-# purpose, in this order, unless it has them already, in this place.
+# purpose, in this order, unless it has them already, in this place. Its Python is $venv_python if that is set.
 ensure_venv() {
   local venv=$1 purpose wanted
   shift
   wanted=$(for purpose; do cat "$gradmon_root/tools/requirements-$purpose.txt"; done)
   [ "$wanted" != "$(cat "$venv/installed.txt" 2>/dev/null)" ] || ! is_in_place "$venv" || return 0
-  rm -rf "$venv" && /usr/bin/python3 -m venv "$venv" || return 1
+  rm -rf "$venv" && "${venv_python:-/usr/bin/python3}" -m venv "$venv" || return 1
   for purpose; do
     say "installing tools/requirements-$purpose.txt in $venv"
     "$venv/bin/pip" install -q --disable-pip-version-check -r "$gradmon_root/tools/requirements-$purpose.txt" >&2 || {

@@ -48,13 +48,6 @@ foreach(header torch/headeronly/version.h torch/version.h)
   endforeach()
 endforeach()
 message(STATUS "torch ${GRADMON_TORCH_VERSION} of ${Python_EXECUTABLE}")
-if(GRADMON_TORCH_VERSION VERSION_GREATER_EQUAL 2.14)
-  set(CMAKE_CXX_STANDARD 20)
-  if(CMAKE_CXX_COMPILER_ID STREQUAL GNU AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 13)
-    # All are false alarms of std::string in C++20: GCC bug 105651.
-    target_compile_options(gradmon_options INTERFACE -Wno-restrict -Wno-stringop-overflow -Wno-array-bounds)
-  endif()
-endif()
 
 # NDEBUG, as torch was built with it: the layout of its classes depends on that. SYSTEM: no
 # warnings from its headers.
@@ -63,5 +56,12 @@ target_include_directories(gradmon_torch SYSTEM INTERFACE ${TORCH_INCLUDE_DIRS})
 # libstdc++ first: torch's libraries export parts of an older one (std::filesystem), to which ours would be bound.
 target_link_libraries(gradmon_torch INTERFACE stdc++ ${TORCH_LIBRARIES})
 target_compile_definitions(gradmon_torch INTERFACE NDEBUG)
+if(GRADMON_TORCH_VERSION VERSION_GREATER_EQUAL 2.14)
+  target_compile_features(gradmon_torch INTERFACE cxx_std_20)
+  if(CMAKE_CXX_COMPILER_ID STREQUAL GNU AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 13)
+    # All are false alarms of std::string in C++20: GCC bug 105651.
+    target_compile_options(gradmon_torch INTERFACE -Wno-restrict -Wno-stringop-overflow -Wno-array-bounds)
+  endif()
+endif()
 # What some of the libraries beside it ask for: a precompiled header wants the same everywhere.
 target_compile_options(gradmon_torch INTERFACE -pthread ${RE2_CFLAGS_OTHER})

@@ -93,8 +93,8 @@ tl::expected<fs::path, std::string> find_hub_program(const EnvironmentLookup& en
   std::string tried;
   if (!object.empty()) {
     const fs::path directory = object.parent_path();
-    for (const fs::path& place :
-         {directory, directory.parent_path() / "bin", directory.parent_path() / "lib"}) {
+    for (const fs::path& place : {directory, directory.parent_path(), directory.parent_path() / "bin",
+                                  directory.parent_path() / "lib"}) {
       fs::path file = place / kName;
       if (runnable(file)) return file;
       tried += (tried.empty() ? "tried " : ", ") + file.string();

@@ -18,7 +18,7 @@ namespace gradmon {
 // library. Empty if it is unknown. Any thread.
 std::filesystem::path own_object();
 
-// Looks for `gradmon-hub` beside `object`, then in ../bin and ../lib of its directory, then at the
+// Looks for `gradmon-hub` beside `object`, then in .., ../bin and ../lib of its directory, then at the
 // absolute path in GRADMON_HUB. The error names every path tried. With process_environment: call this on
 // the training thread, while the Monitor is constructed.
 [[nodiscard]] tl::expected<std::filesystem::path, std::string> find_hub_program(

@@ -2,7 +2,8 @@
 """Builds the wheel and the source archive: setuptools, with CMake for everything that is compiled.
 
 CMake builds in build/release, or in GRADMON_BUILD_DIR; the wheel holds what `cmake --install` installs.
-The wheel fits the torch of the environment, so pip has to be called with --no-build-isolation.
+The wheel fits the torch of the environment, so pip has to be called with --no-build-isolation. Several build
+directories in GRADMON_BUILD_DIR, with colons between them, make a wheel that fits the torch of each.
 """
 import importlib.metadata
 import os
@@ -34,10 +35,11 @@ FOLDERS = ["control", "hooks", "runtime", "tools", "writers"]
 
 
 def version() -> str:
-    """Version of the source archive ("0.2.0") or of a wheel ("0.2.0+torch2.13": with the torch it fits)."""
+    """Version of the source archive or of a wheel for several torches ("0.2.0"), or of a wheel for one
+    ("0.2.0+torch2.13")."""
     cmake = (ROOT / "CMakeLists.txt").read_text()
     (own,) = re.findall(r"^project\(gradmon VERSION (\S+)", cmake, re.MULTILINE)
-    if "sdist" in sys.argv:
+    if "sdist" in sys.argv or len(build_directories()) > 1:
         return str(own)
     return f"{own}+torch{'.'.join(torch_version().split('.')[:2])}"
 
@@ -89,29 +91,39 @@ def build_wheel(directory: str, config_settings: Any = None, metadata_directory:
     return str(build_meta.build_wheel(directory, config_settings, metadata_directory))
 
 
-def build_directory() -> Path:
-    """The build directory. Configures it if that has not been done."""
-    directory = Path(os.environ.get("GRADMON_BUILD_DIR", ROOT / "build" / "release"))
+def build_directories() -> "list[Path]":
+    named = os.environ.get("GRADMON_BUILD_DIR", str(ROOT / "build" / "release"))
+    return [Path(each) for each in named.split(os.pathsep)]
+
+
+def build_and_install(directory: Path, prefix: str) -> Path:
+    """Builds in the directory; configures it if that has not been done. Returns the installed package."""
     if not (directory / "build.ninja").exists():
         command = ["cmake", "--preset", "release", "-B", str(directory)]
         command += ["-DGRADMON_TESTS=OFF", f"-DPython_EXECUTABLE={sys.executable}"]
         subprocess.run(command, cwd=ROOT, check=True)
-    return directory
+    targets = ["--target", "gradmon_python", "gradmonctl", "gradmon-hub"]
+    subprocess.run(["cmake", "--build", str(directory), *targets], check=True)
+    built = str(directory / "runtime" / "python")
+    subprocess.run(["cmake", "--install", built, "--prefix", prefix], check=True)
+    (package,) = Path(prefix).glob("**/dist-packages/gradmon")
+    compiled = [*package.glob("_gradmon.*.so"), package / "gradmonctl", package / "gradmon-hub"]
+    subprocess.run(["strip", *map(str, compiled)], check=True)
+    return package
 
 
 class BuildByCMake(build_py):
     def run(self) -> None:
         super().run()
-        directory = build_directory()
-        targets = ["--target", "gradmon_python", "gradmonctl", "gradmon-hub"]
-        subprocess.run(["cmake", "--build", str(directory), *targets], check=True)
-        with tempfile.TemporaryDirectory() as prefix:
-            built = str(directory / "runtime" / "python")
-            subprocess.run(["cmake", "--install", built, "--prefix", prefix], check=True)
-            (package,) = Path(prefix).glob("**/dist-packages/gradmon")
-            compiled = [*package.glob("_gradmon.*.so"), package / "gradmonctl", package / "gradmon-hub"]
-            subprocess.run(["strip", *map(str, compiled)], check=True)
-            shutil.copytree(package, Path(self.build_lib) / "gradmon", dirs_exist_ok=True)
+        for directory in build_directories():
+            with tempfile.TemporaryDirectory() as prefix:
+                package = build_and_install(directory, prefix)
+                of_torch = [*package.glob("_gradmon.*.so"), package / "_built_against.py"]
+                (release,) = re.findall(r'TORCH = "(\d+\.\d+)', of_torch[-1].read_text())
+                (package / f"torch{release}").mkdir()
+                for file in of_torch:
+                    file.rename(package / f"torch{release}" / file.name)
+                shutil.copytree(package, Path(self.build_lib) / "gradmon", dirs_exist_ok=True)
 
 
 class PlatformWheel(bdist_wheel):

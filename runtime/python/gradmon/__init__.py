@@ -12,13 +12,15 @@ In a training program:
             optimizer.step()
 """
 import importlib
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
 
-from gradmon._torch_versions import check_torch
+from gradmon._torch_versions import check_torch, directories_of_extension
 
 try:
+    __path__.extend(directories_of_extension(Path(__file__).parent))
     from gradmon._built_against import TORCH, VERSION
 
     check_torch(VERSION, TORCH)

@@ -79,14 +79,16 @@ std::string line_of(const std::string& text, const std::string& key) {
 
 }  // namespace
 
-TEST_CASE("the hub program is searched beside this code then in ../bin then in ../lib then by GRADMON_HUB") {
+TEST_CASE(
+    "the hub program is searched beside this code then in .. then in ../bin then in ../lib then by "
+    "GRADMON_HUB") {
   const TemporaryDirectory root;
   const fs::path object = root / "lib64/gradmon.so";
   write_program(root / "elsewhere/hub", "");
   const auto elsewhere = environment_with_hub(root / "elsewhere/hub");
   CHECK(find_hub_program(elsewhere, object).value() == root / "elsewhere/hub");
   CHECK(find_hub_program(elsewhere, {}).value() == root / "elsewhere/hub");
-  for (const std::string file : {"lib/gradmon-hub", "bin/gradmon-hub", "lib64/gradmon-hub"}) {
+  for (const std::string file : {"lib/gradmon-hub", "bin/gradmon-hub", "gradmon-hub", "lib64/gradmon-hub"}) {
     write_program(root / file, "");
     CHECK(find_hub_program(elsewhere, object).value() == root / file);
   }
@@ -99,8 +101,8 @@ TEST_CASE("files that are no program are skipped and the error names every path 
   fs::create_directories(root / "bin");
   write_text(root / "bin/gradmon-hub", "not executable");
   const std::string tried = "gradmon-hub not found: tried " + (root / "lib/gradmon-hub").string() + ", " +
-                            (root / "bin/gradmon-hub").string() + ", " + (root / "lib/gradmon-hub").string() +
-                            "; ";
+                            (root / "gradmon-hub").string() + ", " + (root / "bin/gradmon-hub").string() +
+                            ", " + (root / "lib/gradmon-hub").string() + "; ";
   CHECK(find_hub_program(kNothingSet, object).error() == tried + "set GRADMON_HUB to its absolute path");
   CHECK(find_hub_program(kNothingSet, {}).error() ==
         "gradmon-hub not found: set GRADMON_HUB to its absolute path");

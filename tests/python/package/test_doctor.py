@@ -63,8 +63,24 @@ def test_another_torch_is_refused_by_name_before_the_extension_is_loaded(package
     assert result.returncode != 0
     beside = f"cannot be loaded beside torch {torch.__version__} ({torch.__file__})"
     release = ".".join(torch.__version__.split(".")[:2])
-    wheel = f"install the wheel gradmon-0.9.0+torch{release}"
+    wheel = f"install a wheel of gradmon 0.9.0 for torch {release}, or build gradmon with this torch"
     assert f"{beside}: it was built against torch 9.9.1; {wheel}" in result.stderr
+
+
+def test_beside_a_torch_that_no_extension_of_the_wheel_fits_one_sentence_names_the_remedies(
+    package: Path,
+) -> None:
+    for release in ("1.99", "9.10", "9.9"):
+        (package / f"torch{release}").mkdir()
+        (package / f"torch{release}" / "_built_against.py").write_text('VERSION = "0.9.0"\nTORCH = "9.9"\n')
+    (package / "_built_against.py").unlink()
+    result = run("-m", "gradmon.doctor", PYTHONPATH=str(package.parent))
+    assert result.returncode != 0
+    release = ".".join(torch.__version__.split(".")[:2])
+    wanted = (
+        f"for torch 1.99, 9.9, 9.10; install a wheel of gradmon for torch {release}, or one of these torches"
+    )
+    assert wanted in result.stderr.splitlines()[-1]
 
 
 def test_a_torch_before_2_6_is_refused_with_one_sentence(package: Path) -> None:
