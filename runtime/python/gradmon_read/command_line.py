@@ -101,6 +101,14 @@ def require(package: str, caller: str, module: Optional[str] = None) -> Any:
         raise MissingPackage(f"{caller} needs the Python package {package}: {install} ({error})") from None
 
 
+def require_alone(package: str, caller: str) -> None:
+    """The same for a package that no extra of gradmon-read installs, or that is enough by itself."""
+    try:
+        importlib.import_module(package)
+    except ImportError as error:
+        raise MissingPackage(f"{caller} needs {package}: pip install {package} ({error})") from None
+
+
 def report(text: str) -> None:
     """Prints a message for people."""
     print(f"gradmonctl: {printable(text)}", file=sys.stderr)

@@ -3,7 +3,7 @@
 import os
 from typing import TYPE_CHECKING, Any, Optional, Union
 
-from gradmon_read.command_line import require
+from gradmon_read.command_line import require_alone
 from gradmon_read.loading import load
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ def heatmap(
     --------
     >>> gradmon.heatmap(gradmon.load("monitor_output"), op="norm").figure.savefig("norms.png")
     """
-    require("matplotlib", "gradmon.heatmap()")
+    require_alone("matplotlib", "gradmon.heatmap()")
     from matplotlib import pyplot
 
     table = load(df) if isinstance(df, (str, os.PathLike)) else df

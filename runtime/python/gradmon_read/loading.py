@@ -8,7 +8,7 @@ import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Collection, Optional, Union
 
-from gradmon_read.command_line import CommandError, require
+from gradmon_read.command_line import CommandError, require_alone
 from gradmon_read.joining import Scopes, joined, scopes_of
 from gradmon_read.rank_database import RankDatabase, RankDatabaseError
 from gradmon_read.rows import FORMS, Names, Rows, Sources, find_sources
@@ -90,9 +90,9 @@ def load(
     >>> rows = gradmon.load("monitor_output", kind="grad_reduced", steps=range(1000, 2000))
     >>> rows[rows["op"] == "norm"].groupby("name")["value"].max()
     """
-    require("pandas", "gradmon.load()")
-    sources = _sources(path, run, form)
+    require_alone("pandas", "gradmon.load()")
     wanted, kinds = _integers(ranks), _known_kinds(kind)
+    sources = _sources(path, run, form)
     parts = sources.parts + (sources.histograms if kinds is not None else [])
     rows = Rows(parts, sources.problems).where(kind=kinds, steps=_integers(steps), ranks=wanted, names=names)
     with warnings.catch_warnings():

@@ -140,7 +140,5 @@ def test_it_draws_on_axes_that_are_given(pyplot: Any) -> None:
 
 def test_without_matplotlib_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib", None)
-    with pytest.raises(
-        ImportError, match="^gradmon.heatmap.. needs the Python package matplotlib: .*install"
-    ):
+    with pytest.raises(ImportError, match="^gradmon.heatmap.. needs matplotlib: pip install matplotlib "):
         gradmon.heatmap(table([("a", 0, 1)]))
