@@ -74,3 +74,8 @@ def __getattr__(name: str) -> Any:
                 f"gradmon.{name}() needs the package gradmon-read: {install} ({error})"
             ) from None
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> "list[str]":
+    """With what __getattr__() finds: notebooks complete these names."""
+    return sorted({*globals(), *_FRAMEWORKS, *_READING})

@@ -58,6 +58,10 @@ def test_a_training_is_read_back_whole(tmp_path: Path) -> None:
         assert rows[0] == rows[1]
 
 
+def test_the_package_shows_what_it_finds_when_it_is_named() -> None:
+    assert {"load", "heatmap", "open", "hf", "Monitor"} <= set(dir(gradmon))
+
+
 def test_ranks_and_odd_names_and_values(tmp_path: Path) -> None:
     head = "vpp_stage,name,step,norm,nans,shape,dtype\n"
     write_run(
