@@ -124,10 +124,14 @@ class Rows:
 
         found = self.table(columns)
         place = found.schema.get_field_index("micro_step")
-        if place < 0:
-            return found.to_pandas()
-        frame = found.remove_column(place).to_pandas()
-        frame.insert(place, "micro_step", pandas.Int64Dtype().__from_arrow__(found.column(place)))
+        micro_step = None if place < 0 else pandas.Int64Dtype().__from_arrow__(found.column(place))
+        others = found if place < 0 else found.remove_column(place)
+        del found
+        frame = others.to_pandas(
+            split_blocks=True, self_destruct=True
+        )  # each column is freed as it is copied
+        if micro_step is not None:
+            frame.insert(place, "micro_step", micro_step)
         return frame
 
     def polars(self) -> "LazyFrame":
