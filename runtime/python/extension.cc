@@ -61,16 +61,6 @@ Kind tapped_kind(const std::string& name) {
   throw std::invalid_argument("kind \"" + name + "\", expected one of " + known);
 }
 
-// The name of the rule that combines a statistic of several parts, or None. See gradmon/forms/joining.py.
-py::object find_fold(const std::string& name) {
-  constexpr const char* kNames[] = {"least", "greatest", "sum", "mean_by_elements", "root_of_squares"};
-  static_assert(std::size(kNames) == static_cast<std::size_t>(Fold::root_of_squares) + 1);  // the last one
-  for (const Statistic& statistic : kStatistics) {
-    if (statistic.name == name) return py::str(kNames[static_cast<std::size_t>(statistic.fold)]);
-  }
-  return py::none();
-}
-
 // The sum of the versions of the optimizer's parameters: another sum means that they were written. Torch
 // counts no version of an inference tensor.
 std::uint64_t versions_of(const py::handle& optimizer) {
@@ -635,12 +625,6 @@ PYBIND11_MODULE(_gradmon, m) {
   using namespace gradmon;
   read_python_wrappers();
   m.attr("version") = GRADMON_VERSION;
-  const auto histograms = kKindNames.begin() + kRecordKinds;
-  m.attr("record_kinds") = std::vector<std::string>(kKindNames.begin(), histograms);
-  std::vector<std::string> ops;
-  for (const auto& statistic : kStatistics) ops.emplace_back(statistic.name);
-  m.attr("ops") = ops;
-  m.attr("histogram_kinds") = std::vector<std::string>(histograms, kKindNames.end());
   m.attr("COLLECTS") = static_cast<int>(kCollects);
   m.attr("WATCHES_FORWARDS") = static_cast<int>(kWatchesForwards);
   m.attr("CHECK_MODELS") = static_cast<int>(kCheckModels);
@@ -653,7 +637,6 @@ PYBIND11_MODULE(_gradmon, m) {
   m.def("versions_of", &versions_of);
   m.def("parameters_of", &parameters_of);
   py::class_<FirstHook>(m, "FirstHook").def(py::init(&put_first)).def("remove", &FirstHook::take_off);
-  m.def("find_fold", &find_fold);
   m.def("warn_once", [](const std::string& text) { warn_once(first_line(text), text); });
   m.def("environment_names_launch", &names_launch);
   m.def("entered", &entered);

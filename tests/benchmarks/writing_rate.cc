@@ -175,7 +175,6 @@ std::size_t rows_in_frames(const fs::path& output) {
     const Descriptor file(::open(entry.path().c_str(), O_RDONLY | O_CLOEXEC));
     const auto end = read_frames(file.get(), [&](std::string_view text) {
       lines += static_cast<std::size_t>(std::count(text.begin(), text.end(), '\n'));
-      return true;
     });
     if (!end) throw std::runtime_error(end.error());
     ++files;

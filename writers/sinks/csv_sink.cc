@@ -32,21 +32,20 @@ struct Extent {
 bool is_compressed(const fs::path& path) { return path.extension() == ".zst"; }
 
 // As scan(). A frame has whole rows, and the first one the header.
-Extent scan_frames(int fd, std::string_view header) {
+tl::expected<Extent, std::string> scan_frames(int fd, std::string_view header) {
   Extent extent;
   bool is_first = true;
   const auto end = read_frames(fd, [&](std::string_view text) {
     if (is_first) extent.first_line = text.substr(0, std::min(text.find('\n'), header.size()) + 1);
     is_first = false;
-    return true;
   });
-  extent.valid_bytes = end.value_or(-1);
-  if (!end) errno = EILSEQ;
+  if (!end) return tl::unexpected(end.error());
+  extent.valid_bytes = *end;
   return extent;
 }
 
-// -1 in `valid_bytes`: the file cannot be read. Stops reading at a first line that is longer than `header`.
-Extent scan(int fd, std::string_view header) {
+// The error is why the file cannot be read. Stops reading at a first line that is longer than `header`.
+tl::expected<Extent, std::string> scan(int fd, std::string_view header) {
   Extent extent;
   std::array<char, 65536> block;
   bool quoted = false;
@@ -55,8 +54,8 @@ Extent scan(int fd, std::string_view header) {
   for (;;) {
     const ssize_t n = ::pread(fd, block.data(), block.size(), at);
     if (n < 0 && errno == EINTR) continue;
-    if (n < 0) extent.valid_bytes = -1;
-    if (n <= 0) return extent;
+    if (n < 0) return tl::unexpected(std::generic_category().message(errno));
+    if (n == 0) return extent;
     for (ssize_t i = 0; i < n; ++i) {
       const char c = block[static_cast<std::size_t>(i)];
       if (in_first) extent.first_line += c;
@@ -72,10 +71,7 @@ Extent scan(int fd, std::string_view header) {
 
 // Both return the end of the last whole row or frame.
 tl::expected<off_t, std::string> scan_rows_of_frames(int fd, CsvRowScanner& scanner) {
-  return read_frames(fd, [&](std::string_view text) {
-    scanner.take(text);
-    return true;
-  });
+  return read_frames(fd, [&](std::string_view text) { scanner.take(text); });
 }
 
 tl::expected<off_t, std::string> scan_text(int fd, CsvRowScanner& scanner) {
@@ -202,12 +198,12 @@ tl::expected<CsvFile::Outcome, std::string> CsvFile::append(const fs::path& path
   off_t valid_bytes = seen.st_size;
   const bool unchanged = seen.st_ino == inode_ && seen.st_size == size_ && header == header_;
   if (!unchanged) {
-    const Extent extent = is_compressed(path) ? scan_frames(file.get(), header) : scan(file.get(), header);
-    if (extent.valid_bytes < 0) return path_error("read", path, errno);
-    if (extent.first_line.size() > header.size()) return Outcome::other_header;
-    if (extent.valid_bytes == 0) return create(path, header, rows);
-    if (extent.first_line != header) return Outcome::other_header;
-    valid_bytes = extent.valid_bytes;
+    const auto extent = is_compressed(path) ? scan_frames(file.get(), header) : scan(file.get(), header);
+    if (!extent) return tl::unexpected("cannot read " + path.string() + ": " + extent.error());
+    if (extent->first_line.size() > header.size()) return Outcome::other_header;
+    if (extent->valid_bytes == 0) return create(path, header, rows);
+    if (extent->first_line != header) return Outcome::other_header;
+    valid_bytes = extent->valid_bytes;
   }
   inode_ = 0;
   const auto bytes = encoded(path, "", rows);

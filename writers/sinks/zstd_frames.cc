@@ -25,12 +25,12 @@ tl::unexpected<std::string> library_error(std::size_t code) {
 // The text of frames, from the bytes of a file in order.
 class FrameReader {
  public:
-  explicit FrameReader(const std::function<bool(std::string_view)>& take)
+  explicit FrameReader(const std::function<void(std::string_view)>& take)
       : take_(take), context_(ZSTD_createDCtx(), &ZSTD_freeDCtx), block_(ZSTD_DStreamOutSize()) {
     ZSTD_DCtx_setParameter(context_.get(), ZSTD_d_windowLogMax, kMostWindowLog);
   }
 
-  // False: `take` wants no more, or the bytes are no frame (then broken()).
+  // False: the bytes are no frame.
   bool add(std::string_view bytes) {
     ZSTD_inBuffer in{bytes.data(), bytes.size(), 0};
     for (bool is_full = true; in.pos < in.size || is_full;) {
@@ -42,7 +42,7 @@ class FrameReader {
       is_full = out.pos == out.size;
       if (left != 0) continue;
       whole_bytes_ = at_ + static_cast<off_t>(in.pos);
-      if (!take_(text_)) return false;
+      take_(text_);
       text_.clear();
       is_full = false;
     }
@@ -54,7 +54,7 @@ class FrameReader {
   off_t whole_bytes() const { return whole_bytes_; }
 
  private:
-  const std::function<bool(std::string_view)>& take_;
+  const std::function<void(std::string_view)>& take_;
   std::unique_ptr<ZSTD_DCtx, decltype(&ZSTD_freeDCtx)> context_;
   std::vector<char> block_;
   std::string text_;  // of the current frame
@@ -106,7 +106,7 @@ tl::expected<std::string_view, std::string> FrameCompressor::compress(std::strin
   return library_error(left);
 }
 
-tl::expected<off_t, std::string> read_frames(int file, const std::function<bool(std::string_view)>& take) {
+tl::expected<off_t, std::string> read_frames(int file, const std::function<void(std::string_view)>& take) {
   FrameReader reader(take);
   std::vector<char> block(std::size_t{1} << 18U);
   for (off_t at = 0;;) {

@@ -31,10 +31,10 @@ class FrameCompressor {
   std::string frame_;
 };
 
-// Gives the text of each whole frame of a file to `take`, in order, as long as it returns true. Returns the
-// end of the last whole frame; what follows is a frame that was not written to its end. An error: the file
-// cannot be read, or goes on with something else.
+// Gives the text of each whole frame of a file to `take`, in order. Returns the end of the last whole frame;
+// a frame that was not written to its end may follow. An error: the file cannot be read, or goes on with
+// something else.
 [[nodiscard]] tl::expected<off_t, std::string> read_frames(int file,
-                                                           const std::function<bool(std::string_view)>& take);
+                                                           const std::function<void(std::string_view)>& take);
 
 }  // namespace gradmon

@@ -201,9 +201,8 @@ class _Left(WatchingHook):
 
 
 _entered, _left = _Entered(), _Left()
-_reported: "set[int]" = (
-    set()
-)  # numbers of modules that compiled code has entered, for the monitor that has them
+# Numbers of modules that compiled code has entered, for the monitor that has them.
+_reported: "set[int]" = set()
 
 
 # The modules that have these hooks.
@@ -336,9 +335,8 @@ class GraphHooks:
         self._reasons: "list[str]" = []  # at the last end_step()
         self._calls = 0  # of _entered, at the last end_step()
         self.entered = False  # a region or a module within one was called in the last collected step
-        self.on_compiling: "Callable[[], None]" = (
-            _nothing  # called when compiling() has changed within a step
-        )
+        # Called when compiling() has changed within a step.
+        self.on_compiling: "Callable[[], None]" = _nothing
         self._compiling_since = ""  # in this step
 
     def watch(self, models: Iterable[torch.nn.Module], announced: Iterable[torch.nn.Module] = ()) -> None:

@@ -9,6 +9,7 @@ from typing import Callable, Iterator, NamedTuple, Optional
 
 import pyarrow
 
+from gradmon_read.csv_tables import Problems
 from gradmon_read.event_records import EventFileError, counts_of, fields, records
 from gradmon_read.row_parts import Place, Scan
 from gradmon_read.vocabulary import BINS, COLUMN_ORDER, HISTOGRAM_KINDS, KINDS_WITH_MICRO_STEPS, ROW_KINDS
@@ -24,7 +25,8 @@ def _any(texts: "list[str]") -> str:
 _OPS = _any([op for op in COLUMN_ORDER if op not in ("samples", "value")])
 _KINDS = [kind for kind in ROW_KINDS if kind != "scalar"]
 _TAG = re.compile(
-    rf"(?P<kind>{_any(_KINDS)})_(?P<op>{_OPS})/((?P<stage>\d+):)?(?P<name>.*?)(:micro(?P<micro>\d+))?\Z",
+    rf"(?P<kind>{_any(_KINDS)})_(?P<op>{_OPS})/((?P<stage>[0-9]{{1,9}}):)?(?P<name>.*?)"
+    r"(:micro(?P<micro>[0-9]{1,9}))?\Z",
     re.DOTALL,
 )
 _HISTOGRAM_TAG = re.compile(
@@ -36,7 +38,9 @@ _TASK_TAG = re.compile(
     rf"((?P<task>{_any([*_TASKS, *_KINDS])})_(?P<op>{_OPS})|(?P<kind>{_any(HISTOGRAM_KINDS)}))\Z",
     re.DOTALL,
 )
-_CONVERTED = re.compile(rf"vp(?P<stage>\d+):(?P<name>.*?)(:micro(?P<micro>\d+))?/(?P<op>{_OPS})\Z", re.DOTALL)
+_CONVERTED = re.compile(
+    rf"vp(?P<stage>[0-9]{{1,9}}):(?P<name>.*?)(:micro(?P<micro>[0-9]{{1,9}}))?/(?P<op>{_OPS})\Z", re.DOTALL
+)
 _OVER_SAMPLES = "-vs-samples"
 
 
@@ -63,9 +67,16 @@ def event_files(directory: Path) -> "list[Path]":
     return sorted(directory.glob("events.out.tfevents.*"))
 
 
-def rank_event_files(directory: Path) -> "list[Path]":
+def rank_event_files(directory: Path, problems: Problems) -> "list[Path]":
     """The event files in the directory of a rank."""
-    return event_files(directory / "tensorboard")
+    place = directory / "tensorboard"
+    try:
+        return sorted(file for file in place.iterdir() if file.name.startswith("events.out.tfevents."))
+    except FileNotFoundError:
+        return []
+    except OSError as error:
+        problems.add(place, 0, f"cannot be read: {error.strerror}")
+        return []
 
 
 def converted_ranks(path: Path) -> "list[tuple[int, str, Path]]":
@@ -95,7 +106,7 @@ def tag_of(tag: str, rank: Optional[int] = None) -> Tag:
     micro = None
     if task == "pre_grad" or task in KINDS_WITH_MICRO_STEPS:
         name, _, digits = name.rpartition(":")
-        micro = int(digits) if digits.isdigit() else None
+        micro = int(digits) if re.fullmatch("[0-9]{1,9}", digits) else None
     kind = kind or _TASKS.get(task, task)
     return Tag(kind, name, micro, found["op"] or "", int(found["stage"]), int(found["rank"]))
 
@@ -142,6 +153,8 @@ def _event(record: bytes) -> "tuple[int, list[Value]]":
                     values.append(Value(bytes(parts[1]), float(parts[2]), None))
                 elif 5 in parts and len(counts := counts_of(parts[5])) == len(BINS):
                     values.append(Value(bytes(parts[1]), 0.0, counts))
+    if step >= 2**63:
+        raise ValueError(f"step {step - 2**64}; expected a number from 0")
     return step, values
 
 

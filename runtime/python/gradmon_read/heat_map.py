@@ -258,12 +258,12 @@ def histogram_map_of(run: Run, request: HeatMapRequest, problems: Problems) -> H
 def histograms_in(directory: RankDirectory, problems: Problems) -> "Iterator[Histogram]":
     """The histograms in the event files of a rank, in the order of writing. `rank` is the directory's, unless
     the tag names one."""
-    for file in rank_event_files(directory.path):
+    for file in rank_event_files(directory.path, problems):
         try:
             for step, values in events(file):
                 for raw, _, counts in values:
                     tag = tag_of(raw.decode("utf-8", "surrogateescape"))
-                    if counts is None or tag.kind not in HISTOGRAM_KINDS or not 0 <= step < 2**63:
+                    if counts is None or tag.kind not in HISTOGRAM_KINDS:
                         continue
                     rank = directory.rank if tag.rank is None else tag.rank
                     if all(0 <= count < math.inf for count in counts):

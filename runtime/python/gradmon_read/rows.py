@@ -127,9 +127,8 @@ class Rows:
         micro_step = None if place < 0 else pandas.Int64Dtype().__from_arrow__(found.column(place))
         others = found if place < 0 else found.remove_column(place)
         del found
-        frame = others.to_pandas(
-            split_blocks=True, self_destruct=True
-        )  # each column is freed as it is copied
+        # Each column is freed as it is copied.
+        frame = others.to_pandas(split_blocks=True, self_destruct=True)
         if micro_step is not None:
             frame.insert(place, "micro_step", micro_step)
         return frame
@@ -284,7 +283,8 @@ def _add_run(sources: Sources, place: Path, run: Optional[str], form: Optional[s
     csv = {path: kind_files_in(path, sources.problems) for _, path in chosen.ranks}
     has_csv = form in (None, "csv") and any(csv.values())
     has_databases = form in (None, "sqlite") and any((path / FILE).is_file() for _, path in chosen.ranks)
-    has_events = form in (None, "tensorboard") and any(rank_event_files(path) for _, path in chosen.ranks)
+    events = {path: rank_event_files(path, sources.problems) for _, path in chosen.ranks}
+    has_events = form in (None, "tensorboard") and any(events.values())
     if form is not None and not (has_csv or has_databases or has_events):
         raise CommandError(f"{place}: the run has no files of the form {form}")
     if not has_csv and (has_databases or not has_events):
@@ -300,7 +300,7 @@ def _add_run(sources: Sources, place: Path, run: Optional[str], form: Optional[s
             has_other = has_csv or has_databases
             kinds = HISTOGRAM_KINDS if has_other else KINDS
             known = (field("run") == chosen.id) & (field("rank") == rank) & field("kind").isin(kinds)
-            for file in rank_event_files(directory):
+            for file in events[directory]:
                 part = Part(known, functools.partial(rank_tables, chosen.id, rank, file, kinds))
                 (sources.histograms if has_other else sources.parts).append(part)
 

@@ -129,7 +129,7 @@ def test_a_timeout_bounds_the_stop_and_what_is_given_up_is_counted_by_kind(tmp_p
     given_up = re.search(r"did not end in time; not written: (\d+) rows \(.*\d+ of param_updated.*\)", said)
     assert given_up, said
     assert int(printed) >= int(given_up.group(1))
-    # Of the 60 that the files take: the end of the process does not wait for the writer either.
+    # The files take 60: the end of the process does not wait for the writer either.
     assert seconds < 30
 
 

@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 import torch
 from training import gradmonctl
+from gradmon_read import vocabulary
 from gradmon_read.event_records import masked_crc32c
 
 
@@ -56,6 +57,14 @@ def test_a_training_is_read_back_whole(tmp_path: Path) -> None:
         opened = gradmon.open(tmp_path / "out").pandas()[list(table.columns)]
         rows = [sorted(map(repr, one.itertuples(index=False))) for one in (opened, table)]
         assert rows[0] == rows[1]
+
+
+def test_the_vocabulary_is_that_of_the_writers() -> None:
+    header = (Path(__file__).resolve().parents[3] / "control" / "vocabulary.h").read_text()
+    kinds = re.findall(r'"([a-z0-9_]+)"', header.split("kKindNames")[1].split("};")[0])
+    assert kinds == vocabulary.KINDS
+    folds = re.findall(r'{"([a-z]+)", \w+, Fold::(\w+),', header.split("kStatistics = ")[1].split("}};")[0])
+    assert folds == list(vocabulary.FOLDS.items())
 
 
 def test_the_package_shows_what_it_finds_when_it_is_named() -> None:

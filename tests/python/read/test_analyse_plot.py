@@ -320,7 +320,7 @@ def test_without_one_parameter_the_error_says_what_there_is(
 
 
 def histograms_of(place: Path, event: bytes, rank: int) -> "list[Histogram]":
-    """Those of an event file with this event alone."""
+    """An event file with this event alone has them."""
     file = place / "tensorboard" / "events.out.tfevents.1"
     file.parent.mkdir(exist_ok=True)
     file.write_bytes(record_of(event))

@@ -16,6 +16,7 @@ import zstandard
 from gradmon_read.row_parts import SCHEMA
 from gradmon_read.runs import parse_rank_directory
 from reading import Commands, RankWriter
+from test_analyse_plot import record_of, varint
 
 HEADER = "vpp_stage,name,step,norm,max,shape,dtype\n"
 FIRST = "grad_reduced_0-9.csv"
@@ -249,3 +250,23 @@ def test_random_bytes_in_a_csv_file_never_raise(tmp_path: Path) -> None:
             pytest.fail(str(error))
         assert isinstance(frame, pandas.DataFrame) and len(frame) <= 80
         assert isinstance(rows.polars(), polars.LazyFrame)
+
+
+@pytest.mark.parametrize(
+    "tag", ["actv_norm/99999999999999999999:w:micro1", "actv_norm/w:micro99999999999999999999"]
+)
+def test_numbers_in_event_files_that_no_row_holds_are_no_rows(tmp_path: Path, tag: str) -> None:
+    directory = tmp_path / "Nov24_08-30-12-rank0-8c0ffee0" / "tensorboard"
+    directory.mkdir(parents=True)
+    file = directory / "events.out.tfevents.1"
+    file.write_bytes(record_of(event_of(tag, 1)))
+    assert all(abs(row[-1]) < 2**31 for row in all_rows(gradmon_read.open(tmp_path)))
+    file.write_bytes(record_of(event_of("loss", -1)))
+    with pytest.raises(ValueError, match="events.out.tfevents.1: .* step -1; expected a number from 0"):
+        gradmon_read.open(tmp_path).table()
+
+
+def event_of(tag: str, step: int) -> bytes:
+    value = bytes([1 << 3 | 2, len(tag)]) + tag.encode() + b"\x15" + struct.pack("<f", 0.5)
+    summary = bytes([1 << 3 | 2, len(value)]) + value
+    return b"\x10" + varint(step % 2**64) + bytes([5 << 3 | 2, len(summary)]) + summary

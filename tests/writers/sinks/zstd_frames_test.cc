@@ -57,10 +57,7 @@ struct Frames {
 tl::expected<Frames, std::string> frames_of(const fs::path& file) {
   Frames found;
   const Descriptor opened(::open(file.c_str(), O_RDONLY | O_CLOEXEC));
-  const auto end = read_frames(opened.get(), [&](std::string_view text) {
-    found.text += text;
-    return true;
-  });
+  const auto end = read_frames(opened.get(), [&](std::string_view text) { found.text += text; });
   if (!end) return tl::unexpected(end.error());
   found.whole_bytes = *end;
   return found;
