@@ -23,9 +23,8 @@ class RecordStream {
   virtual std::uint32_t scale_target_id(std::uint32_t /* target */) { return 0; }
   // Training thread, once per parameter and shape. `shape` as in "[16, 8]".
   virtual std::uint32_t shape_id(std::string_view shape) = 0;
-  // Training thread. False: the record was dropped (the queue counts it).
+  // Training thread. False: the row was dropped (the queue counts it).
   virtual bool push(const Record& record) noexcept = 0;
-  // Training thread. False: the histogram was dropped (its lane counts it).
   virtual bool push(const Histogram& histogram) noexcept = 0;
   // Training thread, at most once a step, before the first record whose values come later (kLate). False:
   // this stream takes complete records only.

@@ -102,7 +102,7 @@ class Collection::Stream : public RecordStream {
     if (histogram.target == 0) return true;
     ledger_.count_row(histogram.kind, histogram.target);
     scopes_.count_row(histogram.kind, histogram.target);
-    return queue_.histograms().push(histogram);
+    return queue_.push(histogram);
   }
   bool take_late(const std::shared_ptr<LateValues>& late) noexcept override {
     if (observer_ != nullptr && observer_->takes_norms()) return false;
@@ -778,7 +778,7 @@ CollectingReport Collection::report() const {
   const WriterStatus writer = writer_.status();
   CollectingReport report;
   report.records = writer.written;
-  report.dropped = queue_->dropped() + queue_->histograms().dropped() + writer.lost;
+  report.dropped = queue_->dropped() + writer.lost;
   report.error = writer.last_error;
   const std::string slow_on_gpu = cuda_totals_problem();
   report.targets = ledger_.counts();

@@ -98,16 +98,11 @@ double queue_rate(std::int64_t steps) {
   std::vector<Record> rows = rows_of_step(names);
   const std::size_t all = static_cast<std::size_t>(steps) * rows.size();
   std::thread reader([&queue, all] {
-    std::vector<Record> batch;
-    std::vector<Marker> markers;
     for (std::size_t taken = 0; taken < all;) {
-      queue.wait(RecordQueue::WakeFor::markers_or_half_full);
-      queue.take_markers(markers);
-      markers.clear();
-      for (std::size_t n = 1; n > 0; taken += n) {
-        batch.clear();
-        n = queue.take(batch, 4096);
-      }
+      auto batch = std::get<StepEnded>(queue.wait().message);
+      taken += batch.count();
+      queue.release(batch);
+      queue.recycle(std::move(batch));
     }
   });
   const auto begin = Clock::now();

@@ -24,10 +24,8 @@ class Rig {
   Rig() { Rig::start(); }
 
   void start() {
-    WriterOptions options;
-    options.pauses = {0ms, 0ms};
     queue_ = std::make_shared<RecordQueue>(QueueOptions{});
-    writer_ = std::make_unique<WriterThread>(queue_, nullptr, options);
+    writer_ = std::make_unique<WriterThread>(queue_, nullptr, Pauses{0ms, 0ms});
     state_ = std::make_shared<AlertState>();
     flight = std::make_shared<FlightRecorder>([this] { return scratch_ / "run"; }, names_);
     dump_ = std::make_shared<AnomalyDump>(

@@ -1,207 +1,90 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "writers/queue/record_queue.h"
 
-#include <algorithm>
-#include <iterator>
+#include <blockingconcurrentqueue.h>
+
 #include <new>
-#include <tuple>
+#include <utility>
 
 #include "control/log.h"
 
 namespace gradmon {
 namespace {
 
-bool comes_first(const Record& a, const Record& b) {
-  return std::tie(a.kind, a.sequence) < std::tie(b.kind, b.sequence);
+void clear(StepEnded& batch) {
+  batch.records.clear();
+  batch.histograms.clear();
+  batch.rows = {};
+  batch.late.reset();
 }
-
-using Clock = std::chrono::steady_clock;
-
-constexpr std::int64_t kNone = -1;
-constexpr std::size_t kBatch = 256;
 
 }  // namespace
 
-HistogramLane::HistogramLane(std::size_t capacity) : capacity_(std::max<std::size_t>(capacity, 1)) {}
-
-bool HistogramLane::push(const Histogram& histogram) noexcept {
-  // Only this thread adds, so that the lane cannot become full in between.
-  if (abandoned_.load(std::memory_order_relaxed) || waiting_.load() >= capacity_) return drop();
-  try {
-    open_.push_back(histogram);
-  } catch (const std::bad_alloc&) {
-    return drop();
-  }
-  waiting_.fetch_add(1);
-  return true;
-}
-
-bool HistogramLane::drop() noexcept {
-  dropped_.fetch_add(1, std::memory_order_relaxed);
-  return false;
-}
-
-std::vector<Histogram> HistogramLane::take_step() noexcept {
-  if (open_.empty()) return {};
-  const std::lock_guard lock(mutex_);
-  return std::exchange(open_, std::exchange(spare_, {}));
-}
-
-void HistogramLane::recycle(std::vector<Histogram> histograms) noexcept {
-  histograms.clear();
-  const std::lock_guard lock(mutex_);
-  if (spare_.capacity() < histograms.capacity()) spare_.swap(histograms);
-}
-
-void StepBuffer::add(const std::vector<Record>& records) {
-  auto home = steps_.end();
-  for (const Record& record : records) {
-    const Key key{record.revision, record.step};
-    if (key <= last_) {
-      ++lost_;
-      continue;
-    }
-    if (home == steps_.end() || home->first != key) {
-      home = steps_.try_emplace(key).first;
-      if (home->second.capacity() == 0) home->second.swap(spare_);
-    }
-    home->second.push_back(record);
-    ++held_;
-    ++held_by_kind_[static_cast<std::size_t>(record.kind)];
-  }
-}
-
-std::size_t StepBuffer::count(Revision revision, Step step) const {
-  const auto home = steps_.find({revision.value, step.value});
-  return home == steps_.end() ? 0 : home->second.size();
-}
-
-std::vector<Record>& StepBuffer::close(Revision revision, Step step) {
-  last_ = {revision.value, step.value};
-  closed_.clear();
-  while (!steps_.empty() && steps_.begin()->first <= last_) {
-    const auto oldest = steps_.begin();
-    held_ -= oldest->second.size();
-    for (const Record& record : oldest->second) --held_by_kind_[static_cast<std::size_t>(record.kind)];
-    if (oldest->first == last_) {
-      closed_.swap(oldest->second);
-    } else {
-      lost_ += oldest->second.size();
-    }
-    oldest->second.clear();
-    if (spare_.capacity() < oldest->second.capacity()) spare_.swap(oldest->second);
-    steps_.erase(oldest);
-  }
-  if (!std::is_sorted(closed_.begin(), closed_.end(), comes_first)) {
-    std::stable_sort(closed_.begin(), closed_.end(), comes_first);
-  }
-  return closed_;
-}
-
-void StepBuffer::clear() {
-  lost_ += held_;
-  held_ = 0;
-  held_by_kind_ = {};
-  steps_.clear();
-}
+// One token for all producers, under mutex_: moodycamel's queue keeps the order of one producer only.
+struct RecordQueue::Channel {
+  moodycamel::BlockingConcurrentQueue<Marker> queue{1};
+  moodycamel::ProducerToken producer{queue};
+};
 
 RecordQueue::RecordQueue(const QueueOptions& options)
-    : capacity_(static_cast<std::int64_t>(std::max<std::size_t>(options.capacity, 1))),
+    : capacity_(options.capacity),
       max_wait_(options.max_wait),
-      histograms_(options.capacity),
-      overflow_(options.overflow),
-      free_(capacity_) {}
+      channel_(std::make_unique<Channel>()),
+      overflow_(options.overflow) {}
+
+RecordQueue::~RecordQueue() = default;
+
+void RecordQueue::begin_step() noexcept {
+  drop(open_.count());
+  clear(open_);
+}
 
 bool RecordQueue::push(const Record& record) noexcept {
-  std::int64_t left = take_place();
-  if (left == kNone && overflow_.load(std::memory_order_relaxed) == Overflow::block) left = wait_for_place();
-  if (left == kNone) {
-    dropped_.fetch_add(1, std::memory_order_relaxed);
+  try {
+    open_.records.push_back(record);
+  } catch (const std::bad_alloc&) {
+    drop(1);
     return false;
   }
-  if (!lanes_.put(record)) {
-    free_.fetch_add(1);
-    dropped_.fetch_add(1, std::memory_order_relaxed);
-    return false;
-  }
-  accepted_.fetch_add(1, std::memory_order_release);
-  if (left == capacity_ / 2) {
-    const std::lock_guard lock(mutex_);
-    writer_wanted_.notify_one();
-  }
+  ++open_.rows[static_cast<std::size_t>(record.kind)];
   return true;
 }
 
-std::int64_t RecordQueue::take_place() noexcept {
-  if (abandoned_.load(std::memory_order_relaxed)) return kNone;
-  if (dropping_.load(std::memory_order_relaxed)) {
-    if (free_.load(std::memory_order_relaxed) < capacity_ - capacity_ / 2) return kNone;
-    dropping_.store(false, std::memory_order_relaxed);
+bool RecordQueue::push(const Histogram& histogram) noexcept {
+  try {
+    open_.histograms.push_back(histogram);
+  } catch (const std::bad_alloc&) {
+    drop(1);
+    return false;
   }
-  const std::int64_t before = free_.fetch_sub(1);
-  if (before > 0) return before - 1;
-  free_.fetch_add(1);
-  return kNone;
+  ++open_.rows[static_cast<std::size_t>(histogram.kind)];
+  return true;
 }
-
-std::int64_t RecordQueue::wait_for_place() noexcept {
-  std::unique_lock lock(mutex_);
-  if (waiting_.fetch_add(1) == 0) waiting_since_ = Clock::now();
-  std::int64_t left = take_place();
-  while (left == kNone && wait_once(lock)) left = take_place();
-  if (waiting_.fetch_sub(1) == 1) waited_ += Clock::now() - waiting_since_;
-  return left;
-}
-
-bool RecordQueue::wait_once(std::unique_lock<std::mutex>& lock) {
-  if (abandoned_.load() || dropping_.load()) return false;
-  const auto wait_left = max_wait_ - waited_ - (Clock::now() - waiting_since_);
-  if (wait_left > std::chrono::nanoseconds::zero()) {
-    place_freed_.wait_for(lock, wait_left);
-    return true;
-  }
-  dropping_.store(true);
-  return false;
-}
-
-void RecordQueue::reset_wait() noexcept {
-  const std::lock_guard lock(mutex_);
-  waited_ = std::chrono::nanoseconds::zero();
-  waiting_since_ = Clock::now();
-}
-
-void RecordQueue::begin_step() noexcept { reset_wait(); }
 
 std::uint64_t RecordQueue::end_step(Revision revision, Step step) noexcept {
-  return close_step({revision, step, 0, {}, true, {}});
-}
-
-void RecordQueue::drop_step(Revision revision, Step step) noexcept {
-  close_step({revision, step, 0, {}, false, {}});
-}
-
-std::uint64_t RecordQueue::close_step(StepEnded ended) noexcept {
-  reset_wait();
-  const std::uint64_t accepted = accepted_.load(std::memory_order_acquire);
-  const std::uint64_t records = accepted - std::exchange(accepted_before_, accepted);
-  ended.records = records;
-  ended.histograms = histograms_.take_step();
-  ended.late = std::exchange(late_, nullptr);
-  if (records == 0 && ended.histograms.empty()) return 0;
-  try {
-    post(Marker{std::move(ended)});
-  } catch (const std::bad_alloc&) {
-    log_error("out of memory: a step's records are lost");
+  if (!admit(open_.count())) {
+    begin_step();
+    return 0;
   }
+  const std::uint64_t records = open_.records.size();
+  open_.revision = revision;
+  open_.step = step;
+  open_.valid = true;
+  post_batch(std::exchange(open_, {}));
   return records;
 }
 
+void RecordQueue::drop_step(Revision revision, Step step) noexcept {
+  open_.revision = revision;
+  open_.step = step;
+  open_.valid = false;
+  post_batch(std::exchange(open_, {}));
+}
+
 void RecordQueue::add_to_step(Revision revision, Step step, std::vector<Record> records) noexcept {
-  try {
-    post(Marker{StepEnded{revision, step, 0, {}, true, {}, std::move(records)}});
-  } catch (const std::bad_alloc&) {
-    log_error("out of memory: the scalars of a step are lost");
-  }
+  StepEnded batch{revision, step, std::move(records)};
+  for (const Record& record : batch.records) ++batch.rows[static_cast<std::size_t>(record.kind)];
+  post_batch(std::move(batch));
 }
 
 void RecordQueue::end_collection(Revision revision, Step last) noexcept {
@@ -212,50 +95,89 @@ void RecordQueue::end_collection(Revision revision, Step last) noexcept {
   }
 }
 
+// Waits for room. False: the batch must be dropped.
+bool RecordQueue::admit(std::uint64_t rows) noexcept {
+  std::unique_lock lock(mutex_);
+  if (has_room(rows)) return true;
+  if (overflow_ == Overflow::drop || dropping_ || abandoned_) return false;
+  waits_.store(true);
+  const bool freed = room_freed_.wait_for(lock, max_wait_, [&] { return abandoned_ || has_room(rows); });
+  waits_.store(false);
+  dropping_ = !freed;
+  return freed && !abandoned_;
+}
+
+// Call it with the mutex held.
+bool RecordQueue::has_room(std::uint64_t rows) noexcept {
+  if (abandoned_) return false;
+  if (dropping_ && count_ > capacity_ / 2) return false;
+  dropping_ = false;
+  return count_ == 0 || count_ + rows <= capacity_;
+}
+
+void RecordQueue::post_batch(StepEnded batch) noexcept {
+  if (batch.count() == 0) return;
+  const RowsByKind rows = batch.rows;
+  const std::uint64_t count = batch.count();
+  try {
+    const std::lock_guard lock(mutex_);
+    if (spare_.records.capacity() > open_.records.capacity()) open_.records.swap(spare_.records);
+    if (spare_.histograms.capacity() > open_.histograms.capacity()) open_.histograms.swap(spare_.histograms);
+    if (!channel_->queue.enqueue(channel_->producer, Marker{std::move(batch)})) throw std::bad_alloc();
+    for (std::size_t kind = 0; kind < rows.size(); ++kind) rows_[kind] += rows[kind];
+    count_ += count;
+  } catch (const std::bad_alloc&) {
+    drop(count);
+    log_error("out of memory: a step's rows are lost");
+  }
+}
+
 void RecordQueue::set_overflow(Overflow overflow) noexcept {
-  overflow_.store(overflow, std::memory_order_relaxed);
+  const std::lock_guard lock(mutex_);
+  overflow_ = overflow;
 }
 
 void RecordQueue::abandon() noexcept {
-  histograms_.abandon();
   const std::lock_guard lock(mutex_);
-  abandoned_.store(true);
-  place_freed_.notify_all();
+  abandoned_ = true;
+  room_freed_.notify_all();
+}
+
+bool RecordQueue::dropping() const noexcept {
+  const std::lock_guard lock(mutex_);
+  return dropping_;
+}
+
+RowsByKind RecordQueue::rows() const noexcept {
+  const std::lock_guard lock(mutex_);
+  return rows_;
 }
 
 void RecordQueue::post(Marker marker) {
   const std::lock_guard lock(mutex_);
-  markers_.push_back(std::move(marker));
-  writer_wanted_.notify_one();
+  if (!channel_->queue.enqueue(channel_->producer, std::move(marker))) throw std::bad_alloc();
 }
 
-void RecordQueue::wait(WakeFor wake) {
-  std::unique_lock lock(mutex_);
-  writer_wanted_.wait(lock, [&] {
-    return !markers_.empty() || (wake == WakeFor::markers_or_half_full && free_.load() <= capacity_ / 2);
-  });
+Marker RecordQueue::wait() {
+  Marker marker;
+  channel_->queue.wait_dequeue(marker);
+  return marker;
 }
 
-void RecordQueue::take_markers(std::vector<Marker>& markers) {
+bool RecordQueue::try_take(Marker& marker) { return channel_->queue.try_dequeue(marker); }
+
+void RecordQueue::release(const StepEnded& batch) noexcept {
   const std::lock_guard lock(mutex_);
-  std::move(markers_.begin(), markers_.end(), std::back_inserter(markers));
-  markers_.clear();
+  for (std::size_t kind = 0; kind < rows_.size(); ++kind) rows_[kind] -= batch.rows[kind];
+  count_ -= batch.count();
+  room_freed_.notify_all();
 }
 
-std::size_t RecordQueue::take(std::vector<Record>& records, std::size_t at_most) {
-  std::array<Record, kBatch> batch;
-  std::size_t taken = 0;
-  while (taken < at_most) {
-    const std::size_t n = lanes_.take(batch.data(), std::min(kBatch, at_most - taken));
-    if (n == 0) break;
-    records.insert(records.end(), batch.begin(), batch.begin() + static_cast<std::ptrdiff_t>(n));
-    taken += n;
-    free_.fetch_add(static_cast<std::int64_t>(n));
-    if (waiting_.load() == 0) continue;
-    const std::lock_guard lock(mutex_);
-    place_freed_.notify_all();
-  }
-  return taken;
+void RecordQueue::recycle(StepEnded batch) noexcept {
+  clear(batch);
+  const std::lock_guard lock(mutex_);
+  if (batch.records.capacity() > spare_.records.capacity()) spare_.records.swap(batch.records);
+  if (batch.histograms.capacity() > spare_.histograms.capacity()) spare_.histograms.swap(batch.histograms);
 }
 
 }  // namespace gradmon

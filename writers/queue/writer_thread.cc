@@ -12,6 +12,7 @@
 #include <numeric>
 #include <optional>
 #include <thread>
+#include <tuple>
 #include <variant>
 
 #include "control/log.h"
@@ -24,13 +25,18 @@ std::string counted(std::uint64_t count, const std::string& thing) {
   return std::to_string(count) + " " + thing + (count == 1 ? "" : "s");
 }
 
-constexpr std::size_t kTakeAtOnce = 4096;
 constexpr std::size_t kMostFilesPending = 1000;
 constexpr std::chrono::seconds kStuckAfter{2};
 
+bool comes_first(const Record& a, const Record& b) {
+  return std::tie(a.kind, a.sequence) < std::tie(b.kind, b.sequence);
+}
+
 }  // namespace
 
-std::uint64_t AbandonedOutput::all_rows() const { return std::accumulate(rows.begin(), rows.end(), queued); }
+std::uint64_t AbandonedOutput::all_rows() const {
+  return std::accumulate(rows.begin(), rows.end(), std::uint64_t{0});
+}
 
 std::string to_string(const AbandonedOutput& abandoned_output) {
   std::string kinds;
@@ -38,7 +44,6 @@ std::string to_string(const AbandonedOutput& abandoned_output) {
     if (count > 0) kinds += (kinds.empty() ? "" : ", ") + std::to_string(count) + " of " + kind;
   };
   for (std::size_t kind = 0; kind < kKinds; ++kind) add(abandoned_output.rows[kind], kKindNames[kind]);
-  add(abandoned_output.queued, "unknown kind");
   std::string text = counted(abandoned_output.all_rows(), "row");
   if (!kinds.empty()) text += " (" + kinds + ")";
   if (abandoned_output.files > 0) text += " and " + counted(abandoned_output.files, "other file");
@@ -165,23 +170,17 @@ bool RetryingFiles::try_write(const FileToWrite& file) {
 struct WriterThread::State {
   using Clock = std::chrono::steady_clock;
 
-  State(std::shared_ptr<RecordQueue> q, OnFinished f, const WriterOptions& o)
+  State(std::shared_ptr<RecordQueue> q, OnFinished f, const Pauses& p)
       : queue(std::move(q)),
         on_finished(std::move(f)),
-        options(o),
-        files(o.pauses, [this] { return should_continue(); }) {}
+        pauses(p),
+        files(p, [this] { return should_continue(); }) {}
 
   void run() {
     for (bool going = true; going && !is_abandoned();) {
       set_idle();
-      queue->wait(steps.held() < options.most_held ? RecordQueue::WakeFor::markers_or_half_full
-                                                   : RecordQueue::WakeFor::markers);
-      queue->take_markers(markers);
-      if (markers.empty()) gather_up_to(options.most_held);
-      for (Marker& marker : markers) {
-        going = going && !is_abandoned() && handle(marker);
-      }
-      markers.clear();
+      Marker marker = queue->wait();
+      going = !is_abandoned() && handle(marker);
     }
     close_sinks();
   }
@@ -219,7 +218,7 @@ struct WriterThread::State {
     observe([&] { observer->begin_revision(begun.layout); });
     for (auto& sink : begun.sinks) {
       sink->report_parts([this](Kind kind, std::uint64_t rows) { return note_part(kind, rows); });
-      sinks.emplace_back(std::move(sink), begun.layout, options.pauses);
+      sinks.emplace_back(std::move(sink), begun.layout, pauses);
     }
   }
 
@@ -235,42 +234,41 @@ struct WriterThread::State {
     }
   }
 
-  void write(StepEnded& ended_step) {
-    // The queue may become empty before that many records are found: some may carry another step.
-    while (steps.count(ended_step.revision, ended_step.step) < ended_step.records && gather()) {
-    }
-    if (ended_step.valid) await(ended_step.late.get());
-    // If the thread is abandoned, records still in the queue count as "unknown kind": empty it first.
-    while (stopping() && gather()) {
-    }
-    take(ended_step.histograms);
-    std::vector<Record>& records = steps.close(ended_step.revision, ended_step.step);
-    records.insert(records.end(), ended_step.more.begin(), ended_step.more.end());
-    if (ended_step.valid && !is_abandoned()) {
-      complete_records(records, ended_step.late.get());
-      if (amend) amend(records);
-    }
+  void write(StepEnded& batch) {
+    take(batch);
+    RetryingSink::Outcome sum{0, batch.count()};
     std::optional<FileToWrite> file;
-    RetryingSink::Outcome sum{0, records.size() + ended_step.histograms.size()};
-    if (ended_step.valid) {
-      if (!is_abandoned())
-        observe(
-            [&] { file = observer->on_step(ended_step.step, records, std::chrono::steady_clock::now()); });
-      sum = write_to_sinks(ended_step.step, records, ended_step.histograms);
+    if (batch.valid) await(batch.late.get());
+    if (batch.valid && !is_abandoned()) {
+      complete_records(batch.records, batch.late.get());
+      if (amend) amend(batch.records);
+      observe([&] { file = observer->on_step(batch.step, batch.records, std::chrono::steady_clock::now()); });
+      sum = write_to_sinks(batch.step, batch.records, batch.histograms);
     }
     publish(sum);  // Before the files: a file that hangs must not make written rows lost.
     files.retry(std::chrono::steady_clock::now());
     if (file && !is_abandoned()) files.write(std::move(*file), std::chrono::steady_clock::now());
     publish({});
-    queue->histograms().recycle(std::move(ended_step.histograms));
+    queue->recycle(std::move(batch));
   }
 
-  // Takes records of later steps meanwhile, so that training does not have to wait for places in the queue.
+  // Makes room for later batches, and sorts this one. Its rows are unwritten until the next publish().
+  void take(StepEnded& batch) {
+    {
+      const std::lock_guard lock(mutex);
+      unwritten = batch.rows;
+      queue->release(batch);
+    }
+    if (!std::is_sorted(batch.records.begin(), batch.records.end(), comes_first))
+      std::stable_sort(batch.records.begin(), batch.records.end(), comes_first);
+    std::stable_sort(batch.histograms.begin(), batch.histograms.end(),
+                     [](const Histogram& a, const Histogram& b) { return a.kind < b.kind; });
+  }
+
   void await(LateValues* late) {
     constexpr std::chrono::microseconds kPause{200};
     while (late != nullptr && !late->ready() && !is_abandoned()) {
       note_progress();  // Assumes that the device makes progress.
-      gather_up_to(options.most_held);
       std::this_thread::sleep_for(kPause);
     }
   }
@@ -291,16 +289,6 @@ struct WriterThread::State {
       sum.lost += outcome.lost;
     }
     return sum;
-  }
-
-  // Frees the places of the histograms. They are unwritten until the next publish().
-  void take(std::vector<Histogram>& histograms) {
-    if (histograms.empty()) return;
-    std::stable_sort(histograms.begin(), histograms.end(),
-                     [](const Histogram& a, const Histogram& b) { return a.kind < b.kind; });
-    const std::lock_guard lock(mutex);
-    for (const Histogram& histogram : histograms) ++unwritten[static_cast<std::size_t>(histogram.kind)];
-    queue->histograms().release(histograms.size());
   }
 
   void write(FileToWrite& file) {
@@ -329,10 +317,10 @@ struct WriterThread::State {
   void publish(const RetryingSink::Outcome& outcome) {
     const std::lock_guard lock(mutex);
     if (abandoned) return;  // abandon() has already counted the rest as lost.
-    unwritten = steps.held_by_kind();
+    unwritten = {};
     files_failed = files.failed();
     status.written += outcome.written;
-    status.lost += outcome.lost + steps.lost() - std::exchange(lost_in_gather, steps.lost());
+    status.lost += outcome.lost;
     if (!sinks.empty()) sink_error.clear();
     for (const RetryingSink& sink : sinks) {
       if (!sink.error().empty()) sink_error = sink.error();
@@ -363,44 +351,13 @@ struct WriterThread::State {
     changed.notify_all();
   }
 
-  // False: the queue is empty.
-  bool gather() {
-    batch.clear();
-    const std::size_t count = queue->take(batch, kTakeAtOnce);
-    steps.add(batch);
-    if (count == 0) return false;
-    note_progress();
-    const std::lock_guard lock(mutex);
-    taken += count;
-    unwritten = steps.held_by_kind();
-    return true;
-  }
-
-  void gather_up_to(std::size_t most_held) {
-    while (steps.held() < most_held && gather()) {
-    }
-  }
-
   void close_sinks() {
     if (!is_abandoned()) {
-      while (gather()) {
-      }
       for (RetryingSink& sink : sinks) sink.flush();
       files.try_all();
     }
-    steps.clear();
     publish({});
-    lose_unended_histograms();
     sinks.clear();
-  }
-
-  // Histograms of a step that has not ended are in no marker.
-  void lose_unended_histograms() {
-    const std::lock_guard lock(mutex);
-    if (abandoned) return;  // abandon() has already counted them as lost.
-    const std::uint64_t waiting = queue->histograms().waiting();
-    status.lost += waiting;
-    queue->histograms().release(waiting);
   }
 
   void note_progress() {
@@ -433,11 +390,6 @@ struct WriterThread::State {
     return abandoned;
   }
 
-  bool stopping() const {
-    const std::lock_guard lock(mutex);
-    return stop_asked;
-  }
-
   // Call it with the mutex held.
   void abandon() {
     abandoned = true;
@@ -447,14 +399,15 @@ struct WriterThread::State {
 
   // Call it with the mutex held.
   AbandonedOutput left_over() const {
-    return {unwritten, queue->accepted() - taken + queue->histograms().waiting(),
-            files_pending + files_failed};
+    AbandonedOutput left{queue->rows(), files_pending + files_failed};
+    for (std::size_t kind = 0; kind < kKinds; ++kind) left.rows[kind] += unwritten[kind];
+    return left;
   }
 
   // Constant after construction.
   const std::shared_ptr<RecordQueue> queue;
   const OnFinished on_finished;
-  const WriterOptions options;
+  const Pauses pauses;
 
   std::thread thread;  // training thread only; joinable until stop()
 
@@ -462,25 +415,19 @@ struct WriterThread::State {
   std::condition_variable changed;
   // Guarded by mutex.
   WriterStatus status;
-  bool ended = false;   // the thread is about to return
-  bool failed = false;  // it has ended by an exception; nothing takes records from now on
-  bool stop_asked = false;
-  bool abandoned = false;                       // stop() has timed out
-  bool reporting = false;                       // on_finished is running
-  std::uint64_t progress = 0;                   // rises with each marker and each batch of records
+  bool ended = false;          // the thread is about to return
+  bool failed = false;         // it has ended by an exception; nothing takes records from now on
+  bool abandoned = false;      // stop() has timed out
+  bool reporting = false;      // on_finished is running
+  std::uint64_t progress = 0;  // rises with each message and each part of a batch
   std::optional<Clock::time_point> busy_since;  // time of the last progress; empty: idle
-  std::uint64_t taken = 0;           // records taken from the queue; histograms release their places
-  RowsByKind unwritten{};            // taken, not yet written or lost
-  AbandonedOutput abandoned_output;  // set when abandoned
-  std::size_t files_pending = 0;     // not tried yet
-  std::size_t files_failed = 0;      // tried and failed; kept for a retry
-  std::uint64_t files_refused = 0;   // since files_pending was last 0
+  RowsByKind unwritten{};                       // taken, not yet written or lost
+  AbandonedOutput abandoned_output;             // set when abandoned
+  std::size_t files_pending = 0;                // not tried yet
+  std::size_t files_failed = 0;                 // tried and failed; kept for a retry
+  std::uint64_t files_refused = 0;              // since files_pending was last 0
 
   // Writer thread only.
-  std::vector<Marker> markers;
-  std::vector<Record> batch;
-  StepBuffer steps;
-  std::uint64_t lost_in_gather = 0;  // the part of steps.lost() that the status contains
   std::vector<RetryingSink> sinks;
   std::unique_ptr<StepObserver> observer;           // null: the revision has none, or it has failed
   std::function<void(std::vector<Record>&)> amend;  // of the revision; may be null
@@ -488,9 +435,8 @@ struct WriterThread::State {
   RetryingFiles files;
 };
 
-WriterThread::WriterThread(std::shared_ptr<RecordQueue> queue, OnFinished on_finished,
-                           const WriterOptions& options)
-    : pid_(::getpid()), state_(std::make_shared<State>(std::move(queue), std::move(on_finished), options)) {
+WriterThread::WriterThread(std::shared_ptr<RecordQueue> queue, OnFinished on_finished, const Pauses& pauses)
+    : pid_(::getpid()), state_(std::make_shared<State>(std::move(queue), std::move(on_finished), pauses)) {
   const SignalsBlocked blocked;
   state_->thread = std::thread([state = state_] {
     pthread_setname_np(pthread_self(), "gradmon-writer");
@@ -540,10 +486,7 @@ bool WriterThread::stop(const StopTimeout& timeout) noexcept {
     return true;
   }
   state_->queue->abandon();
-  {
-    const std::lock_guard lock(state_->mutex);
-    state_->stop_asked = true;
-  }
+  state_->queue->begin_step();  // A step that has not ended is lost.
   try {
     state_->queue->post(Marker{WriterStopped{}});
   } catch (const std::exception&) {

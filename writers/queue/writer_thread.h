@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The thread that empties the record queue. It collects the records of a step, sorts them by kind
-// and sequence, and passes them to the observer and then to the sinks of their revision. An error of a
+// The thread that empties the record queue. It sorts the records of a step by kind and sequence, and passes
+// them to the observer and then to the sinks of their revision. An error of a
 // sink is logged once and counted, and the sink is tried again later.
 #pragma once
 
@@ -25,13 +25,12 @@ namespace gradmon {
 // the write may yet succeed.
 struct AbandonedOutput {
   RowsByKind rows{};
-  std::uint64_t queued = 0;  // rows still in the queue, of unknown kind
-  std::size_t files = 0;     // other output files, and lines of the log
+  std::size_t files = 0;  // other output files, and lines of the log
 
   std::uint64_t all_rows() const;
 };
 
-// "12 rows (10 of grad_reduced, 2 of unknown kind) and 1 other file"
+// "12 rows (2 of actv, 10 of grad_reduced) and 1 other file"
 std::string to_string(const AbandonedOutput& abandoned_output);
 
 // Shields the writer thread from a failing sink. After an error that kept no row, the sink is not
@@ -120,13 +119,8 @@ class RetryingFiles {
 // Counted per sink: with two sinks each record counts twice.
 struct WriterStatus {
   std::uint64_t written = 0;
-  std::uint64_t lost = 0;  // taken from the queue and not written: a sink failed, or the step had ended
+  std::uint64_t lost = 0;  // taken from the queue and not written: a sink failed, or the step does not count
   std::string last_error;  // empty: none so far
-};
-
-struct WriterOptions {
-  std::size_t most_held = std::size_t{1} << 20;  // records of unfinished steps; above it the queue fills up
-  Pauses pauses;
 };
 
 class WriterThread {
@@ -138,7 +132,7 @@ class WriterThread {
   // Starts the thread ("gradmon-writer", all signals blocked). The queue is shared, because a thread
   // that hangs in a dead file system outlives this object. Throws std::system_error if no thread can
   // be started.
-  WriterThread(std::shared_ptr<RecordQueue> queue, OnFinished on_finished, const WriterOptions& options = {});
+  WriterThread(std::shared_ptr<RecordQueue> queue, OnFinished on_finished, const Pauses& pauses = {});
   // stop(2 s).
   ~WriterThread();
 
