@@ -53,6 +53,8 @@ inline constexpr std::array<const char*, kKinds> kKindNames = {"actv",
                                                                "update",
                                                                "ratio"};
 constexpr const char* name_of(Kind kind) { return kKindNames[static_cast<std::size_t>(kind)]; }
+using KindSet = std::uint32_t;
+constexpr KindSet bit_of(Kind kind) { return KindSet{1} << static_cast<unsigned>(kind); }
 
 // A statistic of a tensor: index into Record::values and bit of its mask. msprobe's six
 // come first. hooks/METRICS.md has the formulas; CONTRIBUTING.md says how to add one.

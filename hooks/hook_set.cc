@@ -2,6 +2,7 @@
 #include "hooks/hook_set.h"
 
 #include <algorithm>
+#include <array>
 #include <utility>
 
 #include "hooks/device/cuda_totals.h"
@@ -19,18 +20,74 @@
 namespace gradmon {
 namespace {
 
+constexpr KindSet kMoments = bit_of(Kind::exp_avg) | bit_of(Kind::exp_avg_sq);
+constexpr KindSet kWeights = bit_of(Kind::param_origin) | bit_of(Kind::param_updated);
+constexpr KindSet kCompared = bit_of(Kind::grad_reduced) | kWeights;
+
+// The kinds of parameters' rows in the plan.
+KindSet row_kinds(const HookSettings& settings) {
+  KindSet kinds = 0;
+  if (settings.gradients) kinds |= bit_of(Kind::grad_unreduced) | bit_of(Kind::grad_reduced);
+  if (settings.moments) kinds |= kMoments;
+  if (settings.weights) kinds |= kWeights;
+  if (settings.momentum_agreement) kinds |= bit_of(Kind::other);
+  if (settings.update_histograms) kinds |= bit_of(Kind::update) | bit_of(Kind::ratio);
+  return kinds;
+}
+
+// Those that the parameter is read for, by Kind. A norm over all parameters also has those that the plan does
+// not select or that other ranks write.
+std::array<Readers, kKinds> readers_of(const WatchedParameter& parameter, const HookSettings& settings,
+                                       bool matched) {
+  std::array<Readers, kKinds> readers{};
+  const auto add = [&](KindSet kinds, Readers reader) {
+    for (std::size_t kind = 0; kind < kKinds; ++kind) {
+      if ((kinds >> kind & 1U) != 0) readers[kind] |= reader;
+    }
+  };
+  add(settings.whole_norm, kForWholeNorm);
+  add(settings.whole_norm_between, kForWholeNormBetween);
+  if (!matched) return readers;
+  const RowAuthor author = author_of(parameter, settings.leaves_replicas);
+  const KindSet written = author == RowAuthor::this_rank                  ? ~KindSet{0}
+                          : author == RowAuthor::this_rank_unreduced_only ? bit_of(Kind::grad_unreduced)
+                                                                          : 0;
+  add(row_kinds(settings) & written, kForRows);
+  add(settings.each_norm & written, kForEachNorm);
+  if (settings.flight && parameter.author == RowAuthor::this_rank)
+    add(bit_of(Kind::grad_reduced), kForFlight);
+  const bool elsewhere = parameter.replicated && author == RowAuthor::this_rank_unreduced_only;
+  if (settings.compares_replicas && elsewhere) add(row_kinds(settings) & kCompared, kForReplicas);
+  return readers;
+}
+
+// The parameters that are read, in the model's order.
 std::vector<WatchedTensor> select(const WatchedModel& model, const std::vector<std::size_t>& matched,
-                                  Squash squash, RecordStream& stream) {
-  const auto names = row_names(model, squash).parameters;
+                                  const HookSettings& settings, RecordStream& stream) {
+  std::vector<bool> selected(model.parameters.size(), false);
+  for (const std::size_t i : matched) {
+    if (i < selected.size()) selected[i] = true;
+  }
+  const auto names = row_names(model, settings.squash_name).parameters;
   std::vector<WatchedTensor> watched;
-  for (const std::size_t i : written_parameters(model, matched)) {
+  for (const std::size_t i : distinct_parameters(model, selected)) {
     const WatchedParameter& parameter = model.parameters[i];
+    const auto readers = readers_of(parameter, settings, selected[i]);
+    if (std::all_of(readers.begin(), readers.end(), [](Readers one) { return one == 0; })) continue;
     watched.push_back({parameter.tensor, names[i], stream.target_id(parameter.vpp_stage, names[i]), i,
-                       parameter.author == RowAuthor::this_rank_unreduced_only, parameter.main_gradient,
-                       parameter.sharding, parameter.hook_first, parameter.gradient_source,
-                       parameter.vpp_stage});
+                       readers, parameter.main_gradient, parameter.sharding, parameter.hook_first,
+                       parameter.gradient_source, parameter.vpp_stage});
   }
   return watched;
+}
+
+bool any_reads(const std::vector<WatchedTensor>& watched, KindSet kinds, Readers readers) {
+  return std::any_of(watched.begin(), watched.end(), [&](const WatchedTensor& parameter) {
+    for (std::size_t kind = 0; kind < kKinds; ++kind) {
+      if ((kinds >> kind & 1U) != 0 && (parameter.readers[kind] & readers) != 0) return true;
+    }
+    return false;
+  });
 }
 
 // Finds an optimizer's parameters among the watched ones.
@@ -50,10 +107,7 @@ class ParameterIndices {
   Update update_of(const std::vector<at::Tensor>& optimizer_parameters, const OptimizerState* state) {
     Update update;
     update.state = state;
-    for (const std::size_t i : held_by(optimizer_parameters)) {
-      auto& indices = watched_[i].before_reduction_only ? update.unreduced_only : update.parameter_indices;
-      indices.push_back(i);
-    }
+    update.parameter_indices = held_by(optimizer_parameters);
     return update;
   }
 
@@ -116,10 +170,8 @@ class HookSet::Attached {
         parameter_indices_(watched_),
         rows_(stream, settings.revision, settings.ops) {
     for (const WatchedTensor& parameter : watched_) prepare_cuda_totals(*parameter.tensor);
-    if (settings.gradients || settings.reduced_gradients || settings.moments || settings.momentum_agreement ||
-        settings.update_histograms)
-      add_gradient_probes(settings, fuse);
-    if (settings.weights) probes_.push_back(make_weight_probe(watched_, settings.eps, fuse));
+    add_gradient_probes(settings, fuse);
+    if (reads(kWeights)) probes_.push_back(make_weight_probe(watched_, settings.eps, fuse));
     if (settings.collectives.enabled)
       add<CollectiveProbe>(settings.collectives, settings.eps, model_.modules, stack, stream, fuse);
     if (settings.l2) add<L2Probe>(settings, model_, stream, unmatched);
@@ -135,18 +187,19 @@ class HookSet::Attached {
   Attached(const Attached&) = delete;
   Attached& operator=(const Attached&) = delete;
 
-  void begin_step(Step step) {
-    rows_.begin_step(step);
-    for (const auto& probe : probes_) probe->begin_step(step);
+  void begin_step(Step step, Readers active) {
+    rows_.begin_step(step, active);
+    active_ = active;
+    for (const auto& probe : probes_)
+      is_active(*probe) ? probe->begin_step(step, active) : probe->release_hooks();
     awaits_values_ = false;
-    if (tracker_) tracker_->begin_step();
-    collecting_ = true;
+    if (tracker_ && (active & kForRows) != 0) tracker_->begin_step();
   }
 
-  void stop_collecting() noexcept {
-    collecting_ = false;
+  void stop_reading() noexcept {
     if (tracker_) tracker_->disarm();
     for (const auto& probe : probes_) probe->disarm();
+    stopped_ = std::exchange(active_, 0);
   }
 
   void release_hooks() noexcept {
@@ -164,7 +217,8 @@ class HookSet::Attached {
     probes_.clear();
   }
 
-  bool collecting() const noexcept { return collecting_; }
+  Readers active() const noexcept { return active_; }
+  const std::vector<WatchedTensor>& parameters() const noexcept { return watched_; }
 
   void tap(const TappedValue& value) { taps_->tap(value); }
 
@@ -177,7 +231,7 @@ class HookSet::Attached {
     const Update update = parameter_indices_.update_of(optimizer_parameters, state);
     LaunchGroup group;
     for (std::size_t i = 0; i < probes_.size(); ++i) {
-      if (takes_part(i, reads)) probes_[i]->before_update(update);
+      if (is_active(*probes_[i]) && takes_part(i, reads)) probes_[i]->before_update(update);
     }
     group.launch();
   }
@@ -185,24 +239,39 @@ class HookSet::Attached {
   void after_update(const std::vector<at::Tensor>& optimizer_parameters, const OptimizerState* state) {
     const Update update = parameter_indices_.update_of(optimizer_parameters, state);
     LaunchGroup group;
-    for (const auto& probe : probes_) probe->after_update(update);
+    for (const auto& probe : probes_) {
+      if (is_active(*probe)) probe->after_update(update);
+    }
     group.launch();
   }
 
   void deliver_gradient(const at::Tensor& parameter, const at::Tensor& gradient) noexcept {
     const auto index = parameter_indices_.of(parameter);
-    if (gradient_hooks_ != nullptr && index) gradient_hooks_->deliver(*index, gradient);
+    if (gradient_hooks_ == nullptr || !index) return;
+    gradient_hooks_->deliver(*index, gradient);
+    if (norm_hooks_ != nullptr) norm_hooks_->deliver(*index, gradient);
   }
 
+  // Call it after stop_reading().
   void end_step() {
-    for (std::size_t i = 1; awaits_values_ && i < gradient_probes_; ++i) probes_[i]->begin_step({});
-    for (const auto& probe : probes_) probe->write_rows(rows_);
+    active_ = stopped_;
+    for (std::size_t i = first_reader_; awaits_values_ && i < gradient_probes_; ++i)
+      probes_[i]->begin_step({}, active_);
+    for (const auto& probe : probes_) {
+      if (is_active(*probe)) probe->write_rows(rows_);
+    }
     rows_.end_step();
+    active_ = 0;
   }
 
   std::uint64_t not_applicable() const noexcept { return rows_.not_applicable(); }
 
  private:
+  bool is_active(const Probe& probe) const { return (probe.readers() & active_) != 0; }
+  bool reads(KindSet kinds, Readers readers = ~Readers{0}) const {
+    return any_reads(watched_, kinds, readers);
+  }
+
   bool takes_part(std::size_t probe, UpdateReads reads) const {
     switch (reads) {
       case UpdateReads::everything:
@@ -228,20 +297,31 @@ class HookSet::Attached {
   }
 
   void add_gradient_probes(const HookSettings& settings, HookFuse& fuse) {
+    constexpr KindSet unreduced = bit_of(Kind::grad_unreduced);
+    constexpr KindSet histograms = bit_of(Kind::update) | bit_of(Kind::ratio);
+    if (!reads(unreduced | bit_of(Kind::grad_reduced) | kMoments | bit_of(Kind::other) | histograms)) return;
     GradientHookSettings reading;
     reading.eps = settings.eps;
     reading.scales = settings.gradient_scales;
     reading.passes = settings.passes;
     reading.micro_batches = settings.short_steps ? 1 : settings.grad_acc_steps;
+    reading.readers = kInCollected | kInBetween;
+    // A micro batch's gradient is not the step's.
+    const bool apart = settings.per_micro_batch && reads(unreduced, kForNorms);
+    if (apart) {
+      reading.readers = kForNorms;
+      norm_hooks_ = &add<GradientHooks>(watched_, reading, fuse);
+      reading.readers = kForRows;
+    }
     if (settings.per_micro_batch) reading.reads = GradientReads::each_micro_batch;
-    if (!settings.gradients) reading.reads = GradientReads::nothing;
     auto& hooks = add<GradientHooks>(watched_, reading, fuse);
     gradient_hooks_ = &hooks;
-    if (settings.gradients || settings.reduced_gradients)
+    first_reader_ = probes_.size();
+    if (reads(bit_of(Kind::grad_reduced)))
       probes_.push_back(make_gradient_probe(watched_, hooks, settings.eps, fuse));
-    if (settings.moments) probes_.push_back(make_moment_probe(watched_, hooks, settings.eps, fuse));
-    if (settings.momentum_agreement) probes_.push_back(make_sign_agreement_probe(watched_, hooks));
-    if (settings.update_histograms) probes_.push_back(make_update_histogram_probe(watched_, hooks));
+    if (reads(kMoments)) probes_.push_back(make_moment_probe(watched_, hooks, settings.eps, fuse));
+    if (reads(bit_of(Kind::other))) probes_.push_back(make_sign_agreement_probe(watched_, hooks));
+    if (reads(histograms)) probes_.push_back(make_update_histogram_probe(watched_, hooks));
     gradient_probes_ = probes_.size();
   }
 
@@ -261,12 +341,15 @@ class HookSet::Attached {
   // Training thread only.
   ParameterIndices parameter_indices_;
   RowWriter rows_;
-  bool collecting_ = false;
+  Readers active_ = 0;          // in this step; 0: nothing is read
+  Readers stopped_ = 0;         // active_ before stop_reading()
   bool awaits_values_ = false;  // gradients were passed early; rows only if their update follows
-  // The first of probes_: GradientHooks, and the probes that read gradients and moments.
-  std::size_t gradient_probes_ = 0;
-  TapProbe* taps_ = nullptr;                    // one of the probes
-  GradientHooks* gradient_hooks_ = nullptr;     // one of the probes
+  // The first of probes_: GradientHooks, and from first_reader_ on those that read gradients and moments.
+  std::size_t first_reader_ = 0, gradient_probes_ = 0;
+  TapProbe* taps_ = nullptr;                 // one of the probes
+  GradientHooks* gradient_hooks_ = nullptr;  // one of the probes
+  GradientHooks* norm_hooks_ =
+      nullptr;  // another, if the rows have each micro batch and norms need the step's
   std::vector<std::unique_ptr<Probe>> probes_;  // Keep before tracker_: detaches before the rest dies.
   std::unique_ptr<ForwardTracker> tracker_;     // Keep last: calls the probes. Null: no probe listens.
 };
@@ -275,7 +358,7 @@ HookSet::HookSet(const HookSettings& settings, WatchedModel model, RecordStream&
                  StackSource stack) noexcept {
   fuse_.guard("", [&] {
     matches_ = match_targets(settings.selection, target_names(model));
-    auto watched = select(model, matches_.matched, settings.squash_name, stream);
+    auto watched = select(model, matches_.matched, settings, stream);
     attached_ = std::make_unique<Attached>(settings, std::move(model), std::move(watched), stream,
                                            std::move(stack), fuse_, matches_.unmatched);
   });
@@ -283,46 +366,53 @@ HookSet::HookSet(const HookSettings& settings, WatchedModel model, RecordStream&
 
 HookSet::~HookSet() = default;
 
-void HookSet::begin_step(Step step, Collect collect) noexcept {
+void HookSet::begin_step(Step step, Readers active) noexcept {
   if (!attached_) return;
-  if (attached_->collecting()) attached_->stop_collecting();
+  if (attached_->active() != 0) attached_->stop_reading();
   if (fuse_.tripped()) return attached_->detach();
-  if (collect == Collect::no) return attached_->release_hooks();
-  fuse_.guard("", [&] { attached_->begin_step(step); });
+  if (active == 0) return attached_->release_hooks();
+  fuse_.guard("", [&] { attached_->begin_step(step, active); });
 }
 
 void HookSet::gathered(const void* unit) noexcept {
-  if (!attached_ || !attached_->collecting() || fuse_.tripped()) return;
+  if (!reads() || fuse_.tripped()) return;
   fuse_.guard("", [&] { attached_->gathered(unit); });
 }
 
 void HookSet::before_update(const std::vector<at::Tensor>& optimizer_parameters,
                             const OptimizerState* state) noexcept {
-  if (!attached_ || !attached_->collecting() || fuse_.tripped()) return;
+  if (!reads() || fuse_.tripped()) return;
   fuse_.guard("", [&] { attached_->before_update(optimizer_parameters, state); });
 }
 
 void HookSet::after_update(const std::vector<at::Tensor>& optimizer_parameters,
                            const OptimizerState* state) noexcept {
-  if (!attached_ || !attached_->collecting() || fuse_.tripped()) return;
+  if (!reads() || fuse_.tripped()) return;
   fuse_.guard("", [&] { attached_->after_update(optimizer_parameters, state); });
 }
 
 void HookSet::tap(const TappedValue& value) noexcept {
-  if (!attached_ || !attached_->collecting() || fuse_.tripped()) return;
+  if (!reads() || (attached_->active() & kForRows) == 0 || fuse_.tripped()) return;
   fuse_.guard(value.name, [&] { attached_->tap(value); });
 }
 
 void HookSet::end_step() noexcept {
-  if (!attached_ || !attached_->collecting()) return;
-  attached_->stop_collecting();
+  if (!reads()) return;
+  attached_->stop_reading();
   if (fuse_.tripped()) return;
   fuse_.guard("", [&] { attached_->end_step(); });
 }
 
 void HookSet::deliver_gradient(const at::Tensor& parameter, const at::Tensor& gradient) noexcept {
-  if (attached_ && attached_->collecting()) attached_->deliver_gradient(parameter, gradient);
+  if (reads()) attached_->deliver_gradient(parameter, gradient);
 }
+
+const std::vector<WatchedTensor>& HookSet::parameters() const noexcept {
+  static const std::vector<WatchedTensor> none;
+  return attached_ ? attached_->parameters() : none;
+}
+
+bool HookSet::reads() const noexcept { return attached_ && attached_->active() != 0; }
 
 std::uint64_t HookSet::not_applicable() const noexcept { return attached_ ? attached_->not_applicable() : 0; }
 

@@ -15,6 +15,7 @@
 #include "hooks/observe/call_site.h"
 #include "hooks/rows/hook_fuse.h"
 #include "hooks/rows/hook_settings.h"
+#include "hooks/rows/reading.h"
 #include "hooks/rows/record_stream.h"
 #include "hooks/rows/target_match.h"
 #include "hooks/rows/watched_model.h"
@@ -53,9 +54,9 @@ class HookSet {
   HookSet(const HookSet&) = delete;
   HookSet& operator=(const HookSet&) = delete;
 
-  // Begins a step. With Collect::no the other calls return at once, and a hook body costs one load.
-  enum class Collect : bool { no, yes };
-  void begin_step(Step step, Collect collect) noexcept;
+  // Begins a step that `active` read. Without any of them the other calls return at once, and a hook body
+  // costs one load.
+  void begin_step(Step step, Readers active) noexcept;
   // An FSDP unit (ParameterSharding::unit) has just gathered its parameters for a forward. Runs on the
   // forward's thread, without the GIL.
   void gathered(const void* unit) noexcept;
@@ -66,7 +67,7 @@ class HookSet {
                      const OptimizerState* state = nullptr) noexcept;
   void after_update(const std::vector<at::Tensor>& optimizer_parameters,
                     const OptimizerState* state = nullptr) noexcept;
-  // Reads a value that the program passes, within a collected step; end_step() writes its row.
+  // Reads a value that the program passes, in a step with kForRows; end_step() writes its row.
   void tap(const TappedValue& value) noexcept;
   void end_step() noexcept;
   // Passes the gradient of a parameter that a framework takes away before its accumulator's hook runs
@@ -75,6 +76,8 @@ class HookSet {
   // the parameter.
   void deliver_gradient(const at::Tensor& parameter, const at::Tensor& gradient) noexcept;
 
+  // The parameters that are read, in the model's order.
+  const std::vector<WatchedTensor>& parameters() const noexcept;
   // Indices into target_names() of the model, and the patterns that matched nothing.
   const MatchReport& matches() const noexcept { return matches_; }
   // The number of rows skipped so far because their values cannot be had. The first one is logged.
@@ -86,6 +89,8 @@ class HookSet {
 
  private:
   class Attached;
+
+  bool reads() const noexcept;
 
   MatchReport matches_;
   HookFuse fuse_;

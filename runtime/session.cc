@@ -265,7 +265,7 @@ void Monitor::Session::pass_gate() {
   if (opening.swap) swap(*opening.swap);
   if (!collection_ || !fatal_error_.empty()) return;
   if (opening.ended) collection_->end_collection(current_);
-  collection_->begin_step(current_, opening.collect ? HookSet::Collect::yes : HookSet::Collect::no, samples_);
+  collection_->begin_step(current_, opening.collect ? Collection::Collect::yes : Collection::Collect::no, samples_);
   every_step_ = collection_->needs_every_step();
 }
 

@@ -110,7 +110,7 @@ class Monitor::Session {
       boundary();
     } else if (every_step_) {
       collection_->end_step_between(samples_);
-      collection_->begin_step(current_, HookSet::Collect::no, samples_);
+      collection_->begin_step(current_, Collection::Collect::no, samples_);
       every_step_ = collection_->needs_every_step();
     }
     return loop_;

@@ -31,8 +31,12 @@ void AlertStage::begin_revision(const Layout& layout) {
 }
 
 std::optional<FileToWrite> AlertStage::on_step(Step step, const std::vector<Record>& records, Time now) {
+  on_replicas(step, records);
+  return on_flight(step, records, now);
+}
+
+std::optional<FileToWrite> AlertStage::on_flight(Step step, const std::vector<Record>& records, Time now) {
   if (settings_.flight) settings_.flight->keep(step, records);
-  if (settings_.on_records) settings_.on_records(step, records);
   const Findings& findings = evaluate(records);
   const auto described = [&](const std::vector<Finding>& these) {
     return describe(these, step, records, layout_, *settings_.names, settings_.origin);

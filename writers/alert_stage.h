@@ -38,16 +38,21 @@ class AlertStage : public StepObserver {
     // Called on the writer thread after each step in which alerts begin. It must return at once, and own the
     // data it uses: an abandoned writer thread may still call it. May be null.
     std::function<void(const StepAlerts&)> on_alerts = nullptr;
-    // Called on the writer thread with the records of each step, before the rules look at them. May be null.
+    // Called on the writer thread with the records of each step except those for the flight recorder, before
+    // the rules look at them. May be null.
     std::function<void(Step, const std::vector<Record>&)> on_records = nullptr;
   };
 
   AlertStage(Settings settings, std::shared_ptr<AlertState> state);
 
-  // Two stages of one revision, with the same rules, may share a state.
   void begin_revision(const Layout& layout) override;
   [[nodiscard]] std::optional<FileToWrite> on_step(Step step, const std::vector<Record>& records,
                                                    Time now) override;
+  [[nodiscard]] std::optional<FileToWrite> on_flight(Step step, const std::vector<Record>& records,
+                                                     Time now) override;
+  void on_replicas(Step step, const std::vector<Record>& records) override {
+    if (settings_.on_records) settings_.on_records(step, records);
+  }
   // Passes on alerts as on_step() does, for alerts that another process has found in this rank's values.
   // Returns the file to write, or nullopt.
   [[nodiscard]] std::optional<FileToWrite> report(const StepAlerts& alerts, Time now);

@@ -279,7 +279,7 @@ ActivationProbe::ActivationProbe(const HookSettings& settings, const WatchedMode
 
 ActivationProbe::~ActivationProbe() { disarm(); }
 
-void ActivationProbe::begin_step(Step) {
+void ActivationProbe::begin_step(Step, Readers) {
   calls_.clear();
   gradients_.begin_step();
   rows_->begin_step();

@@ -230,7 +230,7 @@ class ActivationProbe : public Probe, public ForwardListener {
                   HookFuse& fuse);
   ~ActivationProbe() override;
 
-  void begin_step(Step step) override;
+  void begin_step(Step step, Readers active) override;
   void disarm() noexcept override;
   void write_rows(RowWriter& rows) override;
   ForwardListener* forward_listener() noexcept override { return this; }

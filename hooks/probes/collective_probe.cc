@@ -582,7 +582,7 @@ CollectiveProbe::CollectiveProbe(const CollectiveSettings& settings, double eps,
 
 CollectiveProbe::~CollectiveProbe() { disarm(); }
 
-void CollectiveProbe::begin_step(Step) {
+void CollectiveProbe::begin_step(Step, Readers) {
   readings_->open();
   observer_.emplace(readings_);
 }

@@ -239,7 +239,7 @@ class CollectiveProbe : public Probe {
                   StackSource stack, RecordStream& stream, HookFuse& fuse);
   ~CollectiveProbe() override;
 
-  void begin_step(Step step) override;
+  void begin_step(Step step, Readers active) override;
   void disarm() noexcept override;
   void write_rows(RowWriter& rows) override;
   ForwardListener* forward_listener() noexcept override { return needs_tracker_ ? native_.get() : nullptr; }

@@ -190,7 +190,8 @@ class GradientHooks::Slot {
         hooks_(hooks),
         micro_batches_(*hooks.micro_batches_[watched_.vpp_stage]),
         attachment_(
-            watched_, hooks.settings_.reads == GradientReads::each_micro_batch,
+            watched_,
+            hooks.settings_.reads == GradientReads::each_micro_batch && reads_for(hooks.settings_.readers),
             {[this](const variable_list& inputs) { delivered(inputs.empty() ? at::Tensor() : inputs[0]); },
              [this] { accumulated(); }},
             hooks.fuse_) {}
@@ -214,6 +215,7 @@ class GradientHooks::Slot {
 
   void begin_step() {
     const std::lock_guard lock(mutex_);
+    reads_ = reads_for(hooks_.active_) ? hooks_.settings_.reads : GradientReads::nothing;
     delivered_ = fired_ = moved_to_main_ = left_unread_ = has_non_zeros_ = looked_unseen_ = came_unseen_ =
         false;
     was_empty_ = watched_.tensor->numel() == 0;
@@ -261,7 +263,7 @@ class GradientHooks::Slot {
     postponed_.reset();
     last_mark_.reset();
     moved_to_main_ = false;
-    if (hooks_.settings_.reads == GradientReads::last_of_step) deliveries_.keep_last_of_two();
+    if (reads_ == GradientReads::last_of_step) deliveries_.keep_last_of_two();
     deliveries_.mark_used();
   }
 
@@ -278,6 +280,7 @@ class GradientHooks::Slot {
   // The reason why a gradient has no grad_unreduced; null if it has one, or if the parameter took no part.
   const char* why_unread() const {
     const std::lock_guard lock(mutex_);
+    if (reads_ == GradientReads::nothing) return nullptr;
     if (left_unread_ || (postponed_ && !deliveries_.updated())) return kShortStep;
     if (!came_unseen_ || delivered_ || watched_.gradient_source != UnreducedSource::accumulator)
       return nullptr;
@@ -296,7 +299,7 @@ class GradientHooks::Slot {
       run_if_armed([&] {
         if (!gradient.defined()) return leave_out_accumulated();
         hooks_.count_pass(*this);
-        if (hooks_.settings_.reads == GradientReads::nothing) {
+        if (reads_ == GradientReads::nothing) {
           delivered_ = delivered_ || watched_.gradient_source == UnreducedSource::delivered;
           return;
         }
@@ -341,6 +344,7 @@ class GradientHooks::Slot {
   }
 
  private:
+  bool reads_for(Readers readers) const { return (watched_.readers_of(Kind::grad_unreduced) & readers) != 0; }
   // True if forward uses another tensor than the one that the optimizer holds.
   bool gathers() const { return watched_.sharding && watched_.sharding->unsharded; }
   // A flat tensor's accumulator fires for all its parameters; parameters that took no part have zeros there.
@@ -365,7 +369,7 @@ class GradientHooks::Slot {
         });
       };
       if (attachment_.overtaken()) return on_arrival([&] { leave_out_overtaken(); });
-      switch (hooks_.settings_.reads) {
+      switch (reads_) {
         case GradientReads::nothing:
           return on_arrival([&] { delivered_ = true; });
         case GradientReads::last_of_step:
@@ -382,7 +386,7 @@ class GradientHooks::Slot {
   void leave_out_overtaken() {
     delivered_ = true;
     postponed_.reset();
-    if (hooks_.settings_.reads == GradientReads::nothing || takes_deliveries()) return;
+    if (reads_ == GradientReads::nothing || takes_deliveries()) return;
     micro_batch_delivery().reading.mark_not_applicable(
         "a post-accumulate hook that came during this step may have changed the gradient");
   }
@@ -390,8 +394,7 @@ class GradientHooks::Slot {
   // The last delivered gradient also holds the micro batches before it.
   void leave_out_accumulated() {
     GradientDelivery* const last = deliveries_.unused();
-    if (hooks_.settings_.reads != GradientReads::each_micro_batch || last == nullptr || last->micro_step == 0)
-      return;
+    if (reads_ != GradientReads::each_micro_batch || last == nullptr || last->micro_step == 0) return;
     last->reading.mark_not_applicable(
         "the framework accumulates the micro batches, so the gradient of one cannot be read");
   }
@@ -400,12 +403,12 @@ class GradientHooks::Slot {
   bool takes_deliveries() const {
     if (watched_.gradient_source != UnreducedSource::delivered_accumulated)
       return watched_.gradient_source == UnreducedSource::delivered;
-    return hooks_.settings_.reads != GradientReads::each_micro_batch;
+    return reads_ != GradientReads::each_micro_batch;
   }
 
   // The delivery of a passed gradient.
   GradientDelivery& micro_batch_delivery() {
-    if (hooks_.settings_.reads == GradientReads::last_of_step) return unused_delivery();
+    if (reads_ == GradientReads::last_of_step) return unused_delivery();
     const int micro_step = micro_batches_.enter().index;
     GradientDelivery* const known = delivery_in(micro_step);
     return known ? *known : next(micro_step);
@@ -542,8 +545,9 @@ class GradientHooks::Slot {
   const std::size_t parameter_;
   const WatchedTensor& watched_;
   GradientHooks& hooks_;
-  MicroBatches& micro_batches_;    // of the parameter's chunk
-  GradientAttachment attachment_;  // changed by the training thread only
+  MicroBatches& micro_batches_;                   // of the parameter's chunk
+  GradientAttachment attachment_;                 // changed by the training thread only
+  GradientReads reads_ = GradientReads::nothing;  // in this step; changes only while disarmed
 
   mutable std::mutex mutex_;
   // Guarded by mutex_.
@@ -585,7 +589,8 @@ void GradientHooks::release_hooks() noexcept {
   for (const auto& slot : slots_) slot->release_hooks();
 }
 
-void GradientHooks::begin_step(Step) {
+void GradientHooks::begin_step(Step, Readers active) {
+  active_ = active & settings_.readers;
   for (const auto& slot : slots_) {
     slot->refresh();
     slot->begin_step();
@@ -628,7 +633,7 @@ void GradientHooks::gathered(const void* unit) {
 
 void GradientHooks::count_pass(const Slot& delivered) noexcept {
   const Slot* leader = nullptr;
-  if (!settings_.passes) return;
+  if (!settings_.passes || (active_ & kForRows) == 0) return;
   if (leader_.compare_exchange_strong(leader, &delivered) || leader == &delivered)
     settings_.passes->backward();
 }
@@ -651,7 +656,6 @@ UnlessZeros GradientHooks::unless_zeros(std::size_t parameter) const {
 
 void GradientHooks::before_update(const Update& update) {
   for (const std::size_t i : update.parameter_indices) slots_[i]->before_update();
-  for (const std::size_t i : update.unreduced_only) slots_[i]->before_update();
 }
 
 void GradientHooks::write_rows(RowWriter& rows) {
@@ -659,8 +663,9 @@ void GradientHooks::write_rows(RowWriter& rows) {
   std::uint64_t sequence = 0;
   for (const GradientDelivery* delivery : deliveries()) {
     const WatchedTensor& parameter = watched_[delivery->parameter];
-    rows.write({Kind::grad_unreduced, parameter.target, sequence++, delivery->micro_step}, delivery->reading,
-               parameter.name, slots_[delivery->parameter]->unless_zeros(*delivery));
+    const Readers readers = parameter.readers_of(Kind::grad_unreduced) & active_;
+    rows.write({Kind::grad_unreduced, parameter.target, sequence++, delivery->micro_step, 0, readers},
+               delivery->reading, parameter.name, slots_[delivery->parameter]->unless_zeros(*delivery));
   }
   count_unread(rows);
   if (!repeated_.load(std::memory_order_relaxed) || std::exchange(repeats_logged_, true)) return;
@@ -685,11 +690,13 @@ void GradientHooks::count_unread(RowWriter& rows) {
   for (std::size_t i = 0; i < slots_.size(); ++i) {
     const char* const why = slots_[i]->why_unread();
     if (why == nullptr) continue;
+    const bool is_row = (watched_[i].readers_of(Kind::grad_unreduced) & active_ & kForRows) != 0;
+    const auto target = is_row ? std::optional(watched_[i].target) : std::nullopt;
     if (why == kCameUnseen) {
-      rows.note_reason(Kind::grad_unreduced, watched_[i].target, why);
+      if (target) rows.note_reason(Kind::grad_unreduced, *target, why);
       continue;
     }
-    rows.count_not_applicable(Kind::grad_unreduced, watched_[i].target, watched_[i].name, why);
+    rows.count_not_applicable(Kind::grad_unreduced, target, watched_[i].name, why);
     if (why == kShortStep) settings_.micro_batches = 1;
   }
 }

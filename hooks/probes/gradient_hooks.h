@@ -133,7 +133,8 @@ class MicroBatches : public std::enable_shared_from_this<MicroBatches> {
 enum class GradientReads : std::uint8_t { nothing, last_of_step, each_micro_batch };
 
 struct GradientHookSettings {
-  GradientReads reads = GradientReads::last_of_step;
+  GradientReads reads = GradientReads::last_of_step;  // of the parameters with grad_unreduced for `readers`
+  Readers readers = kForRows;
   // Micro batches per step; 1: unknown. If known, last_of_step reads in the last one only.
   int micro_batches = 1;
   double eps = 1e-8;
@@ -191,8 +192,10 @@ class GradientHooks : public Probe {
   ~GradientHooks() override;
 
   bool reads(UpdateReads reads) const override { return reads == UpdateReads::gradients; }
+  // Other probes ask took_part() in any step.
+  Readers readers() const override { return kInCollected | kInBetween; }
   // Attaches the missing hooks, also if an accumulator was replaced (`.double()`).
-  void begin_step(Step step) override;
+  void begin_step(Step step, Readers active) override;
   // Releases the accumulators, except those of frozen parameters.
   void release_hooks() noexcept override;
   // Attaches to the gathered parameters of the unit, which exist from now on and which forward uses.
@@ -227,10 +230,12 @@ class GradientHooks : public Probe {
   std::vector<const GradientDelivery*> deliveries() const;  // in this step, ordered by arrival
   void count_unread(RowWriter& rows);
 
-  // Constant after construction, except that the training thread sets `micro_batches` while disarmed.
+  // Constant after construction, except that the training thread sets `micro_batches` and active_ while
+  // disarmed.
   const std::vector<WatchedTensor>& watched_;
   HookFuse& fuse_;
   GradientHookSettings settings_;
+  Readers active_ = 0;
   // Own synchronisation.
   std::map<int, std::shared_ptr<MicroBatches>>
       micro_batches_;  // by vpp_stage: each chunk has its own backward passes

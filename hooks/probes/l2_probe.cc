@@ -52,11 +52,12 @@ L2Probe::L2Probe(const HookSettings& settings, const WatchedModel& model, Record
   }
   for (const std::size_t i : matched(l2.attention, names, unmatched)) modules_[i].attention = true;
   for (const std::size_t i : matched(l2.router_logit, names, unmatched)) modules_[i].router = true;
-  find_weights(l2, model, unmatched);
+  find_weights(settings, model, unmatched);
 }
 
-void L2Probe::find_weights(const L2Settings& settings, const WatchedModel& model,
+void L2Probe::find_weights(const HookSettings& plan, const WatchedModel& model,
                            std::vector<UnmatchedPattern>& unmatched) {
+  const L2Settings& settings = *plan.l2;
   const std::vector<TargetName> names = module_names(model.modules);
   std::vector<bool> linear(names.size(), false);
   for (std::size_t i = 0; settings.linear && settings.linear->empty() && i < names.size(); ++i)
@@ -76,13 +77,13 @@ void L2Probe::find_weights(const L2Settings& settings, const WatchedModel& model
         unmatched.push_back({names[i].name, {}, "the module has no 2-D parameter `weight` or `wg`"});
       continue;
     }
-    if (found->author != RowAuthor::this_rank) continue;
+    if (author_of(*found, plan.leaves_replicas) != RowAuthor::this_rank) continue;
     weights_.push_back({found->tensor, modules_[i].name, names[i].vpp_stage, linear[i], router[i],
                         WeightSpectrum(found->name)});
   }
 }
 
-void L2Probe::begin_step(Step) {
+void L2Probe::begin_step(Step, Readers) {
   weights_read_ = false;
   const std::lock_guard lock(mutex_);
   findings_.clear();

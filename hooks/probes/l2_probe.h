@@ -39,7 +39,7 @@ class L2Probe : public Probe, public ForwardListener {
   L2Probe(const HookSettings& settings, const WatchedModel& model, RecordStream& stream,
           std::vector<UnmatchedPattern>& unmatched);
 
-  void begin_step(Step step) override;
+  void begin_step(Step step, Readers active) override;
   void before_update(const Update& update) override;
   void write_rows(RowWriter& rows) override;
   ForwardListener* forward_listener() noexcept override { return this; }
@@ -83,7 +83,7 @@ class L2Probe : public Probe, public ForwardListener {
     void set(const RouterFeature& feature, Column column);
   };
 
-  void find_weights(const L2Settings& settings, const WatchedModel& model,
+  void find_weights(const HookSettings& plan, const WatchedModel& model,
                     std::vector<UnmatchedPattern>& unmatched);
   void attention(Finding finding, const at::Tensor& q, const at::Tensor& k, Causal causal);
   void read_weight(Weight& weight);

@@ -207,7 +207,7 @@ ModuleStructure::ModuleStructure(const HookSettings& settings, const WatchedMode
 
 ModuleStructure::~ModuleStructure() { disarm(); }
 
-void ModuleStructure::begin_step(Step) {
+void ModuleStructure::begin_step(Step, Readers) {
   calls_.clear();
   gradients_.begin_step();
   if (!done_) seen_->open();

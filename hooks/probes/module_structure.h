@@ -36,7 +36,7 @@ class ModuleStructure : public Probe, public ForwardListener {
                   HookFuse& fuse, StackSource stack = {});
   ~ModuleStructure() override;
 
-  void begin_step(Step step) override;
+  void begin_step(Step step, Readers active) override;
   void disarm() noexcept override;
   void write_rows(RowWriter& rows) override;
   ForwardListener* forward_listener() noexcept override { return this; }

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <exception>
+#include <initializer_list>
 #include <optional>
 #include <string>
 #include <utility>
@@ -25,14 +26,50 @@ ParameterState state_before(const Update& update, const WatchedTensor& parameter
   return update.state ? update.state->of(*parameter.tensor) : ParameterState{};
 }
 
-class GradientProbe : public Probe {
+// Those that any of the kinds is read for.
+Readers readers_of(const Watched& watched, std::initializer_list<Kind> kinds) {
+  Readers readers = 0;
+  for (const WatchedTensor& parameter : watched) {
+    for (const Kind kind : kinds) readers |= parameter.readers_of(kind);
+  }
+  return readers;
+}
+
+// A probe that reads the kinds for the readers that are active in the step.
+class ParameterProbe : public Probe {
+ public:
+  ParameterProbe(const Watched& watched, std::initializer_list<Kind> kinds)
+      : watched_(watched), readers_(readers_of(watched, kinds)) {}
+  Readers readers() const override { return readers_; }
+
+ protected:
+  // Readers of this step; 0: the parameter is not read.
+  Readers active(std::size_t parameter, Kind kind) const {
+    return watched_[parameter].readers_of(kind) & active_;
+  }
+
+  const Watched& watched_;
+  Readers active_ = 0;
+
+ private:
+  const Readers readers_;
+};
+
+class GradientProbe : public ParameterProbe {
  public:
   GradientProbe(const Watched& watched, GradientHooks& hooks, double eps, HookFuse& fuse)
-      : watched_(watched), hooks_(hooks), eps_(eps), fuse_(fuse), reduced_(watched.size()) {}
+      : ParameterProbe(watched, {Kind::grad_reduced}),
+        hooks_(hooks),
+        eps_(eps),
+        fuse_(fuse),
+        reduced_(watched.size()) {}
 
   bool reads(UpdateReads reads) const override { return reads == UpdateReads::gradients; }
 
-  void begin_step(Step) override { forget(reduced_); }
+  void begin_step(Step, Readers active) override {
+    active_ = active;
+    forget(reduced_);
+  }
 
   void before_update(const Update& update) override {
     const double scale = update.state ? update.state->gradient_scale() : 1;
@@ -40,7 +77,7 @@ class GradientProbe : public Probe {
     const bool at_the_end = reads == UpdateReads::gradients || reads == UpdateReads::everything_left_out;
     for (const std::size_t i : update.parameter_indices) {
       reduced_[i].has_value = false;
-      if (!hooks_.took_part(i)) continue;
+      if (active(i, Kind::grad_reduced) == 0 || !hooks_.took_part(i)) continue;
       const at::Tensor gradient = update.gradient_of(*watched_[i].tensor);
       if (gradient.defined()) reduced_[i].read_part(watched_[i], gradient, eps_, fuse_, scale);
       if (at_the_end && reduced_[i].has_value && !reduced_[i].pending && has_only_zeros(reduced_[i].stats))
@@ -55,17 +92,16 @@ class GradientProbe : public Probe {
   }
 
  private:
-  const Watched& watched_;
   GradientHooks& hooks_;
   const double eps_;
   HookFuse& fuse_;
   std::vector<Reading> reduced_;
 };
 
-class MomentProbe : public Probe {
+class MomentProbe : public ParameterProbe {
  public:
   MomentProbe(const Watched& watched, GradientHooks& hooks, double eps, HookFuse& fuse)
-      : watched_(watched),
+      : ParameterProbe(watched, {Kind::exp_avg, Kind::exp_avg_sq}),
         hooks_(hooks),
         eps_(eps),
         fuse_(fuse),
@@ -73,7 +109,8 @@ class MomentProbe : public Probe {
         first_(watched.size()),
         second_(watched.size()) {}
 
-  void begin_step(Step) override {
+  void begin_step(Step, Readers active) override {
+    active_ = active;
     std::fill(keeps_.begin(), keeps_.end(), Keeps{});
     forget(first_);
     forget(second_);
@@ -81,13 +118,14 @@ class MomentProbe : public Probe {
 
   void before_update(const Update& update) override {
     for (const std::size_t i : update.parameter_indices) {
-      if (keeps_[i].seen || !hooks_.took_part(i)) continue;
+      const bool first = active(i, Kind::exp_avg) != 0, second = active(i, Kind::exp_avg_sq) != 0;
+      if (keeps_[i].seen || !(first || second) || !hooks_.took_part(i)) continue;
       const WatchedTensor& parameter = watched_[i];
       const ParameterState state = state_before(update, parameter);
       keeps_[i] = {true, state.first_moment.has_value(), state.second_moment.has_value()};
-      if (state.first_moment && state.first_moment->defined())
+      if (first && state.first_moment && state.first_moment->defined())
         first_[i].read_part(parameter, *state.first_moment, eps_, fuse_);
-      if (state.second_moment && state.second_moment->defined())
+      if (second && state.second_moment && state.second_moment->defined())
         second_[i].read_part(parameter, *state.second_moment, eps_, fuse_);
     }
   }
@@ -95,7 +133,8 @@ class MomentProbe : public Probe {
   void write_rows(RowWriter& rows) override {
     for (std::size_t i = 0; i < watched_.size(); ++i) {
       const Keeps& keeps = keeps_[i];
-      if (!keeps.seen || (keeps.first && keeps.second)) continue;
+      if (!keeps.seen || (keeps.first && keeps.second) || (active(i, Kind::exp_avg) & kForRows) == 0)
+        continue;
       const bool neither = !keeps.first && !keeps.second;
       const char* what = neither ? "exp_avg or exp_avg_sq" : keeps.first ? "exp_avg_sq" : "exp_avg";
       const std::string why = std::string("its optimizer keeps no ") + what + " that gradmon can read";
@@ -116,7 +155,6 @@ class MomentProbe : public Probe {
     bool second = false;
   };
 
-  const Watched& watched_;
   GradientHooks& hooks_;
   const double eps_;
   HookFuse& fuse_;
@@ -124,26 +162,33 @@ class MomentProbe : public Probe {
   std::vector<Reading> first_, second_;
 };
 
-class WeightProbe : public Probe {
+class WeightProbe : public ParameterProbe {
  public:
   WeightProbe(const Watched& watched, double eps, HookFuse& fuse)
-      : watched_(watched), eps_(eps), fuse_(fuse), origins_(watched.size()), updates_(watched.size()) {}
+      : ParameterProbe(watched, {Kind::param_origin, Kind::param_updated}),
+        eps_(eps),
+        fuse_(fuse),
+        origins_(watched.size()),
+        updates_(watched.size()) {}
 
   bool reads(UpdateReads reads) const override { return reads == UpdateReads::weights; }
 
-  void begin_step(Step) override {
+  void begin_step(Step, Readers active) override {
+    active_ = active;
     forget(origins_);
     forget(updates_);
   }
 
   void before_update(const Update& update) override {
     for (const std::size_t i : update.parameter_indices) {
-      if (!origins_[i].has_value) read(i, update, origins_);
+      if (active(i, Kind::param_origin) != 0 && !origins_[i].has_value) read(i, update, origins_);
     }
   }
 
   void after_update(const Update& update) override {
-    for (const std::size_t i : update.parameter_indices) read(i, update, updates_);
+    for (const std::size_t i : update.parameter_indices) {
+      if (active(i, Kind::param_updated) != 0) read(i, update, updates_);
+    }
   }
 
   void write_rows(RowWriter& rows) override {
@@ -157,18 +202,20 @@ class WeightProbe : public Probe {
     if (value.defined()) readings[index].read_part(watched_[index], value, eps_, fuse_);
   }
 
-  const Watched& watched_;
   const double eps_;
   HookFuse& fuse_;
   std::vector<Reading> origins_, updates_;
 };
 
-class SignAgreementProbe : public Probe {
+class SignAgreementProbe : public ParameterProbe {
  public:
   SignAgreementProbe(const Watched& watched, GradientHooks& hooks)
-      : watched_(watched), hooks_(hooks), agreements_(watched.size()) {}
+      : ParameterProbe(watched, {Kind::other}), hooks_(hooks), agreements_(watched.size()) {}
 
-  void begin_step(Step) override { std::fill(agreements_.begin(), agreements_.end(), Agreement{}); }
+  void begin_step(Step, Readers active) override {
+    active_ = active;
+    std::fill(agreements_.begin(), agreements_.end(), Agreement{});
+  }
 
   void before_update(const Update& update) override {
     for (const std::size_t i : update.parameter_indices) agreements_[i] = compare(i, update);
@@ -195,7 +242,7 @@ class SignAgreementProbe : public Probe {
 
   Agreement compare(std::size_t index, const Update& update) {
     const WatchedTensor& parameter = watched_[index];
-    if (!hooks_.took_part(index)) return {};
+    if (active(index, Kind::other) == 0 || !hooks_.took_part(index)) return {};
     const at::Tensor gradient = update.gradient_of(*parameter.tensor);
     if (!gradient.defined()) return {};
     const ParameterState state = state_before(update, parameter);
@@ -216,21 +263,23 @@ class SignAgreementProbe : public Probe {
     }
   }
 
-  const Watched& watched_;
   GradientHooks& hooks_;
   std::vector<Agreement> agreements_;
 };
 
-class UpdateHistogramProbe : public Probe {
+class UpdateHistogramProbe : public ParameterProbe {
  public:
   UpdateHistogramProbe(const Watched& watched, GradientHooks& hooks)
-      : watched_(watched), hooks_(hooks), taken_(watched.size()) {}
+      : ParameterProbe(watched, {Kind::update}), hooks_(hooks), taken_(watched.size()) {}
 
-  void begin_step(Step) override { std::fill(taken_.begin(), taken_.end(), Taken{}); }
+  void begin_step(Step, Readers active) override {
+    active_ = active;
+    std::fill(taken_.begin(), taken_.end(), Taken{});
+  }
 
   void before_update(const Update& update) override {
     for (const std::size_t i : update.parameter_indices) {
-      if (taken_[i].seen || !hooks_.took_part(i)) continue;
+      if (taken_[i].seen || active(i, Kind::update) == 0 || !hooks_.took_part(i)) continue;
       taken_[i].seen = true;
       ParameterState state = state_before(update, watched_[i]);
       for (auto* moment : {&state.first_moment, &state.second_moment}) {
@@ -323,7 +372,6 @@ class UpdateHistogramProbe : public Probe {
     }
   }
 
-  const Watched& watched_;
   GradientHooks& hooks_;
   std::vector<Taken> taken_;
 };

@@ -86,7 +86,7 @@ std::array<bool, kKinds> kinds_of(const HookSettings& settings) {
   set(Kind::actv, settings.activations.forward);
   set(Kind::actv_grad, settings.activations.backward);
   set(Kind::grad_unreduced, settings.gradients);
-  set(Kind::grad_reduced, settings.gradients || settings.reduced_gradients);
+  set(Kind::grad_reduced, settings.gradients);
   set(Kind::exp_avg, settings.moments);
   set(Kind::exp_avg_sq, settings.moments);
   set(Kind::param_origin, settings.weights);
@@ -118,7 +118,7 @@ TapProbe::TapProbe(const HookSettings& settings, RecordStream& stream, HookFuse&
       micro_steps_of_gradients_(settings.per_micro_batch),
       kinds_(kinds_of(settings)) {}
 
-void TapProbe::begin_step(Step) {
+void TapProbe::begin_step(Step, Readers) {
   places_.clear();
   keys_.clear();
   readings_.clear();

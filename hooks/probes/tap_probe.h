@@ -44,7 +44,7 @@ class TapProbe : public Probe {
   // Reads the value at once and keeps no tensor. Waits for a device: the memory is the program's.
   void tap(const TappedValue& value);
 
-  void begin_step(Step step) override;
+  void begin_step(Step step, Readers active) override;
   void write_rows(RowWriter& rows) override;
 
  private:

@@ -108,7 +108,6 @@ class GradientScales {
 struct HookSettings {
   Revision revision;
   bool gradients = false;           // grad_unreduced, grad_reduced
-  bool reduced_gradients = false;   // grad_reduced, also without `gradients`
   bool per_micro_batch = false;     // grad_unreduced for each micro batch
   bool weights = false;             // param_origin, param_updated
   bool moments = false;             // exp_avg, exp_avg_sq
@@ -119,6 +118,14 @@ struct HookSettings {
   std::optional<L2Settings> l2;   // not set: not recorded
   bool module_structure = false;  // print_struct
   bool call_stacks = false;       // stack_info
+
+  // Readings of parameters beside the rows.
+  KindSet each_norm = 0;           // for kForEachNorm
+  KindSet whole_norm = 0;          // for kForWholeNorm
+  KindSet whole_norm_between = 0;  // for kForWholeNormBetween
+  bool flight = false;             // grad_reduced for kForFlight
+  bool compares_replicas = false;  // rows that another rank writes, for kForReplicas
+  bool leaves_replicas = false;    // another rank writes the rows of replicas
 
   TargetSelection selection;
   Squash squash_name = Squash::yes;

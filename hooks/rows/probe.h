@@ -16,8 +16,7 @@ class ForwardListener;
 // One call of an optimizer's step: the watched parameters that it holds (their indices, ascending),
 // and its state (null: unknown).
 struct Update {
-  std::vector<std::size_t> parameter_indices;  // this rank writes all their rows
-  std::vector<std::size_t> unreduced_only;     // WatchedTensor::before_reduction_only
+  std::vector<std::size_t> parameter_indices;
   const OptimizerState* state = nullptr;
 
   UpdateReads reads() const { return state ? state->reads() : UpdateReads::everything; }
@@ -39,11 +38,13 @@ class Probe {
   Probe(const Probe&) = delete;
   Probe& operator=(const Probe&) = delete;
 
-  // Before a collected step. Clears the readings of the previous collected step and arms the hooks.
-  virtual void begin_step(Step step) = 0;
-  // After a collected step, even if the fuse has tripped. From now on a hook body costs one load.
+  // Those that it may read for. In steps without any of them it is not called, except by release_hooks().
+  virtual Readers readers() const { return kForRows; }
+  // Before a step that `active` read. Clears the readings of the previous such step and arms the hooks.
+  virtual void begin_step(Step step, Readers active) = 0;
+  // After the step, even if the fuse has tripped. From now on a hook body costs one load.
   virtual void disarm() noexcept {}
-  // Before each step that is not collected.
+  // Before each other step.
   virtual void release_hooks() noexcept {}
   // See HookSet::gathered().
   virtual void gathered(const void* /* unit */) {}

@@ -5,6 +5,7 @@
 #include <ATen/core/Tensor.h>
 #include <c10/util/DimVector.h>
 
+#include <array>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -14,6 +15,7 @@
 #include "hooks/rows/hook_fuse.h"
 #include "hooks/rows/watched_model.h"
 #include "hooks/stats/tensor_stats.h"
+#include "writers/queue/record.h"
 
 namespace gradmon {
 
@@ -23,7 +25,7 @@ struct WatchedTensor {
   std::string name;                                  // in the rows
   std::uint32_t target = 0;                          // the stream's id of the name
   std::uint64_t index = 0;                           // index in the model's list
-  bool before_reduction_only = false;                // another rank writes the rest
+  std::array<Readers, kKinds> readers{};             // of its rows, by Kind
   std::function<MainGradient()> main_gradient = {};  // WatchedParameter::main_gradient
   std::shared_ptr<const ParameterSharding> sharding = {};
   std::function<std::function<void()>(std::function<void()>)> hook_first =
@@ -31,6 +33,7 @@ struct WatchedTensor {
   UnreducedSource gradient_source = UnreducedSource::accumulator;
   int vpp_stage = 0;
 
+  Readers readers_of(Kind kind) const { return readers[static_cast<std::size_t>(kind)]; }
   // The readable elements of this parameter in `whole`, which is the optimizer's parameter, its gradient or
   // its moment. Undefined if there are none. No copy.
   at::Tensor part_of(const at::Tensor& whole) const;

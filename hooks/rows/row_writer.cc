@@ -108,6 +108,7 @@ std::string shape_text(at::IntArrayRef sizes) {
 namespace {
 
 constexpr std::size_t kMostKnownShapes = std::size_t{1} << 16;
+constexpr ValueMask kWithoutRows = bit_of(Op::norm) | bit_of(Op::nans);  // for norms and the flight recorder
 constexpr std::uint64_t kAfterTheTensors = std::uint64_t{1} << 48U;  // sequence of the first scale's row
 
 // All statistics of the record come later.
@@ -125,8 +126,9 @@ LateRow statistics_row(const Record& record, const std::string& name) {
 RowWriter::RowWriter(RecordStream& stream, Revision revision, ValueMask ops)
     : stream_(stream), revision_(revision), ops_(ops) {}
 
-void RowWriter::begin_step(Step step) {
+void RowWriter::begin_step(Step step, Readers active) {
   step_ = step;
+  active_ = active;
   held_.clear();
   held_late_.clear();
   late_.clear();
@@ -140,7 +142,10 @@ void RowWriter::end_step() {
   if (const std::string why = batch_.why_not_now(); !why.empty()) return leave_out_late(why);
   const auto late = std::make_shared<LateRows>(batch_.fetch(), std::exchange(late_, {}), missing_);
   places_.clear();
-  if (!stream_.take_late(late)) complete_here(*late);
+  const bool for_norms = std::any_of(held_late_.begin(), held_late_.end(), [this](std::size_t held) {
+    return (held_[held].readers & kForNorms) != 0;
+  });
+  if (for_norms || !stream_.take_late(late)) complete_here(*late);
   for (const Record& record : held_) enqueue_record(record);
   held_.clear();
   held_late_.clear();
@@ -155,7 +160,7 @@ void RowWriter::leave_out_late(const std::string& why) {
                            late_[static_cast<std::size_t>(held_[i].values[0])].name, why);
     }
   }
-  begin_step(step_);
+  begin_step(step_, active_);
 }
 
 // Waits for the devices.
@@ -182,9 +187,11 @@ void RowWriter::write(const RowKey& key, const Reading& reading, const std::stri
     hold_for(std::move(late), reading.pending, unless_zeros);
   }
   push(record);
-  const std::uint32_t target = reading.of_scale ? stream_.scale_target_id(key.target) : 0;
+  if (!reading.of_scale || (key.readers & kForRows) == 0) return;
+  const std::uint32_t target = stream_.scale_target_id(key.target);
   if (target == 0) return;
   RowKey of_scale = key;
+  of_scale.readers = kForRows;  // The norm of a scale is not the model's.
   of_scale.target = target;
   of_scale.sequence += kAfterTheTensors;
   write(of_scale, *reading.of_scale, name + ".scale", unless_zeros);
@@ -269,6 +276,7 @@ Record RowWriter::record_of(const RowKey& key) const {
   record.target = key.target;
   record.micro_step = key.micro_step;
   record.kind = key.kind;
+  record.readers = key.readers;
   return record;
 }
 
@@ -276,7 +284,8 @@ Record RowWriter::record_of(const RowKey& key) const {
 bool RowWriter::has_row(const RowKey& key, const Reading& reading, const std::string& name) {
   if (!reading.has_value || reading.stats.outcome == TensorStats::Outcome::empty) return false;
   if (reading.stats.outcome != TensorStats::Outcome::not_applicable) return true;
-  count_not_applicable(key.kind, key.target, name, reading.why.empty() ? kWithoutMemory : reading.why);
+  const auto target = (key.readers & kForRows) != 0 ? std::optional(key.target) : std::nullopt;
+  count_not_applicable(key.kind, target, name, reading.why.empty() ? kWithoutMemory : reading.why);
   return false;
 }
 
@@ -287,8 +296,8 @@ Record RowWriter::record_of(const RowKey& key, const Reading& reading) {
   unscale(record.values, reading.scale);
   record.shape = shape_id(reading.sizes);
   record.dtype = reading.stats.dtype;
-  record.mask = ops_;
-  if (reading.scope) stream_.note_scope(key.kind, key.target, reading.scope);
+  record.mask = (key.readers & (kForRows | kForReplicas)) != 0 ? ops_ : kWithoutRows;
+  if (reading.scope && (key.readers & kForRows) != 0) stream_.note_scope(key.kind, key.target, reading.scope);
   return record;
 }
 
@@ -311,7 +320,8 @@ void write_in_order(RowWriter& rows, Kind kind, const std::vector<WatchedTensor>
                     const std::vector<Reading>& readings,
                     const std::function<UnlessZeros(std::size_t)>& unless_zeros) {
   for (std::size_t i = 0; i < watched.size(); ++i) {
-    rows.write({kind, watched[i].target, watched[i].index}, readings[i], watched[i].name,
+    const Readers readers = watched[i].readers_of(kind) & rows.active();
+    rows.write({kind, watched[i].target, watched[i].index, 0, 0, readers}, readings[i], watched[i].name,
                unless_zeros && readings[i].has_value ? unless_zeros(i) : UnlessZeros{});
   }
 }

@@ -103,6 +103,7 @@ struct RowKey {
   std::uint64_t sequence = 0;  // orders the rows of a kind
   int micro_step = 0;
   std::int64_t read_at = 0;  // reading_time() of values without a Reading; 0: now
+  Readers readers = kForRows;
 };
 
 struct ColumnValue {
@@ -119,11 +120,12 @@ class RowWriter {
  public:
   RowWriter(RecordStream& stream, Revision revision, ValueMask ops);
 
-  // Rows written from now on belong to this step.
-  void begin_step(Step step);
+  // Rows written from now on belong to this step. `active`: those that read in it.
+  void begin_step(Step step, Readers active = kForRows);
+  Readers active() const { return active_; }
   // Call it after the last row of the step. Starts to fetch the values that devices are still computing, and
-  // pushes the held rows in order: with the values, if the stream takes only complete records (then waits for
-  // the devices), otherwise with the LateValues that will have them.
+  // pushes the held rows in order: with the values, if the stream takes only complete records or a held row
+  // is for norms (then waits for the devices), otherwise with the LateValues that will have them.
   void end_step();
 
   // Writes the plan's statistics of one tensor, and those of its scale in a separate row. Ignores an absent
@@ -163,6 +165,7 @@ class RowWriter {
   const Revision revision_;
   const ValueMask ops_;
   Step step_;
+  Readers active_ = kForRows;
   const std::shared_ptr<MissingRows> missing_ = std::make_shared<MissingRows>();  // own synchronisation
   std::map<c10::DimVector, std::uint32_t> shapes_;
   std::vector<Record> held_;
@@ -172,8 +175,8 @@ class RowWriter {
   std::unordered_map<const DeviceScalars*, std::size_t> places_;  // in batch_
 };
 
-// Writes one row for each parameter that was read, in the model's order. `unless_zeros`: for the parameter
-// with that index; null: none.
+// Writes one row for each parameter that was read, in the model's order, for its active readers.
+// `unless_zeros`: for the parameter with that index; null: none.
 void write_in_order(RowWriter& rows, Kind kind, const std::vector<WatchedTensor>& watched,
                     const std::vector<Reading>& readings,
                     const std::function<UnlessZeros(std::size_t)>& unless_zeros = nullptr);

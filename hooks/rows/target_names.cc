@@ -142,22 +142,22 @@ RowNames row_names(const WatchedModel& model, Squash squash) {
   return {{recorded.begin(), first_module}, {first_module, recorded.end()}};
 }
 
-std::vector<std::size_t> written_parameters(const WatchedModel& model,
-                                            const std::vector<std::size_t>& matched) {
-  std::set<std::pair<const void*, std::int64_t>> seen;
-  std::vector<std::size_t> written;
-  for (const std::size_t i : matched) {
-    if (i >= model.parameters.size()) break;  // modules
+std::vector<std::size_t> distinct_parameters(const WatchedModel& model, const std::vector<bool>& selected) {
+  std::map<std::pair<const void*, std::int64_t>, std::size_t> chosen;
+  for (std::size_t i = 0; i < model.parameters.size(); ++i) {
     const WatchedParameter& parameter = model.parameters[i];
     if (!parameter.tensor->defined()) continue;
     // One tensor may hold several parameters (FSDP1).
     const ParameterSharding* sharding = parameter.sharding.get();
     const bool in_flat = sharding != nullptr && sharding->run && sharding->unsharded_run;
     const std::int64_t place = in_flat ? sharding->unsharded_run->begin : -1;
-    if (!seen.emplace(parameter.tensor->unsafeGetTensorImpl(), place).second) continue;
-    if (parameter.author != RowAuthor::another_rank) written.push_back(i);
+    const auto [known, fresh] = chosen.try_emplace({parameter.tensor->unsafeGetTensorImpl(), place}, i);
+    if (!fresh && selected[i] && !selected[known->second]) known->second = i;
   }
-  return written;
+  std::vector<std::size_t> distinct;
+  for (const auto& [tensor, i] : chosen) distinct.push_back(i);
+  std::sort(distinct.begin(), distinct.end());
+  return distinct;
 }
 
 std::vector<WatchedModule> without_wrappers(std::vector<WatchedModule> modules) {

@@ -59,10 +59,9 @@ struct RowNames {
 };
 RowNames row_names(const WatchedModel& model, Squash squash);
 
-// The parameters among `matched` (indices into target_names()) that this rank writes, ascending; each tensor
-// once.
-std::vector<std::size_t> written_parameters(const WatchedModel& model,
-                                            const std::vector<std::size_t>& matched);
+// The model's defined parameters, ascending; each tensor once, under its first selected name, otherwise under
+// its first name.
+std::vector<std::size_t> distinct_parameters(const WatchedModel& model, const std::vector<bool>& selected);
 
 // Keeps one module for each unwrapped_name(). `modules` lists a wrapper before the module that it wraps.
 // Keeps the wrapped module; keeps the wrapper if the module is within compiled code (`_orig_mod`,

@@ -123,6 +123,12 @@ struct WatchedParameter {
   UnreducedSource gradient_source = UnreducedSource::accumulator;
 };
 
+// The author, if this rank leaves replicas to other ranks: of these parameters it writes grad_unreduced only.
+inline RowAuthor author_of(const WatchedParameter& parameter, bool leaves_replicas) {
+  const bool leaves = leaves_replicas && parameter.replicated && parameter.author == RowAuthor::this_rank;
+  return leaves ? RowAuthor::this_rank_unreduced_only : parameter.author;
+}
+
 // A module as the model lists it; the root's name is empty. `identity` is the key under which forward calls
 // of the module are reported (in C++ the address of the module); never dereferenced.
 struct WatchedModule {

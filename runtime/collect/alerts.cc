@@ -19,57 +19,7 @@ AnomalyDump::Directory dump_directory(std::shared_ptr<RunDirectory> run, Rank ra
   };
 }
 
-struct WaitingRows {
-  WaitingRows(StepRows::Taken of_step, std::shared_ptr<std::atomic<std::int64_t>> of_all_steps)
-      : taken(std::move(of_step)),
-        count(static_cast<std::int64_t>(taken.rows.size())),
-        waiting(std::move(of_all_steps)) {
-    *waiting += count;
-  }
-  ~WaitingRows() { *waiting -= count; }
-  WaitingRows(const WaitingRows&) = delete;
-  WaitingRows& operator=(const WaitingRows&) = delete;
-
-  StepRows::Taken taken;
-  const std::int64_t count;
-  const std::shared_ptr<std::atomic<std::int64_t>> waiting;
-};
-
-// Settings of hooks beside the plan's own, for rows of the same names and values. They read nothing yet.
-HookSettings settings_beside(const HookSettings& plan) {
-  HookSettings settings;
-  settings.revision = plan.revision;
-  settings.selection = plan.selection;
-  settings.squash_name = plan.squash_name;
-  settings.ops = plan.ops;
-  settings.eps = plan.eps;
-  settings.gradient_scales = plan.gradient_scales;
-  return settings;
-}
-
 constexpr std::array<Kind, 3> kCompared{Kind::grad_reduced, Kind::param_origin, Kind::param_updated};
-
-bool is_read_for_comparison(const WatchedParameter& parameter) {
-  return parameter.replicated && parameter.author == RowAuthor::this_rank_unreduced_only;
-}
-
-// The model with the rows of those parameters only. Lists everything, so that the names stay the same.
-WatchedModel replicas_in(const WatchedModel& model) {
-  WatchedModel replicas = model;
-  for (WatchedParameter& parameter : replicas.parameters)
-    parameter.author = is_read_for_comparison(parameter) ? RowAuthor::this_rank : RowAuthor::another_rank;
-  return replicas;
-}
-
-std::set<std::uint32_t> not_replicated(const WatchedModel& model, Squash squash, NameTable& names) {
-  const auto in_rows = row_names(model, squash).parameters;
-  std::set<std::uint32_t> targets;
-  for (std::size_t i = 0; i < in_rows.size(); ++i) {
-    if (!model.parameters[i].replicated)
-      targets.insert(names.intern(in_rows[i], model.parameters[i].vpp_stage));
-  }
-  return targets;
-}
 
 }  // namespace
 
@@ -156,174 +106,6 @@ std::vector<Alert> AlertStages::recent() const {
   return alerts;
 }
 
-std::uint32_t StepRows::target_id(int vpp_stage, std::string_view name) {
-  return names_->intern(name, vpp_stage);
-}
-
-std::uint32_t StepRows::shape_id(std::string_view shape) { return names_->intern_shape(shape); }
-
-bool StepRows::push(const Record& record) noexcept {
-  if (record.target == 0) return true;  // dropped: NameTable::intern()
-  try {
-    rows_.push_back(record);
-  } catch (const std::exception&) {
-    return false;
-  }
-  if (observer_ != nullptr) observer_->on_record(record);
-  return true;
-}
-
-void StepRows::note_missing_row(Kind kind) noexcept {
-  if (observer_ != nullptr) observer_->on_missing_row(kind);
-}
-
-bool StepRows::take_late(const std::shared_ptr<LateValues>& late) noexcept {
-  if (observer_ != nullptr && observer_->takes_norms()) return false;
-  late_ = late;
-  return true;
-}
-
-std::vector<Record>& StepRows::Taken::completed() {
-  complete_records(rows, std::exchange(late, nullptr).get());
-  return rows;
-}
-
-std::shared_ptr<StepRows::Taken> StepRows::take() {
-  const std::int64_t before = *waiting_;
-  if (before > 0 && before + static_cast<std::int64_t>(rows_.size()) > kMostWaiting) return nullptr;
-  std::vector<Record> next;
-  next.reserve(rows_.size());  // most steps have as many rows
-  const auto waiting = std::make_shared<WaitingRows>(
-      Taken{std::exchange(rows_, std::move(next)), std::exchange(late_, nullptr)}, waiting_);
-  return {waiting, &waiting->taken};
-}
-
-// The rows of a step on their way to the alert rules. Rows that do not arrive are counted as lost.
-struct FlightSteps::Waiting {
-  Waiting(const Context& context, Step of, std::shared_ptr<StepRows::Taken> rows_of_step)
-      : recorder(context.recorder),
-        stage(context.stage),
-        samples(context.samples),
-        step(of),
-        taken(std::move(rows_of_step)) {}
-  ~Waiting() {
-    if (!looked_at) recorder->count_lost(taken->rows.size());
-  }
-
-  // The rules see the rows once; the writes that they request are tried until they succeed.
-  tl::expected<void, std::string> write() {
-    if (!looked_at) {
-      looked_at = true;
-      std::vector<Record>& rows = taken->completed();
-      if (samples) samples->amend(rows);
-      file = stage->on_step(step, rows, std::chrono::steady_clock::now());
-      taken->rows = {};
-    }
-    return file ? file->write() : tl::expected<void, std::string>{};
-  }
-
-  const std::shared_ptr<FlightRecorder> recorder;
-  const std::shared_ptr<AlertStage> stage;
-  const std::shared_ptr<ResumedSamples> samples;
-  const Step step;
-  const std::shared_ptr<StepRows::Taken> taken;
-  bool looked_at = false;
-  std::optional<FileToWrite> file;
-};
-
-FlightSteps::FlightSteps(const Config& config, const Layout& layout, Context context)
-    : context_(std::move(context)), rows_(context_.names), scalar_rows_(context_.names) {
-  context_.writer.write_file([stage = context_.stage, layout]() -> tl::expected<void, std::string> {
-    stage->begin_revision(layout);
-    return {};
-  });
-  if (config.scalars.empty()) return;
-  scalars_ = std::make_unique<TrainingScalars>(
-      config, layout.revision,
-      TrainingScalars::Context{context_.rank, context_.world_size, context_.names, scalar_rows_,
-                               context_.writer, context_.samples, TrainingScalars::Steps::between});
-}
-
-FlightSteps::~FlightSteps() = default;
-
-void FlightSteps::attach(const HookSettings& plan, const WatchedModel& model) {
-  HookSettings settings = settings_beside(plan);
-  settings.reduced_gradients = true;
-  settings.ops = bit_of(Op::norm) | bit_of(Op::nans);
-  plan_reads_gradients_ = plan.gradients;
-  hooks_.reset();
-  hooks_ = std::make_unique<HookSet>(settings, model, rows_);
-  if (scalars_) scalars_->attach(settings, model);
-}
-
-void FlightSteps::begin_step(Step step, HookSet::Collect collect, std::int64_t samples) noexcept {
-  step_ = step;
-  between_ = collect == HookSet::Collect::no;
-  rows_.clear();
-  rows_.set_observer(between_ ? scalars_.get() : nullptr);
-  if (hooks_) hooks_->begin_step(step, reads_gradients());
-  if (scalars_) scalars_->begin_step(step, between_ ? HookSet::Collect::yes : HookSet::Collect::no, samples);
-}
-
-HookSet::Collect FlightSteps::reads_gradients() const noexcept {
-  return between_ || !plan_reads_gradients_ ? HookSet::Collect::yes : HookSet::Collect::no;
-}
-
-void FlightSteps::begin_hooks() noexcept {
-  if (hooks_) hooks_->begin_step(step_, reads_gradients());
-  if (scalars_ && between_) scalars_->begin_hooks(step_);
-}
-
-void FlightSteps::report(std::string_view name, double value) noexcept {
-  if (scalars_ && between_) scalars_->report(name, value);
-}
-
-void FlightSteps::count_experts(std::string_view layer, const std::vector<std::int64_t>& tokens) noexcept {
-  if (scalars_ && between_) scalars_->count_experts(layer, tokens);
-}
-
-void FlightSteps::end_step(std::int64_t samples) noexcept {
-  if (hooks_) hooks_->end_step();
-  send(rows_);
-  if (!scalars_ || !between_) return;
-  scalars_->end_step(samples);
-  send(scalar_rows_);
-}
-
-bool FlightSteps::report_late(std::string_view name, double value) noexcept {
-  const bool taken = !scalars_ || scalars_->report_late(name, value);
-  if (!awaits_scalars()) settle();
-  return taken;
-}
-
-void FlightSteps::settle() noexcept {
-  if (scalars_) scalars_->settle();
-  send(scalar_rows_);
-}
-
-void FlightSteps::drop_step() noexcept {
-  if (hooks_) hooks_->end_step();
-  rows_.clear();
-}
-
-void FlightSteps::send(StepRows& from) noexcept {
-  if (from.size() == 0) return;
-  try {
-    auto rows = from.take();
-    if (!rows) return context_.recorder->count_lost(from.size());
-    const Step step{rows->rows.front().step};
-    const auto waiting = std::make_shared<Waiting>(context_, step, std::move(rows));
-    context_.writer.write_file([waiting] { return waiting->write(); });
-  } catch (const std::exception& error) {
-    log_error(std::string("a step is missing in the flight recorder: ") + error.what());
-  }
-}
-
-std::optional<HookFailure> FlightSteps::failure() const {
-  auto failure = hooks_ ? hooks_->failure() : std::nullopt;
-  return !failure && scalars_ ? scalars_->failure() : failure;
-}
-
 std::vector<std::string> flight_warnings(const FlightRecorder::Counts& counts) {
   std::vector<std::string> warnings;
   if (counts.lost > 0)
@@ -370,56 +152,14 @@ std::shared_ptr<const ReplicaTargets> ReplicaRowReader::share_targets(Kind kind,
   return known.targets;
 }
 
-ReplicaSteps::ReplicaSteps(Context context) : context_(std::move(context)), rows_(context_.names) {}
-
-ReplicaSteps::~ReplicaSteps() = default;
-
-void ReplicaSteps::attach(const HookSettings& plan, const WatchedModel& model) {
-  hooks_.reset();
-  context_.writer.write_file(
-      [reader = context_.reader,
-       targets =
-           not_replicated(model, plan.squash_name, *context_.names)]() -> tl::expected<void, std::string> {
-        reader->leave_out(targets);
-        return {};
-      });
-  HookSettings settings = settings_beside(plan);
-  settings.reduced_gradients = plan.gradients || plan.reduced_gradients;
-  settings.weights = plan.weights;
-  const bool reads = std::any_of(model.parameters.begin(), model.parameters.end(), is_read_for_comparison);
-  if (reads && (settings.reduced_gradients || settings.weights))
-    hooks_ = std::make_unique<HookSet>(settings, replicas_in(model), rows_);
-}
-
-void ReplicaSteps::begin_step(Step step, HookSet::Collect collect) noexcept {
-  step_ = step;
-  rows_.clear();
-  if (hooks_) hooks_->begin_step(step, collect);
-}
-
-void ReplicaSteps::end_step() noexcept {
-  if (hooks_) hooks_->end_step();
-  if (rows_.size() == 0) return;
-  try {
-    const auto rows = rows_.take();
-    if (!rows) {
-      if (!std::exchange(refusal_logged_, true))
-        log_warn("AnomalyRankDivergence: the writer is behind, so that steps are not compared");
-      return;
-    }
-    context_.writer.write_file(
-        [reader = context_.reader, step = step_, rows]() -> tl::expected<void, std::string> {
-          reader->on_records(step, rows->completed());
-          return {};
-        });
-  } catch (const std::exception& error) {
-    log_error(std::string("a step is not compared with other ranks: ") + error.what());
+std::set<std::uint32_t> not_replicated(const WatchedModel& model, Squash squash, NameTable& names) {
+  const auto in_rows = row_names(model, squash).parameters;
+  std::set<std::uint32_t> targets;
+  for (std::size_t i = 0; i < in_rows.size(); ++i) {
+    if (!model.parameters[i].replicated)
+      targets.insert(names.intern(in_rows[i], model.parameters[i].vpp_stage));
   }
-}
-
-void ReplicaSteps::drop_step() noexcept {
-  if (hooks_) hooks_->end_step();
-  rows_.clear();
+  return targets;
 }
 
 }  // namespace gradmon

@@ -11,7 +11,6 @@
 #include <exception>
 #include <new>
 #include <thread>
-#include <unordered_set>
 #include <utility>
 
 #include "control/agree/plan.h"
@@ -21,7 +20,6 @@
 #include "hooks/device/cuda_totals.h"
 #include "hooks/rows/target_names.h"
 #include "runtime/collect/expected_targets.h"
-#include "runtime/collect/parameter_share.h"
 #include "runtime/collect/plan_settings.h"
 #include "writers/sink_table.h"
 #include "writers/sinks/columns.h"
@@ -78,18 +76,17 @@ class Collection::Stream : public RecordStream {
     return id;
   }
   std::uint32_t scale_target_id(std::uint32_t target) override {
-    const std::uint32_t scale = names_.intern(names_.name(target) + ".scale", names_.vpp_stage(target));
-    scales_.insert(scale);
-    return scale;
+    return names_.intern(names_.name(target) + ".scale", names_.vpp_stage(target));
   }
   std::uint32_t shape_id(std::string_view shape) override { return names_.intern_shape(shape); }
   bool push(const Record& record) noexcept override {
     if (record.target == 0) return true;  // dropped: NameTable::intern()
-    const bool of_scale = !scales_.empty() && scales_.count(record.target) != 0;
-    if (observer_ && !of_scale) observer_->on_record(record);
-    // The target has fired, even if the queue drops the record.
-    ledger_.count_row(record.kind, record.target);
-    scopes_.count_row(record.kind, record.target);
+    if (scalars_ && (record.readers & kForNorms) != 0) scalars_->on_record(record);
+    if ((record.readers & kForRows) != 0) {
+      // The target has fired, even if the queue drops the record.
+      ledger_.count_row(record.kind, record.target);
+      scopes_.count_row(record.kind, record.target);
+    }
     if (held_ == nullptr) return queue_.push(record);
     try {
       held_->push_back(record);
@@ -105,12 +102,11 @@ class Collection::Stream : public RecordStream {
     return queue_.push(histogram);
   }
   bool take_late(const std::shared_ptr<LateValues>& late) noexcept override {
-    if (observer_ != nullptr && observer_->takes_norms()) return false;
     queue_.set_late_values(late);
     return true;
   }
   void note_missing_row(Kind kind) noexcept override {
-    if (observer_) observer_->on_missing_row(kind);
+    if (scalars_) scalars_->on_missing_row(kind);
   }
   void note_reason(Kind kind, std::uint32_t target, std::string_view why) noexcept override {
     ledger_.note_reason(kind, target, why);
@@ -125,15 +121,14 @@ class Collection::Stream : public RecordStream {
           return write_document(*directory, rank, document, text);
         }));
   }
-  // `observer` sees every record before it is queued. Null: none. It must live until the next call.
-  void set_observer(TrainingScalars* observer) { observer_ = observer; }
+  // `scalars` gets the norms. Null: nobody. It must live until the next call.
+  void set_scalars(TrainingScalars* scalars) { scalars_ = scalars; }
   // Records go to `held` instead of the queue. Null: into the queue.
   void hold(std::vector<Record>* held) { held_ = held; }
 
  private:
-  TrainingScalars* observer_ = nullptr;
+  TrainingScalars* scalars_ = nullptr;
   std::vector<Record>* held_ = nullptr;
-  std::unordered_set<std::uint32_t> scales_;  // targets of scales: their norms are not the model's
   NameTable& names_;
   RecordQueue& queue_;
   TargetLedger& ledger_;
@@ -280,11 +275,7 @@ void Collection::replace_model(const WatchedModel& chunks) {
 void Collection::attach_again() {
   if (!hooks_) return;
   attach();
-  if (flight_) flight_->begin_hooks();
-  if (!collecting_) return;
-  hooks_->begin_step(step_, HookSet::Collect::yes);
-  if (replicas_) replicas_->begin_step(step_, HookSet::Collect::yes);
-  if (scalars_) scalars_->begin_hooks(step_);
+  if (hooks_ && readers() != 0) hooks_->begin_step(step_, readers());
 }
 
 void Collection::swap(const Commitment& commitment, std::shared_ptr<const Config> config) {
@@ -319,7 +310,6 @@ void Collection::swap(const Commitment& commitment, std::shared_ptr<const Config
         *config_, commitment.revision,
         TrainingScalars::Context{settings_.rank, settings_.world_size, names_, *stream_, writer_,
                                  resumed_samples()});
-    stream_->set_observer(scalars_.get());
   }
   begin_flight();
   attach();
@@ -333,24 +323,23 @@ AlertStages::OnRecords Collection::begin_replicas() {
     warn(kNoReplicas);
     return nullptr;
   }
-  const auto reader = std::make_shared<ReplicaRowReader>(replica_group_of(settings_.replicas),
-                                                         rule->threshold.value_or(kDivergenceThreshold),
-                                                         names_, settings_.on_replicas);
-  replicas_ = std::make_unique<ReplicaSteps>(ReplicaSteps::Context{names_, writer_, reader});
-  return [reader](Step step, const std::vector<Record>& records) { reader->on_records(step, records); };
+  replicas_ = std::make_shared<ReplicaRowReader>(replica_group_of(settings_.replicas),
+                                                 rule->threshold.value_or(kDivergenceThreshold), names_,
+                                                 settings_.on_replicas);
+  return [reader = replicas_](Step step, const std::vector<Record>& records) {
+    reader->on_records(step, records);
+  };
 }
 
 void Collection::begin_flight() {
   if (config_->keep_last == 0 || !includes_rank(*config_, settings_.rank)) return;
-  const Layout layout = layout_of(*config_, in_force_.revision);
-  if (std::shared_ptr<AlertStage> stage = alerts_.make(*config_)) {
-    flight_ = std::make_unique<FlightSteps>(
-        *config_, layout,
-        FlightSteps::Context{settings_.rank, settings_.world_size, names_, writer_, alerts_.flight(), stage,
-                             resumed_samples()});
-    return;
-  }
-  warn(kNoRules);
+  if (config_->alert.rules.empty()) return warn(kNoRules);
+  recording_ = true;
+  if (config_->scalars.empty()) return;
+  between_ = std::make_unique<TrainingScalars>(
+      *config_, in_force_.revision,
+      TrainingScalars::Context{settings_.rank, settings_.world_size, names_, *stream_, writer_,
+                               resumed_samples(), TrainingScalars::Steps::between});
 }
 
 // Frees the kept steps' memory.
@@ -409,36 +398,54 @@ bool Collection::leaves_replicas() const {
   return first != ranks.end() && *first != settings_.rank.value;
 }
 
-void Collection::attach() {
-  hooks_.reset();
-  if (!includes_rank(*config_, settings_.rank)) return;
+HookSettings Collection::hook_settings() const {
   HookSettings settings = to_hook_settings(*config_, in_force_.revision);
   settings.grad_acc_steps = settings_.grad_acc_steps;
   settings.short_steps = settings_.short_steps;
   settings.gradient_scales = scales_;
   settings.passes = passes_;
-  const WatchedModel model = leaves_replicas() ? without_replicas(model_) : model_;
-  hooks_ = std::make_unique<HookSet>(settings, model, *stream_, settings_.stack);
-  if (scalars_) scalars_->attach(settings, model);
-  if (flight_) flight_->attach(settings, model_);
-  if (replicas_) replicas_->attach(settings, model);
+  settings.leaves_replicas = leaves_replicas();
+  settings.compares_replicas = replicas_ != nullptr;
+  settings.flight = recording_;
+  if (scalars_) settings.each_norm = scalars_->kinds(NormOf::each_parameter);
+  if (scalars_) settings.whole_norm = scalars_->kinds(NormOf::all_parameters);
+  if (between_)
+    settings.whole_norm_between = between_->kinds(NormOf::all_parameters) & bit_of(Kind::grad_reduced);
+  return settings;
+}
+
+void Collection::attach() {
+  hooks_.reset();
+  if (!includes_rank(*config_, settings_.rank)) return;
+  const HookSettings settings = hook_settings();
+  hooks_ = std::make_unique<HookSet>(settings, model_, *stream_, settings_.stack);
+  if (replicas_) compare_replicas(settings);
   hooks_time_ = {};
-  expect_scopes(settings, model, hooks_->matches(), *names_, scopes_);
+  const std::vector<WatchedTensor>& parameters = hooks_->parameters();
+  for (const WatchedTensor& one : parameters) scopes_.expect(one.target, model_.parameters[one.index]);
   // Without a model, tap() passes every value, under names that are not known yet.
-  const bool by_tap_only = target_names(model).empty();
-  ledger_.expect(expected_targets(settings, model, hooks_->matches(), *names_),
+  const bool by_tap_only = model_.parameters.empty() && target_names(model_).empty();
+  ledger_.expect(expected_targets(settings, model_, parameters, *names_),
                  by_tap_only ? std::vector<UnmatchedTarget>() : unmatched_targets(hooks_->matches()));
   update_unmatched();
   for (const std::string& warning : unmatched_warnings_) log_once(warning);
-  if (const std::string absent = never_unreduced(settings, model, hooks_->matches()); !absent.empty())
-    warn(absent);
+  if (const std::string absent = never_unreduced(parameters); !absent.empty()) warn(absent);
   if (!collects_anything(*config_)) log_once(kNothingEnabled);  // the hub's status says it
   const bool sharded =
-      std::any_of(model.parameters.begin(), model.parameters.end(),
+      std::any_of(model_.parameters.begin(), model_.parameters.end(),
                   [](const WatchedParameter& one) { return one.sharding || !one.replicated; });
   if (config_->replicas != Config::Replicas::all && settings_.world_size > 1 &&
-      settings_.replicas.size() < 2 && !sharded && !model.parameters.empty())
+      settings_.replicas.size() < 2 && !sharded && !model_.parameters.empty())
     warn(kReplicasUnknown);
+}
+
+void Collection::compare_replicas(const HookSettings& settings) {
+  writer_.write_file(
+      [reader = replicas_,
+       targets = not_replicated(model_, settings.squash_name, *names_)]() -> tl::expected<void, std::string> {
+        reader->leave_out(targets);
+        return {};
+      });
 }
 
 void Collection::warn(const std::string& sentence) {
@@ -462,11 +469,11 @@ void Collection::update_unmatched() {
 
 void Collection::detach() {
   hooks_.reset();
-  if (flight_) flight_->settle();
-  flight_.reset();
+  settle_between();
+  stream_->set_scalars(nullptr);
+  between_.reset();
   replicas_.reset();
-  stream_->set_observer(nullptr);
-  if (scalars_) scalars_->detach();
+  recording_ = false;
   const auto scalars = std::exchange(scalars_, nullptr);
   const int scalar_steps = std::exchange(scalar_steps_, 0);
   collecting_ = false;
@@ -484,9 +491,21 @@ void Collection::detach() {
   looked_for_unseen_ = false;
 }
 
-void Collection::begin_step(Step step, HookSet::Collect collect, std::int64_t samples) noexcept {
+// Those that read this step.
+Readers Collection::readers() const noexcept {
+  if (!collecting_) return recording_ ? kInBetween : 0;
+  // Where the plan reads the gradients, the recorder has its rows.
+  return recording_ && !config_->wg_distribution ? kInCollected | kForFlight : kInCollected;
+}
+
+TrainingScalars* Collection::scalars() const noexcept {
+  if (collecting_) return scalars_.get();
+  return recording_ ? between_.get() : nullptr;
+}
+
+void Collection::begin_step(Step step, Collect collect, std::int64_t samples) noexcept {
   const bool was_armed = collecting_;
-  collecting_ = collect == HookSet::Collect::yes;
+  collecting_ = collect == Collect::yes;
   step_ = step;
   updated_ = false;
   passes_->begin();
@@ -494,25 +513,14 @@ void Collection::begin_step(Step step, HookSet::Collect collect, std::int64_t sa
   if (previous_ == Measured::no) begins_seen_ = true;  // unknown, so assumed
   begun_ = step <= settings_.start || model_.parameters.empty();
   nodes_ = at::sequence_number::peek();
-  if (!collecting_ && !was_armed && !flight_) return;
+  if (!collecting_ && !was_armed && !recording_) return;
   if (collecting_) measure_overhead(step);
   const OwnTime own_time(*this);
-  if (collecting_) queue_->begin_step();
-  if (hooks_ && (collecting_ || was_armed)) hooks_->begin_step(step, collect);
-  if (scalars_ && (collecting_ || was_armed)) scalars_->begin_step(step, collect, samples);
-  if (replicas_ && (collecting_ || was_armed)) replicas_->begin_step(step, collect);
-  if (flight_) flight_->begin_step(step, collect, samples);
+  queue_->begin_step();
+  stream_->set_scalars(scalars());
+  if (scalars()) scalars()->begin_step(step, samples);
+  if (hooks_) hooks_->begin_step(step, readers());
   nodes_ = at::sequence_number::peek();  // attaching hooks has made some
-}
-
-std::chrono::nanoseconds Collection::hooks_time() const noexcept {
-  const HookSet* const of_flight = flight_ ? flight_->hooks() : nullptr;
-  const HookSet* const of_replicas = replicas_ ? replicas_->hooks() : nullptr;
-  std::chrono::nanoseconds time{};
-  for (const HookSet* hooks : {static_cast<const HookSet*>(hooks_.get()), of_flight, of_replicas}) {
-    if (hooks != nullptr) time += hooks->hook_time();
-  }
-  return time;
 }
 
 void Collection::measure_overhead(Step step) {
@@ -535,8 +543,6 @@ void Collection::end_step(std::int64_t samples, bool counts) noexcept {
   }
   end_scalars(samples);
   if (!counts) {
-    if (flight_) flight_->drop_step();
-    if (replicas_) replicas_->drop_step();
     queue_->drop_step(in_force_.revision, step_);
     ledger_.drop_step();
     if (awaiting_) awaiting_->drop();
@@ -544,10 +550,7 @@ void Collection::end_step(std::int64_t samples, bool counts) noexcept {
     return log_warn("rows of step " + std::to_string(step_.value) +
                     " dropped: this rank lost its lease during the step");
   }
-  last_rows_ = queue_->end_step(in_force_.revision, step_);
-  last_ended_ = last_rows_ > 0 ? step_ : Step{-1};
-  if (flight_) end_flight_step(samples);
-  if (replicas_) end_replica_step();
+  end_batch();
   write_note();
   scopes_.write(settings_.directory, writer_);
   ledger_.end_step(step_, wall_now());
@@ -557,21 +560,26 @@ void Collection::end_step(std::int64_t samples, bool counts) noexcept {
 
 void Collection::end_step_between(std::int64_t samples) noexcept {
   settle_scalars();
-  if (!flight_) return;
+  if (!recording_) return;
   const OwnTime own_time(*this);
   begins_seen_ = forward_seen();
   ended_ = Measured::between;
-  end_flight_step(samples);
+  if (hooks_) hooks_->end_step();
+  if (hooks_) note_failure(hooks_->failure());
+  if (between_) between_->end_step(samples);
+  if (between_) note_failure(between_->failure());
+  end_batch();
 }
 
-void Collection::end_flight_step(std::int64_t samples) noexcept {
-  flight_->end_step(samples);
-  note_failure(flight_->failure());
-}
-
-void Collection::end_replica_step() noexcept {
-  replicas_->end_step();
-  if (replicas_->hooks() != nullptr) note_failure(replicas_->hooks()->failure());
+// Passes the step's rows to the writer.
+void Collection::end_batch() noexcept {
+  const RecordQueue::Ended ended = queue_->end_step(in_force_.revision, step_);
+  alerts_.flight()->count_lost(ended.flight_lost);
+  if (ended.replicas_lost > 0 && !std::exchange(behind_logged_, true))
+    log_warn("AnomalyRankDivergence: the writer is behind, so that steps are not compared");
+  if (!collecting_) return;
+  last_rows_ = ended.rows;
+  last_ended_ = last_rows_ > 0 ? step_ : Step{-1};
 }
 
 void Collection::note_failure(const std::optional<HookFailure>& failure) {
@@ -598,9 +606,10 @@ bool Collection::report_late(std::string_view name, double value) noexcept {
   bool taken = true;
   TrainingScalars* const scalars = awaiting_ ? awaiting_.get() : scalars_.get();
   if (previous_ == Measured::collected && scalars) taken = scalars->report_late(name, value);
-  if (previous_ == Measured::between && flight_) taken = flight_->report_late(name, value);
+  if (previous_ == Measured::between && between_) taken = between_->report_late(name, value);
   if (taken) nodes_ = at::sequence_number::peek();
   if (awaiting_ && !awaiting_->awaits()) settle_scalars();
+  if (between_ && !between_->awaits()) settle_between();
   return taken;
 }
 
@@ -610,7 +619,7 @@ bool Collection::forward_seen() const noexcept {
 
 // Writes the rows that wait for late scalars, and posts the writes that must follow them.
 void Collection::settle_scalars() noexcept {
-  if (flight_) flight_->settle();
+  settle_between();
   if (!awaiting_) return;
   std::vector<Record> rows;
   stream_->hold(&rows);
@@ -621,9 +630,19 @@ void Collection::settle_scalars() noexcept {
     const Revision revision{rows.front().revision};
     last_rows_ = rows.size() + (last_ended_.value == rows.front().step ? last_rows_ : 0);
     last_ended_ = Step{rows.front().step};
-    queue_->add_to_step(revision, last_ended_, std::move(rows));
+    queue_->add_to_step(revision, last_ended_, rows);
   }
   for (const auto& post : std::exchange(posts_, {})) post();
+}
+
+// The same for a step that was not collected.
+void Collection::settle_between() noexcept {
+  if (!between_) return;
+  std::vector<Record> rows;
+  stream_->hold(&rows);
+  between_->settle();
+  stream_->hold(nullptr);
+  if (!rows.empty()) queue_->add_to_step(Revision{rows.front().revision}, Step{rows.front().step}, rows);
 }
 
 void Collection::after_scalars(std::function<void()> post) {
@@ -698,19 +717,8 @@ void Collection::warn_of_unseen_modules() {
   }
 }
 
-template <class Use>
-void Collection::for_hook_sets(const Use& use) const {
-  if (hooks_) use(*hooks_);
-  if (scalars_) {
-    for (const auto& hooks : scalars_->hook_sets()) use(*hooks);
-  }
-  if (replicas_ && collecting_ && replicas_->hooks() != nullptr) use(*replicas_->hooks());
-}
-
 void Collection::gathered(const void* unit) noexcept {
   if (hooks_) hooks_->gathered(unit);
-  if (!scalars_) return;
-  for (const auto& hooks : scalars_->hook_sets()) hooks->gathered(unit);
 }
 
 void Collection::before_update(const std::vector<at::Tensor>& parameters,
@@ -718,42 +726,36 @@ void Collection::before_update(const std::vector<at::Tensor>& parameters,
   const OwnTime own_time(*this);
   updated_ = begun_ = true;
   passes_->begin();
-  const auto read = [&](HookSet& hooks) { hooks.before_update(parameters, state); };
-  for_hook_sets(read);
-  if (flight_) flight_->for_hook_sets(read);
+  if (hooks_) hooks_->before_update(parameters, state);
 }
 
 void Collection::after_update(const std::vector<at::Tensor>& parameters,
                               const OptimizerState* state) noexcept {
   const OwnTime own_time(*this);
-  for_hook_sets([&](HookSet& hooks) { hooks.after_update(parameters, state); });
+  if (hooks_) hooks_->after_update(parameters, state);
 }
 
 void Collection::tap(const TappedValue& value, std::chrono::steady_clock::time_point begun) noexcept {
   own_time_ += std::chrono::steady_clock::now() - begun;
   const OwnTime own_time(*this);
   updated_ = begun_ = true;
-  if (hooks_ && collecting_) hooks_->tap(value);
+  if (hooks_) hooks_->tap(value);
 }
 
 void Collection::deliver_gradient(const at::Tensor& parameter, const at::Tensor& gradient) noexcept {
   begun_ = true;
-  const auto pass = [&](HookSet& hooks) { hooks.deliver_gradient(parameter, gradient); };
-  for_hook_sets(pass);
-  if (flight_) flight_->for_hook_sets(pass);
+  if (hooks_) hooks_->deliver_gradient(parameter, gradient);
 }
 
 void Collection::report_scalar(std::string_view name, double value) noexcept {
   const OwnTime own_time(*this);
   if (report_late(name, value)) return;
-  if (scalars_ && collecting_) scalars_->report(name, value);
-  if (flight_) flight_->report(name, value);
+  if (scalars()) scalars()->report(name, value);
 }
 
 void Collection::report_experts(std::string_view layer, const std::vector<std::int64_t>& tokens) noexcept {
   const OwnTime own_time(*this);
-  if (scalars_ && collecting_) scalars_->count_experts(layer, tokens);
-  if (flight_) flight_->count_experts(layer, tokens);
+  if (scalars()) scalars()->count_experts(layer, tokens);
 }
 
 void Collection::stop(std::optional<std::chrono::milliseconds> at_most) noexcept {

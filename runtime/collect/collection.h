@@ -67,11 +67,13 @@ class Collection {
   void add_model(const WatchedModel& chunk);
   void replace_model(const WatchedModel& chunks);
 
+  enum class Collect : bool { no, yes };
+
   // At a boundary: puts a plan in force; begins a step; ends the collection of the plan, whose last step is
   // the one before `end`. `config`: the plan's; null if the plan is off, or if its config cannot be used:
   // then nothing is collected. `samples`: seen by all ranks so far.
   void swap(const Commitment& commitment, std::shared_ptr<const Config> config);
-  void begin_step(Step step, HookSet::Collect collect, std::int64_t samples) noexcept;
+  void begin_step(Step step, Collect collect, std::int64_t samples) noexcept;
   void end_collection(Step end) noexcept;
   // Notes in switches.jsonl that the plan of the last swap() is in force since step `at`.
   void note_plan_change(Step at);
@@ -85,9 +87,9 @@ class Collection {
   // True if this step is collected.
   bool collecting() const { return collecting_; }
   // True if the flight recorder measures every step of this plan.
-  bool recording() const { return flight_ != nullptr; }
+  bool recording() const { return recording_; }
   // Returns true if report_scalar() has a use for values although the current step is not collected.
-  bool awaits_scalars() const { return awaiting_ != nullptr || (flight_ && flight_->awaits_scalars()); }
+  bool awaits_scalars() const { return awaiting_ != nullptr || (between_ && between_->awaits()); }
   bool needs_every_step() const { return recording() || awaits_scalars(); }
   // True if one collected step completes the plan's output (print_struct, cc_log_only).
   bool wants_one_step_only() const {
@@ -138,6 +140,7 @@ class Collection {
   class RunNotes;
 
   bool leaves_replicas() const;
+  HookSettings hook_settings() const;
   void attach();
   void attach_again();
   void log_once(const std::string& warning);
@@ -153,12 +156,15 @@ class Collection {
   AlertStages::OnRecords begin_replicas();
   void begin_flight();
   void forget_flight();
-  void end_flight_step(std::int64_t samples) noexcept;
-  void end_replica_step() noexcept;
-  // Calls `use` with each hook set of the plan that reads this step. The flight recorder has others.
-  template <class Use>
-  void for_hook_sets(const Use& use) const;
-  std::chrono::nanoseconds hooks_time() const noexcept;
+  // The scalars of this step; null: the config names none, or the step needs none.
+  TrainingScalars* scalars() const noexcept;
+  void end_batch() noexcept;
+  void settle_between() noexcept;
+  Readers readers() const noexcept;
+  void compare_replicas(const HookSettings& settings);
+  std::chrono::nanoseconds hooks_time() const noexcept {
+    return hooks_ ? hooks_->hook_time() : std::chrono::nanoseconds{};
+  }
   void detach();
   void measure_overhead(Step step);
   void note_failure(const std::optional<HookFailure>& failure);
@@ -191,6 +197,8 @@ class Collection {
   std::uint64_t last_rows_ = 0;  // number of its rows
   bool keeps_last_step_ = false;
   bool collecting_ = false;
+  bool recording_ = false;          // the flight recorder is on
+  bool behind_logged_ = false;      // a step was not compared with other ranks
   bool updated_ = false;            // update() was called in this step
   bool looked_for_unseen_ = false;  // warn_of_unseen_modules() was called under this plan
   bool begun_ = true;               // training has begun this step: a sign other than forward_seen()
@@ -218,11 +226,11 @@ class Collection {
   const std::unique_ptr<RunNotes> notes_;  // uses writer_; null except in rank 0
   const std::unique_ptr<Stream> stream_;   // uses writer_
   // Keep last: detach before the rest dies.
-  std::vector<std::function<void()>> posts_;   // for the writer, after the rows of awaiting_
-  std::shared_ptr<TrainingScalars> awaiting_;  // its rows wait; null: no rows wait
-  std::shared_ptr<TrainingScalars> scalars_;   // null: the config names none
-  std::unique_ptr<FlightSteps> flight_;        // null: the recorder is off
-  std::unique_ptr<ReplicaSteps> replicas_;     // null: no AnomalyRankDivergence
+  std::vector<std::function<void()>> posts_;    // for the writer, after the rows of awaiting_
+  std::shared_ptr<TrainingScalars> awaiting_;   // its rows wait; null: no rows wait
+  std::shared_ptr<TrainingScalars> scalars_;    // null: the config names none
+  std::unique_ptr<TrainingScalars> between_;    // of steps that are not collected; null: recording_ is false
+  std::shared_ptr<ReplicaRowReader> replicas_;  // null: no AnomalyRankDivergence
   std::unique_ptr<HookSet> hooks_;
 };
 

@@ -13,13 +13,6 @@
 namespace gradmon {
 namespace {
 
-struct Parameter {
-  std::uint32_t target = 0;
-  bool frozen = false;
-  bool before_reduction_only = false;
-  std::string no_unreduced = {};  // ParameterSharding's
-};
-
 using Expected = std::vector<ExpectedTarget>;
 using Of = ExpectedTarget::Of;
 
@@ -30,54 +23,49 @@ constexpr const char* kNoAdam = "no moments of Adam yet, or no watched optimizer
 constexpr const char* kNoForward = "its forward was not seen: gradmon::observe";
 constexpr const char* kWithinCompiled = "within compiled code, which no hook sees: gradmon.observe";
 
-std::vector<Parameter> parameters_of(const HookSettings& settings, const WatchedModel& model,
-                                     const MatchReport& matches, NameTable& names) {
-  const auto shown = row_names(model, settings.squash_name).parameters;
-  std::vector<Parameter> parameters;
-  for (const std::size_t i : written_parameters(model, matches.matched)) {
-    const WatchedParameter& one = model.parameters[i];
-    parameters.push_back({names.intern(shown[i], one.vpp_stage), !one.tensor->requires_grad(),
-                          one.author == RowAuthor::this_rank_unreduced_only,
-                          one.sharding ? one.sharding->no_unreduced : ""});
+// The reason why a row of that kind may be silent.
+const char* why_silent(Kind kind) {
+  switch (kind) {
+    case Kind::grad_unreduced:
+      return kNoGradient;
+    case Kind::grad_reduced:
+      return "no gradient, or no watched optimizer has updated it";
+    case Kind::exp_avg:
+    case Kind::exp_avg_sq:
+      return kNoMoment;
+    case Kind::update:
+    case Kind::ratio:
+      return kNoAdam;
+    case Kind::other:
+      return "no gradient, or no momentum of its optimizer was seen";
+    default:
+      return kNoUpdate;
   }
-  return parameters;
 }
 
-void add_parameters(const HookSettings& settings, const std::vector<Parameter>& parameters,
-                    Expected& expected) {
-  const auto add = [&](Kind kind, const char* why) {
-    for (const Parameter& one : parameters) {
-      if (one.before_reduction_only && kind != Kind::grad_unreduced) continue;
-      const bool needs_gradient = kind != Kind::param_origin && kind != Kind::param_updated;
-      const bool never = kind == Kind::grad_unreduced && !one.no_unreduced.empty();
-      const std::string unless_frozen = never ? one.no_unreduced : why;
-      expected.push_back({kind, one.target, one.frozen && needs_gradient ? "frozen" : unless_frozen});
+void add_parameters(const std::vector<WatchedTensor>& parameters, Expected& expected) {
+  for (const Kind kind : {Kind::grad_unreduced, Kind::grad_reduced, Kind::exp_avg, Kind::exp_avg_sq,
+                          Kind::param_origin, Kind::param_updated, Kind::update, Kind::ratio, Kind::other}) {
+    const bool needs_gradient = kind != Kind::param_origin && kind != Kind::param_updated;
+    for (const WatchedTensor& one : parameters) {
+      if ((one.readers_of(kind) & kForRows) == 0) continue;
+      std::string why = why_silent(kind);
+      if (kind == Kind::grad_unreduced && one.sharding && !one.sharding->no_unreduced.empty())
+        why = one.sharding->no_unreduced;
+      if (needs_gradient && !one.tensor->requires_grad()) why = "frozen";
+      expected.push_back({kind, one.target, std::move(why)});
     }
-  };
-  if (settings.gradients) {
-    add(Kind::grad_unreduced, kNoGradient);
-    add(Kind::grad_reduced, "no gradient, or no watched optimizer has updated it");
   }
-  if (settings.moments) {
-    add(Kind::exp_avg, kNoMoment);
-    add(Kind::exp_avg_sq, kNoMoment);
-  }
-  if (settings.weights) {
-    add(Kind::param_origin, kNoUpdate);
-    add(Kind::param_updated, kNoUpdate);
-  }
-  if (settings.update_histograms) {
-    add(Kind::update, kNoAdam);
-    add(Kind::ratio, kNoAdam);
-  }
-  if (settings.momentum_agreement) add(Kind::other, "no gradient, or no momentum of its optimizer was seen");
 }
 
 // The model's modules, by index, and the facts that decide which modules can have rows.
 class Modules {
  public:
   Modules(const HookSettings& settings, const WatchedModel& model, NameTable& table)
-      : table_(table), names_(module_names(model.modules)), matrices_(model) {
+      : table_(table),
+        names_(module_names(model.modules)),
+        leaves_replicas_(settings.leaves_replicas),
+        matrices_(model) {
     for (const WatchedModule& module : model.modules) {
       embeds_.push_back(module.embeds);
       within_compiled_.push_back(module.within_compiled);
@@ -99,7 +87,7 @@ class Modules {
   // Returns true if the module has a weight matrix that this rank writes.
   bool has_matrix(std::size_t i) const {
     const WatchedParameter* matrix = matrices_.of(names_[i]);
-    return matrix != nullptr && matrix->author == RowAuthor::this_rank;
+    return matrix != nullptr && author_of(*matrix, leaves_replicas_) == RowAuthor::this_rank;
   }
 
  private:
@@ -108,6 +96,7 @@ class Modules {
   std::vector<bool> embeds_, within_compiled_;
   std::vector<std::string> shown_;
   std::set<std::pair<int, std::string>> parents_;
+  const bool leaves_replicas_;
   const MatrixIndex matrices_;
 };
 
@@ -168,36 +157,25 @@ void add_unmatched_l2(const Config& config, const std::vector<TargetName>& names
 }  // namespace
 
 std::vector<ExpectedTarget> expected_targets(const HookSettings& settings, const WatchedModel& model,
-                                             const MatchReport& matches, NameTable& names) {
+                                             const std::vector<WatchedTensor>& parameters, NameTable& names) {
   Expected expected;
   Modules modules(settings, model, names);
   add_activations(settings, modules, expected);
-  add_parameters(settings, parameters_of(settings, model, matches, names), expected);
+  add_parameters(parameters, expected);
   if (settings.l2) add_l2(*settings.l2, modules, expected);
   return expected;
 }
 
-std::string never_unreduced(const HookSettings& settings, const WatchedModel& model,
-                            const MatchReport& matches) {
-  if (!settings.gradients) return {};
-  std::vector<const WatchedParameter*> never;
-  for (const std::size_t i : written_parameters(model, matches.matched)) {
-    const WatchedParameter& one = model.parameters[i];
+std::string never_unreduced(const std::vector<WatchedTensor>& parameters) {
+  std::vector<const WatchedTensor*> never;
+  for (const WatchedTensor& one : parameters) {
+    if ((one.readers_of(Kind::grad_unreduced) & kForRows) == 0) continue;
     if (one.sharding && !one.sharding->no_unreduced.empty()) never.push_back(&one);
   }
   if (never.empty()) return {};
   const std::string more = never.size() > 1 ? " and " + std::to_string(never.size() - 1) + " more" : "";
   return "no rows in grad_unreduced of " + never.front()->name + more + ": " +
          never.front()->sharding->no_unreduced;
-}
-
-void expect_scopes(const HookSettings& settings, const WatchedModel& model, const MatchReport& matches,
-                   NameTable& names, ScopeNotes& scopes) {
-  const auto shown = row_names(model, settings.squash_name).parameters;
-  for (const std::size_t i : written_parameters(model, matches.matched)) {
-    const WatchedParameter& one = model.parameters[i];
-    scopes.expect(names.intern(shown[i], one.vpp_stage), one);
-  }
 }
 
 TargetList dry_run_target_list(const Config& config, const std::vector<TargetName>& names) {

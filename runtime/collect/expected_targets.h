@@ -6,24 +6,20 @@
 
 #include "control/config/config.h"
 #include "hooks/rows/hook_settings.h"
+#include "hooks/rows/reading.h"
 #include "hooks/rows/target_match.h"
 #include "hooks/rows/watched_model.h"
-#include "runtime/collect/run_notes.h"
 #include "runtime/collect/target_ledger.h"
 
 namespace gradmon {
 
-// The rows that each collected step should have for the plan's parameters and modules, grouped by kind, each
-// with the reason why it may be silent. Skips containers that only `all` selects: many never run. Training
-// thread: reads the tensors.
+// The rows that each collected step should have for the plan's parameters (HookSet::parameters()) and
+// modules, grouped by kind, each with the reason why it may be silent. Skips containers that only `all`
+// selects: many never run. Training thread: reads the tensors.
 std::vector<ExpectedTarget> expected_targets(const HookSettings& settings, const WatchedModel& model,
-                                             const MatchReport& matches, NameTable& names);
-// A sentence about the plan's parameters whose gradient before reduction is never seen; "" without any.
-std::string never_unreduced(const HookSettings& settings, const WatchedModel& model,
-                            const MatchReport& matches);
-// Passes to `scopes` the parameter of each target of the plan's parameters. Training thread.
-void expect_scopes(const HookSettings& settings, const WatchedModel& model, const MatchReport& matches,
-                   NameTable& names, ScopeNotes& scopes);
+                                             const std::vector<WatchedTensor>& parameters, NameTable& names);
+// A sentence about the parameters whose gradient before reduction is never seen; "" without any.
+std::string never_unreduced(const std::vector<WatchedTensor>& parameters);
 // Dry run: the watched `names` that a config would select. The kinds are unknown until hooks attach. Any
 // thread.
 TargetList dry_run_target_list(const Config& config, const std::vector<TargetName>& names);

@@ -50,12 +50,4 @@ ParameterShare share_of(const ParallelGroups& groups, int rank, const std::strin
   return share;
 }
 
-WatchedModel without_replicas(WatchedModel model) {
-  for (WatchedParameter& parameter : model.parameters) {
-    if (parameter.replicated && parameter.author == RowAuthor::this_rank)
-      parameter.author = RowAuthor::this_rank_unreduced_only;
-  }
-  return model;
-}
-
 }  // namespace gradmon

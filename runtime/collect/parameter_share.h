@@ -19,8 +19,4 @@ struct ParameterShare {
 };
 ParameterShare share_of(const ParallelGroups& groups, int rank, const std::string& parameter);
 
-// The model for a rank that leaves replicas to other ranks: of these parameters it writes grad_unreduced
-// only.
-WatchedModel without_replicas(WatchedModel model);
-
 }  // namespace gradmon

@@ -88,7 +88,6 @@ void ScalarBoard::count_experts(std::string_view layer, const std::vector<std::i
 }
 
 void ScalarBoard::take_norm(NormOf of, Kind kind, std::uint32_t parameter, double norm) {
-  if ((kinds(of) & bit_of(kind)) == 0) return;
   if (of == NormOf::all_parameters) {
     squares_[kind] += norm * norm;
   } else {
@@ -231,157 +230,19 @@ ScalarBoard::Names board_names(const std::shared_ptr<NameTable>& names) {
           }};
 }
 
-constexpr KindSet kMoments = bit_of(Kind::exp_avg) | bit_of(Kind::exp_avg_sq);
-constexpr KindSet kWeights = bit_of(Kind::param_updated);
-
 double norm_in(const Record& record) { return record.values[static_cast<std::size_t>(Op::norm)]; }
 
-KindSet kinds_of(const HookSettings& plan) {
-  KindSet kinds = 0;
-  if (plan.gradients || plan.reduced_gradients) kinds |= bit_of(Kind::grad_reduced);
-  // A micro batch's gradient is not the step's.
-  if (plan.gradients && !plan.per_micro_batch) kinds |= bit_of(Kind::grad_unreduced);
-  if (plan.moments) kinds |= kMoments;
-  if (plan.weights) kinds |= kWeights;
-  return kinds;
-}
-
-bool writes_all(const HookSettings& plan, const WatchedModel& model) {
-  return plan.selection.targets.empty() && plan.selection.target_regex.empty() &&
-         std::all_of(model.parameters.begin(), model.parameters.end(), [](const WatchedParameter& parameter) {
-           return parameter.author == RowAuthor::this_rank;
-         });
-}
-
-HookSettings settings_for(KindSet kinds, const HookSettings& plan) {
-  HookSettings settings;
-  settings.revision = plan.revision;
-  settings.gradients = (kinds & bit_of(Kind::grad_unreduced)) != 0;
-  settings.reduced_gradients = (kinds & bit_of(Kind::grad_reduced)) != 0;
-  settings.moments = (kinds & kMoments) != 0;
-  settings.weights = (kinds & kWeights) != 0;
-  settings.squash_name = plan.squash_name;
-  settings.grad_acc_steps = plan.grad_acc_steps;
-  settings.short_steps = plan.short_steps;
-  settings.gradient_scales = plan.gradient_scales;
-  return settings;
-}
-
 }  // namespace
-
-// Passes to a ScalarBoard the norms that its scalars need. If the plan collects the same tensors, takes the
-// norms from the plan's records (on_record()). If not, attaches its own hooks: to all parameters, regardless
-// of `targets`, for a norm over all parameters; to the selected ones for norms of single parameters. Training
-// thread; only the constructor throws.
-class TrainingScalars::NormHooks {
- public:
-  // `plan`: settings of the plan's own hooks. `board` and `names` must outlive this object. Norms of kinds
-  // that are not `allowed` are not taken.
-  NormHooks(const HookSettings& plan, const WatchedModel& model, ScalarBoard& board, NameTable& names,
-            KindSet allowed)
-      : board_(board) {
-    const bool all_written = writes_all(plan, model);
-    for (const NormOf of : {NormOf::each_parameter, NormOf::all_parameters}) {
-      const KindSet kinds = board.kinds(of) & allowed;
-      if (kinds == 0) continue;
-      const bool seen = (kinds & ~kinds_of(plan)) == 0 && (plan.ops & bit_of(Op::norm)) != 0;
-      if (seen && (of == NormOf::each_parameter || all_written)) {
-        seen_in_plan_.push_back(of);
-        continue;
-      }
-      HookSettings settings = settings_for(kinds, plan);
-      WatchedModel watched = model;
-      if (of == NormOf::each_parameter) {
-        settings.selection = plan.selection;
-      } else {
-        for (WatchedParameter& parameter : watched.parameters) parameter.author = RowAuthor::this_rank;
-      }
-      streams_.push_back(std::make_unique<Stream>(of, board, names));
-      hook_sets_.push_back(std::make_unique<HookSet>(settings, std::move(watched), *streams_.back()));
-    }
-  }
-
-  const HookSets& hook_sets() const noexcept { return hook_sets_; }
-
-  // True if on_record() takes any norm.
-  bool sees_plan() const noexcept { return !seen_in_plan_.empty(); }
-  // Takes the norm from a record that the plan's hooks have made.
-  void on_record(const Record& record) {
-    for (const NormOf of : seen_in_plan_) board_.take_norm(of, record.kind, record.target, norm_in(record));
-  }
-  // The plan's hooks could not read a tensor of this kind.
-  void on_missing_row(Kind kind) noexcept {
-    for (const NormOf of : seen_in_plan_) board_.miss_norm(of, kind);
-  }
-
-  std::optional<HookFailure> failure() const {
-    for (const auto& hooks : hook_sets_) {
-      if (auto failure = hooks->failure()) return failure;
-    }
-    return std::nullopt;
-  }
-
- private:
-  class Stream : public RecordStream {
-   public:
-    Stream(NormOf of, ScalarBoard& board, NameTable& names) : of_(of), board_(board), names_(names) {}
-    std::uint32_t target_id(int vpp_stage, std::string_view name) override {
-      return names_.intern(name, vpp_stage);
-    }
-    std::uint32_t shape_id(std::string_view) override { return 0; }
-    bool push(const Record& record) noexcept override {
-      try {
-        board_.take_norm(of_, record.kind, record.target, norm_in(record));
-        return true;
-      } catch (const std::exception&) {
-        return false;
-      }
-    }
-    bool push(const Histogram&) noexcept override { return true; }
-    void note_missing_row(Kind kind) noexcept override { board_.miss_norm(of_, kind); }
-    void publish(Document, std::string) noexcept override {}
-
-   private:
-    const NormOf of_;
-    ScalarBoard& board_;
-    NameTable& names_;
-  };
-
-  // Constant after construction.
-  ScalarBoard& board_;
-  std::vector<NormOf> seen_in_plan_;
-  // At most one for each NormOf.
-  std::vector<std::unique_ptr<Stream>> streams_;
-  HookSets hook_sets_;  // writes to streams_
-};
 
 TrainingScalars::TrainingScalars(const Config& config, Revision revision, Context context)
     : context_(std::move(context)),
       board_(board_settings(config, context_.world_size), board_names(context_.names)),
       rows_(context_.stream, revision, 0) {}
 
-TrainingScalars::~TrainingScalars() = default;
-
-void TrainingScalars::attach(const HookSettings& plan, const WatchedModel& model) {
-  norms_.reset();
-  const KindSet allowed = context_.steps == Steps::collected ? kAllKinds : bit_of(Kind::grad_reduced);
-  norms_ = std::make_unique<NormHooks>(plan, model, board_, *context_.names, allowed);
-}
-
-void TrainingScalars::begin_step(Step step, HookSet::Collect collect, std::int64_t samples) noexcept {
+void TrainingScalars::begin_step(Step step, std::int64_t samples) noexcept {
   step_ = step;
-  for (const auto& hooks : hook_sets()) hooks->begin_step(step, collect);
-  if (collect == HookSet::Collect::no || fuse_.tripped()) return;
+  if (fuse_.tripped()) return;
   fuse_.guard(kWhat, [&] { board_.begin_step(std::chrono::steady_clock::now(), samples); });
-}
-
-void TrainingScalars::begin_hooks(Step step) noexcept {
-  for (const auto& hooks : hook_sets()) hooks->begin_step(step, HookSet::Collect::yes);
-}
-
-const TrainingScalars::HookSets& TrainingScalars::hook_sets() const noexcept {
-  static const HookSets none;
-  return norms_ ? norms_->hook_sets() : none;
 }
 
 void TrainingScalars::report(std::string_view name, double value) noexcept {
@@ -394,17 +255,17 @@ void TrainingScalars::count_experts(std::string_view layer,
 }
 
 void TrainingScalars::on_record(const Record& record) noexcept {
-  if (record.kind == Kind::scalar || !norms_) return;
-  fuse_.guard(kWhat, [&] { norms_->on_record(record); });
+  fuse_.guard(kWhat, [&] {
+    const auto take = [&](NormOf of) { board_.take_norm(of, record.kind, record.target, norm_in(record)); };
+    if ((record.readers & kForEachNorm) != 0) take(NormOf::each_parameter);
+    if ((record.readers & (kForWholeNorm | kForWholeNormBetween)) != 0) take(NormOf::all_parameters);
+  });
 }
 
-void TrainingScalars::on_missing_row(Kind kind) noexcept {
-  if (norms_) norms_->on_missing_row(kind);
-}
+void TrainingScalars::on_missing_row(Kind kind) noexcept { board_.miss_norm(NormOf::all_parameters, kind); }
 
 void TrainingScalars::end_step(std::int64_t samples) noexcept {
   const auto now = std::chrono::steady_clock::now();
-  for (const auto& hooks : hook_sets()) hooks->end_step();
   if (fuse_.tripped()) return;
   fuse_.guard(kWhat, [&] {
     board_.end_step(now, samples);
@@ -435,17 +296,14 @@ void TrainingScalars::drop() noexcept {
   ended_.reset();
 }
 
-void TrainingScalars::detach() noexcept { norms_.reset(); }
-
-bool TrainingScalars::takes_norms() const noexcept { return norms_ && norms_->sees_plan(); }
-
 void TrainingScalars::write_rows(const Ended& ended) {
   const std::int64_t samples = ended.samples;
   rows_.begin_step(ended.step);
   std::uint64_t sequence = 0;
   for (const ScalarRow& row : board_.rows()) {
     if (!board_.requested()[row.requested].records) continue;
-    const RowKey key{Kind::scalar, row.name, sequence++};
+    RowKey key{Kind::scalar, row.name, sequence++};
+    key.readers = context_.steps == Steps::collected ? kForRows : kForFlight;
     if (samples > 0) {
       rows_.write(key, {{Column::samples, static_cast<double>(samples)}, {Column::value, row.value}});
     } else {
@@ -471,11 +329,6 @@ void TrainingScalars::write_log(const Ended& ended) {
     log_info(scalar_line(rank, world_size, step, samples, named));
     return tl::expected<void, std::string>{};
   });
-}
-
-std::optional<HookFailure> TrainingScalars::failure() const {
-  if (auto failure = fuse_.failure()) return failure;
-  return norms_ ? norms_->failure() : std::nullopt;
 }
 
 std::vector<std::string> TrainingScalars::warnings() const {

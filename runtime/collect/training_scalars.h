@@ -26,9 +26,6 @@
 namespace gradmon {
 
 enum class NormOf : std::uint8_t { each_parameter, all_parameters };
-using KindSet = std::uint32_t;  // 1 << Kind
-inline constexpr KindSet kAllKinds = ~KindSet{0};
-constexpr KindSet bit_of(Kind kind) { return KindSet{1} << static_cast<unsigned>(kind); }
 
 // One row: a scalar, or a scalar's value for one parameter or expert.
 struct ScalarRow {
@@ -153,8 +150,8 @@ std::string scalar_line(Rank rank, int world_size, Step step, std::int64_t sampl
 // in its steps. Only the constructor throws; the first failure trips a fuse, and nothing more is collected.
 class TrainingScalars {
  public:
-  // `between`: steps that only the flight recorder needs. They have no log line, and no norm of a tensor
-  // other than the gradients as the optimizer uses them.
+  // `between`: steps that only the flight recorder needs. They have no log line, and their rows are
+  // kForFlight.
   enum class Steps : std::uint8_t { collected, between };
   struct Context {
     Rank rank;
@@ -167,28 +164,19 @@ class TrainingScalars {
   };
 
   TrainingScalars(const Config& config, Revision revision, Context context);
-  ~TrainingScalars();
 
-  // Attaches the hooks that norms need; call it again if the model has changed. `plan`: settings of the
-  // plan's own hooks.
-  void attach(const HookSettings& plan, const WatchedModel& model);
+  // The kinds of record whose norms it needs from a HookSet (HookSettings::each_norm, whole_norm).
+  KindSet kinds(NormOf of) const { return board_.kinds(of); }
 
   // `samples`: seen by all ranks so far; 0 if the program does not report it.
-  void begin_step(Step step, HookSet::Collect collect, std::int64_t samples) noexcept;
-  // Call it after attach() within a collected step: begins the step for the new hooks.
-  void begin_hooks(Step step) noexcept;
-  // The hooks that norms need. The caller passes them what happens within a step.
-  using HookSets = std::vector<std::unique_ptr<HookSet>>;
-  const HookSets& hook_sets() const noexcept;
+  void begin_step(Step step, std::int64_t samples) noexcept;
   void report(std::string_view name, double value) noexcept;
   void count_experts(std::string_view layer, const std::vector<std::int64_t>& tokens) noexcept;
-  // True if on_record() needs the records' values.
-  bool takes_norms() const noexcept;
-  // Takes norms from a record of the plan's own hooks.
+  // Takes the norm from a record whose readers include norms.
   void on_record(const Record& record) noexcept;
-  // Call it for each tensor that the plan's hooks could not read.
+  // Call it for each tensor that the hooks could not read.
   void on_missing_row(Kind kind) noexcept;
-  // Call it after the plan's own hooks have ended the step. Writes its rows unless awaits().
+  // Call it after the hooks have ended the step. Writes its rows unless awaits().
   void end_step(std::int64_t samples) noexcept;
   // Returns true if the rows of the last ended step wait for values that may be reported late.
   bool awaits() const noexcept { return ended_ && board_.awaits(); }
@@ -197,15 +185,12 @@ class TrainingScalars {
   // Writes the waiting rows, before the next end_step(). drop() discards them.
   void settle() noexcept;
   void drop() noexcept;
-  // Detaches the hooks that norms need.
-  void detach() noexcept;
 
-  std::optional<HookFailure> failure() const;
+  std::optional<HookFailure> failure() const { return fuse_.failure(); }
   // A warning for each configured scalar without a value so far; empty before the end of the first step.
   std::vector<std::string> warnings() const;
 
  private:
-  class NormHooks;
   struct Ended {
     Step step;
     std::int64_t samples = 0;
@@ -220,8 +205,6 @@ class TrainingScalars {
   Step step_;
   std::optional<Ended> ended_;  // the step whose rows wait
   bool ended_one_ = false;
-  // Keep last: its hooks write to board_.
-  std::unique_ptr<NormHooks> norms_;
 };
 
 }  // namespace gradmon

@@ -97,7 +97,7 @@ class FakeStream : public RecordStream {
 // A collected step, in which the program does `body`.
 template <typename Body>
 void collect(HookSet& hooks, std::int64_t step, Body body) {
-  hooks.begin_step({step}, HookSet::Collect::yes);
+  hooks.begin_step({step}, kInCollected);
   body();
   hooks.end_step();
 }

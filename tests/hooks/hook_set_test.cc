@@ -27,7 +27,7 @@ HookSettings gradients_and_weights() {
   return settings;
 }
 
-void train_step(TinyModel& model, HookSet* hooks, std::int64_t step, HookSet::Collect collect) {
+void train_step(TinyModel& model, HookSet* hooks, std::int64_t step, Readers collect) {
   if (hooks) hooks->begin_step({step}, collect);
   model.zero_grad();
   model.backward();
@@ -47,7 +47,7 @@ at::Tensor unreadable(at::IntArrayRef sizes) {
 TEST_CASE_METHOD(HookedModel<gradients_and_weights>,
                  "weights are read just before and just after the update") {
   const double before = norm_of(model[2]);
-  train_step(model, &hooks, 1, HookSet::Collect::yes);
+  train_step(model, &hooks, 1, kInCollected);
   CHECK(near(stream.norm(Kind::param_origin, "0:fc2.weight"), before));
   CHECK(near(stream.norm(Kind::param_updated, "0:fc2.weight"), norm_of(model[2])));
   CHECK(before != norm_of(model[2]));
@@ -63,7 +63,7 @@ TEST_CASE_METHOD(TinyRun, "a record carries its step and revision and shape and 
   settings.revision = {7};
   settings.ops = static_cast<ValueMask>(bit_of(Op::max) | bit_of(Op::nans));
   HookSet hooks(settings, {model.parameters, {}}, stream);
-  train_step(model, &hooks, 12, HookSet::Collect::yes);
+  train_step(model, &hooks, 12, kInCollected);
   const Record& record = stream.records.back();
   CHECK(record.step == 12);
   CHECK(record.revision == 7);
@@ -76,20 +76,81 @@ TEST_CASE_METHOD(TinyRun, "a record carries its step and revision and shape and 
   CHECK(stream.text(stream.records.front().shape) == "[4]");
 }
 
-TEST_CASE_METHOD(TinyRun, "grad_reduced can be read alone, and its rows have the values of all statistics") {
+// The targets of the records of that kind that any of the readers gets.
+Names targets_for(const FakeStream& stream, Readers readers, Kind kind) {
+  Names found;
+  for (const Record& record : stream.records) {
+    if (record.kind == kind && (record.readers & readers) != 0) found.push_back(stream.text(record.target));
+  }
+  return found;
+}
+
+const Names kAllFour{"0:fc1.weight", "0:fc1.bias", "0:fc2.weight", "0:fc2.bias"};
+
+TEST_CASE_METHOD(TinyRun,
+                 "one reading of a parameter is for the rows, a norm over all and the flight recorder") {
   HookSettings settings;
-  settings.reduced_gradients = true;
-  settings.ops = bit_of(Op::norm);
+  settings.gradients = true;
+  settings.selection.targets = {"fc2"};
+  settings.whole_norm = settings.whole_norm_between = bit_of(Kind::grad_reduced);
+  settings.each_norm = bit_of(Kind::exp_avg);  // there are none
+  settings.flight = true;
   HookSet hooks(settings, {model.parameters, {}}, stream);
-  train_step(model, &hooks, 1, HookSet::Collect::yes);
-  CHECK(stream.targets(Kind::grad_reduced) ==
-        Names{"0:fc1.weight", "0:fc1.bias", "0:fc2.weight", "0:fc2.bias"});
-  CHECK(stream.records.size() == 4);
+  train_step(model, &hooks, 1, kInCollected);
+  CHECK(stream.records.size() == 6);
+  CHECK(targets_for(stream, kForRows, Kind::grad_reduced) == Names{"0:fc2.weight", "0:fc2.bias"});
+  CHECK(targets_for(stream, kForRows, Kind::grad_unreduced).size() == 2);
+  CHECK(targets_for(stream, kForWholeNorm, Kind::grad_reduced) == kAllFour);
+  CHECK(targets_for(stream, kForFlight | kForWholeNormBetween, Kind::grad_reduced).empty());
   CHECK(near(stream.norm(Kind::grad_reduced, "0:fc2.weight"), norm_of(model[2].grad())));
-  const Record& last = stream.records.back();
-  CHECK(last.mask == bit_of(Op::norm));
-  CHECK(last.values[static_cast<std::size_t>(Op::nans)] == 0);
-  CHECK(near(last.values[static_cast<std::size_t>(Op::max)], model[3].grad().max().item<double>()));
+  CHECK(stream.records.back().values[static_cast<std::size_t>(Op::nans)] == 0);
+
+  stream.records.clear();
+  train_step(model, &hooks, 2, kInBetween);
+  CHECK(stream.records.size() == 4);
+  CHECK(targets_for(stream, kForFlight, Kind::grad_reduced) == Names{"0:fc2.weight", "0:fc2.bias"});
+  CHECK(targets_for(stream, kForWholeNormBetween, Kind::grad_reduced) == kAllFour);
+  CHECK(targets_for(stream, kForRows, Kind::grad_reduced).empty());
+}
+
+TEST_CASE_METHOD(TinyRun,
+                 "rows that another rank writes are read to compare them, and norms have all parameters") {
+  model.parameters[0].author = RowAuthor::this_rank_unreduced_only;
+  model.parameters[1].replicated = false;
+  model.parameters[3].author = RowAuthor::another_rank;
+  HookSettings settings = gradients_and_weights();
+  settings.compares_replicas = settings.leaves_replicas = true;
+  settings.whole_norm = bit_of(Kind::param_updated);
+  HookSet hooks(settings, {model.parameters, {}}, stream);
+  train_step(model, &hooks, 1, kInCollected);
+  const Names compared{"0:fc1.weight", "0:fc2.weight"}, own{"0:fc1.bias"};
+  for (const Kind kind : {Kind::grad_reduced, Kind::param_origin, Kind::param_updated}) {
+    CAPTURE(name_of(kind));
+    CHECK(targets_for(stream, kForReplicas, kind) == compared);
+    CHECK(targets_for(stream, kForRows, kind) == own);
+  }
+  CHECK(targets_for(stream, kForRows, Kind::grad_unreduced).size() == 3);
+  CHECK(targets_for(stream, kForReplicas, Kind::grad_unreduced).empty());
+  CHECK(targets_for(stream, kForWholeNorm, Kind::param_updated) == kAllFour);
+}
+
+TEST_CASE_METHOD(TinyRun,
+                 "a norm before reduction is the step's even where the rows are those of micro batches") {
+  HookSettings settings;
+  settings.gradients = settings.per_micro_batch = true;
+  settings.grad_acc_steps = 2;
+  settings.whole_norm = bit_of(Kind::grad_unreduced);
+  HookSet hooks(settings, {model.parameters, {}}, stream);
+  collect_update(hooks, 1, [&] {
+    model.backward();
+    model.backward();
+  });
+  CHECK(targets_for(stream, kForRows, Kind::grad_unreduced).size() == 8);
+  CHECK(targets_for(stream, kForWholeNorm, Kind::grad_unreduced).size() == 4);
+  for (const Record& record : stream.records) {
+    if (record.readers == kForWholeNorm && stream.text(record.target) == "0:fc2.weight")
+      CHECK(near(record.values[static_cast<std::size_t>(Op::norm)], norm_of(model[2].grad())));
+  }
 }
 
 TEST_CASE("training gives the same bits with and without hooks and hooks draw no random numbers") {
@@ -108,9 +169,9 @@ TEST_CASE("training gives the same bits with and without hooks and hooks draw no
                                                   WatchedModel{toggled.parameters, {}}, of_toggled);
       }
     }
-    train_step(alone, nullptr, step, HookSet::Collect::no);
-    train_step(watched, &hooks, step, step % 2 == 0 ? HookSet::Collect::yes : HookSet::Collect::no);
-    train_step(toggled, toggled_hooks.get(), step, HookSet::Collect::yes);
+    train_step(alone, nullptr, step, Readers{0});
+    train_step(watched, &hooks, step, step % 2 == 0 ? kInCollected : Readers{0});
+    train_step(toggled, toggled_hooks.get(), step, kInCollected);
   }
   for (std::size_t i = 0; i < 4; ++i) {
     CHECK(at::equal(alone[i], watched[i]));
@@ -123,7 +184,7 @@ TEST_CASE("training gives the same bits with and without hooks and hooks draw no
 
 TEST_CASE_METHOD(HookedModel<gradients_and_weights>,
                  "each of several optimizers gives rows of its own parameters only") {
-  hooks.begin_step({1}, HookSet::Collect::yes);
+  hooks.begin_step({1}, kInCollected);
   model.backward();
   hooks.before_update({model[3], model[2], at::zeros({2})});
   hooks.after_update({model[3], model[2]});
@@ -138,7 +199,7 @@ TEST_CASE_METHOD(HookedModel<gradients_and_weights>,
 
 TEST_CASE_METHOD(HookedModel<gradients_and_weights>,
                  "records tell the order in which they were read, across kinds") {
-  hooks.begin_step({1}, HookSet::Collect::yes);
+  hooks.begin_step({1}, kInCollected);
   model.zero_grad();
   model.backward();
   for (const std::size_t i : {2, 0}) {
@@ -163,7 +224,7 @@ TEST_CASE_METHOD(HookedModel<gradients_and_weights>,
 TEST_CASE_METHOD(HookedModel<gradients_and_weights>,
                  "with two updates in a step the rows are from before the first and after the last") {
   const double origin = norm_of(model[0]);
-  hooks.begin_step({1}, HookSet::Collect::yes);
+  hooks.begin_step({1}, kInCollected);
   for (int i = 0; i < 2; ++i) {
     model.backward();
     hooks.before_update({});
@@ -187,7 +248,7 @@ TEST_CASE_METHOD(TinyRun, "a tied parameter is watched once under its first sele
   model.parameters.push_back({"head.weight", 0, model[2]});
   HookSet all(gradients_and_weights(), {model.parameters, {}}, stream);
   CHECK(all.matches().matched.size() == 5);
-  train_step(model, &all, 1, HookSet::Collect::yes);
+  train_step(model, &all, 1, kInCollected);
   CHECK(stream.targets(Kind::param_origin) ==
         Names{"0:fc1.weight", "0:fc1.bias", "0:fc2.weight", "0:fc2.bias"});
   CHECK(stream.targets(Kind::grad_unreduced).size() == 4);
@@ -206,7 +267,7 @@ TEST_CASE_METHOD(TinyRun,
   settings.weights = true;
   settings.selection.targets = {"fc1", "fc3"};
   HookSet hooks(settings, {model.parameters, {}}, stream);
-  train_step(model, &hooks, 1, HookSet::Collect::yes);
+  train_step(model, &hooks, 1, kInCollected);
   CHECK(stream.records.size() == 4);
   CHECK(stream.targets(Kind::param_origin) == Names{"0:fc1.weight", "0:fc1.bias"});
   REQUIRE(hooks.matches().unmatched.size() == 1);
@@ -233,7 +294,7 @@ TEST_CASE("a tensor that another rank of the group writes is not read here") {
   model.parameters[1].author = RowAuthor::this_rank_unreduced_only;
   FakeStream stream;
   HookSet hooks(gradients_and_weights(), {model.parameters, {}}, stream);
-  train_step(model, &hooks, 1, HookSet::Collect::yes);
+  train_step(model, &hooks, 1, kInCollected);
   const Names own{"0:fc2.weight", "0:fc2.bias"};
   CHECK(stream.targets(Kind::grad_reduced) == own);
   CHECK(stream.targets(Kind::param_origin) == own);
@@ -262,7 +323,7 @@ TEST_CASE("a meta tensor is counted as not applicable and a full stream trips no
 TEST_CASE_METHOD(TinyRun, "a tensor that torch cannot read is counted and the others are read") {
   model.parameters.push_back({"opaque", 0, unreadable({2})});
   HookSet hooks(gradients_and_weights(), {model.parameters, {}}, stream);
-  hooks.begin_step({1}, HookSet::Collect::yes);
+  hooks.begin_step({1}, kInCollected);
   model.backward();
   model[0].mutable_grad() = unreadable({8, 16});
   run_gradient_hook_on(model[0]);
@@ -285,7 +346,7 @@ TEST_CASE_METHOD(TinyRun, "a failure in a hook body trips the fuse and training 
   settings.moments = true;
   HookSet hooks(settings, {model.parameters, {}}, stream);
   const at::Tensor pending = model.loss();  // holds the accumulators
-  hooks.begin_step({1}, HookSet::Collect::yes);
+  hooks.begin_step({1}, kInCollected);
   model.backward();
   const ThrowingState state;
   hooks.before_update({}, &state);
@@ -296,7 +357,7 @@ TEST_CASE_METHOD(TinyRun, "a failure in a hook body trips the fuse and training 
   hooks.after_update({});
   hooks.end_step();
   CHECK(stream.records.empty());
-  train_step(model, &hooks, 2, HookSet::Collect::yes);
+  train_step(model, &hooks, 2, kInCollected);
   CHECK(stream.records.empty());
   CHECK(gradient_hooks_on(model[0]) == 0);
 }
@@ -307,16 +368,16 @@ TEST_CASE_METHOD(TinyRun, "a stream that fails when hooks attach leaves no hook 
   HookSet hooks(gradients_and_weights(), {model.parameters, {}}, stream);
   REQUIRE(hooks.failure());
   CHECK(hooks.failure()->cause == "no more targets");
-  hooks.begin_step({1}, HookSet::Collect::yes);
+  hooks.begin_step({1}, kInCollected);
   for (std::size_t i = 0; i < 4; ++i) CHECK(gradient_hooks_on(model[i]) == 0);
-  train_step(model, &hooks, 2, HookSet::Collect::yes);
+  train_step(model, &hooks, 2, kInCollected);
   CHECK(stream.records.empty());
 }
 
 TEST_CASE_METHOD(TinyRun, "a stream that fails when rows are written trips the fuse") {
   stream.shapes_fail = true;
   HookSet hooks(gradients_and_weights(), {model.parameters, {}}, stream);
-  train_step(model, &hooks, 1, HookSet::Collect::yes);
+  train_step(model, &hooks, 1, kInCollected);
   REQUIRE(hooks.failure());
   CHECK(hooks.failure()->cause == "no more shapes");
 }
@@ -327,7 +388,7 @@ TEST_CASE_METHOD(HookedModel<gradients_and_weights>,
   hooks.before_update({});
   hooks.after_update({});
   CHECK(stream.records.empty());
-  hooks.begin_step({1}, HookSet::Collect::yes);
+  hooks.begin_step({1}, kInCollected);
   model.backward();
   collect(hooks, 2, [&] { hooks.end_step(); });
   CHECK(stream.records.empty());

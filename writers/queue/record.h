@@ -12,6 +12,19 @@
 
 namespace gradmon {
 
+// Those that a reading is made for, as bits. A parameter is read once for all of them.
+using Readers = std::uint8_t;
+inline constexpr Readers kForRows = 1;       // the sinks, with the alert rules and replicas' comparison
+inline constexpr Readers kForEachNorm = 2;   // scalars of single parameters
+inline constexpr Readers kForWholeNorm = 4;  // scalars over all parameters
+inline constexpr Readers kForWholeNormBetween = 8;  // the same, in steps that are not collected
+inline constexpr Readers kForFlight = 16;           // the flight recorder, with the alert rules
+inline constexpr Readers kForReplicas = 32;         // comparison with other ranks alone
+inline constexpr Readers kForNorms = kForEachNorm | kForWholeNorm | kForWholeNormBetween;
+// In collected steps, and in the steps between them.
+inline constexpr Readers kInCollected = kForRows | kForEachNorm | kForWholeNorm | kForReplicas;
+inline constexpr Readers kInBetween = kForFlight | kForWholeNormBetween;
+
 // One row of measurement. Hooks make it, the writer thread writes it. A row of grad_reduced has the values of
 // all statistics; its mask names those that the config asks for.
 struct Record {
@@ -26,6 +39,7 @@ struct Record {
   Kind kind = Kind::other;
   DType dtype = DType::unknown;
   ValueMask mask = 0;  // bit_of every valid value
+  Readers readers = kForRows;
 };
 static_assert(std::is_trivially_copyable_v<Record>);
 

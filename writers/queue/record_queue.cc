@@ -12,10 +12,31 @@ namespace gradmon {
 namespace {
 
 void clear(StepEnded& batch) {
-  batch.records.clear();
+  for (auto* records : {&batch.records, &batch.flight, &batch.replicas}) records->clear();
   batch.histograms.clear();
   batch.rows = {};
   batch.late.reset();
+}
+
+std::uint64_t rows_of(const StepEnded& batch) { return batch.records.size() + batch.histograms.size(); }
+
+void add(const Record& record, StepEnded& batch) {
+  if ((record.readers & kForFlight) != 0) batch.flight.push_back(record);
+  if ((record.readers & kForReplicas) != 0) batch.replicas.push_back(record);
+  if ((record.readers & kForRows) == 0) return;
+  batch.records.push_back(record);
+  ++batch.rows[static_cast<std::size_t>(record.kind)];
+}
+
+// Takes the memory of another batch where it is larger. Both are empty.
+void take_memory(StepEnded& batch, StepEnded& other) {
+  const auto take = [](auto& own, auto& others) {
+    if (others.capacity() > own.capacity()) own.swap(others);
+  };
+  take(batch.records, other.records);
+  take(batch.histograms, other.histograms);
+  take(batch.flight, other.flight);
+  take(batch.replicas, other.replicas);
 }
 
 }  // namespace
@@ -35,19 +56,18 @@ RecordQueue::RecordQueue(const QueueOptions& options)
 RecordQueue::~RecordQueue() = default;
 
 void RecordQueue::begin_step() noexcept {
-  drop(open_.count());
+  drop(rows_of(open_));
   clear(open_);
 }
 
 bool RecordQueue::push(const Record& record) noexcept {
   try {
-    open_.records.push_back(record);
+    add(record, open_);
+    return true;
   } catch (const std::bad_alloc&) {
     drop(1);
     return false;
   }
-  ++open_.rows[static_cast<std::size_t>(record.kind)];
-  return true;
 }
 
 bool RecordQueue::push(const Histogram& histogram) noexcept {
@@ -61,17 +81,18 @@ bool RecordQueue::push(const Histogram& histogram) noexcept {
   return true;
 }
 
-std::uint64_t RecordQueue::end_step(Revision revision, Step step) noexcept {
-  if (!admit(open_.count())) {
+RecordQueue::Ended RecordQueue::end_step(Revision revision, Step step) noexcept {
+  if (!admit(open_)) {
+    const Ended lost{0, open_.flight.size(), open_.replicas.size()};
     begin_step();
-    return 0;
+    return lost;
   }
   const std::uint64_t records = open_.records.size();
   open_.revision = revision;
   open_.step = step;
   open_.valid = true;
   post_batch(std::exchange(open_, {}));
-  return records;
+  return {records};
 }
 
 void RecordQueue::drop_step(Revision revision, Step step) noexcept {
@@ -81,10 +102,14 @@ void RecordQueue::drop_step(Revision revision, Step step) noexcept {
   post_batch(std::exchange(open_, {}));
 }
 
-void RecordQueue::add_to_step(Revision revision, Step step, std::vector<Record> records) noexcept {
-  StepEnded batch{revision, step, std::move(records)};
-  for (const Record& record : batch.records) ++batch.rows[static_cast<std::size_t>(record.kind)];
-  post_batch(std::move(batch));
+void RecordQueue::add_to_step(Revision revision, Step step, const std::vector<Record>& records) noexcept {
+  try {
+    StepEnded batch{revision, step};
+    for (const Record& record : records) add(record, batch);
+    post_batch(std::move(batch));
+  } catch (const std::bad_alloc&) {
+    drop(records.size());
+  }
 }
 
 void RecordQueue::end_collection(Revision revision, Step last) noexcept {
@@ -96,10 +121,11 @@ void RecordQueue::end_collection(Revision revision, Step last) noexcept {
 }
 
 // Waits for room. False: the batch must be dropped.
-bool RecordQueue::admit(std::uint64_t rows) noexcept {
+bool RecordQueue::admit(const StepEnded& batch) noexcept {
+  const std::uint64_t rows = batch.count();
   std::unique_lock lock(mutex_);
   if (has_room(rows)) return true;
-  if (overflow_ == Overflow::drop || dropping_ || abandoned_) return false;
+  if (rows_of(batch) == 0 || overflow_ == Overflow::drop || dropping_ || abandoned_) return false;
   waits_.store(true);
   const bool freed = room_freed_.wait_for(lock, max_wait_, [&] { return abandoned_ || has_room(rows); });
   waits_.store(false);
@@ -118,7 +144,7 @@ bool RecordQueue::has_room(std::uint64_t rows) noexcept {
 void RecordQueue::post_batch(StepEnded batch) noexcept {
   if (batch.count() == 0) return;
   const RowsByKind rows = batch.rows;
-  const std::uint64_t count = batch.count();
+  const std::uint64_t count = batch.count(), lost = rows_of(batch);
   try {
     const std::lock_guard lock(mutex_);
     if (spare_.records.capacity() > open_.records.capacity()) open_.records.swap(spare_.records);
@@ -127,7 +153,7 @@ void RecordQueue::post_batch(StepEnded batch) noexcept {
     for (std::size_t kind = 0; kind < rows.size(); ++kind) rows_[kind] += rows[kind];
     count_ += count;
   } catch (const std::bad_alloc&) {
-    drop(count);
+    drop(lost);
     log_error("out of memory: a step's rows are lost");
   }
 }
@@ -176,8 +202,7 @@ void RecordQueue::release(const StepEnded& batch) noexcept {
 void RecordQueue::recycle(StepEnded batch) noexcept {
   clear(batch);
   const std::lock_guard lock(mutex_);
-  if (batch.records.capacity() > spare_.records.capacity()) spare_.records.swap(batch.records);
-  if (batch.histograms.capacity() > spare_.histograms.capacity()) spare_.histograms.swap(batch.histograms);
+  take_memory(spare_, batch);
 }
 
 }  // namespace gradmon

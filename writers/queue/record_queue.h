@@ -43,13 +43,15 @@ struct RevisionBegun {
 struct StepEnded {
   Revision revision;
   Step step;
-  std::vector<Record> records = {};        // in the order in which they were pushed
+  std::vector<Record> records = {};        // kForRows, in the order in which they were pushed
   std::vector<Histogram> histograms = {};  // likewise
   RowsByKind rows = {};                    // of both
+  std::vector<Record> flight = {};         // kForFlight
+  std::vector<Record> replicas = {};       // kForReplicas
   std::shared_ptr<LateValues> late = {};   // of the records; null: all are complete
   bool valid = true;                       // false: the rows must not be written
 
-  std::uint64_t count() const { return records.size() + histograms.size(); }
+  std::uint64_t count() const { return records.size() + histograms.size() + flight.size() + replicas.size(); }
 };
 
 struct CollectionEnded {
@@ -87,18 +89,23 @@ class RecordQueue {
   // Training thread. Drops the rows of a step that has not ended.
   void begin_step() noexcept;
   // Training thread. False: there is no memory for the row; it counts as dropped. Allocates only while a step
-  // grows beyond the largest one so far.
+  // grows beyond the largest one so far. A record goes to those of its readers that are not for norms.
   bool push(const Record& record) noexcept;
   bool push(const Histogram& histogram) noexcept;
   // Training thread. Passes the values of this step's records that have kLate; the writer thread waits for
   // them.
   void set_late_values(std::shared_ptr<LateValues> late) noexcept { open_.late = std::move(late); }
-  // Training thread. Posts the step's batch to the writer, unless it is empty or dropped. Returns the number
-  // of its records.
-  std::uint64_t end_step(Revision revision, Step step) noexcept;
+  // Training thread. Posts the step's batch to the writer, unless it is empty or dropped. A batch without
+  // rows for the sinks does not wait for room.
+  struct Ended {
+    std::uint64_t rows = 0;         // admitted, for the sinks
+    std::uint64_t flight_lost = 0;  // dropped
+    std::uint64_t replicas_lost = 0;
+  };
+  Ended end_step(Revision revision, Step step) noexcept;
   // Training thread. Further records of the last ended step, before the next one ends. They are admitted
-  // whether or not there is room, so pass few of them. The sinks get them in a separate call.
-  void add_to_step(Revision revision, Step step, std::vector<Record> records) noexcept;
+  // whether or not there is room, so pass few of them. The writer gets them as a batch of their own.
+  void add_to_step(Revision revision, Step step, const std::vector<Record>& records) noexcept;
   // Instead of end_step for a step that does not count. Its rows are lost.
   void drop_step(Revision revision, Step step) noexcept;
   // The writer thread reports Finished once everything before this is written.
@@ -116,7 +123,7 @@ class RecordQueue {
   bool dropping() const noexcept;
   // True while a batch waits for room.
   bool waiting() const noexcept { return waits_.load(); }
-  // The rows of the batches that the writer has not taken.
+  // The rows for the sinks in the batches that the writer has not taken.
   RowsByKind rows() const noexcept;
 
   // Any thread. Throws only std::bad_alloc.
@@ -135,7 +142,7 @@ class RecordQueue {
  private:
   struct Channel;
 
-  bool admit(std::uint64_t rows) noexcept;
+  bool admit(const StepEnded& batch) noexcept;
   bool has_room(std::uint64_t rows) noexcept;
   void post_batch(StepEnded batch) noexcept;
   void drop(std::uint64_t rows) noexcept { dropped_.fetch_add(rows, std::memory_order_relaxed); }
@@ -158,7 +165,7 @@ class RecordQueue {
   bool dropping_ = false;
   bool abandoned_ = false;
   RowsByKind rows_{};
-  std::uint64_t count_ = 0;  // the sum of rows_
+  std::uint64_t count_ = 0;  // StepEnded::count() of the waiting batches
   StepEnded spare_;          // empty, with the capacity of an earlier step
 };
 

@@ -97,6 +97,12 @@ class StepObserver {
   // the step's rows, or nothing. An exception is logged, and the observer is not called again.
   [[nodiscard]] virtual std::optional<FileToWrite> on_step(Step step, const std::vector<Record>& records,
                                                            Time now) = 0;
+  // The same, for records that the sinks do not get: kForFlight, kForReplicas.
+  [[nodiscard]] virtual std::optional<FileToWrite> on_flight(Step, const std::vector<Record>& /* records */,
+                                                             Time /* now */) {
+    return std::nullopt;
+  }
+  virtual void on_replicas(Step, const std::vector<Record>& /* records */) {}
 };
 
 }  // namespace gradmon

@@ -236,20 +236,38 @@ struct WriterThread::State {
 
   void write(StepEnded& batch) {
     take(batch);
-    RetryingSink::Outcome sum{0, batch.count()};
-    std::optional<FileToWrite> file;
+    RetryingSink::Outcome sum{0, batch.records.size() + batch.histograms.size()};
+    std::vector<FileToWrite> due;
     if (batch.valid) await(batch.late.get());
     if (batch.valid && !is_abandoned()) {
-      complete_records(batch.records, batch.late.get());
+      for (auto* records : {&batch.records, &batch.flight, &batch.replicas})
+        complete_records(*records, batch.late.get());
       if (amend) amend(batch.records);
-      observe([&] { file = observer->on_step(batch.step, batch.records, std::chrono::steady_clock::now()); });
-      sum = write_to_sinks(batch.step, batch.records, batch.histograms);
+      if (amend) amend(batch.flight);
+      observe([&] { due = observe_step(batch); });
+      if (batch.rows != RowsByKind{}) sum = write_to_sinks(batch.step, batch.records, batch.histograms);
     }
     publish(sum);  // Before the files: a file that hangs must not make written rows lost.
     files.retry(std::chrono::steady_clock::now());
-    if (file && !is_abandoned()) files.write(std::move(*file), std::chrono::steady_clock::now());
+    for (FileToWrite& file : due) {
+      if (!is_abandoned()) files.write(std::move(file), std::chrono::steady_clock::now());
+    }
     publish({});
     queue->recycle(std::move(batch));
+  }
+
+  // Returns the files to write after the rows.
+  std::vector<FileToWrite> observe_step(const StepEnded& batch) {
+    std::vector<FileToWrite> due;
+    const auto now = std::chrono::steady_clock::now();
+    if (batch.rows != RowsByKind{}) {
+      if (auto file = observer->on_step(batch.step, batch.records, now)) due.push_back(std::move(*file));
+    }
+    if (!batch.flight.empty()) {
+      if (auto file = observer->on_flight(batch.step, batch.flight, now)) due.push_back(std::move(*file));
+    }
+    if (!batch.replicas.empty()) observer->on_replicas(batch.step, batch.replicas);
+    return due;
   }
 
   // Makes room for later batches, and sorts this one. Its rows are unwritten until the next publish().
@@ -259,8 +277,10 @@ struct WriterThread::State {
       unwritten = batch.rows;
       queue->release(batch);
     }
-    if (!std::is_sorted(batch.records.begin(), batch.records.end(), comes_first))
-      std::stable_sort(batch.records.begin(), batch.records.end(), comes_first);
+    for (auto* records : {&batch.records, &batch.flight, &batch.replicas}) {
+      if (!std::is_sorted(records->begin(), records->end(), comes_first))
+        std::stable_sort(records->begin(), records->end(), comes_first);
+    }
     std::stable_sort(batch.histograms.begin(), batch.histograms.end(),
                      [](const Histogram& a, const Histogram& b) { return a.kind < b.kind; });
   }

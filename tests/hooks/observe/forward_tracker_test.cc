@@ -421,7 +421,7 @@ TEST_CASE("a forward that threw has no rows and its retry takes over its micro s
   ThrowingModel model;
   FakeStream stream;
   HookSet hooks(everything(), watched(model), stream);
-  hooks.begin_step({1}, HookSet::Collect::yes);
+  hooks.begin_step({1}, kInCollected);
   train_and_throw(model);
   train(model);
   train_and_throw(model);
@@ -447,7 +447,7 @@ TEST_CASE("rows of an inner forward that threw stay if the outer forward catches
   ThrowingModel model;
   FakeStream stream;
   HookSet hooks(everything(), watched(model), stream);
-  hooks.begin_step({1}, HookSet::Collect::yes);
+  hooks.begin_step({1}, kInCollected);
   const torch::nn::Module* const root = &model;
   const torch::nn::Module* const fc1 = model.fc1.get();
   forward_entry::entered(root, ModuleMode::training, {});
@@ -469,7 +469,7 @@ TEST_CASE("a tapped name is counted separately in each model chunk") {
   }
   FakeStream stream;
   HookSet hooks(everything(), both, stream);
-  hooks.begin_step({1}, HookSet::Collect::yes);
+  hooks.begin_step({1}, kInCollected);
   train(first);
   train(second);
   hooks.end_step();
@@ -489,7 +489,7 @@ TEST_CASE("an attention reported in the second chunk is discarded with its aband
   for (WatchedModule& module : chunk.modules) module.vpp_stage = 1;
   FakeStream stream;
   HookSet hooks(everything(), chunk, stream);
-  hooks.begin_step({1}, HookSet::Collect::yes);
+  hooks.begin_step({1}, kInCollected);
   train_and_throw(model);
   train(model);
   hooks.end_step();

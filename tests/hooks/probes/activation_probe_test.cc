@@ -151,7 +151,7 @@ TEST_CASE("a recomputed forward adds no activation rows and one row for each gra
 
 TEST_CASE_METHOD(HookedActivations,
                  "a recomputation from the same input gives no second row of its gradient") {
-  hooks.begin_step({1}, HookSet::Collect::yes);
+  hooks.begin_step({1}, kInCollected);
   const at::Tensor hidden = observe(*model.fc1)(observed_input());
   const at::Tensor y = observe(*model.fc2)(hidden);
   y.register_hook([&](const at::Tensor& gradient) {
@@ -166,7 +166,7 @@ TEST_CASE_METHOD(HookedActivations,
 
 TEST_CASE_METHOD(HookedActivations,
                  "of several backward passes through one graph the last one's gradient is recorded") {
-  hooks.begin_step({1}, HookSet::Collect::yes);
+  hooks.begin_step({1}, kInCollected);
   const at::Tensor x = observed_input().requires_grad_();
   const at::Tensor y = observe(model)(x);
   const at::Tensor slope = torch::autograd::grad({y.sum()}, {x}, {}, true, true).at(0);
@@ -185,7 +185,7 @@ TEST_CASE_METHOD(ObservedRun,
   settings.activations.targets = {{"fc1", {}, {}, {}, TensorSelection{}}};
   settings.selection.targets = {"fc1"};
   HookSet hooks(settings, watched(model), stream);
-  hooks.begin_step({1}, HookSet::Collect::yes);
+  hooks.begin_step({1}, kInCollected);
   const at::Tensor first = observe(model)(observed_input()), second = observe(model)(observed_input(7));
   second.sum().backward();
   first.sum().backward();
@@ -205,7 +205,7 @@ TEST_CASE("tensors in tuples and maps have rows of their own and other elements 
   Branches model;
   FakeStream stream;
   HookSet hooks(activations(), watched(model), stream);
-  hooks.begin_step({1}, HookSet::Collect::yes);
+  hooks.begin_step({1}, kInCollected);
   const auto output = observe(model)(at::ones({2, 2}).requires_grad_(), at::arange(3), 7);
   std::get<1>(output).at("loss").backward();
   hooks.end_step();
@@ -260,7 +260,7 @@ TEST_CASE_METHOD(ObservedRun, "a tapped tensor is recorded as an output under it
   settings.activations.targets = {{"scores", {}, {}, {}, {}}};
   HookSet hooks(settings, watched(model), stream);
   const at::Tensor scores = (observed_input() * 3).requires_grad_();
-  hooks.begin_step({1}, HookSet::Collect::yes);
+  hooks.begin_step({1}, kInCollected);
   for (int i = 0; i < 2; ++i) {
     const at::Tensor doubled = scores * 2;
     tap("scores", doubled);
@@ -279,7 +279,7 @@ TEST_CASE_METHOD(ObservedRun, "a tapped tensor is read again after a kernel has 
   settings.activations.targets = {{"before", {}, {}, {}, {}}, {"after", {}, {}, {}, {}}};
   HookSet hooks(settings, watched(model), stream);
   const at::Tensor buffer = at::ones({4});
-  hooks.begin_step({1}, HookSet::Collect::yes);
+  hooks.begin_step({1}, kInCollected);
   tap("before", buffer);
   std::fill_n(buffer.data_ptr<float>(), 4, 2.0F);  // as inductor reuses a buffer: the version stays
   tap("after", buffer);
@@ -327,7 +327,7 @@ TEST_CASE("a conjugate and a negative view are never taken for the memory that t
 }
 
 TEST_CASE_METHOD(HookedActivations, "collecting keeps no tensor and no graph alive") {
-  hooks.begin_step({1}, HookSet::Collect::yes);
+  hooks.begin_step({1}, kInCollected);
   std::vector<c10::weak_intrusive_ptr<c10::TensorImpl>> weak;
   {
     const at::Tensor x = observed_input().requires_grad_();
@@ -357,7 +357,7 @@ TEST_CASE_METHOD(HookedActivations,
   const at::Tensor hidden = observed_input().requires_grad_() * 2;
   for (std::int64_t number = 1; number <= 3; ++number) {
     stream.records.clear();
-    hooks.begin_step({number}, HookSet::Collect::yes);
+    hooks.begin_step({number}, kInCollected);
     const at::Tensor y = observe(model)(hidden);
     torch::autograd::backward({y.sum()}, {}, true);
     hooks.end_step();
@@ -376,7 +376,7 @@ TEST_CASE_METHOD(
   const at::Tensor trunk = observed_input().requires_grad_() * 2;
   at::Tensor last;
   for (std::int64_t number = 1; number <= 4; ++number) {
-    hooks->begin_step({number}, HookSet::Collect::yes);
+    hooks->begin_step({number}, kInCollected);
     const at::Tensor y = observe(model)(trunk);
     hooks->end_step();
     CHECK(y.grad_fn()->pre_hooks().size() == 2);
@@ -394,10 +394,10 @@ TEST_CASE_METHOD(
 
 TEST_CASE_METHOD(ObservedRun, "a gradient that arrives after its step is counted and has no row") {
   auto hooks = std::make_unique<HookSet>(activations(), watched(model), stream);
-  hooks->begin_step({1}, HookSet::Collect::yes);
+  hooks->begin_step({1}, kInCollected);
   const at::Tensor late = observe(model)(observed_input()), later = observe(model)(observed_input());
   hooks->end_step();
-  hooks->begin_step({2}, HookSet::Collect::yes);
+  hooks->begin_step({2}, kInCollected);
   late.sum().backward();
   hooks->end_step();
   CHECK(rows(stream, Kind::actv_grad).empty());
@@ -408,7 +408,7 @@ TEST_CASE_METHOD(ObservedRun, "a gradient that arrives after its step is counted
 }
 
 TEST_CASE_METHOD(HookedActivations, "several threads may run forwards and backwards of one model") {
-  hooks.begin_step({1}, HookSet::Collect::yes);
+  hooks.begin_step({1}, kInCollected);
   std::vector<std::thread> threads;
   for (int t = 0; t < 3; ++t) {
     threads.emplace_back([&, t] {
@@ -455,7 +455,7 @@ TEST_CASE("the gradient of an input is the part through the module and not throu
   model.block = model.register_module("block", std::shared_ptr<Residual>(&block, [](auto*) {}));
   FakeStream stream;
   HookSet hooks(activations(), watched(model), stream);
-  hooks.begin_step({1}, HookSet::Collect::yes);
+  hooks.begin_step({1}, kInCollected);
   const at::Tensor leaf = observed_input().requires_grad_();
   const at::Tensor x = leaf * 3;
   const at::Tensor y = observe(block)(x);
@@ -480,7 +480,7 @@ TEST_CASE("an input used several times within its module has the sum as its grad
   } model;
   FakeStream stream;
   HookSet hooks(activations(), watched(model), stream);
-  hooks.begin_step({1}, HookSet::Collect::yes);
+  hooks.begin_step({1}, kInCollected);
   const at::Tensor leaf = observed_input().requires_grad_();
   for (const bool of_a_node : {false, true}) {
     const at::Tensor x = of_a_node ? leaf * 1 : leaf;
@@ -500,7 +500,7 @@ TEST_CASE("an input used several times within its module has the sum as its grad
 
 TEST_CASE_METHOD(HookedActivations,
                  "a backward that does not pass through a module gives its input no gradient row") {
-  hooks.begin_step({1}, HookSet::Collect::yes);
+  hooks.begin_step({1}, kInCollected);
   const at::Tensor x = observed_input().requires_grad_() * 2;
   const at::Tensor y = observe(model)(x);
   x.sum().backward();
@@ -522,7 +522,7 @@ TEST_CASE("an input whose part of the gradient cannot be separated is counted as
   root.register_module("product", std::shared_ptr<torch::nn::Module>(&product, [](auto*) {}));
   FakeStream stream;
   HookSet hooks(activations(), watched(root), stream);
-  hooks.begin_step({1}, HookSet::Collect::yes);
+  hooks.begin_step({1}, kInCollected);
   const at::Tensor x = observed_input().requires_grad_() * 2;
   observe(product)(observe(same)(x), x).sum().backward();
   hooks.end_step();

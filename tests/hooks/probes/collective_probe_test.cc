@@ -172,9 +172,9 @@ TEST_CASE("collective calls are observed only during collected steps") {
     CHECK_FALSE(at::hasGlobalCallbacks());
     collect(hooks, 1, [&] { CHECK(at::hasGlobalCallbacks()); });
     CHECK_FALSE(at::hasGlobalCallbacks());
-    hooks.begin_step({2}, HookSet::Collect::no);
+    hooks.begin_step({2}, Readers{0});
     CHECK_FALSE(at::hasGlobalCallbacks());
-    hooks.begin_step({3}, HookSet::Collect::yes);
+    hooks.begin_step({3}, kInCollected);
   }
   CHECK_FALSE(at::hasGlobalCallbacks());
   run_collectives_on_two_ranks();
@@ -186,8 +186,8 @@ TEST_CASE("destroying one of two observing hook sets leaves the other one observ
   HookSet stays(collective_settings(), {}, second, stack_of_rank);
   {
     HookSet goes(collective_settings(), {}, first, stack_of_rank);
-    goes.begin_step({1}, HookSet::Collect::yes);
-    stays.begin_step({1}, HookSet::Collect::yes);
+    goes.begin_step({1}, kInCollected);
+    stays.begin_step({1}, kInCollected);
     run_collectives_on_two_ranks();
     goes.end_step();
   }
@@ -201,7 +201,7 @@ TEST_CASE("destroying one of two observing hook sets leaves the other one observ
 TEST_CASE("a failing collective call throws at its caller and trips no fuse") {
   FakeStream stream;
   HookSet hooks(collective_settings(), {}, stream, stack_of_rank);
-  hooks.begin_step({1}, HookSet::Collect::yes);
+  hooks.begin_step({1}, kInCollected);
   bool thrown = false;
   run_ranks(2, [&](GlooGroup& group) {
     group.barrier()->wait();

@@ -81,7 +81,7 @@ TEST_CASE("the gradient of a gathered parameter is read whole, and the rank's pa
   reducer->add_post_hook(std::make_unique<Reducer>(gathered));
   for (const std::int64_t step : {0, 1}) {
     stream.records.clear();
-    hooks.begin_step({step}, HookSet::Collect::yes);
+    hooks.begin_step({step}, kInCollected);
     hooks.gathered(&unit);  // not there yet
     is_gathered = true;
     hooks.gathered(&unit);
@@ -95,7 +95,7 @@ TEST_CASE("the gradient of a gathered parameter is read whole, and the rank's pa
     REQUIRE(near(norm_in(stream.records[0]), norm_of(gathered * 2)));
     REQUIRE(near(norm_in(stream.records[1]), norm_of(held * 0.5)));
   }
-  hooks.begin_step({2}, HookSet::Collect::no);
+  hooks.begin_step({2}, Readers{0});
   REQUIRE(reducer->post_hooks().size() == 1);
 }
 
@@ -120,7 +120,7 @@ TEST_CASE("several parameters in one flat tensor have a row each, without the pa
   settings.weights = true;
   HookSet hooks(settings, {{parameter("a", {0, 4}, {2, 2}, {0, 1}), parameter("b", {5, 4}, {4}, {2, 4})}, {}},
                 stream);
-  hooks.begin_step({0}, HookSet::Collect::yes);
+  hooks.begin_step({0}, kInCollected);
   hooks.gathered(nullptr);
   gathered.pow(2).sum().backward();
   held.mutable_grad() = gathered.grad().slice(0, 3, 9).clone();
@@ -186,7 +186,7 @@ TEST_CASE_METHOD(TinyRun, "the program's tensor hooks run before the reading and
 TEST_CASE_METHOD(HookedModel<gradients_only>,
                  "a gradient that arrives after the last update of its parameter is in no row") {
   TinyModel alone;
-  hooks.begin_step({1}, HookSet::Collect::yes);
+  hooks.begin_step({1}, kInCollected);
   alone.backward();
   model.backward();
   hooks.before_update({model[2], model[3]});
@@ -207,7 +207,7 @@ TEST_CASE_METHOD(TinyRun, "an update also counts where another rank writes the r
   TinyModel alone;
   for (WatchedParameter& parameter : model.parameters) parameter.author = RowAuthor::this_rank_unreduced_only;
   HookSet hooks(gradients_only(), {model.parameters, {}}, stream);
-  hooks.begin_step({1}, HookSet::Collect::yes);
+  hooks.begin_step({1}, kInCollected);
   alone.backward();
   model.backward();
   hooks.before_update({model[0], model[1]});
@@ -222,7 +222,7 @@ TEST_CASE_METHOD(TinyRun, "an update also counts where another rank writes the r
 TEST_CASE_METHOD(HookedModel<gradients_only>,
                  "of several updates of a parameter in a step the gradient before the last one counts") {
   TinyModel alone;
-  hooks.begin_step({1}, HookSet::Collect::yes);
+  hooks.begin_step({1}, kInCollected);
   for (const double scale : {1.0, 3.0, 0.5}) {
     model.drop_grad();
     model.backward(scale);
@@ -240,7 +240,7 @@ TEST_CASE_METHOD(HookedModel<gradients_only>,
 
 TEST_CASE_METHOD(HookedModel<gradients_only>,
                  "a parameter that gets its first gradient of the step after its update has no row") {
-  hooks.begin_step({1}, HookSet::Collect::yes);
+  hooks.begin_step({1}, kInCollected);
   model[3].sum().backward();
   hooks.before_update({});
   model.backward();
@@ -258,7 +258,7 @@ TEST_CASE_METHOD(TinyRun,
   HookSettings settings = gradients_only();
   settings.grad_acc_steps = 4;
   HookSet hooks(settings, {model.parameters, {}}, stream);
-  hooks.begin_step({1}, HookSet::Collect::yes);
+  hooks.begin_step({1}, kInCollected);
   for (int pass = 0; pass < 2; ++pass) model[3].sum().backward();
   hooks.before_update({model[3]});
   for (int pass = 0; pass < 2; ++pass) model.backward();
@@ -270,7 +270,7 @@ TEST_CASE_METHOD(TinyRun,
 }
 
 TEST_CASE_METHOD(HookedModel<gradients_only>, "rows are in the order in which gradients first arrived") {
-  hooks.begin_step({1}, HookSet::Collect::yes);
+  hooks.begin_step({1}, kInCollected);
   (model[1] * 2).sum().backward();
   model[3].sum().backward();
   (model[1] * 3).sum().backward();
@@ -301,7 +301,7 @@ TEST_CASE_METHOD(HookedModel<gradients_only>, "a replaced accumulator is hooked 
 TEST_CASE_METHOD(HookedModel<gradients_only>,
                  "a parameter without a new gradient has no row even if its gradient is defined") {
   model.backward();
-  hooks.begin_step({2}, HookSet::Collect::yes);
+  hooks.begin_step({2}, kInCollected);
   model.zero_grad();
   model[3].sum().backward();
   hooks.before_update({});
@@ -314,7 +314,7 @@ TEST_CASE_METHOD(HookedModel<gradients_only>,
 TEST_CASE_METHOD(HookedModel<gradients_only>,
                  "a gradient that only other ranks contributed to has a reduced row only") {
   model.backward();
-  hooks.begin_step({2}, HookSet::Collect::yes);
+  hooks.begin_step({2}, kInCollected);
   model.zero_grad();
   model[1].mutable_grad().add_(1.0);
   model[3].mutable_grad() = at::ones({4}) * 2;
@@ -342,7 +342,7 @@ TEST_CASE("a gradient that the program accumulates itself is read when the progr
   settings.grad_acc_steps = micro_batches;
   HookSet hooks(settings, {model.parameters, {}}, stream);
   for (const std::int64_t step : {0, 1}) {
-    hooks.begin_step({step}, HookSet::Collect::yes);
+    hooks.begin_step({step}, kInCollected);
     for (int i = 0; i < 2; ++i) accumulate_by_program(model, 1.5);
     model[0].mutable_grad().mul_(0.5);
     hooks.before_update({});
@@ -360,7 +360,7 @@ TEST_CASE("a gradient that the program accumulates itself is read when the progr
 TEST_CASE_METHOD(
     HookedModel<gradients_only>,
     "a gradient that the program accumulates itself has a reason and no row if it does not say so") {
-  hooks.begin_step({0}, HookSet::Collect::yes);
+  hooks.begin_step({0}, kInCollected);
   const auto gradients = torch::autograd::grad({model.loss()}, {model[0]});
   model[0].mutable_grad() = gradients[0];
   hooks.before_update({});
@@ -376,7 +376,7 @@ TEST_CASE_METHOD(TinyRun,
   HookSettings settings = gradients_only();
   settings.per_micro_batch = true;
   HookSet hooks(settings, {model.parameters, {}}, stream);
-  hooks.begin_step({0}, HookSet::Collect::yes);
+  hooks.begin_step({0}, kInCollected);
   accumulate_by_program(model, 1);
   model.backward();
   hooks.before_update({});
@@ -400,7 +400,7 @@ TEST_CASE("a parameter that gets its shape within a step has a row, or the reaso
   HookSet hooks(settings, {{parameter}, {}}, stream);
   for (const std::int64_t step : {0, 1}) {
     stream.records.clear();
-    hooks.begin_step({step}, HookSet::Collect::yes);
+    hooks.begin_step({step}, kInCollected);
     if (step == 0) lazy.set_data(at::ones({3, 2}));
     lazy.pow(2).sum().backward();
     hooks.before_update({});
@@ -424,7 +424,7 @@ TEST_CASE_METHOD(TinyRun, "a destroyed hook set leaves no hook") {
   {
     HookSet hooks(gradients_only(), {model.parameters, {}}, stream);
     for (std::size_t i = 0; i < 4; ++i) CHECK(gradient_hooks_on(model[i]) == 0);
-    hooks.begin_step({1}, HookSet::Collect::yes);
+    hooks.begin_step({1}, kInCollected);
     for (std::size_t i = 0; i < 4; ++i) CHECK(gradient_hooks_on(model[i]) == 1);
   }
   for (std::size_t i = 0; i < 4; ++i) CHECK(gradient_hooks_on(model[i]) == 0);
@@ -437,13 +437,13 @@ TEST_CASE_METHOD(TinyRun,
                  "a parameter unfrozen later is hooked and a parameter frozen later keeps its hook") {
   model[0].requires_grad_(false);
   HookSet hooks(gradients_only(), {model.parameters, {}}, stream);
-  hooks.begin_step({0}, HookSet::Collect::yes);
+  hooks.begin_step({0}, kInCollected);
   model[0].requires_grad_(true);
   model[1].requires_grad_(false);
   collect(hooks, 1, [&] { model.backward(); });
   CHECK(std::isfinite(stream.norm(Kind::grad_unreduced, "0:fc1.weight")));
   CHECK(stream.targets(Kind::grad_unreduced).size() == 3);
-  hooks.begin_step({2}, HookSet::Collect::yes);
+  hooks.begin_step({2}, kInCollected);
   model[1].requires_grad_(true);  // within the step
   model.backward();
   hooks.end_step();
@@ -490,7 +490,7 @@ TEST_CASE("a gradient that several threads add to at once is read after the last
 TEST_CASE_METHOD(HookedModel<gradients_only>,
                  "a collected step makes and holds no accumulator before forward does") {
   for (const std::int64_t step : {0, 1}) {
-    hooks.begin_step({step}, HookSet::Collect::yes);
+    hooks.begin_step({step}, kInCollected);
     for (std::size_t i = 0; i < 4; ++i) CHECK(!torch::autograd::impl::try_get_grad_accumulator(model[i]));
     model.backward();
     hooks.before_update({});
@@ -506,8 +506,8 @@ TEST_CASE("two hook sets on one parameter both read, and neither holds its accum
   HookSet second(gradients_only(), {model.parameters, {}}, second_stream);
   {
     HookSet first(gradients_only(), {model.parameters, {}}, first_stream);
-    first.begin_step({0}, HookSet::Collect::yes);
-    second.begin_step({0}, HookSet::Collect::yes);
+    first.begin_step({0}, kInCollected);
+    second.begin_step({0}, kInCollected);
     CHECK(!torch::autograd::impl::try_get_grad_accumulator(model[0]));
     model.backward();
     first.end_step();
@@ -515,13 +515,13 @@ TEST_CASE("two hook sets on one parameter both read, and neither holds its accum
   }
   CHECK(first_stream.targets(Kind::grad_unreduced).size() == 4);
   CHECK(second_stream.targets(Kind::grad_unreduced).size() == 4);
-  second.begin_step({1}, HookSet::Collect::yes);
+  second.begin_step({1}, kInCollected);
   CHECK(gradient_hooks_on(model[0]) == 1);
   model.backward();
   second.end_step();
   CHECK(first_stream.targets(Kind::grad_unreduced).size() == 4);
   CHECK(second_stream.targets(Kind::grad_unreduced).size() == 8);
-  second.begin_step({2}, HookSet::Collect::no);
+  second.begin_step({2}, Readers{0});
   CHECK(gradient_hooks_on(model[0]) == 0);
 }
 
@@ -536,7 +536,7 @@ class Divide : public torch::autograd::PostAccumulateGradHook {
 
 TEST_CASE_METHOD(HookedModel<gradients_only>,
                  "a gradient that a hook in the place of ours may have changed has no row") {
-  hooks.begin_step({0}, HookSet::Collect::yes);
+  hooks.begin_step({0}, kInCollected);
   torch::autograd::impl::set_post_acc_grad_hooks(model[0], std::make_unique<Divide>());
   model.backward();
   hooks.before_update({model[0], model[1], model[2], model[3]});
@@ -544,13 +544,13 @@ TEST_CASE_METHOD(HookedModel<gradients_only>,
   CHECK(stream.targets(Kind::grad_unreduced).size() == 3);
   CHECK(stream.targets(Kind::grad_reduced).size() == 4);
   CHECK(hooks.not_applicable() == 1);
-  hooks.begin_step({1}, HookSet::Collect::no);
+  hooks.begin_step({1}, Readers{0});
   CHECK(gradient_hooks_on(model[0]) == 1);  // the program's own
 }
 
 TEST_CASE_METHOD(HookedModel<gradients_only>,
                  "a tensor in the place of the parameter's is read in the same step") {
-  hooks.begin_step({0}, HookSet::Collect::yes);
+  hooks.begin_step({0}, kInCollected);
   torch::autograd::impl::set_post_acc_grad_hooks(model[0], nullptr);  // as a swap leaves it
   model.backward();
   hooks.end_step();

@@ -49,7 +49,7 @@ struct L2Training {
   MatchReport train(int micro_batches = 1) {
     settings.grad_acc_steps = micro_batches;
     HookSet hooks(settings, watched(net), stream);
-    hooks.begin_step(Step{3}, HookSet::Collect::yes);
+    hooks.begin_step(Step{3}, kInCollected);
     for (int i = 0; i < micro_batches; ++i) observe(net)(at::ones({5, 16})).backward();
     hooks.before_update({});
     hooks.after_update({});
@@ -93,7 +93,7 @@ TEST_CASE("the causal mask is the config's and with auto the module's own") {
   model.modules[1].causal = false;
   training.settings.l2->causal = CausalMask::automatic;
   HookSet hooks(training.settings, model, training.stream);
-  hooks.begin_step(Step{0}, HookSet::Collect::yes);
+  hooks.begin_step(Step{0}, kInCollected);
   observe(training.net)(at::ones({5, 16}));
   hooks.end_step();
   CHECK(training.value(1, Column::entropy) == features->entropy);
@@ -121,7 +121,7 @@ TEST_CASE("inputs are not taken for Q and K in a micro step in which the program
   L2Training training;
   training.settings.l2->attention = {"core"};
   HookSet hooks(training.settings, watched(training.net), training.stream);
-  hooks.begin_step(Step{0}, HookSet::Collect::yes);
+  hooks.begin_step(Step{0}, kInCollected);
   observe(training.net)(at::ones({5, 16}));
   training.net.reports_core = true;
   observe(training.net)(at::ones({5, 16}));
@@ -149,7 +149,7 @@ TEST_CASE("forwards are observed only during collected steps") {
   L2Training training;
   HookSet hooks(training.settings, watched(training.net), training.stream);
   CHECK_FALSE(forward_entry::open());
-  hooks.begin_step(Step{0}, HookSet::Collect::yes);
+  hooks.begin_step(Step{0}, kInCollected);
   CHECK(forward_entry::open());
   hooks.end_step();
   CHECK_FALSE(forward_entry::open());
@@ -206,7 +206,7 @@ TEST_CASE("a freed weight has no row and the other kinds and weights keep theirs
   L2Training training;
   training.settings.l2->linear.emplace();
   HookSet hooks(training.settings, watched(training.net), training.stream);
-  hooks.begin_step(Step{0}, HookSet::Collect::yes);
+  hooks.begin_step(Step{0}, kInCollected);
   observe(training.net)(at::ones({5, 16})).backward();
   training.net.lin->weight.storage().set_nbytes(0);
   hooks.before_update({});
@@ -223,7 +223,7 @@ TEST_CASE("a parameter that another rank writes has no linear row") {
   WatchedModel model = watched(training.net);
   for (WatchedParameter& parameter : model.parameters) parameter.author = RowAuthor::another_rank;
   HookSet hooks(training.settings, model, training.stream);
-  hooks.begin_step(Step{0}, HookSet::Collect::yes);
+  hooks.begin_step(Step{0}, kInCollected);
   hooks.before_update({});
   hooks.end_step();
   CHECK(training.stream.records.empty());

@@ -96,7 +96,7 @@ TEST_CASE_METHOD(HookedModel<each_micro_batch>,
                  "a micro batch also counts for the parameters that it leaves out") {
   for (std::int64_t step = 1; step <= 2; ++step) {
     stream.records.clear();
-    hooks.begin_step({step}, HookSet::Collect::yes);
+    hooks.begin_step({step}, kInCollected);
     model[3].sum().backward();
     (model[1] * 2).sum().backward();
     (model[3] * 4).sum().backward();
@@ -115,7 +115,7 @@ TEST_CASE_METHOD(TinyRun,
   for (std::int64_t step = 1; step <= 2; ++step) {
     stream.records.clear();
     model.drop_grad();
-    hooks.begin_step({step}, HookSet::Collect::yes);
+    hooks.begin_step({step}, kInCollected);
     model[3].sum().backward();
     model[3].mutable_grad().mul_(2);
     (model[1] * 2).sum().backward();
@@ -129,7 +129,7 @@ TEST_CASE_METHOD(HookedModel<each_micro_batch>,
                  "nested passes belong to the outer pass's micro batch even if it delivers nothing itself") {
   for (std::int64_t step = 1; step <= 3; ++step) {
     stream.records.clear();
-    hooks.begin_step({step}, HookSet::Collect::yes);
+    hooks.begin_step({step}, kInCollected);
     for (int i = 0; i < 2; ++i) {
       const at::Tensor input = at::ones({16}).requires_grad_();
       const at::Tensor once = checkpointed(input, model[1]);
@@ -147,7 +147,7 @@ TEST_CASE_METHOD(HookedModel<each_micro_batch>,
 
 TEST_CASE_METHOD(HookedModel<each_micro_batch>,
                  "a parameter delivered twice in a micro batch has one row of the accumulated gradient") {
-  hooks.begin_step({1}, HookSet::Collect::yes);
+  hooks.begin_step({1}, kInCollected);
   std::vector<double> accumulated;
   for (int i = 0; i < 2; ++i) {
     const at::Tensor input = at::ones({4}).requires_grad_();
@@ -164,7 +164,7 @@ TEST_CASE_METHOD(HookedModel<each_micro_batch>,
 }
 
 TEST_CASE_METHOD(HookedModel<each_micro_batch>, "a backward that throws ends its micro batch") {
-  hooks.begin_step({1}, HookSet::Collect::yes);
+  hooks.begin_step({1}, kInCollected);
   const at::Tensor product = model[1] * 2;
   product.register_hook([](const at::Tensor& gradient) -> at::Tensor {
     if (gradient.defined()) throw std::domain_error("mine");
@@ -190,7 +190,7 @@ TEST_CASE_METHOD(TinyRun, "if grad_acc_steps is known a gradient is read in the 
     stream.records.clear();
     alone.drop_grad();
     model.drop_grad();
-    hooks.begin_step({step}, HookSet::Collect::yes);
+    hooks.begin_step({step}, kInCollected);
     for (const double scale : {1.0, 2.0, 0.5}) {
       alone.backward(scale);
       model.backward(scale);
@@ -207,7 +207,7 @@ TEST_CASE_METHOD(TinyRun, "if grad_acc_steps is known a gradient is read in the 
 
 TEST_CASE_METHOD(TinyRun, "a parameter that the last micro batch leaves out has the row of an earlier one") {
   HookSet hooks(with_grad_acc_steps(3), {model.parameters, {}}, stream);
-  hooks.begin_step({1}, HookSet::Collect::yes);
+  hooks.begin_step({1}, kInCollected);
   (model[1] * 2).sum().backward();
   (model[3] + model[1].slice(0, 0, 4)).sum().backward();
   (model[3] * 4).sum().backward();
@@ -225,7 +225,7 @@ TEST_CASE_METHOD(
   for (std::int64_t step = 1; step <= 2; ++step) {
     stream.records.clear();
     model.drop_grad();
-    hooks.begin_step({step}, HookSet::Collect::yes);
+    hooks.begin_step({step}, kInCollected);
     model[3].sum().backward();
     model[3].sum().backward();
     model[3].mutable_grad().mul_(0.5);  // reduced

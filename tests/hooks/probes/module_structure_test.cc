@@ -57,7 +57,7 @@ TEST_CASE("the structure has the sizes and types of each module's inputs and out
   TextModel model;
   FakeStream stream;
   HookSet hooks(structure(), watched(model), stream);
-  hooks.begin_step({1}, HookSet::Collect::yes);
+  hooks.begin_step({1}, kInCollected);
   observe(model)(at::arange(3), 0.5).first.sum().backward();
   CHECK(stream.documents.empty());
   hooks.end_step();
@@ -113,7 +113,7 @@ TEST_CASE("the structure is that of the first collected forward and is written o
   model.checkpoint = true;
   FakeStream stream;
   HookSet hooks(structure(), watched(model), stream);
-  hooks.begin_step({1}, HookSet::Collect::yes);
+  hooks.begin_step({1}, kInCollected);
   observe(model)(observed_input(5)).sum().backward();
   observe(model)(observed_input(9)).sum().backward();
   hooks.end_step();
@@ -168,13 +168,13 @@ TEST_CASE("a gradient that arrives after the structure is written changes nothin
   TextModel model;
   FakeStream stream;
   auto hooks = std::make_unique<HookSet>(structure(), watched(model), stream);
-  hooks->begin_step({1}, HookSet::Collect::yes);
+  hooks->begin_step({1}, kInCollected);
   const at::Tensor late = observe(model)(at::arange(3), 0.5).first;
   hooks->end_step();
   const auto documents = stream.documents;
   CHECK(documents.at(kStructure).find("output_grad") == std::string::npos);
   SECTION("while the hooks stay attached") {
-    hooks->begin_step({2}, HookSet::Collect::yes);
+    hooks->begin_step({2}, kInCollected);
     late.sum().backward();
     hooks->end_step();
     CHECK_FALSE(hooks->failure());

@@ -61,7 +61,7 @@ struct Training {
   void step(std::int64_t number, Backward backward) {
     const LibtorchOptimizerState state(optimizer);
     stream.records.clear();
-    hooks.begin_step({number}, HookSet::Collect::yes);
+    hooks.begin_step({number}, kInCollected);
     backward();
     hooks.before_update({}, &state);
     optimizer.step();
@@ -98,7 +98,7 @@ struct HistogramTraining {
     const LibtorchOptimizerState state(optimizer);
     stream.histograms.clear();
     model.drop_grad();
-    hooks.begin_step({number}, HookSet::Collect::yes);
+    hooks.begin_step({number}, kInCollected);
     model.backward();
     for (int i = 0; i < updates; ++i) {
       hooks.before_update({}, &state);
@@ -232,7 +232,7 @@ TEST_CASE("moments are read only for the parameters of the optimizer that update
   Training training(moments());
   const LibtorchOptimizerState state(training.optimizer);
   for (std::int64_t step = 1; step <= 2; ++step) {
-    training.hooks.begin_step({step}, HookSet::Collect::yes);
+    training.hooks.begin_step({step}, kInCollected);
     training.model.drop_grad();
     training.model.backward();
     training.hooks.before_update({training.model[1]}, &state);
@@ -248,7 +248,7 @@ TEST_CASE("with several updates in a step the moments are those before the first
   training.model.drop_grad();
   const double before = moment_norm(training, 2, false);
   const LibtorchOptimizerState state(training.optimizer);
-  training.hooks.begin_step({2}, HookSet::Collect::yes);
+  training.hooks.begin_step({2}, kInCollected);
   for (int i = 0; i < 2; ++i) {
     training.model.backward();
     training.hooks.before_update({}, &state);
@@ -262,7 +262,7 @@ TEST_CASE_METHOD(HookedModel<moments>,
                  "an optimizer of unknown state is counted as not applicable and trips no fuse") {
   torch::optim::SGD plain({model[0]}, 0.1);
   const LibtorchOptimizerState state(plain);
-  hooks.begin_step({1}, HookSet::Collect::yes);
+  hooks.begin_step({1}, kInCollected);
   model.backward();
   hooks.before_update({model[0]}, &state);
   hooks.before_update({model[1]}, nullptr);
@@ -401,7 +401,7 @@ double mg_direction_of_step(HookSet& hooks, TinyModel& model, torch::optim::Opti
                             FakeStream& stream, std::int64_t step, double scale) {
   const LibtorchOptimizerState state(optimizer);
   stream.records.clear();
-  hooks.begin_step({step}, HookSet::Collect::yes);
+  hooks.begin_step({step}, kInCollected);
   model.drop_grad();
   model.backward(scale);
   hooks.before_update({}, &state);
@@ -459,7 +459,7 @@ TEST_CASE_METHOD(
   LargeState state;
   for (const bool too_large : {true, false}) {
     state.too_large = too_large;
-    hooks.begin_step({1}, HookSet::Collect::yes);
+    hooks.begin_step({1}, kInCollected);
     model.drop_grad();
     model.backward();
     hooks.before_update({}, &state);
@@ -512,7 +512,7 @@ TEST_CASE(
   HistogramTraining<torch::optim::Adam> training(adam_options<torch::optim::AdamOptions>());
   training.step(1);
   const LargeMoments state;
-  training.hooks.begin_step({2}, HookSet::Collect::yes);
+  training.hooks.begin_step({2}, kInCollected);
   training.model.drop_grad();
   training.model.backward();
   training.hooks.before_update({}, &state);

@@ -32,7 +32,7 @@ HookSettings all_kinds() {
 
 // Hands in a value of each kind.
 void tap_each_kind(HookSet& hooks) {
-  hooks.begin_step({1}, HookSet::Collect::yes);
+  hooks.begin_step({1}, kInCollected);
   for (std::size_t i = 0; i < kKinds && can_be_tapped(static_cast<Kind>(i)); ++i)
     hooks.tap(value_of(static_cast<Kind>(i), "weight", 1));
   hooks.end_step();
@@ -57,8 +57,8 @@ TEST_CASE("each kind of a tensor's statistics can be handed in, if the plan coll
                                     "exp_avg_sq", "param_origin", "param_updated"});
   HookSettings settings;
   CHECK(kinds(settings).empty());
-  settings.reduced_gradients = true;
-  CHECK(kinds(settings) == Names{"grad_reduced"});
+  settings.gradients = true;
+  CHECK(kinds(settings) == Names{"grad_unreduced", "grad_reduced"});
   settings = {};
   settings.moments = true;
   CHECK(kinds(settings) == Names{"exp_avg", "exp_avg_sq"});
@@ -75,7 +75,7 @@ TEST_CASE("a value has the scope that the program tells") {
     Names scopes;
   } stream;
   HookSet hooks(all_kinds(), {}, stream);
-  hooks.begin_step({1}, HookSet::Collect::yes);
+  hooks.begin_step({1}, kInCollected);
   TappedValue value = value_of(Kind::grad_reduced, "w", 1);
   hooks.tap(value_of(Kind::param_origin, "w", 1));
   value.scope = make_scope(R"({"scope": "partial"})");
@@ -113,7 +113,7 @@ TEST_CASE_METHOD(TinyRun,
   HookSettings settings;
   settings.weights = true;
   HookSet hooks(settings, {model.parameters, {}}, stream);
-  hooks.begin_step({3}, HookSet::Collect::yes);
+  hooks.begin_step({3}, kInCollected);
   hooks.tap(value_of(Kind::param_origin, "z", 1));
   hooks.tap(value_of(Kind::param_origin, "a", 2));
   hooks.before_update({});
@@ -134,7 +134,7 @@ TEST_CASE("a second value of the same name and micro step replaces the first") {
     settings.per_micro_batch = true;
   }
   HookSet hooks(settings, {}, stream);
-  hooks.begin_step({1}, HookSet::Collect::yes);
+  hooks.begin_step({1}, kInCollected);
   for (const int micro_step : {0, 1, 1}) {
     for (const Kind kind : {Kind::actv, Kind::grad_unreduced, Kind::grad_reduced})
       hooks.tap(value_of(kind, "w", 1 + micro_step, micro_step));
@@ -150,7 +150,7 @@ TEST_CASE("targets select the names of values as those of a model") {
   HookSettings settings = all_kinds();
   settings.selection.targets = {"decoder.0"};
   HookSet hooks(settings, {}, stream);
-  hooks.begin_step({1}, HookSet::Collect::yes);
+  hooks.begin_step({1}, kInCollected);
   for (const char* name : {"decoder.0.weight", "decoder.0", "decoder.01", "encoder"})
     hooks.tap(value_of(Kind::grad_reduced, name, 1));
   hooks.end_step();
@@ -160,7 +160,7 @@ TEST_CASE("targets select the names of values as those of a model") {
 TEST_CASE("a value without a tensor has no row and is counted, an empty one has none") {
   FakeStream stream;
   HookSet hooks(all_kinds(), {}, stream);
-  hooks.begin_step({1}, HookSet::Collect::yes);
+  hooks.begin_step({1}, kInCollected);
   hooks.tap({Kind::actv, "x", {}, 0, "format \">f\" has the other byte order"});
   hooks.tap({Kind::actv, "empty", at::full({0}, 1.0), 0, ""});
   hooks.end_step();
@@ -173,10 +173,10 @@ TEST_CASE("values outside a collected step are not read") {
   FakeStream stream;
   HookSet hooks(all_kinds(), {}, stream);
   hooks.tap(value_of(Kind::actv, "x", 1));
-  hooks.begin_step({1}, HookSet::Collect::no);
+  hooks.begin_step({1}, Readers{0});
   hooks.tap(value_of(Kind::actv, "x", 1));
   hooks.end_step();
-  hooks.begin_step({2}, HookSet::Collect::yes);
+  hooks.begin_step({2}, kInCollected);
   hooks.end_step();
   CHECK(stream.records.empty());
 }

@@ -73,7 +73,7 @@ class CollectionFixture {
   }
 
   void step_without_update() {
-    collection_.begin_step(step_, HookSet::Collect::yes, 0);
+    collection_.begin_step(step_, Collection::Collect::yes, 0);
     network_.forward(at::ones({2, 4})).sum().backward();
     collection_.end_step(0, true);
     step_.value += 1;
@@ -81,7 +81,7 @@ class CollectionFixture {
 
   // Without a backward.
   void step_forward() {
-    collection_.begin_step(step_, HookSet::Collect::yes, 0);
+    collection_.begin_step(step_, Collection::Collect::yes, 0);
     network_.forward(at::ones({2, 4}));
     collection_.end_step(0, true);
     step_.value += 1;
@@ -91,14 +91,14 @@ class CollectionFixture {
   }
 
   void step() {
-    collection_.begin_step(step_, HookSet::Collect::yes, 0);
+    collection_.begin_step(step_, Collection::Collect::yes, 0);
     train(1);
     collection_.end_step(0, true);
     step_.value += 1;
   }
   // A step that is not collected.
   void step_between(double factor = 1) {
-    collection_.begin_step(step_, HookSet::Collect::no, 0);
+    collection_.begin_step(step_, Collection::Collect::no, 0);
     train(factor);
     collection_.end_step_between(0);
     step_.value += 1;
@@ -113,7 +113,7 @@ class CollectionFixture {
   }
   // The layer's tokens go to so many experts, each with a name of its own. Returns the rows of the step.
   std::size_t step_with_experts(const std::string& layer, std::size_t experts) {
-    collection_.begin_step(step_, HookSet::Collect::yes, 0);
+    collection_.begin_step(step_, Collection::Collect::yes, 0);
     collection_.report_experts(layer, std::vector<std::int64_t>(experts, 1));
     collection_.tap({Kind::param_origin, layer + ".tapped", at::ones({2}), 0, ""}, {});
     train(1);

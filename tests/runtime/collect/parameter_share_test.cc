@@ -66,10 +66,10 @@ TEST_CASE("a rank without replicas leaves reduced rows of what other ranks hold 
   model.parameters.resize(3);
   model.parameters[1].replicated = false;
   model.parameters[2].author = RowAuthor::another_rank;
-  const WatchedModel left = without_replicas(model);
-  CHECK(left.parameters[0].author == RowAuthor::this_rank_unreduced_only);
-  CHECK(left.parameters[1].author == RowAuthor::this_rank);
-  CHECK(left.parameters[2].author == RowAuthor::another_rank);
+  CHECK(author_of(model.parameters[0], true) == RowAuthor::this_rank_unreduced_only);
+  CHECK(author_of(model.parameters[0], false) == RowAuthor::this_rank);
+  CHECK(author_of(model.parameters[1], true) == RowAuthor::this_rank);
+  CHECK(author_of(model.parameters[2], true) == RowAuthor::another_rank);
 }
 
 }  // namespace

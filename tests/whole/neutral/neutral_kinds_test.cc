@@ -330,7 +330,7 @@ class SwitchedTraining {
   void switch_on_and_off(bool ends_by_itself) {
     revision_.value += 1;
     collection_.swap({revision_, on_, step_}, config_);
-    step(HookSet::Collect::yes);
+    step(Collection::Collect::yes);
     hooks_ = std::max(hooks_, training_.hooks());
     if (ends_by_itself) {
       collection_.end_collection(step_);
@@ -339,7 +339,7 @@ class SwitchedTraining {
       collection_.swap({off, off_, step_}, nullptr);
       revision_ = off;
     }
-    step(HookSet::Collect::no);
+    step(Collection::Collect::no);
   }
 
   // Waits until all rows are on disk, then removes them: they would fill the disk.
@@ -364,11 +364,11 @@ class SwitchedTraining {
     return made;
   }
 
-  void step(HookSet::Collect collect) {
+  void step(Collection::Collect collect) {
     collection_.begin_step(step_, collect, 0);
     training_.step([&](double loss) {
       torch::optim::AdamW& optimizer = training_.optimizer();
-      if (collect == HookSet::Collect::no) return void(optimizer.step());
+      if (collect == Collection::Collect::no) return void(optimizer.step());
       collection_.report_scalar("loss", loss);
       const LibtorchOptimizerState state(optimizer);
       const std::vector<at::Tensor>& parameters = optimizer.param_groups().front().params();

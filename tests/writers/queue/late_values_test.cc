@@ -109,10 +109,10 @@ TEST_CASE("the writer thread waits for late values and nobody else does") {
   writing.push(1, 2, 1);
   writing.push(1, 3, 2);
   writing.queue->set_late_values(writing.late);
-  CHECK(writing.queue->end_step(Revision{1}, Step{1}) == 4);
+  CHECK(writing.queue->end_step(Revision{1}, Step{1}).rows == 4);
   writing.queue->begin_step();
   writing.push(2, 0, -1);
-  CHECK(writing.queue->end_step(Revision{1}, Step{2}) == 1);
+  CHECK(writing.queue->end_step(Revision{1}, Step{2}).rows == 1);
   REQUIRE(writing.late->wait_until_asked(3));
   CHECK(writing.writer.status().written == 0);
   writing.late->set_ready();
@@ -137,7 +137,7 @@ TEST_CASE("a step may be longer than the queue while the writer thread waits for
   REQUIRE(writing.late->wait_until_asked(1));
   writing.queue->begin_step();
   for (std::uint64_t i = 0; i < 5000; ++i) writing.push(2, i, -1);
-  CHECK(writing.queue->end_step(Revision{1}, Step{2}) == 5000);
+  CHECK(writing.queue->end_step(Revision{1}, Step{2}).rows == 5000);
   CHECK(writing.queue->dropped() == 0);
   CHECK(writing.writer.status().last_error.empty());
   writing.late->set_ready();

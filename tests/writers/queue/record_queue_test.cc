@@ -20,7 +20,7 @@ QueueOptions options(std::size_t capacity, Overflow overflow, std::chrono::milli
 std::uint64_t end_step(RecordQueue& queue, std::int64_t step, std::size_t records) {
   queue.begin_step();
   for (std::size_t i = 0; i < records; ++i) queue.push(plain_record(step, i));
-  return queue.end_step(Revision{1}, Step{step});
+  return queue.end_step(Revision{1}, Step{step}).rows;
 }
 
 // Takes the next message, a batch, and frees its room.
@@ -45,7 +45,7 @@ TEST_CASE("a step's batch arrives whole and in the order of its pushes") {
   queue.push(plain_record(8, 2));
   queue.push(plain_histogram(8, 6));
   queue.push(plain_histogram(8, 1));
-  CHECK(queue.end_step(Revision{3}, Step{8}) == 2);
+  CHECK(queue.end_step(Revision{3}, Step{8}).rows == 2);
   queue.end_collection(Revision{3}, Step{8});
   const StepEnded batch = take(queue);
   CHECK(batch.revision == Revision{3});
@@ -62,7 +62,7 @@ TEST_CASE("histograms alone are a batch, and a step without rows is none") {
   CHECK(end_step(queue, 7, 0) == 0);
   queue.begin_step();
   queue.push(plain_histogram(8, 5));
-  CHECK(queue.end_step(Revision{1}, Step{8}) == 0);
+  CHECK(queue.end_step(Revision{1}, Step{8}).rows == 0);
   CHECK(take(queue).step == Step{8});
   Marker none;
   CHECK_FALSE(queue.try_take(none));
@@ -86,6 +86,28 @@ TEST_CASE("a batch larger than the queue is admitted alone") {
   take(queue);
   CHECK(end_step(queue, 3, 1) == 1);
   CHECK(end_step(queue, 4, 100) == 0);
+}
+
+TEST_CASE(
+    "a record goes to its readers, and rows for no sink do not wait for room nor count as dropped rows") {
+  RecordQueue queue(options(3, Overflow::block));
+  const auto push = [&](Readers readers) {
+    Record record = plain_record(1, readers);
+    record.readers = readers;
+    queue.push(record);
+  };
+  push(kForRows | kForWholeNorm);
+  push(kForWholeNorm);
+  push(kForFlight | kForReplicas);
+  CHECK(queue.end_step(Revision{1}, Step{1}).rows == 1);
+  push(kForFlight);
+  const RecordQueue::Ended second = queue.end_step(Revision{1}, Step{2});
+  CHECK((second.rows == 0 && second.flight_lost == 1 && second.replicas_lost == 0));
+  CHECK(queue.dropped() == 0);
+  CHECK(rows_in(queue) == 1);
+  const StepEnded batch = take(queue);
+  CHECK((batch.records.size() == 1 && batch.flight.size() == 1 && batch.replicas.size() == 1));
+  CHECK(batch.count() == 3);
 }
 
 TEST_CASE("a batch without room waits until the writer has taken another") {

@@ -354,7 +354,7 @@ TEST_CASE("a writer stuck in a sink is abandoned by stop and reports nothing aft
     StuckWriter stuck(where);
     CHECK_FALSE(stuck.writer->stop(20ms));
     stuck.queue->push(plain_record(2, 0));
-    CHECK(stuck.queue->end_step(Revision{1}, Step{2}) == 0);
+    CHECK(stuck.queue->end_step(Revision{1}, Step{2}).rows == 0);
     CHECK(stuck.calls_after_release() == "stuck closed ");
   }
 }
