@@ -22,6 +22,7 @@ namespace {
 
 constexpr KindSet kMoments = bit_of(Kind::exp_avg) | bit_of(Kind::exp_avg_sq);
 constexpr KindSet kWeights = bit_of(Kind::param_origin) | bit_of(Kind::param_updated);
+constexpr KindSet kHistograms = bit_of(Kind::update) | bit_of(Kind::ratio);
 constexpr KindSet kCompared = bit_of(Kind::grad_reduced) | kWeights;
 
 // The kinds of parameters' rows in the plan.
@@ -31,7 +32,7 @@ KindSet row_kinds(const HookSettings& settings) {
   if (settings.moments) kinds |= kMoments;
   if (settings.weights) kinds |= kWeights;
   if (settings.momentum_agreement) kinds |= bit_of(Kind::other);
-  if (settings.update_histograms) kinds |= bit_of(Kind::update) | bit_of(Kind::ratio);
+  if (settings.update_histograms) kinds |= kHistograms;
   return kinds;
 }
 
@@ -105,10 +106,7 @@ class ParameterIndices {
 
   // Without parameters: the optimizer holds all.
   Update update_of(const std::vector<at::Tensor>& optimizer_parameters, const OptimizerState* state) {
-    Update update;
-    update.state = state;
-    update.parameter_indices = held_by(optimizer_parameters);
-    return update;
+    return {held_by(optimizer_parameters), state};
   }
 
  private:
@@ -167,6 +165,8 @@ class HookSet::Attached {
            RecordStream& stream, StackSource stack, HookFuse& fuse, std::vector<UnmatchedPattern>& unmatched)
       : model_(std::move(model)),
         watched_(std::move(watched)),
+        reads_moments_(reads(kMoments | bit_of(Kind::other) | kHistograms)),
+        reads_after_update_(reads(kWeights)),
         parameter_indices_(watched_),
         rows_(stream, settings.revision, settings.ops) {
     for (const WatchedTensor& parameter : watched_) prepare_cuda_totals(*parameter.tensor);
@@ -219,6 +219,8 @@ class HookSet::Attached {
 
   Readers active() const noexcept { return active_; }
   const std::vector<WatchedTensor>& parameters() const noexcept { return watched_; }
+  bool reads_moments() const noexcept { return reads_moments_; }
+  bool reads_after_update() const noexcept { return reads_after_update_; }
 
   void tap(const TappedValue& value) { taps_->tap(value); }
 
@@ -298,8 +300,7 @@ class HookSet::Attached {
 
   void add_gradient_probes(const HookSettings& settings, HookFuse& fuse) {
     constexpr KindSet unreduced = bit_of(Kind::grad_unreduced);
-    constexpr KindSet histograms = bit_of(Kind::update) | bit_of(Kind::ratio);
-    if (!reads(unreduced | bit_of(Kind::grad_reduced) | kMoments | bit_of(Kind::other) | histograms)) return;
+    if (!reads(unreduced | bit_of(Kind::grad_reduced) | kMoments | bit_of(Kind::other) | kHistograms)) return;
     GradientHookSettings reading;
     reading.eps = settings.eps;
     reading.scales = settings.gradient_scales;
@@ -321,7 +322,7 @@ class HookSet::Attached {
       probes_.push_back(make_gradient_probe(watched_, hooks, settings.eps, fuse));
     if (reads(kMoments)) probes_.push_back(make_moment_probe(watched_, hooks, settings.eps, fuse));
     if (reads(bit_of(Kind::other))) probes_.push_back(make_sign_agreement_probe(watched_, hooks));
-    if (reads(histograms)) probes_.push_back(make_update_histogram_probe(watched_, hooks));
+    if (reads(kHistograms)) probes_.push_back(make_update_histogram_probe(watched_, hooks));
     gradient_probes_ = probes_.size();
   }
 
@@ -338,6 +339,7 @@ class HookSet::Attached {
   // Constant after construction.
   const WatchedModel model_;
   const std::vector<WatchedTensor> watched_;
+  const bool reads_moments_, reads_after_update_;
   // Training thread only.
   ParameterIndices parameter_indices_;
   RowWriter rows_;
@@ -411,6 +413,10 @@ const std::vector<WatchedTensor>& HookSet::parameters() const noexcept {
   static const std::vector<WatchedTensor> none;
   return attached_ ? attached_->parameters() : none;
 }
+
+bool HookSet::reads_moments() const noexcept { return attached_ && attached_->reads_moments(); }
+
+bool HookSet::reads_after_update() const noexcept { return attached_ && attached_->reads_after_update(); }
 
 bool HookSet::reads() const noexcept { return attached_ && attached_->active() != 0; }
 

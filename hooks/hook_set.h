@@ -76,6 +76,9 @@ class HookSet {
   // the parameter.
   void deliver_gradient(const at::Tensor& parameter, const at::Tensor& gradient) noexcept;
 
+  // True if before_update() has a use for OptimizerState::of(), and if after_update() does anything.
+  bool reads_moments() const noexcept;
+  bool reads_after_update() const noexcept;
   // The parameters that are read, in the model's order.
   const std::vector<WatchedTensor>& parameters() const noexcept;
   // Indices into target_names() of the model, and the patterns that matched nothing.

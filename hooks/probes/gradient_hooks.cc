@@ -420,7 +420,10 @@ class GradientHooks::Slot {
   template <typename Body>
   void run_if_armed(Body&& body) {
     const std::lock_guard lock(mutex_);
-    if (armed()) body();
+    if (!armed()) return;
+    body();
+    // took_part() has no more use for it; its memory can be the next gradient's.
+    if (took_part_for_certain() && !in_flat_tensor()) before_.reset();
   }
 
   void read_or_postpone(const GradientElsewhere& elsewhere) {
@@ -661,7 +664,8 @@ void GradientHooks::before_update(const Update& update) {
 void GradientHooks::write_rows(RowWriter& rows) {
   if (settings_.reads == GradientReads::nothing) return;
   std::uint64_t sequence = 0;
-  for (const GradientDelivery* delivery : deliveries()) {
+  order_deliveries();
+  for (const GradientDelivery* delivery : ordered_) {
     const WatchedTensor& parameter = watched_[delivery->parameter];
     const Readers readers = parameter.readers_of(Kind::grad_unreduced) & active_;
     rows.write({Kind::grad_unreduced, parameter.target, sequence++, delivery->micro_step, 0, readers},
@@ -674,16 +678,16 @@ void GradientHooks::write_rows(RowWriter& rows) {
       "accumulated in the step so far");
 }
 
-std::vector<const GradientDelivery*> GradientHooks::deliveries() const {
-  std::vector<const GradientDelivery*> found(arrivals_.load(std::memory_order_relaxed), nullptr);
+void GradientHooks::order_deliveries() {
+  ordered_.assign(arrivals_.load(std::memory_order_relaxed), nullptr);
   for (const auto& slot : slots_) {
     slot->each_delivery([&](const GradientDelivery& delivery) {
-      if (delivery.arrival > found.size()) found.resize(delivery.arrival);  // from a hook that ran until now
-      found[delivery.arrival - 1] = &delivery;
+      if (delivery.arrival > ordered_.size())
+        ordered_.resize(delivery.arrival);  // from a hook that ran until now
+      ordered_[delivery.arrival - 1] = &delivery;
     });
   }
-  found.erase(std::remove(found.begin(), found.end(), nullptr), found.end());
-  return found;
+  ordered_.erase(std::remove(ordered_.begin(), ordered_.end(), nullptr), ordered_.end());
 }
 
 void GradientHooks::count_unread(RowWriter& rows) {

@@ -227,7 +227,7 @@ class GradientHooks : public Probe {
   double scale(int vpp_stage) const { return settings_.scales ? settings_.scales->of(vpp_stage) : 1; }
   void begin_last_micro_batch(const Slot& delivered);
   void count_pass(const Slot& delivered) noexcept;
-  std::vector<const GradientDelivery*> deliveries() const;  // in this step, ordered by arrival
+  void order_deliveries();
   void count_unread(RowWriter& rows);
 
   // Constant after construction, except that the training thread sets `micro_batches` and active_ while
@@ -249,6 +249,7 @@ class GradientHooks : public Probe {
   StepLimit limit_;                           // deliveries per parameter
   // Training thread only.
   bool repeats_logged_ = false;
+  std::vector<const GradientDelivery*> ordered_;  // of the last step, by arrival
   // Held during a delivery if it may read another parameter, too. Lock it before the mutex of a slot, which
   // guards the slot's state of the step.
   std::mutex mutex_;

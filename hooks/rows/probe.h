@@ -16,7 +16,7 @@ class ForwardListener;
 // One call of an optimizer's step: the watched parameters that it holds (their indices, ascending),
 // and its state (null: unknown).
 struct Update {
-  std::vector<std::size_t> parameter_indices;
+  const std::vector<std::size_t>& parameter_indices;
   const OptimizerState* state = nullptr;
 
   UpdateReads reads() const { return state ? state->reads() : UpdateReads::everything; }

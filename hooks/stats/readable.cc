@@ -22,7 +22,8 @@ bool has_allocated_storage(const at::Tensor& tensor) {
 
 std::optional<std::uint32_t> version_of(const at::Tensor& tensor) {
   if (!tensor.defined() || tensor.is_inference()) return std::nullopt;
-  return static_cast<std::uint32_t>(tensor._version());
+  // Tensor::_version() copies the counter, with two atomic operations.
+  return tensor.unsafeGetTensorImpl()->version_counter().current_version();
 }
 
 std::string why_no_array(const at::Tensor& tensor) {

@@ -95,6 +95,9 @@ class Collection {
   bool wants_one_step_only() const {
     return config_->print_struct || (config_->cc_distribution.enable && config_->cc_distribution.cc_log_only);
   }
+  // True if before_update() has a use for the optimizer's moments, and if after_update() does anything.
+  bool reads_moments() const { return hooks_ && hooks_->reads_moments(); }
+  bool reads_after_update() const { return hooks_ && hooks_->reads_after_update(); }
   void gathered(const void* unit) noexcept;
   void before_update(const std::vector<at::Tensor>& parameters, const OptimizerState* state) noexcept;
   void after_update(const std::vector<at::Tensor>& parameters, const OptimizerState* state) noexcept;

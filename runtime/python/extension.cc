@@ -61,15 +61,6 @@ Kind tapped_kind(const std::string& name) {
   throw std::invalid_argument("kind \"" + name + "\", expected one of " + known);
 }
 
-// The sum of the versions of the optimizer's parameters: another sum means that they were written. Torch
-// counts no version of an inference tensor.
-std::uint64_t versions_of(const py::handle& optimizer) {
-  std::uint64_t sum = 0;
-  for (const at::Tensor& parameter : parameters_of(optimizer))
-    sum += parameter.is_inference() ? 0 : parameter._version();
-  return sum;
-}
-
 // Reading a stack calls no Python function, and so no signal handler, which might raise or wait for this
 // thread. (Before Python 3.12 it may begin a garbage collection, which runs finalizers.)
 
@@ -246,15 +237,18 @@ class Core {
 
   void before_update(const py::handle& optimizer, double gradient_scale, int reads) {
     guarded("the optimizer", [&] {
-      PythonOptimizerState state(optimizer, gradient_scale);
+      const Collection* const reader = collection();
+      PythonOptimizerState state(optimizer, gradient_scale, reader != nullptr && reader->reads_moments());
       state.set_reads(static_cast<UpdateReads>(reads));
       read_before_update(state);
     });
   }
   void after_update(const py::handle& optimizer) {
+    const Collection* const reader = collection();
+    if (reader == nullptr || !reader->reads_after_update()) return;
     guarded("the optimizer", [&] {
-      const std::vector<at::Tensor> parameters = parameters_of(optimizer);
-      read_after_update(parameters, nullptr);
+      const PythonOptimizerState state(optimizer, 1, false);
+      read_after_update(state.parameters(), nullptr);
     });
   }
 
@@ -636,6 +630,7 @@ PYBIND11_MODULE(_gradmon, m) {
   m.attr("READS_ALL_LEFT_OUT") = static_cast<int>(UpdateReads::everything_left_out);
   m.def("versions_of", &versions_of);
   m.def("parameters_of", &parameters_of);
+  m.def("identities_of", &identities_of);
   py::class_<FirstHook>(m, "FirstHook").def(py::init(&put_first)).def("remove", &FirstHook::take_off);
   m.def("warn_once", [](const std::string& text) { warn_once(first_line(text), text); });
   m.def("environment_names_launch", &names_launch);

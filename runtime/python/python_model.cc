@@ -49,6 +49,29 @@ at::Tensor find_main_grad(const py::handle& parameter) {
   return THPVariable_Check(found.ptr()) ? found.cast<at::Tensor>() : at::Tensor();
 }
 
+py::bytes identities_of(const std::vector<py::dict>& holders, const std::vector<py::object>& further) {
+  static PyObject* const main_grad = PyUnicode_InternFromString("main_grad");
+  std::string found;
+  const auto add = [&](const void* identity) {
+    found.append(reinterpret_cast<const char*>(&identity), sizeof(identity));
+  };
+  const auto add_part = [&](const py::handle& part) {
+    add(part.ptr());
+    // torch.utils.swap_tensors() leaves the object and changes its content.
+    if (THPVariable_Check(part.ptr())) add(THPVariable_Unpack(part.ptr()).unsafeGetTensorImpl());
+    if (const py::object one = attribute(part, main_grad); !one.is_none()) add(one.ptr());
+  };
+  for (const py::dict& holder : holders) {
+    PyObject* name = nullptr;
+    PyObject* part = nullptr;
+    // An attribute of a program's class may run code, which may change the dict.
+    const py::dict copy = py::reinterpret_steal<py::dict>(PyDict_Copy(holder.ptr()));
+    for (Py_ssize_t place = 0; PyDict_Next(copy.ptr(), &place, &name, &part) != 0;) add_part(part);
+  }
+  for (const py::object& part : further) add_part(part);
+  return found;
+}
+
 MainGradient find_main_gradient(const py::object& parameter) {
   static PyObject* const name = PyUnicode_InternFromString("grad_added_to_main_grad");
   const py::gil_scoped_acquire held;

@@ -78,6 +78,13 @@ ForwardTensors tensors_in_call(const pybind11::handle& inputs, const pybind11::d
 // The parameters of all groups, then those with master copies. Waits for no device. With the GIL; throws
 // what Python throws.
 std::vector<at::Tensor> parameters_of(const pybind11::handle& optimizer);
+// The sum of the versions of the optimizer's parameters: another sum means that they were written. Torch
+// counts no version of an inference tensor.
+std::uint64_t versions_of(const pybind11::handle& optimizer);
+// The identities of the values of the dicts, of the further tensors, of their contents and of their
+// main_grads, as bytes. For ModelParts.
+pybind11::bytes identities_of(const std::vector<pybind11::dict>& holders,
+                              const std::vector<pybind11::object>& further);
 
 // A run of a parameter's elements in a tensor that an optimizer updates in its place.
 struct CarriedPiece {
@@ -104,15 +111,19 @@ std::vector<CarriedPiece> carried(const PieceTuples& pieces);
 // divides by itself; reading a scale on a device waits for the device.
 class PythonOptimizerState : public OptimizerState {
  public:
-  // `gradient_scale`: the factor that the optimizer divides by itself, if it has no `grad_scale`. Throws
-  // what Python throws.
-  explicit PythonOptimizerState(const pybind11::handle& optimizer, double gradient_scale = 1);
+  // `gradient_scale`: the factor that the optimizer divides by itself, if it has no `grad_scale`. `moments`:
+  // false if nobody calls of(). Throws what Python throws.
+  explicit PythonOptimizerState(const pybind11::handle& optimizer, double gradient_scale = 1,
+                                bool moments = true);
 
   // The user's parameters in place of the tensors that the optimizer updates for them. Skips pieces whose
   // carrier is now in none of its parameter groups; a carrier's gradient is its `decoupled_grad`, if it
   // exists, else its `grad`. Everything is read as a view.
   PythonOptimizerState(const pybind11::handle& optimizer, const std::vector<CarriedPiece>& pieces,
                        UpdateReads reads = UpdateReads::everything);
+  ~PythonOptimizerState() override;
+  PythonOptimizerState(const PythonOptimizerState&) = delete;
+  PythonOptimizerState& operator=(const PythonOptimizerState&) = delete;
 
   ParameterState of(const at::Tensor& parameter) const override;
   at::Tensor value_of(const at::Tensor& parameter) const override;
@@ -122,7 +133,7 @@ class PythonOptimizerState : public OptimizerState {
   const std::vector<at::Tensor>& parameters() const { return parameters_; }
 
  private:
-  void add(const pybind11::handle& parameter, const at::Tensor& tensor, ParameterState state);
+  void add(const pybind11::handle& parameter, const at::Tensor& tensor);
 
   std::vector<at::Tensor> parameters_;
   std::unordered_map<const void*, ParameterState> states_;

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "hooks/device/cuda_totals.h"
+#include "hooks/stats/readable.h"
 
 namespace gradmon {
 namespace {
@@ -225,30 +226,68 @@ at::Tensor gradient_of_carrier(const at::Tensor& carrier) {
 
 }  // namespace
 
+namespace {
+
+// Memory for the parameters of an update, reused: to allocate it anew has malloc() tidy up its free memory,
+// which costs the program more than the copy.
+thread_local std::vector<at::Tensor> spare_parameters;
+
+// Calls `body` with each parameter of the optimizer, as an object and as a tensor.
+template <typename Body>
+void for_each_parameter(const py::handle& optimizer, Body&& body) {
+  for (const py::handle& group : optimizer.attr("param_groups")) {
+    for (const py::handle& parameter : group["params"]) {
+      if (!THPVariable_Check(parameter.ptr())) throw py::type_error("an optimizer's parameter is no tensor");
+      body(group, parameter, THPVariable_Unpack(parameter.ptr()));
+    }
+  }
+}
+
+}  // namespace
+
 std::vector<at::Tensor> parameters_of(const py::handle& optimizer) {
   std::vector<at::Tensor> parameters;
-  for (const py::handle& group : optimizer.attr("param_groups"))
-    for (const py::handle& parameter : group["params"]) parameters.push_back(parameter.cast<at::Tensor>());
+  for_each_parameter(optimizer, [&](const py::handle&, const py::handle&, const at::Tensor& parameter) {
+    parameters.push_back(parameter);
+  });
   for_each_with_master(optimizer, [&](const py::handle& parameter, const py::handle&) {
     parameters.push_back(parameter.cast<at::Tensor>());
   });
   return parameters;
 }
 
-PythonOptimizerState::PythonOptimizerState(const py::handle& optimizer, double gradient_scale)
-    : gradient_scale_(gradient_scale) {
-  if (const auto scale = read_grad_scale(optimizer)) gradient_scale_ = *scale;
-  const StateByParameter kept(optimizer);
-  for (const py::handle& group : optimizer.attr("param_groups")) {
-    const GroupOptions options{DictView(group)};
-    for (const py::handle& parameter : group["params"]) {
-      const auto tensor = parameter.cast<at::Tensor>();
-      add(parameter, tensor, state_of(DictView(kept.of(parameter)), options));
-    }
-  }
-  for_each_with_master(optimizer, [&](const py::handle& parameter, const py::handle& master) {
-    add(parameter, parameter.cast<at::Tensor>(), of(master.cast<at::Tensor>()));
+std::uint64_t versions_of(const py::handle& optimizer) {
+  std::uint64_t sum = 0;
+  for_each_parameter(optimizer, [&](const py::handle&, const py::handle&, const at::Tensor& parameter) {
+    sum += version_of(parameter).value_or(0);
   });
+  return sum;
+}
+
+PythonOptimizerState::PythonOptimizerState(const py::handle& optimizer, double gradient_scale, bool moments)
+    : parameters_(std::exchange(spare_parameters, {})), gradient_scale_(gradient_scale) {
+  if (const auto scale = read_grad_scale(optimizer)) gradient_scale_ = *scale;
+  std::optional<StateByParameter> kept;
+  if (moments) kept.emplace(optimizer);
+  std::optional<GroupOptions> options;
+  const void* group_of_options = nullptr;
+  for_each_parameter(
+      optimizer, [&](const py::handle& group, const py::handle& parameter, const at::Tensor& tensor) {
+        add(parameter, tensor);
+        if (!moments) return;
+        if (std::exchange(group_of_options, group.ptr()) != group.ptr()) options.emplace(DictView(group));
+        states_.emplace(tensor.unsafeGetTensorImpl(), state_of(DictView(kept->of(parameter)), *options));
+      });
+  for_each_with_master(optimizer, [&](const py::handle& parameter, const py::handle& master) {
+    const auto tensor = parameter.cast<at::Tensor>();
+    add(parameter, tensor);
+    states_.emplace(tensor.unsafeGetTensorImpl(), of(master.cast<at::Tensor>()));
+  });
+}
+
+PythonOptimizerState::~PythonOptimizerState() {
+  parameters_.clear();
+  if (parameters_.capacity() > spare_parameters.capacity()) spare_parameters.swap(parameters_);
 }
 
 std::vector<CarriedPiece> carried(const PieceTuples& pieces) {
@@ -285,9 +324,8 @@ at::Tensor PythonOptimizerState::value_of(const at::Tensor& parameter) const {
   return found == values_.end() ? parameter : found->second;
 }
 
-void PythonOptimizerState::add(const py::handle& parameter, const at::Tensor& tensor, ParameterState state) {
+void PythonOptimizerState::add(const py::handle& parameter, const at::Tensor& tensor) {
   parameters_.push_back(tensor);
-  states_.emplace(tensor.unsafeGetTensorImpl(), std::move(state));
   if (auto main_grad = find_main_grad(parameter); main_grad.defined())
     main_grads_.emplace(tensor.unsafeGetTensorImpl(), std::move(main_grad));
 }

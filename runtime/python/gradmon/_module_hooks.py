@@ -7,7 +7,7 @@ from typing import Any, Iterable, Optional
 import torch
 
 from gradmon import _gradmon
-from gradmon._attributes import ReplacedAttribute, SharedReplacements, attribute_of, is_training
+from gradmon._attributes import ReplacedAttribute, SharedReplacements, is_training
 from gradmon._compiled import PIPELINE_STAGE, AroundCompiled
 from gradmon._compiled import compiled_in_place, infers_shapes, is_compiling, is_region, unseen
 from gradmon._graph_hooks import GraphHooks, RegionCalled
@@ -211,7 +211,7 @@ class ModelParts:
         self.model = model
         self.compiled = compiled
         self._holders: list[dict[str, Any]] = []
-        self._seen: list[int] = []
+        self._seen = b""
         self._sharded = False
         self._look()
 
@@ -229,12 +229,8 @@ class ModelParts:
             self._holders += [module._parameters for module in self.model.modules()]
         self._seen = self._identities()
 
-    def _identities(self) -> "list[int]":
-        # The monitor holds references to the watched parts, so their ids are not reused.
-        parts = [part for holder in self._holders for part in holder.values()]
-        if self._sharded:  # in a forward, and after one in evaluation, FSDP's modules hold other tensors
-            parts += [tensor for _, tensor in parameters_of(self.model)]
-        # torch.utils.swap_tensors() leaves the object and changes its content.
-        inside = [part._cdata for part in parts if isinstance(part, torch.Tensor)]
-        main_grads = [id(p) for p in parts if attribute_of(p, "main_grad", self) is not self]
-        return [id(part) for part in parts] + inside + main_grads
+    def _identities(self) -> bytes:
+        # The monitor holds references to the watched parts, so their ids are not reused. In a forward, and
+        # after one in evaluation, FSDP's modules hold other tensors.
+        further = [tensor for _, tensor in parameters_of(self.model)] if self._sharded else []
+        return _gradmon.identities_of(self._holders, further)
