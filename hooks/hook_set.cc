@@ -69,7 +69,8 @@ std::vector<WatchedTensor> select(const WatchedModel& model, const std::vector<s
   for (const std::size_t i : matched) {
     if (i < selected.size()) selected[i] = true;
   }
-  const auto names = row_names(model, settings.squash_name).parameters;
+  const auto rows = row_names(model, settings.squash_name);
+  const std::vector<std::string>& names = rows->parameters;
   std::vector<WatchedTensor> watched;
   for (const std::size_t i : distinct_parameters(model, selected)) {
     const WatchedParameter& parameter = model.parameters[i];
@@ -161,9 +162,9 @@ class ParameterIndices {
 
 class HookSet::Attached {
  public:
-  Attached(const HookSettings& settings, WatchedModel model, std::vector<WatchedTensor> watched,
+  Attached(const HookSettings& settings, const WatchedModel& model, std::vector<WatchedTensor> watched,
            RecordStream& stream, StackSource stack, HookFuse& fuse, std::vector<UnmatchedPattern>& unmatched)
-      : model_(std::move(model)),
+      : modules_(model.modules),
         watched_(std::move(watched)),
         reads_moments_(reads(kMoments | bit_of(Kind::other) | kHistograms)),
         reads_after_update_(reads(kWeights)),
@@ -173,12 +174,12 @@ class HookSet::Attached {
     add_gradient_probes(settings, fuse);
     if (reads(kWeights)) probes_.push_back(make_weight_probe(watched_, settings.eps, fuse));
     if (settings.collectives.enabled)
-      add<CollectiveProbe>(settings.collectives, settings.eps, model_.modules, stack, stream, fuse);
-    if (settings.l2) add<L2Probe>(settings, model_, stream, unmatched);
+      add<CollectiveProbe>(settings.collectives, settings.eps, modules_, stack, stream, fuse);
+    if (settings.l2) add<L2Probe>(settings, model, stream, unmatched);
     if (settings.activations.forward || settings.activations.backward)
-      add<ActivationProbe>(settings, model_, stream, fuse);
+      add<ActivationProbe>(settings, model, stream, fuse);
     if (settings.module_structure || settings.call_stacks)
-      add<ModuleStructure>(settings, model_, stream, fuse, std::move(stack));
+      add<ModuleStructure>(settings, model, stream, fuse, std::move(stack));
     taps_ = &add<TapProbe>(settings, stream, fuse);
     listen(settings, fuse);
   }
@@ -332,12 +333,12 @@ class HookSet::Attached {
       if (ForwardListener* listener = probe->forward_listener()) listeners.push_back(listener);
     }
     if (listeners.empty()) return;
-    tracker_ = std::make_unique<ForwardTracker>(model_.modules, settings.grad_acc_steps, std::move(listeners),
-                                                fuse, settings.passes);
+    tracker_ = std::make_unique<ForwardTracker>(modules_, settings.grad_acc_steps, std::move(listeners), fuse,
+                                                settings.passes);
   }
 
   // Constant after construction.
-  const WatchedModel model_;
+  const std::vector<WatchedModule> modules_;
   const std::vector<WatchedTensor> watched_;
   const bool reads_moments_, reads_after_update_;
   // Training thread only.
@@ -356,13 +357,13 @@ class HookSet::Attached {
   std::unique_ptr<ForwardTracker> tracker_;     // Keep last: calls the probes. Null: no probe listens.
 };
 
-HookSet::HookSet(const HookSettings& settings, WatchedModel model, RecordStream& stream,
+HookSet::HookSet(const HookSettings& settings, const WatchedModel& model, RecordStream& stream,
                  StackSource stack) noexcept {
   fuse_.guard("", [&] {
     matches_ = match_targets(settings.selection, target_names(model));
     auto watched = select(model, matches_.matched, settings, stream);
-    attached_ = std::make_unique<Attached>(settings, std::move(model), std::move(watched), stream,
-                                           std::move(stack), fuse_, matches_.unmatched);
+    attached_ = std::make_unique<Attached>(settings, model, std::move(watched), stream, std::move(stack),
+                                           fuse_, matches_.unmatched);
   });
 }
 

@@ -48,7 +48,7 @@ class HookSet {
  public:
   // `stack` returns the program's call stack, for collective calls and call stacks of modules. Null: the
   // watched modules around the call are used instead.
-  HookSet(const HookSettings& settings, WatchedModel model, RecordStream& stream,
+  HookSet(const HookSettings& settings, const WatchedModel& model, RecordStream& stream,
           StackSource stack = {}) noexcept;
   ~HookSet();
   HookSet(const HookSet&) = delete;

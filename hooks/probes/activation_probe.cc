@@ -269,7 +269,8 @@ ActivationProbe::ActivationProbe(const HookSettings& settings, const WatchedMode
       unless_arrived_(model.modules.size()),
       gradients_(model) {
   const std::vector<TargetName> names = module_names(model.modules);
-  const auto recorded = row_names(model, settings.squash_name).modules;
+  const auto shown = row_names(model, settings.squash_name);
+  const std::vector<std::string>& recorded = shown->modules;
   auto choices = activation_choices(settings_, selection_, names);
   for (std::size_t i = 0; i < names.size(); ++i)
     targets_.push_back({recorded[i], names[i].vpp_stage, std::move(choices[i])});

@@ -46,7 +46,8 @@ L2Probe::L2Probe(const HookSettings& settings, const WatchedModel& model, Record
       limit_(kMostFindings, "rows of L2 features") {
   const L2Settings& l2 = *settings.l2;
   const std::vector<TargetName> names = module_names(model.modules);
-  const std::vector<std::string> recorded = row_names(model, settings.squash_name).modules;
+  const auto shown = row_names(model, settings.squash_name);
+  const std::vector<std::string>& recorded = shown->modules;
   for (std::size_t i = 0; i < names.size(); ++i) {
     modules_.push_back({recorded[i], names[i].vpp_stage, mask_of(l2.causal, model.modules[i])});
   }

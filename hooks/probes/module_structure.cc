@@ -197,7 +197,8 @@ ModuleStructure::ModuleStructure(const HookSettings& settings, const WatchedMode
       seen_(std::make_shared<Seen>(model.modules.size(), fuse)),
       gradients_(model) {
   const std::vector<TargetName> names = module_names(model.modules);
-  const auto recorded = row_names(model, settings.squash_name).modules;
+  const auto shown = row_names(model, settings.squash_name);
+  const std::vector<std::string>& recorded = shown->modules;
   for (std::size_t i = 0; i < names.size(); ++i) {
     names_.push_back(std::to_string(names[i].vpp_stage) + ":" + recorded[i]);
     full_names_.push_back(names[i].name);

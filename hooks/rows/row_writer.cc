@@ -109,7 +109,7 @@ namespace {
 
 constexpr std::size_t kMostKnownShapes = std::size_t{1} << 16;
 constexpr ValueMask kWithoutRows = bit_of(Op::norm) | bit_of(Op::nans);  // for norms and the flight recorder
-constexpr std::uint64_t kAfterTheTensors = std::uint64_t{1} << 48U;  // sequence of the first scale's row
+constexpr std::uint64_t kAfterTheTensors = std::uint64_t{1} << 48U;      // sequence of the first scale's row
 
 // All statistics of the record come later.
 LateRow statistics_row(const Record& record, const std::string& name) {

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <map>
 #include <memory>
+#include <numeric>
 #include <set>
 #include <utility>
 
@@ -164,8 +165,13 @@ MatchReport match_targets(const TargetSelection& selection, const std::vector<Ta
   const bool invert = selection.invert && !selection.target_regex.empty();
   const bool everything = selection.targets.empty() && (selection.target_regex.empty() || invert);
 
-  const std::string root = root_name(names);
   MatchReport report;
+  if (everything && selection.target_regex.empty()) {
+    report.matched.resize(names.size());
+    std::iota(report.matched.begin(), report.matched.end(), std::size_t{0});
+    return report;
+  }
+  const std::string root = root_name(names);
   for (std::size_t i = 0; i < names.size(); ++i) {
     const auto forms = forms_of(names[i]);
     const bool covered = targets.match_within(names[i].vpp_stage, forms, root) || everything;

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <iterator>
 #include <set>
 #include <unordered_set>
 
@@ -127,6 +128,7 @@ std::vector<TargetName> module_names(const std::vector<WatchedModule>& modules) 
 }
 
 std::vector<TargetName> target_names(const WatchedModel& model) {
+  if (model.names) return model.names->targets;
   std::vector<TargetName> names = parameter_names(model);
   for (TargetName& module : module_names(model.modules)) {
     if (!module.name.empty()) names.push_back(std::move(module));
@@ -134,12 +136,22 @@ std::vector<TargetName> target_names(const WatchedModel& model) {
   return names;
 }
 
-RowNames row_names(const WatchedModel& model, Squash squash) {
+std::shared_ptr<const RowNames> row_names(const WatchedModel& model, Squash squash) {
+  if (model.names) return squash == Squash::yes ? model.names->squashed : model.names->full;
   std::vector<TargetName> names = parameter_names(model);
   for (TargetName& module : module_names(model.modules)) names.push_back(std::move(module));
-  const std::vector<std::string> recorded = record_names(names, squash);
+  std::vector<std::string> recorded = record_names(names, squash);
   const auto first_module = recorded.begin() + static_cast<std::ptrdiff_t>(model.parameters.size());
-  return {{recorded.begin(), first_module}, {first_module, recorded.end()}};
+  std::vector<std::string> modules(std::make_move_iterator(first_module),
+                                   std::make_move_iterator(recorded.end()));
+  recorded.erase(first_module, recorded.end());
+  return std::make_shared<const RowNames>(RowNames{std::move(recorded), std::move(modules)});
+}
+
+void keep_names(WatchedModel& model) {
+  model.names.reset();
+  model.names = std::make_shared<const ModelNames>(
+      ModelNames{target_names(model), row_names(model, Squash::no), row_names(model, Squash::yes)});
 }
 
 std::vector<std::size_t> distinct_parameters(const WatchedModel& model, const std::vector<bool>& selected) {

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <map>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -57,7 +58,14 @@ std::vector<TargetName> target_names(const WatchedModel& model);
 struct RowNames {
   std::vector<std::string> parameters, modules;
 };
-RowNames row_names(const WatchedModel& model, Squash squash);
+std::shared_ptr<const RowNames> row_names(const WatchedModel& model, Squash squash);
+
+struct ModelNames {
+  std::vector<TargetName> targets;
+  std::shared_ptr<const RowNames> full, squashed;
+};
+// Call it again after a change of the model.
+void keep_names(WatchedModel& model);
 
 // The model's defined parameters, ascending; each tensor once, under its first selected name, otherwise under
 // its first name.

@@ -142,9 +142,13 @@ struct WatchedModule {
   bool within_compiled = false;  // its calls are within compiled code, where no hook sees them
 };
 
+struct ModelNames;  // target_names.h
+
 struct WatchedModel {
   std::vector<WatchedParameter> parameters;
   std::vector<WatchedModule> modules;
+  // Set by keep_names(): a plan's hooks attach without making them again. Null: they are made where needed.
+  std::shared_ptr<const ModelNames> names = {};
 };
 
 // A value that the program passes itself, without a hook.

@@ -153,7 +153,8 @@ std::shared_ptr<const ReplicaTargets> ReplicaRowReader::share_targets(Kind kind,
 }
 
 std::set<std::uint32_t> not_replicated(const WatchedModel& model, Squash squash, NameTable& names) {
-  const auto in_rows = row_names(model, squash).parameters;
+  const auto shown = row_names(model, squash);
+  const std::vector<std::string>& in_rows = shown->parameters;
   std::set<std::uint32_t> targets;
   for (std::size_t i = 0; i < in_rows.size(); ++i) {
     if (!model.parameters[i].replicated)

@@ -262,12 +262,14 @@ Collection::~Collection() = default;
 void Collection::add_model(const WatchedModel& chunk) {
   std::copy(chunk.parameters.begin(), chunk.parameters.end(), std::back_inserter(model_.parameters));
   std::copy(chunk.modules.begin(), chunk.modules.end(), std::back_inserter(model_.modules));
+  keep_names(model_);
   if (notes_) notes_->add_model(chunk);
   attach_again();
 }
 
 void Collection::replace_model(const WatchedModel& chunks) {
   model_ = chunks;
+  keep_names(model_);
   if (notes_) notes_->add_model(chunks);
   attach_again();
 }

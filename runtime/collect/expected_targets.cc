@@ -2,6 +2,7 @@
 #include "runtime/collect/expected_targets.h"
 
 #include <algorithm>
+#include <optional>
 #include <set>
 #include <utility>
 
@@ -49,11 +50,12 @@ void add_parameters(const std::vector<WatchedTensor>& parameters, Expected& expe
     const bool needs_gradient = kind != Kind::param_origin && kind != Kind::param_updated;
     for (const WatchedTensor& one : parameters) {
       if ((one.readers_of(kind) & kForRows) == 0) continue;
-      std::string why = why_silent(kind);
-      if (kind == Kind::grad_unreduced && one.sharding && !one.sharding->no_unreduced.empty())
-        why = one.sharding->no_unreduced;
-      if (needs_gradient && !one.tensor->requires_grad()) why = "frozen";
-      expected.push_back({kind, one.target, std::move(why)});
+      ExpectedTarget& target = expected.emplace_back(ExpectedTarget{kind, one.target, why_silent(kind)});
+      if (kind == Kind::grad_unreduced && one.sharding && !one.sharding->no_unreduced.empty()) {
+        target.why = one.sharding->no_unreduced.c_str();
+        target.keeps_why = one.sharding;
+      }
+      if (needs_gradient && !one.tensor->requires_grad()) target.why = "frozen";
     }
   }
 }
@@ -73,7 +75,7 @@ class Modules {
       if (!module.name.empty())
         parents_.emplace(module.vpp_stage, dot == std::string::npos ? "" : module.name.substr(0, dot));
     }
-    shown_ = row_names(model, settings.squash_name).modules;
+    shown_ = row_names(model, settings.squash_name)->modules;
   }
 
   const std::vector<TargetName>& names() const { return names_; }
@@ -159,10 +161,12 @@ void add_unmatched_l2(const Config& config, const std::vector<TargetName>& names
 std::vector<ExpectedTarget> expected_targets(const HookSettings& settings, const WatchedModel& model,
                                              const std::vector<WatchedTensor>& parameters, NameTable& names) {
   Expected expected;
-  Modules modules(settings, model, names);
-  add_activations(settings, modules, expected);
+  std::optional<Modules> modules;
+  if (settings.activations.forward || settings.activations.backward || settings.l2)
+    modules.emplace(settings, model, names);
+  if (modules) add_activations(settings, *modules, expected);
   add_parameters(parameters, expected);
-  if (settings.l2) add_l2(*settings.l2, modules, expected);
+  if (settings.l2) add_l2(*settings.l2, *modules, expected);
   return expected;
 }
 

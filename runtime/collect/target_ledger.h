@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <mutex>
 #include <string>
 #include <string_view>
@@ -24,8 +25,9 @@ struct ExpectedTarget {
   enum class Of : std::uint8_t { row, module };
   Kind kind = Kind::other;
   std::uint32_t target = 0;  // id in the name table
-  std::string why;           // reason to show while the target is silent
+  const char* why = "";      // reason to show while the target is silent
   Of of = Of::row;
+  std::shared_ptr<const void> keeps_why = {};  // null: the text is constant
 };
 
 // Tracks the targets that a plan watches: those that have fired, with the last time, and those that have not.

@@ -64,9 +64,9 @@ py::bytes identities_of(const std::vector<py::dict>& holders, const std::vector<
   for (const py::dict& holder : holders) {
     PyObject* name = nullptr;
     PyObject* part = nullptr;
-    // An attribute of a program's class may run code, which may change the dict.
-    const py::dict copy = py::reinterpret_steal<py::dict>(PyDict_Copy(holder.ptr()));
-    for (Py_ssize_t place = 0; PyDict_Next(copy.ptr(), &place, &name, &part) != 0;) add_part(part);
+    // Held, because an attribute of a program's class may run code, which may change the dict.
+    for (Py_ssize_t place = 0; PyDict_Next(holder.ptr(), &place, &name, &part) != 0;)
+      add_part(py::reinterpret_borrow<py::object>(part));
   }
   for (const py::object& part : further) add_part(part);
   return found;
