@@ -36,10 +36,10 @@ KindSet row_kinds(const HookSettings& settings) {
   return kinds;
 }
 
-// Those that the parameter is read for, by Kind. A norm over all parameters also has those that the plan does
+// The readers of the parameter, by Kind. A norm over all parameters also has those that the plan does
 // not select or that other ranks write.
-std::array<Readers, kKinds> readers_of(const WatchedParameter& parameter, const HookSettings& settings,
-                                       bool matched) {
+std::array<Readers, kKinds> readers_for(const WatchedParameter& parameter, const HookSettings& settings,
+                                        bool matched) {
   std::array<Readers, kKinds> readers{};
   const auto add = [&](KindSet kinds, Readers reader) {
     for (std::size_t kind = 0; kind < kKinds; ++kind) {
@@ -49,7 +49,7 @@ std::array<Readers, kKinds> readers_of(const WatchedParameter& parameter, const 
   add(settings.whole_norm, kForWholeNorm);
   add(settings.whole_norm_between, kForWholeNormBetween);
   if (!matched) return readers;
-  const RowAuthor author = author_of(parameter, settings.leaves_replicas);
+  const RowAuthor author = effective_author(parameter, settings.leaves_replicas);
   const KindSet written = author == RowAuthor::this_rank                  ? ~KindSet{0}
                           : author == RowAuthor::this_rank_unreduced_only ? bit_of(Kind::grad_unreduced)
                                                                           : 0;
@@ -74,7 +74,7 @@ std::vector<WatchedTensor> select(const WatchedModel& model, const std::vector<s
   std::vector<WatchedTensor> watched;
   for (const std::size_t i : distinct_parameters(model, selected)) {
     const WatchedParameter& parameter = model.parameters[i];
-    const auto readers = readers_of(parameter, settings, selected[i]);
+    const auto readers = readers_for(parameter, settings, selected[i]);
     if (std::all_of(readers.begin(), readers.end(), [](Readers one) { return one == 0; })) continue;
     watched.push_back({parameter.tensor, names[i], stream.target_id(parameter.vpp_stage, names[i]), i,
                        readers, parameter.main_gradient, parameter.sharding, parameter.hook_first,

@@ -344,7 +344,9 @@ class GradientHooks::Slot {
   }
 
  private:
-  bool reads_for(Readers readers) const { return (watched_.readers_of(Kind::grad_unreduced) & readers) != 0; }
+  bool reads_for(Readers readers) const {
+    return (watched_.readers_for(Kind::grad_unreduced) & readers) != 0;
+  }
   // True if forward uses another tensor than the one that the optimizer holds.
   bool gathers() const { return watched_.sharding && watched_.sharding->unsharded; }
   // A flat tensor's accumulator fires for all its parameters; parameters that took no part have zeros there.
@@ -667,7 +669,7 @@ void GradientHooks::write_rows(RowWriter& rows) {
   order_deliveries();
   for (const GradientDelivery* delivery : ordered_) {
     const WatchedTensor& parameter = watched_[delivery->parameter];
-    const Readers readers = parameter.readers_of(Kind::grad_unreduced) & active_;
+    const Readers readers = parameter.readers_for(Kind::grad_unreduced) & active_;
     rows.write({Kind::grad_unreduced, parameter.target, sequence++, delivery->micro_step, 0, readers},
                delivery->reading, parameter.name, slots_[delivery->parameter]->unless_zeros(*delivery));
   }
@@ -694,7 +696,7 @@ void GradientHooks::count_unread(RowWriter& rows) {
   for (std::size_t i = 0; i < slots_.size(); ++i) {
     const char* const why = slots_[i]->why_unread();
     if (why == nullptr) continue;
-    const bool is_row = (watched_[i].readers_of(Kind::grad_unreduced) & active_ & kForRows) != 0;
+    const bool is_row = (watched_[i].readers_for(Kind::grad_unreduced) & active_ & kForRows) != 0;
     const auto target = is_row ? std::optional(watched_[i].target) : std::nullopt;
     if (why == kCameUnseen) {
       if (target) rows.note_reason(Kind::grad_unreduced, *target, why);

@@ -78,7 +78,7 @@ void L2Probe::find_weights(const HookSettings& plan, const WatchedModel& model,
         unmatched.push_back({names[i].name, {}, "the module has no 2-D parameter `weight` or `wg`"});
       continue;
     }
-    if (author_of(*found, plan.leaves_replicas) != RowAuthor::this_rank) continue;
+    if (effective_author(*found, plan.leaves_replicas) != RowAuthor::this_rank) continue;
     weights_.push_back({found->tensor, modules_[i].name, names[i].vpp_stage, linear[i], router[i],
                         WeightSpectrum(found->name)});
   }

@@ -26,11 +26,11 @@ ParameterState state_before(const Update& update, const WatchedTensor& parameter
   return update.state ? update.state->of(*parameter.tensor) : ParameterState{};
 }
 
-// Those that any of the kinds is read for.
-Readers readers_of(const Watched& watched, std::initializer_list<Kind> kinds) {
+// The readers of any of the kinds.
+Readers readers_for(const Watched& watched, std::initializer_list<Kind> kinds) {
   Readers readers = 0;
   for (const WatchedTensor& parameter : watched) {
-    for (const Kind kind : kinds) readers |= parameter.readers_of(kind);
+    for (const Kind kind : kinds) readers |= parameter.readers_for(kind);
   }
   return readers;
 }
@@ -39,13 +39,13 @@ Readers readers_of(const Watched& watched, std::initializer_list<Kind> kinds) {
 class ParameterProbe : public Probe {
  public:
   ParameterProbe(const Watched& watched, std::initializer_list<Kind> kinds)
-      : watched_(watched), readers_(readers_of(watched, kinds)) {}
+      : watched_(watched), readers_(readers_for(watched, kinds)) {}
   Readers readers() const override { return readers_; }
 
  protected:
   // Readers of this step; 0: the parameter is not read.
   Readers active(std::size_t parameter, Kind kind) const {
-    return watched_[parameter].readers_of(kind) & active_;
+    return watched_[parameter].readers_for(kind) & active_;
   }
 
   const Watched& watched_;

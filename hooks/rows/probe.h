@@ -38,7 +38,7 @@ class Probe {
   Probe(const Probe&) = delete;
   Probe& operator=(const Probe&) = delete;
 
-  // Those that it may read for. In steps without any of them it is not called, except by release_hooks().
+  // All that it may read for. In steps without any of them it is not called, except by release_hooks().
   virtual Readers readers() const { return kForRows; }
   // Before a step that `active` read. Clears the readings of the previous such step and arms the hooks.
   virtual void begin_step(Step step, Readers active) = 0;

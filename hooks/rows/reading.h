@@ -33,7 +33,7 @@ struct WatchedTensor {
   UnreducedSource gradient_source = UnreducedSource::accumulator;
   int vpp_stage = 0;
 
-  Readers readers_of(Kind kind) const { return readers[static_cast<std::size_t>(kind)]; }
+  Readers readers_for(Kind kind) const { return readers[static_cast<std::size_t>(kind)]; }
   // The readable elements of this parameter in `whole`, which is the optimizer's parameter, its gradient or
   // its moment. Undefined if there are none. No copy.
   at::Tensor part_of(const at::Tensor& whole) const;

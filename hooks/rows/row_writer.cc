@@ -272,11 +272,7 @@ Record RowWriter::record_of(const RowKey& key) const {
   Record record;
   record.step = step_.value;
   record.revision = revision_.value;
-  record.sequence = key.sequence;
-  record.target = key.target;
-  record.micro_step = key.micro_step;
-  record.kind = key.kind;
-  record.readers = key.readers;
+  static_cast<RowKey&>(record) = key;
   return record;
 }
 
@@ -320,7 +316,7 @@ void write_in_order(RowWriter& rows, Kind kind, const std::vector<WatchedTensor>
                     const std::vector<Reading>& readings,
                     const std::function<UnlessZeros(std::size_t)>& unless_zeros) {
   for (std::size_t i = 0; i < watched.size(); ++i) {
-    const Readers readers = watched[i].readers_of(kind) & rows.active();
+    const Readers readers = watched[i].readers_for(kind) & rows.active();
     rows.write({kind, watched[i].target, watched[i].index, 0, 0, readers}, readings[i], watched[i].name,
                unless_zeros && readings[i].has_value ? unless_zeros(i) : UnlessZeros{});
   }

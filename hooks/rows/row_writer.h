@@ -96,16 +96,6 @@ void unscale(std::array<double, kValues>& values, double scale);
 // The shape as torch prints it: "[16, 8]", "[4]", "[]".
 std::string shape_text(at::IntArrayRef sizes);
 
-// Identifies a row of the step.
-struct RowKey {
-  Kind kind = Kind::other;
-  std::uint32_t target = 0;    // the stream's id
-  std::uint64_t sequence = 0;  // orders the rows of a kind
-  int micro_step = 0;
-  std::int64_t read_at = 0;  // reading_time() of values without a Reading; 0: now
-  Readers readers = kForRows;
-};
-
 struct ColumnValue {
   Column column;
   double value;

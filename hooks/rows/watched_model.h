@@ -124,7 +124,7 @@ struct WatchedParameter {
 };
 
 // The author, if this rank leaves replicas to other ranks: of these parameters it writes grad_unreduced only.
-inline RowAuthor author_of(const WatchedParameter& parameter, bool leaves_replicas) {
+inline RowAuthor effective_author(const WatchedParameter& parameter, bool leaves_replicas) {
   const bool leaves = leaves_replicas && parameter.replicated && parameter.author == RowAuthor::this_rank;
   return leaves ? RowAuthor::this_rank_unreduced_only : parameter.author;
 }

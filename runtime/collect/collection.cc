@@ -21,6 +21,7 @@
 #include "hooks/rows/target_names.h"
 #include "runtime/collect/expected_targets.h"
 #include "runtime/collect/plan_settings.h"
+#include "writers/queue/record_queue.h"
 #include "writers/sink_table.h"
 #include "writers/sinks/columns.h"
 
@@ -409,10 +410,11 @@ HookSettings Collection::hook_settings() const {
   settings.leaves_replicas = leaves_replicas();
   settings.compares_replicas = replicas_ != nullptr;
   settings.flight = recording_;
-  if (scalars_) settings.each_norm = scalars_->kinds(NormOf::each_parameter);
-  if (scalars_) settings.whole_norm = scalars_->kinds(NormOf::all_parameters);
+  if (scalars_) settings.each_norm = scalars_->board().kinds(NormOf::each_parameter);
+  if (scalars_) settings.whole_norm = scalars_->board().kinds(NormOf::all_parameters);
   if (between_)
-    settings.whole_norm_between = between_->kinds(NormOf::all_parameters) & bit_of(Kind::grad_reduced);
+    settings.whole_norm_between =
+        between_->board().kinds(NormOf::all_parameters) & bit_of(Kind::grad_reduced);
   return settings;
 }
 
@@ -493,10 +495,10 @@ void Collection::detach() {
   looked_for_unseen_ = false;
 }
 
-// Those that read this step.
+// The readers of this step.
 Readers Collection::readers() const noexcept {
   if (!collecting_) return recording_ ? kInBetween : 0;
-  // Where the plan reads the gradients, the recorder has its rows.
+  // The recorder has the rows of a plan that reads the gradients.
   return recording_ && !config_->wg_distribution ? kInCollected | kForFlight : kInCollected;
 }
 
@@ -569,7 +571,7 @@ void Collection::end_step_between(std::int64_t samples) noexcept {
   if (hooks_) hooks_->end_step();
   if (hooks_) note_failure(hooks_->failure());
   if (between_) between_->end_step(samples);
-  if (between_) note_failure(between_->failure());
+  if (between_) note_failure(between_->fuse().failure());
   end_batch();
 }
 
@@ -594,7 +596,7 @@ void Collection::end_scalars(std::int64_t samples) noexcept {
   if (!scalars_) return;
   scalars_->end_step(samples);
   if (scalars_->awaits()) awaiting_ = scalars_;
-  note_failure(scalars_->failure());
+  note_failure(scalars_->fuse().failure());
   const bool missed = ++scalar_steps_ >= kStepsUntilMissed;
   std::vector<std::string> warnings = missed ? scalars_->warnings() : std::vector<std::string>();
   for (const std::string& warning : warnings) log_once(warning);

@@ -49,7 +49,7 @@ void add_parameters(const std::vector<WatchedTensor>& parameters, Expected& expe
                           Kind::param_origin, Kind::param_updated, Kind::update, Kind::ratio, Kind::other}) {
     const bool needs_gradient = kind != Kind::param_origin && kind != Kind::param_updated;
     for (const WatchedTensor& one : parameters) {
-      if ((one.readers_of(kind) & kForRows) == 0) continue;
+      if ((one.readers_for(kind) & kForRows) == 0) continue;
       ExpectedTarget& target = expected.emplace_back(ExpectedTarget{kind, one.target, why_silent(kind)});
       if (kind == Kind::grad_unreduced && one.sharding && !one.sharding->no_unreduced.empty()) {
         target.why = one.sharding->no_unreduced.c_str();
@@ -89,7 +89,7 @@ class Modules {
   // Returns true if the module has a weight matrix that this rank writes.
   bool has_matrix(std::size_t i) const {
     const WatchedParameter* matrix = matrices_.of(names_[i]);
-    return matrix != nullptr && author_of(*matrix, leaves_replicas_) == RowAuthor::this_rank;
+    return matrix != nullptr && effective_author(*matrix, leaves_replicas_) == RowAuthor::this_rank;
   }
 
  private:
@@ -173,7 +173,7 @@ std::vector<ExpectedTarget> expected_targets(const HookSettings& settings, const
 std::string never_unreduced(const std::vector<WatchedTensor>& parameters) {
   std::vector<const WatchedTensor*> never;
   for (const WatchedTensor& one : parameters) {
-    if ((one.readers_of(Kind::grad_unreduced) & kForRows) == 0) continue;
+    if ((one.readers_for(Kind::grad_unreduced) & kForRows) == 0) continue;
     if (one.sharding && !one.sharding->no_unreduced.empty()) never.push_back(&one);
   }
   if (never.empty()) return {};

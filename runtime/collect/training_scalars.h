@@ -165,8 +165,8 @@ class TrainingScalars {
 
   TrainingScalars(const Config& config, Revision revision, Context context);
 
-  // The kinds of record whose norms it needs from a HookSet (HookSettings::each_norm, whole_norm).
-  KindSet kinds(NormOf of) const { return board_.kinds(of); }
+  // Its kinds() are those whose norms it needs from a HookSet (HookSettings::each_norm, whole_norm).
+  const ScalarBoard& board() const { return board_; }
 
   // `samples`: seen by all ranks so far; 0 if the program does not report it.
   void begin_step(Step step, std::int64_t samples) noexcept;
@@ -186,7 +186,7 @@ class TrainingScalars {
   void settle() noexcept;
   void drop() noexcept;
 
-  std::optional<HookFailure> failure() const { return fuse_.failure(); }
+  const HookFuse& fuse() const { return fuse_; }
   // A warning for each configured scalar without a value so far; empty before the end of the first step.
   std::vector<std::string> warnings() const;
 

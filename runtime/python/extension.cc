@@ -630,7 +630,7 @@ PYBIND11_MODULE(_gradmon, m) {
   m.attr("READS_ALL_LEFT_OUT") = static_cast<int>(UpdateReads::everything_left_out);
   m.def("versions_of", &versions_of);
   m.def("parameters_of", &parameters_of);
-  m.def("identities_of", &identities_of);
+  m.def("part_identities", &part_identities);
   py::class_<FirstHook>(m, "FirstHook").def(py::init(&put_first)).def("remove", &FirstHook::take_off);
   m.def("warn_once", [](const std::string& text) { warn_once(first_line(text), text); });
   m.def("environment_names_launch", &names_launch);

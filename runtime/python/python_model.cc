@@ -49,7 +49,7 @@ at::Tensor find_main_grad(const py::handle& parameter) {
   return THPVariable_Check(found.ptr()) ? found.cast<at::Tensor>() : at::Tensor();
 }
 
-py::bytes identities_of(const std::vector<py::dict>& holders, const std::vector<py::object>& further) {
+py::bytes part_identities(const std::vector<py::dict>& holders, const std::vector<py::object>& further) {
   static PyObject* const main_grad = PyUnicode_InternFromString("main_grad");
   std::string found;
   const auto add = [&](const void* identity) {

@@ -83,8 +83,8 @@ std::vector<at::Tensor> parameters_of(const pybind11::handle& optimizer);
 std::uint64_t versions_of(const pybind11::handle& optimizer);
 // The identities of the values of the dicts, of the further tensors, of their contents and of their
 // main_grads, as bytes. For ModelParts.
-pybind11::bytes identities_of(const std::vector<pybind11::dict>& holders,
-                              const std::vector<pybind11::object>& further);
+pybind11::bytes part_identities(const std::vector<pybind11::dict>& holders,
+                                const std::vector<pybind11::object>& further);
 
 // A run of a parameter's elements in a tensor that an optimizer updates in its place.
 struct CarriedPiece {

@@ -12,7 +12,6 @@
 
 #include "control/files/file_access.h"
 #include "control/log.h"
-#include "control/text/json_depth.h"
 
 namespace gradmon {
 namespace {
@@ -125,6 +124,21 @@ tl::expected<fs::path, std::string> replace(const fs::path& file, const Present&
 }
 
 }  // namespace
+
+bool is_nested_deeper(std::string_view json, int most) {
+  int depth = 0;
+  bool quoted = false;
+  for (std::size_t i = 0; i < json.size(); ++i) {
+    const char c = json[i];
+    if (c == '"') quoted = !quoted;
+    if (quoted && c == '\\') ++i;
+    if (quoted) continue;
+    if (c == '{' || c == '[') ++depth;
+    if (c == '}' || c == ']') --depth;
+    if (depth > most) return true;
+  }
+  return false;
+}
 
 std::string anomaly_key(const AlertEvent& event) {
   return event.tag_name + "_step_" + std::to_string(event.step) + "_call_" + std::to_string(event.call_id) +

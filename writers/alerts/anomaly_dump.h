@@ -7,6 +7,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <tl/expected.hpp>
 #include <vector>
 
@@ -28,6 +29,11 @@ struct Extended {
 
 // "0:fc1.input:0/rank0/actv_step_2_call_7_norm"
 std::string anomaly_key(const AlertEvent& event);
+
+// True if brackets of a JSON text are nested deeper than `most`. nlohmann::json parses any depth, but copies
+// and dumps a value recursively: a deep value ends the process. For a text that is not JSON, true at least
+// where a parser would go deeper before it finds the error. Pure.
+bool is_nested_deeper(std::string_view json, int most);
 
 // Adds the events to `file`, which appears and changes by rename. Skips an event that the file already has; a
 // different event with the same key gets "#2", "#3", … after its key. A file that is not a JSON object is

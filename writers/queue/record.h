@@ -12,7 +12,7 @@
 
 namespace gradmon {
 
-// Those that a reading is made for, as bits. A parameter is read once for all of them.
+// The users of a reading, as bits. A parameter is read once for all of them.
 using Readers = std::uint8_t;
 inline constexpr Readers kForRows = 1;       // the sinks, with the alert rules and replicas' comparison
 inline constexpr Readers kForEachNorm = 2;   // scalars of single parameters
@@ -25,21 +25,25 @@ inline constexpr Readers kForNorms = kForEachNorm | kForWholeNorm | kForWholeNor
 inline constexpr Readers kInCollected = kForRows | kForEachNorm | kForWholeNorm | kForReplicas;
 inline constexpr Readers kInBetween = kForFlight | kForWholeNormBetween;
 
+// Names a row within a step.
+struct RowKey {
+  Kind kind = Kind::other;
+  std::uint32_t target = 0;    // NameTable id of the parameter or module
+  std::uint64_t sequence = 0;  // place within the step: the order of the rows of one kind
+  std::int32_t micro_step = 0;
+  std::int64_t read_at = 0;  // orders the step's rows of all kinds by the time of their reading
+  Readers readers = kForRows;
+};
+
 // One row of measurement. Hooks make it, the writer thread writes it. A row of grad_reduced has the values of
 // all statistics; its mask names those that the config asks for.
-struct Record {
+struct Record : RowKey {
   std::int64_t step = 0;
   std::uint64_t revision = 0;
-  std::uint64_t sequence = 0;            // place within the step: the order of the rows of one kind
-  std::int64_t read_at = 0;              // orders the step's rows of all kinds by the time of their reading
   std::array<double, kValues> values{};  // by Op or Column; valid only where `mask` has the bit
-  std::uint32_t target = 0;              // NameTable id of the parameter or module
   std::uint32_t shape = 0;               // NameTable id of the shape text, as "[16, 8]"
-  std::int32_t micro_step = 0;
-  Kind kind = Kind::other;
   DType dtype = DType::unknown;
   ValueMask mask = 0;  // bit_of every valid value
-  Readers readers = kForRows;
 };
 static_assert(std::is_trivially_copyable_v<Record>);
 

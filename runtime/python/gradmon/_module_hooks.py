@@ -233,4 +233,4 @@ class ModelParts:
         # The monitor holds references to the watched parts, so their ids are not reused. In a forward, and
         # after one in evaluation, FSDP's modules hold other tensors.
         further = [tensor for _, tensor in parameters_of(self.model)] if self._sharded else []
-        return _gradmon.identities_of(self._holders, further)
+        return _gradmon.part_identities(self._holders, further)

@@ -5,7 +5,6 @@
 #include <limits>
 
 #include "control/text/edit_distance.h"
-#include "control/text/json_depth.h"
 #include "control/text/output_names.h"
 #include "control/text/utf8.h"
 #include "tests/support/catch.h"
@@ -45,22 +44,6 @@ TEST_CASE("the edit distance is exact up to its limit") {
   CHECK(edit_distance("kitten", "sitting", 2) == 3);
   CHECK(edit_distance("", "abc", 9) == 3);
   CHECK(edit_distance("a", "abcdefgh", 3) == 4);
-}
-
-TEST_CASE("the depth of a JSON text is that of its brackets outside of strings") {
-  CHECK_FALSE(is_nested_deeper("", 0));
-  CHECK_FALSE(is_nested_deeper("7", 0));
-  CHECK(is_nested_deeper("[]", 0));
-  CHECK_FALSE(is_nested_deeper(R"({"a": [1], "b": [2]})", 2));
-  CHECK(is_nested_deeper(R"({"a": [1, {}]})", 2));
-  CHECK_FALSE(is_nested_deeper(R"(["[[[[", "\"[[[[", "\\", []])", 2));
-  CHECK(is_nested_deeper(R"(["\\", [[]]])", 2));
-}
-
-TEST_CASE("a torn text is as deep as far as it goes") {
-  CHECK(is_nested_deeper(std::string(200'000, '[')));
-  CHECK_FALSE(is_nested_deeper(std::string(kMostJsonDepth, '[')));
-  CHECK_FALSE(is_nested_deeper("{\"a\": \"[[[[\\", 1));
 }
 
 TEST_CASE("the name of a rank's directory is read") {

@@ -66,10 +66,10 @@ TEST_CASE("a rank without replicas leaves reduced rows of what other ranks hold 
   model.parameters.resize(3);
   model.parameters[1].replicated = false;
   model.parameters[2].author = RowAuthor::another_rank;
-  CHECK(author_of(model.parameters[0], true) == RowAuthor::this_rank_unreduced_only);
-  CHECK(author_of(model.parameters[0], false) == RowAuthor::this_rank);
-  CHECK(author_of(model.parameters[1], true) == RowAuthor::this_rank);
-  CHECK(author_of(model.parameters[2], true) == RowAuthor::another_rank);
+  CHECK(effective_author(model.parameters[0], true) == RowAuthor::this_rank_unreduced_only);
+  CHECK(effective_author(model.parameters[0], false) == RowAuthor::this_rank);
+  CHECK(effective_author(model.parameters[1], true) == RowAuthor::this_rank);
+  CHECK(effective_author(model.parameters[2], true) == RowAuthor::another_rank);
 }
 
 }  // namespace

@@ -21,8 +21,23 @@ std::size_t events_in(const std::filesystem::path& file) {
 using Json = nlohmann::ordered_json;
 using Names = std::set<std::string>;
 
-// A fixture of TEST_CASE_METHOD.
-struct ScratchFile {
+// A fixture of TEST_CASE("the depth of a JSON text is that of its brackets outside of strings") {
+CHECK_FALSE(is_nested_deeper("", 0));
+CHECK_FALSE(is_nested_deeper("7", 0));
+CHECK(is_nested_deeper("[]", 0));
+CHECK_FALSE(is_nested_deeper(R"({"a": [1], "b": [2]})", 2));
+CHECK(is_nested_deeper(R"({"a": [1, {}]})", 2));
+CHECK_FALSE(is_nested_deeper(R"(["[[[[", "\"[[[[", "\\", []])", 2));
+CHECK(is_nested_deeper(R"(["\\", [[]]])", 2));
+}
+
+TEST_CASE("a torn text is as deep as far as it goes") {
+  CHECK(is_nested_deeper(std::string(200'000, '['), 100));
+  CHECK_FALSE(is_nested_deeper(std::string(100, '['), 100));
+  CHECK_FALSE(is_nested_deeper("{\"a\": \"[[[[\\", 1));
+}
+
+TEST_CASE_METHOD.struct ScratchFile {
   const TemporaryDirectory scratch;
   const std::filesystem::path file = scratch / "anomaly.json";
 };
