@@ -298,7 +298,7 @@ TEST_CASE("a tensor that several modules see is read once if the plan reuses rea
   settings.reuse_readings = reuses;
   ActivationProbe probe(settings, all, stream, fuse);
   ForwardTracker tracker(all.modules, 1, {&probe}, fuse);
-  probe.begin_step({1});
+  probe.begin_step({1}, kInCollected);
   tracker.begin_step();
   const at::Tensor y = observe(model)(observed_input());
   CHECK(probe.readings().read == (reuses ? 5U : 10U));

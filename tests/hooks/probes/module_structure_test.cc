@@ -152,7 +152,7 @@ TEST_CASE_METHOD(ObservedRun, "a module's stack comes from the source of stacks 
     return std::vector<StackFrame>{{"a.py", 3, "forward", "x = f(\"y\")"}, {"b.py", 7, "main", "forward()"}};
   });
   ForwardTracker tracker(all.modules, 1, {&probe}, fuse);
-  probe.begin_step({1});
+  probe.begin_step({1}, kInCollected);
   tracker.begin_step();
   observe(model)(observed_input());
   tracker.disarm();
