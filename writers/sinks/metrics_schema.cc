@@ -76,36 +76,73 @@ SqliteResult<void> each_row(SqliteDatabase& database, const std::string& query, 
 
 std::string text_at(const SqliteStatement& row, int column) { return std::string(row.value(column).text); }
 
-SqliteResult<std::map<std::int64_t, StoredMetric>> read_by_id(SqliteDatabase& database) {
-  std::map<std::int64_t, StoredMetric> metrics;
-  auto done =
-      each_row(database, "SELECT metric_id, metric_name FROM monitoring_metrics", [&](const auto& row) {
-        StoredMetric& metric = metrics[row.integer(0)];
-        metric.id = row.integer(0);
-        metric.name = text_at(row, 1);
-      });
-  if (!done) return tl::unexpected(done.error());
-  done = each_row(database, "SELECT metric_id, stat_name FROM metric_stats", [&](const auto& row) {
-    const auto metric = metrics.find(row.integer(0));
-    if (metric != metrics.end()) metric->second.stats.push_back(text_at(row, 1));
-  });
-  if (!done) return tl::unexpected(done.error());
-  std::map<std::int64_t, std::map<std::int64_t, std::string>> partitions;  // by id, first step
-  done = each_row(database,
-                  "SELECT name FROM sqlite_schema WHERE type = 'table' AND name GLOB 'metric_[0-9]*_step_*'",
-                  [&](const auto& row) {
-                    const std::string name = text_at(row, 0);
-                    long long id = 0;
-                    long long first = 0;
-                    if (std::sscanf(name.c_str(), "metric_%lld_step_%lld_", &id, &first) == 2)
-                      partitions[id][first] = name;
-                  });
-  if (!done) return tl::unexpected(done.error());
-  for (auto& [id, metric] : metrics) {
-    sort_stats(metric.stats);
-    for (auto& [first, name] : partitions[id]) metric.partitions.push_back(std::move(name));
+int nan_bit_of(const std::string& stat) {
+  for (const MetricStat& known : all_metric_stats()) {
+    if (stat == known.name) return known.nan_bit;
   }
-  return metrics;
+  return 63;  // a statistic unknown to this version
+}
+
+std::string create_partition(const std::string& name, const std::vector<std::string>& stats) {
+  std::string text = "CREATE TABLE IF NOT EXISTS " + name +
+                     " (rank INTEGER NOT NULL, step INTEGER NOT NULL, target_id INTEGER NOT NULL, ";
+  for (const std::string& stat : stats) text += sql_name(stat) + " REAL, ";
+  return text + "nan_mask INTEGER NOT NULL DEFAULT 0, PRIMARY KEY (rank, step, target_id)) WITHOUT ROWID";
+}
+
+// A query for the rows of v_metrics that `table`, a partition or a union of partitions, gives.
+std::string select_values(const StoredMetric& metric, const std::string& table) {
+  const std::string value =
+      sql_case(metric.stats, [](const std::string& stat) { return "m." + sql_name(stat); });
+  const std::string bit =
+      sql_case(metric.stats, [](const std::string& stat) { return std::to_string(nan_bit_of(stat)); });
+  return "SELECT m.rank AS rank, m.step AS step, " + sql_text(metric.name) +
+         " AS metric, t.target_name AS target, t.vpp_stage AS vpp_stage, t.micro_step AS micro_step, "
+         "s.stat_name AS op, " +
+         value + " AS value FROM " + table +
+         " m CROSS JOIN metric_stats s CROSS JOIN monitoring_targets t WHERE s.metric_id = " +
+         std::to_string(metric.id) + " AND t.target_id = m.target_id AND (" + value +
+         " IS NOT NULL OR m.nan_mask >> " + bit + " & 1)";
+}
+
+// v_metrics. Every metric must have partitions; `metrics` may be empty.
+MetricsView all_metrics_view(const std::vector<StoredMetric>& metrics) {
+  std::string text;
+  for (const StoredMetric& metric : metrics)
+    text +=
+        (text.empty() ? "" : " UNION ALL ") + select_values(metric, "v_metric_" + std::to_string(metric.id));
+  if (text.empty())
+    text =
+        "SELECT 0 AS rank, 0 AS step, '' AS metric, '' AS target, 0 AS vpp_stage, 0 AS micro_step, '' AS op, "
+        "0.0 AS value WHERE 0";
+  return {"v_metrics", text};
+}
+
+// v_nonfinite and v_layer_step.
+std::vector<MetricsView> derived_views() {
+  std::string folds;
+  const auto fold = [&folds](const char* op, const char* how) {
+    folds += " WHEN " + sql_text(op) + " THEN " + how;
+  };
+  for (std::size_t i = 0; i < kOps; ++i) {
+    const Statistic& statistic = kStatistics[i];
+    if (statistic.fold == Fold::least) fold(statistic.name, "min(value)");
+    if (statistic.fold == Fold::greatest) fold(statistic.name, "max(value)");
+    if (statistic.fold == Fold::sum) fold(statistic.name, "sum(value)");
+    if (statistic.fold == Fold::root_of_squares) fold(statistic.name, "sqrt(sum(value * value))");
+  }
+  return {
+      {"v_nonfinite",
+       "SELECT rank, step, metric, target, vpp_stage, micro_step, op, CASE WHEN value IS NULL THEN 'nan' "
+       "WHEN value = 9e999 THEN 'inf' WHEN value = -9e999 THEN '-inf' ELSE value END AS value FROM "
+       "v_metrics WHERE value IS NULL OR value = 9e999 OR value = -9e999 OR (op = 'nans' AND value > 0)"},
+      {"v_layer_step",
+       "SELECT rank, step, metric, vpp_stage, micro_step, layer, op, count(*) AS targets, count(*) - "
+       "count(value) AS nan_targets, min(value) AS least, max(value) AS greatest, CASE WHEN count(value) < "
+       "count(*) THEN NULL ELSE CASE op" +
+           folds +
+           " END END AS value FROM v_metrics JOIN target_layers ON target_name = target GROUP BY rank, step, "
+           "metric, vpp_stage, micro_step, layer, op"}};
 }
 
 }  // namespace
@@ -113,13 +150,6 @@ SqliteResult<std::map<std::int64_t, StoredMetric>> read_by_id(SqliteDatabase& da
 const std::vector<MetricStat>& all_metric_stats() {
   static const std::vector<MetricStat> all = make_all_stats();
   return all;
-}
-
-int nan_bit_of(const std::string& stat) {
-  for (const MetricStat& known : all_metric_stats()) {
-    if (stat == known.name) return known.nan_bit;
-  }
-  return 63;  // a statistic unknown to this version
 }
 
 std::vector<MetricStat> metric_stats_of(Kind kind, const Layout& layout) {
@@ -147,7 +177,7 @@ PartitionName partition_of(std::int64_t metric_id, std::int64_t step, std::int64
   return {metric_id, step - step % steps, steps};
 }
 
-std::string create_metrics_schema(std::int64_t partition_steps) {
+std::string create_metrics_schema() {
   const auto stat = [](const char* name, std::int64_t value) {
     return "INSERT INTO global_stats VALUES ('" + std::string(name) + "', " + std::to_string(value) + ");\n";
   };
@@ -179,33 +209,12 @@ CREATE TABLE target_scope (
   PRIMARY KEY (metric_id, target_id, rank)) WITHOUT ROWID;
 CREATE TABLE target_layers (target_name TEXT PRIMARY KEY, layer TEXT NOT NULL) WITHOUT ROWID;
 )";
-  text += stat("schema_version", kMetricsSchemaVersion) + stat("step_partition_size", partition_steps);
-  std::vector<MetricsView> views = derived_views("v_metrics JOIN target_layers ON target_name = target");
+  text += stat("schema_version", kMetricsSchemaVersion) + stat("step_partition_size", kPartitionSteps);
+  std::vector<MetricsView> views = derived_views();
   views.insert(views.begin(), all_metrics_view({}));
   for (const MetricsView& view : views) text += "CREATE VIEW " + view.name + " AS " + view.select + ";\n";
   return text + "PRAGMA application_id = " + std::to_string(kMetricsApplicationId) +
          ";\nPRAGMA user_version = " + std::to_string(kMetricsSchemaVersion) + ";\n";
-}
-
-std::string create_partition(const std::string& name, const std::vector<std::string>& stats) {
-  std::string text = "CREATE TABLE IF NOT EXISTS " + name +
-                     " (rank INTEGER NOT NULL, step INTEGER NOT NULL, target_id INTEGER NOT NULL, ";
-  for (const std::string& stat : stats) text += sql_name(stat) + " REAL, ";
-  return text + "nan_mask INTEGER NOT NULL DEFAULT 0, PRIMARY KEY (rank, step, target_id)) WITHOUT ROWID";
-}
-
-std::string select_values(const StoredMetric& metric, const std::string& table) {
-  const std::string value =
-      sql_case(metric.stats, [](const std::string& stat) { return "m." + sql_name(stat); });
-  const std::string bit =
-      sql_case(metric.stats, [](const std::string& stat) { return std::to_string(nan_bit_of(stat)); });
-  return "SELECT m.rank AS rank, m.step AS step, " + sql_text(metric.name) +
-         " AS metric, t.target_name AS target, t.vpp_stage AS vpp_stage, t.micro_step AS micro_step, "
-         "s.stat_name AS op, " +
-         value + " AS value FROM " + table +
-         " m CROSS JOIN metric_stats s CROSS JOIN monitoring_targets t WHERE s.metric_id = " +
-         std::to_string(metric.id) + " AND t.target_id = m.target_id AND (" + value +
-         " IS NOT NULL OR m.nan_mask >> " + bit + " & 1)";
 }
 
 std::vector<MetricsView> metric_views(const StoredMetric& metric) {
@@ -228,43 +237,6 @@ std::vector<MetricsView> metric_views(const StoredMetric& metric) {
   return views;
 }
 
-MetricsView all_metrics_view(const std::vector<StoredMetric>& metrics) {
-  std::string text;
-  for (const StoredMetric& metric : metrics)
-    text +=
-        (text.empty() ? "" : " UNION ALL ") + select_values(metric, "v_metric_" + std::to_string(metric.id));
-  if (text.empty())
-    text =
-        "SELECT 0 AS rank, 0 AS step, '' AS metric, '' AS target, 0 AS vpp_stage, 0 AS micro_step, '' AS op, "
-        "0.0 AS value WHERE 0";
-  return {"v_metrics", text};
-}
-
-std::vector<MetricsView> derived_views(const std::string& layered) {
-  std::string folds;
-  const auto fold = [&folds](const char* op, const char* how) {
-    folds += " WHEN " + sql_text(op) + " THEN " + how;
-  };
-  for (std::size_t i = 0; i < kOps; ++i) {
-    const Statistic& statistic = kStatistics[i];
-    if (statistic.fold == Fold::least) fold(statistic.name, "min(value)");
-    if (statistic.fold == Fold::greatest) fold(statistic.name, "max(value)");
-    if (statistic.fold == Fold::sum) fold(statistic.name, "sum(value)");
-    if (statistic.fold == Fold::root_of_squares) fold(statistic.name, "sqrt(sum(value * value))");
-  }
-  return {
-      {"v_nonfinite",
-       "SELECT rank, step, metric, target, vpp_stage, micro_step, op, CASE WHEN value IS NULL THEN 'nan' "
-       "WHEN value = 9e999 THEN 'inf' WHEN value = -9e999 THEN '-inf' ELSE value END AS value FROM "
-       "v_metrics WHERE value IS NULL OR value = 9e999 OR value = -9e999 OR (op = 'nans' AND value > 0)"},
-      {"v_layer_step",
-       "SELECT rank, step, metric, vpp_stage, micro_step, layer, op, count(*) AS targets, count(*) - "
-       "count(value) AS nan_targets, min(value) AS least, max(value) AS greatest, CASE WHEN count(value) < "
-       "count(*) THEN NULL ELSE CASE op" +
-           folds + " END END AS value FROM " + layered +
-           " GROUP BY rank, step, metric, vpp_stage, micro_step, layer, op"}};
-}
-
 std::string_view layer_of(std::string_view target) {
   for (std::size_t begin = 0; begin < target.size();) {
     const std::size_t end = std::min(target.find('.', begin), target.size());
@@ -276,17 +248,41 @@ std::string_view layer_of(std::string_view target) {
   return {};
 }
 
-SqliteResult<std::vector<StoredMetric>> read_metrics(SqliteDatabase& database) {
-  auto by_id = read_by_id(database);
-  if (!by_id) return tl::unexpected(by_id.error());
-  std::vector<StoredMetric> metrics;
-  for (auto& [id, metric] : *by_id) metrics.push_back(std::move(metric));
+SqliteResult<StoredMetrics> read_metrics(SqliteDatabase& database) {
+  StoredMetrics metrics;
+  auto done =
+      each_row(database, "SELECT metric_id, metric_name FROM monitoring_metrics", [&](const auto& row) {
+        StoredMetric& metric = metrics[row.integer(0)];
+        metric.id = row.integer(0);
+        metric.name = text_at(row, 1);
+      });
+  if (!done) return tl::unexpected(done.error());
+  done = each_row(database, "SELECT metric_id, stat_name FROM metric_stats", [&](const auto& row) {
+    const auto metric = metrics.find(row.integer(0));
+    if (metric != metrics.end()) metric->second.stats.push_back(text_at(row, 1));
+  });
+  if (!done) return tl::unexpected(done.error());
+  std::map<std::int64_t, std::map<std::int64_t, std::string>> partitions;  // by id, first step
+  done = each_row(database,
+                  "SELECT name FROM sqlite_schema WHERE type = 'table' AND name GLOB 'metric_[0-9]*_step_*'",
+                  [&](const auto& row) {
+                    const std::string name = text_at(row, 0);
+                    long long id = 0;
+                    long long first = 0;
+                    if (std::sscanf(name.c_str(), "metric_%lld_step_%lld_", &id, &first) == 2)
+                      partitions[id][first] = name;
+                  });
+  if (!done) return tl::unexpected(done.error());
+  for (auto& [id, metric] : metrics) {
+    sort_stats(metric.stats);
+    for (auto& [first, name] : partitions[id]) metric.partitions.push_back(std::move(name));
+  }
   return metrics;
 }
 
 SqliteResult<void> MetricCatalog::load(SqliteDatabase& database) {
   views_.clear();
-  auto metrics = read_by_id(database);
+  auto metrics = read_metrics(database);
   if (!metrics) return tl::unexpected(metrics.error());
   metrics_ = std::move(*metrics);
   const auto steps =

@@ -35,8 +35,6 @@ struct MetricStat {
 // All statistics of all metrics, in the order of columns: msprobe's six, the other ops, the others.
 // `value` is 0.
 const std::vector<MetricStat>& all_metric_stats();
-// 63 for an unknown statistic.
-int nan_bit_of(const std::string& stat);
 // The statistics of a kind under a layout, in the order of columns.
 std::vector<MetricStat> metric_stats_of(Kind kind, const Layout& layout);
 
@@ -54,9 +52,7 @@ struct PartitionName {
 PartitionName partition_of(std::int64_t metric_id, std::int64_t step, std::int64_t steps = kPartitionSteps);
 
 // Creates everything except partitions and their views. One transaction.
-std::string create_metrics_schema(std::int64_t partition_steps = kPartitionSteps);
-// `stats`: names of statistics.
-std::string create_partition(const std::string& name, const std::vector<std::string>& stats);
+std::string create_metrics_schema();
 
 // A metric as a database stores it.
 struct StoredMetric {
@@ -66,9 +62,6 @@ struct StoredMetric {
   std::vector<std::string> partitions = {};  // names, ascending by step
 };
 
-// A query for the rows of v_metrics that `table`, a partition or a union of partitions, gives.
-std::string select_values(const StoredMetric& metric, const std::string& table);
-
 struct MetricsView {
   std::string name;
   std::string select;
@@ -76,18 +69,14 @@ struct MetricsView {
 // `v_metric_{id}` over the partitions of the metric; for many partitions, helper views `v_metric_{id}_{n}`
 // too, which come first.
 std::vector<MetricsView> metric_views(const StoredMetric& metric);
-// v_metrics. Every metric must have partitions; `metrics` may be empty.
-MetricsView all_metrics_view(const std::vector<StoredMetric>& metrics);
-// v_nonfinite, over v_metrics, and v_layer_step, over `layered`: v_metrics with a column `layer`, without
-// targets outside layers.
-std::vector<MetricsView> derived_views(const std::string& layered);
 
 // The layer of a target: its name up to the first part that is a number ("layers.3" of "layers.3.fc.weight");
 // empty without such a part.
 std::string_view layer_of(std::string_view target);
 
-// The metrics of a database, read from its tables; metrics ascend by id. Skips partitions of unknown metrics.
-SqliteResult<std::vector<StoredMetric>> read_metrics(SqliteDatabase& database);
+using StoredMetrics = std::map<std::int64_t, StoredMetric>;  // by id
+// The metrics of a database, read from its tables. Skips partitions of unknown metrics.
+SqliteResult<StoredMetrics> read_metrics(SqliteDatabase& database);
 
 class MetricCatalog {
  public:
@@ -112,7 +101,7 @@ class MetricCatalog {
   SqliteResult<void> update_views(SqliteDatabase& database, const StoredMetric& metric);
   SqliteResult<void> update_view(SqliteDatabase& database, const MetricsView& view);
 
-  std::map<std::int64_t, StoredMetric> metrics_;  // by id
+  StoredMetrics metrics_;
   std::int64_t partition_steps_ = kPartitionSteps;
   std::map<std::string, std::string> views_;  // as in the database since load()
 };

@@ -2,9 +2,7 @@
 #include "writers/sinks/sqlite_sink.h"
 
 #include <fcntl.h>
-#include <linux/magic.h>
 #include <sys/stat.h>
-#include <sys/statfs.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -15,32 +13,18 @@
 #include "control/files/descriptor.h"
 #include "control/log.h"
 #include "writers/sinks/metrics_schema.h"
-#include "writers/sqlite/unmapped_vfs.h"
 
 namespace gradmon {
 namespace {
 
-// linux/magic.h has no constants for the types given by number.
-constexpr std::array<std::uint32_t, 16> kRemote = {
-    NFS_SUPER_MAGIC,  SMB_SUPER_MAGIC,
-    0xFF534D42,  // cifs
-    0xFE534D42,  // smb2
-    FUSE_SUPER_MAGIC, V9FS_MAGIC,       CEPH_SUPER_MAGIC,  AFS_SUPER_MAGIC,
-    AFS_FS_MAGIC,     CODA_SUPER_MAGIC, OCFS2_SUPER_MAGIC,
-    0x0BD00BD0,  // lustre
-    0x47504653,  // gpfs
-    0x19830326,  // beegfs
-    0x01161970,  // gfs2
-    0xAAD7AAEA,  // panfs
-};
-
 namespace fs = std::filesystem;
 
 constexpr std::array kCompanions = {"-wal", "-shm", "-journal"};
-// Checkpoints need two fsync() each, whatever their size.
+// The system writes committed steps to the disk, or sync() does. Otherwise each step would wait for the disk
+// four times.
 constexpr const char* kSettings =
-    "PRAGMA synchronous = NORMAL; PRAGMA cache_size = -8192; PRAGMA wal_autocheckpoint = 2000; "
-    "PRAGMA journal_size_limit = 16777216; PRAGMA temp_store = MEMORY; PRAGMA mmap_size = 0;";
+    "PRAGMA synchronous = OFF; PRAGMA cache_size = -8192; PRAGMA temp_store = MEMORY; "
+    "PRAGMA locking_mode = NORMAL;";
 
 fs::path beside(const fs::path& path, const std::string& suffix) { return path.string() + suffix; }
 
@@ -92,22 +76,18 @@ SqliteResult<void> add_samples(SqliteDatabase& database, const std::string& part
 // Empty if the database has another schema: the sink moves it aside.
 SqliteResult<SamplesByStep> samples_in(const std::filesystem::path& path, std::int64_t from) {
   SamplesByStep samples;
-  auto opened = SqliteDatabase::open(path, SqliteDatabase::Access::read_write);
+  auto opened = MetricsFile::open_alone(path, MetricsFile::Options{}.busy_timeout);
   if (!opened) return tl::unexpected(opened.error());
   SqliteDatabase& database = *opened;
-  database.set_busy_timeout(MetricsFile::Options{}.busy_timeout);
-  if (auto set = MetricsFile::avoid_mapped_index(database); !set) return tl::unexpected(set.error());
-  if (auto set = database.run("PRAGMA mmap_size = 0; PRAGMA query_only = ON"); !set)
-    return tl::unexpected(set.error());
+  if (auto set = database.run("PRAGMA query_only = ON"); !set) return tl::unexpected(set.error());
   const auto application = database.integer("PRAGMA application_id");
   if (!application) return tl::unexpected(application.error());
   if (*application != kMetricsApplicationId) return samples;
   const auto metrics = read_metrics(database);
   if (!metrics) return tl::unexpected(metrics.error());
-  for (const StoredMetric& metric : *metrics) {
+  for (const auto& [id, metric] : *metrics) {
     const auto& stats = metric.stats;
-    if (metric.id != metric_id_of(Kind::scalar) ||
-        std::find(stats.begin(), stats.end(), "samples") == stats.end())
+    if (id != metric_id_of(Kind::scalar) || std::find(stats.begin(), stats.end(), "samples") == stats.end())
       continue;
     for (auto name = metric.partitions.rbegin(); name != metric.partitions.rend(); ++name) {
       if (auto added = add_samples(database, *name, samples); !added) return tl::unexpected(added.error());
@@ -118,17 +98,6 @@ SqliteResult<SamplesByStep> samples_in(const std::filesystem::path& path, std::i
 }
 
 }  // namespace
-
-JournalMode journal_for(std::uint32_t file_system_type) {
-  const bool remote = std::find(kRemote.begin(), kRemote.end(), file_system_type) != kRemote.end();
-  return remote ? JournalMode::rollback : JournalMode::wal;
-}
-
-JournalMode journal_in(const std::filesystem::path& directory) {
-  struct statfs status {};
-  if (::statfs(directory.c_str(), &status) != 0) return JournalMode::rollback;
-  return journal_for(static_cast<std::uint32_t>(status.f_type));
-}
 
 tl::expected<MetricsFile::Opened, std::string> MetricsFile::open() {
   if (is_open()) return Opened::already;
@@ -160,11 +129,10 @@ tl::expected<void, std::string> MetricsFile::open_existing() {
   }
   device_ = seen->st_dev;
   inode_ = seen->st_ino;
-  auto opened = SqliteDatabase::open(path_, SqliteDatabase::Access::read_write);
+  auto opened = open_alone(path_, options_.busy_timeout);
   if (!opened) return failure("open", opened.error().text);
   database_ = std::move(*opened);
   const auto prepared = [this]() -> SqliteResult<void> {
-    if (auto set = avoid_mapped_index(database_); !set) return set;
     auto ours = is_ours();
     if (!ours) return tl::unexpected(ours.error());
     if (!*ours)
@@ -184,7 +152,7 @@ tl::expected<void, std::string> MetricsFile::create_file() const {
     const fs::path file = beside(path_, companion);
     const auto seen = look_at(file);
     if (!seen) continue;
-    if (S_ISREG(seen->st_mode) && (seen->st_size == 0 || std::string_view(companion) == "-shm")) {
+    if (S_ISREG(seen->st_mode) && seen->st_size == 0) {
       if (::unlink(file.c_str()) == 0) continue;
       return failure("make", "cannot remove " + file.string() + ": " + message(errno));
     }
@@ -196,16 +164,19 @@ tl::expected<void, std::string> MetricsFile::create_file() const {
   return {};
 }
 
-// Without the VFS, opens a file with a write-ahead log exclusively, until it has another journal: then the
-// index is private memory.
-SqliteResult<void> MetricsFile::avoid_mapped_index(SqliteDatabase& database) {
-  if (unmapped_vfs() != nullptr) return {};
-  return database.run("PRAGMA locking_mode = EXCLUSIVE");
+SqliteResult<SqliteDatabase> MetricsFile::open_alone(const std::filesystem::path& path,
+                                                     std::chrono::milliseconds busy_timeout) {
+  auto database = SqliteDatabase::open(path, SqliteDatabase::Access::read_write);
+  if (!database) return database;
+  database->set_busy_timeout(busy_timeout);
+  // With this locking mode the index of a write-ahead log is private memory.
+  if (auto set = database->run("PRAGMA mmap_size = 0; PRAGMA locking_mode = EXCLUSIVE"); !set)
+    return tl::unexpected(set.error());
+  return database;
 }
 
 // True if the database has this schema or is empty. Gives an empty one its schema.
 SqliteResult<bool> MetricsFile::is_ours() {
-  database_.set_busy_timeout(options_.busy_timeout);
   const auto application = database_.integer("PRAGMA application_id");
   if (!application) return tl::unexpected(application.error());
   const auto version = database_.integer("PRAGMA user_version");
@@ -218,24 +189,17 @@ SqliteResult<bool> MetricsFile::is_ours() {
 }
 
 SqliteResult<void> MetricsFile::configure() {
-  // Without the VFS the index of a write-ahead log would be mapped, and a process that truncates it ends the
-  // program.
-  journal_ = unmapped_vfs() != nullptr ? options_.journal(path_.parent_path()) : JournalMode::rollback;
   const auto empty = database_.integer("SELECT count(*) FROM sqlite_schema");
   if (!empty) return tl::unexpected(empty.error());
   if (*empty == 0) {
     if (auto sized = database_.run("PRAGMA page_size = 8192"); !sized) return sized;
   }
-  if (auto set = database_.run(kSettings); !set) return set;
-  const auto mode = database_.text(journal_ == JournalMode::wal ? "PRAGMA journal_mode = WAL"
-                                                                : "PRAGMA journal_mode = TRUNCATE");
+  const auto mode = database_.text("PRAGMA journal_mode = TRUNCATE");  // also ends a write-ahead log
   if (!mode) return tl::unexpected(mode.error());
-  if (*mode != "wal" && *mode != "truncate") {  // A file system without shared memory refuses the log.
-    const auto second = database_.text("PRAGMA journal_mode = TRUNCATE");
-    if (!second) return tl::unexpected(second.error());
-  }
-  journal_ = *mode == "wal" ? JournalMode::wal : JournalMode::rollback;
-  if (auto set = database_.run("PRAGMA locking_mode = NORMAL"); !set) return set;
+  if (*mode != "truncate")
+    return tl::unexpected(
+        SqliteError{SqliteError::Cause::busy, "its journal cannot be changed from " + *mode});
+  if (auto set = database_.run(kSettings); !set) return set;
   return *empty == 0 ? create_schema() : SqliteResult<void>{};
 }
 
@@ -246,17 +210,29 @@ SqliteResult<void> MetricsFile::create_schema() {
 bool MetricsFile::is_unchanged() const {
   const auto seen = look_at(path_);
   if (!seen || seen->st_dev != device_ || seen->st_ino != inode_) return false;
-  return journal_ != JournalMode::wal || (look_at(beside(path_, "-wal")) && look_at(beside(path_, "-shm")));
+  return !look_at(beside(path_, "-wal"));
 }
 
 void MetricsFile::leave() {
-  // If the file was moved, its newest rows are still in the log that has not moved with it.
-  if (journal_ == JournalMode::wal) static_cast<void>(database_.run("PRAGMA wal_checkpoint(TRUNCATE)"));
   close();
-  log_warn(path_.string() + " was deleted, moved or replaced; making it anew");
+  log_warn(path_.string() + " was deleted, moved or replaced, or has another journal; opening it anew");
 }
 
-void MetricsFile::close() { database_ = {}; }
+SqliteResult<void> MetricsFile::sync() {
+  synced_ = std::chrono::steady_clock::now();
+  return database_.sync();
+}
+
+SqliteResult<void> MetricsFile::sync_if_due() {
+  const bool due = std::chrono::steady_clock::now() - synced_ >= kSyncEvery;
+  return due ? sync() : SqliteResult<void>{};
+}
+
+void MetricsFile::close() {
+  if (is_open() && is_unchanged())
+    static_cast<void>(database_.run("PRAGMA journal_mode = DELETE"));  // removes the empty journal
+  database_ = {};
+}
 
 void MetricsFile::close_after(const SqliteError& error) {
   close();
@@ -330,6 +306,14 @@ SqliteResult<std::uint64_t> SqliteSink::write_or_look(Step step, const std::vect
   return written;
 }
 
+tl::expected<void, SinkError> SqliteSink::flush() {
+  if (!file_.is_open() || !file_.is_unchanged()) return {};
+  const auto synced = file_.sync();
+  if (synced) return {};
+  close(synced.error());
+  return tl::unexpected(make_error(synced.error().text, 0));
+}
+
 // Returns the rows written. Any failure, even an exception, closes the file, which rolls back.
 SqliteResult<std::uint64_t> SqliteSink::write_transaction(Step step, const std::vector<Record>& records) {
   struct Closer {
@@ -349,6 +333,7 @@ SqliteResult<std::uint64_t> SqliteSink::write_transaction(Step step, const std::
 
 SqliteResult<std::uint64_t> SqliteSink::write_rows(Step step, const std::vector<Record>& records) {
   if (auto opened = open(); !opened) return tl::unexpected(opened.error());
+  if (auto synced = file_.sync_if_due(); !synced) return tl::unexpected(synced.error());
   SqliteDatabase& database = file_.database();
   if (auto begun = database.run("BEGIN IMMEDIATE"); !begun) return tl::unexpected(begun.error());
   for (const Step doubtful : doubtful_) {

@@ -22,30 +22,22 @@
 
 namespace gradmon {
 
-// The way in which SQLite keeps a database consistent.
-enum class JournalMode : std::uint8_t {
-  wal,      // a write-ahead log: readers and the writer do not wait for each other
-  rollback  // a rollback journal: needs no memory shared between processes
-};
-
-// The journal for a file system of that statfs() type. A write-ahead log needs memory that all processes
-// share. Network file systems and FUSE do not promise such memory: they get a rollback journal.
-JournalMode journal_for(std::uint32_t file_system_type);
-// The same for the file system of a directory; if it is unknown, a rollback journal.
-JournalMode journal_in(const std::filesystem::path& directory);
-
 // The file monitor_metrics.db of a run: opens it, creates it, and notices when it was deleted or replaced.
-// One thread at a time.
+// Its journal is a rollback journal. A write-ahead log would have an index, "-shm", that its users map: a
+// process that truncates it ends the others by SIGBUS. No file is mapped here. One thread at a time.
 class MetricsFile {
  public:
   struct Options {
     // Returns the directory, made if missing.
     std::function<std::filesystem::path()> directory;
-    std::function<JournalMode(const std::filesystem::path& directory)> journal = journal_in;
-    std::chrono::milliseconds busy_timeout{250};
+    // The time for which a step waits for a reader; then it is lost. WriterThread::stop() gives up after 2 s.
+    std::chrono::milliseconds busy_timeout{1000};
   };
-  // Call it before the first statement on a database with a write-ahead log.
-  [[nodiscard]] static SqliteResult<void> avoid_mapped_index(SqliteDatabase& database);
+  // Opens a database so that no file is mapped, whatever its journal; other processes cannot use it until
+  // `locking_mode` is NORMAL.
+  [[nodiscard]] static SqliteResult<SqliteDatabase> open_alone(const std::filesystem::path& path,
+                                                               std::chrono::milliseconds busy_timeout);
+  static constexpr std::chrono::seconds kSyncEvery{5};
   // Limit of files beside the database that were moved aside.
   static constexpr int kMostAside = 8;
 
@@ -65,11 +57,14 @@ class MetricsFile {
   [[nodiscard]] tl::expected<Opened, std::string> open();
 
   bool is_open() const { return database_.is_open(); }
-  // True if the open database is still at its path, with its side files.
+  // True if the open database is still at its path, and no process has given it a write-ahead log.
   bool is_unchanged() const;
-  // Closes a database that is not, with a line in the log. A moved database is then complete. Destroy all
-  // statements first.
+  // Closes a database that is not, with a line in the log. Destroy all statements first.
   void leave();
+  // Waits until all committed steps are on the disk. Not within a transaction.
+  [[nodiscard]] SqliteResult<void> sync();
+  // The same if the last call was kSyncEvery ago.
+  [[nodiscard]] SqliteResult<void> sync_if_due();
 
   // Call it only while the database is open.
   SqliteDatabase& database() { return database_; }
@@ -92,9 +87,9 @@ class MetricsFile {
   const Options options_;
   std::filesystem::path path_;
   SqliteDatabase database_;
-  JournalMode journal_ = JournalMode::wal;
   dev_t device_ = 0;
   ino_t inode_ = 0;
+  std::chrono::steady_clock::time_point synced_{};
   std::string damage_;  // the reason why the next open() moves the file aside; empty: it does not
 };
 
@@ -119,7 +114,7 @@ class SqliteSink : public Sink {
   // A row whose target already has a row of that kind in that step is lost; the first one stays.
   [[nodiscard]] tl::expected<void, SinkError> write_step(Step step,
                                                          const std::vector<Record>& records) override;
-  [[nodiscard]] tl::expected<void, SinkError> flush() override { return {}; }
+  [[nodiscard]] tl::expected<void, SinkError> flush() override;
 
  private:
   // The steps whose commit failed; it is unknown if they are kept.

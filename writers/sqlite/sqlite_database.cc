@@ -7,8 +7,6 @@
 #include <system_error>
 #include <utility>
 
-#include "writers/sqlite/unmapped_vfs.h"
-
 namespace gradmon {
 namespace {
 
@@ -29,26 +27,14 @@ SqliteError::Cause classify(int code) {
   }
 }
 
-bool of_lock(int code) {
-  switch (code) {
-    case SQLITE_IOERR_LOCK:
-    case SQLITE_IOERR_RDLOCK:
-    case SQLITE_IOERR_UNLOCK:
-    case SQLITE_IOERR_CHECKRESERVEDLOCK:
-    case SQLITE_IOERR_SHMLOCK:
-      return true;
-    default:
-      return false;
-  }
-}
-
 tl::unexpected<SqliteError> failure(sqlite3* database, int code) {
   // The handle's message is about its last call; for a failed open it may be empty.
   std::string text = database != nullptr ? sqlite3_errmsg(database) : sqlite3_errstr(code);
   const int errno_of_call = database != nullptr ? sqlite3_system_errno(database) : 0;
   const bool of_file = (code & 0xff) == SQLITE_IOERR || (code & 0xff) == SQLITE_CANTOPEN;
   if (of_file && errno_of_call != 0) text += " (" + std::system_category().message(errno_of_call) + ")";
-  if (of_lock(code)) text.insert(0, "its locks fail: ");
+  if (classify(code) == SqliteError::Cause::busy)
+    text += " (another process reads or writes it, or its file system has no locks)";
   return tl::unexpected(SqliteError{classify(code), std::move(text)});
 }
 
@@ -68,23 +54,6 @@ std::string quoted(std::string_view text, char quote) {
   return all + quote;
 }
 
-// A file name as SQLite's URI: "file:/out/a%20b".
-std::string to_uri(const std::string& path) {
-  constexpr const char* kHex = "0123456789abcdef";
-  std::string uri = "file:";
-  for (const char c : path) {
-    const auto byte = static_cast<unsigned char>(c);
-    const bool plain = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
-                       c == '/' || c == '.' || c == '-' || c == '_';
-    if (plain) {
-      uri += c;
-    } else {
-      uri += {'%', kHex[byte >> 4], kHex[byte & 15]};
-    }
-  }
-  return uri;
-}
-
 // Prevents the file's schema from doing harm in this process.
 void distrust(sqlite3* database) {
   sqlite3_db_config(database, SQLITE_DBCONFIG_ENABLE_TRIGGER, 0, nullptr);
@@ -98,12 +67,6 @@ void SqliteStatement::Finalizer::operator()(sqlite3_stmt* statement) const { sql
 void SqliteDatabase::Closer::operator()(sqlite3* database) const { sqlite3_close_v2(database); }
 
 int SqliteStatement::columns() const { return sqlite3_column_count(statement_.get()); }
-int SqliteStatement::parameters() const { return sqlite3_bind_parameter_count(statement_.get()); }
-
-std::string SqliteStatement::column_name(int column) const {
-  const char* const name = sqlite3_column_name(statement_.get(), column);
-  return name != nullptr ? name : "";
-}
 
 void SqliteStatement::bind(int parameter, std::int64_t value) {
   sqlite3_bind_int64(statement_.get(), parameter + 1, value);
@@ -116,19 +79,6 @@ void SqliteStatement::bind(int parameter, std::string_view text) {
                       SQLITE_STATIC, SQLITE_UTF8);
 }
 void SqliteStatement::bind_null(int parameter) { sqlite3_bind_null(statement_.get(), parameter + 1); }
-
-void SqliteStatement::bind(int parameter, const SqliteValue& value) {
-  switch (value.type) {
-    case SqliteValue::Type::null:
-      return bind_null(parameter);
-    case SqliteValue::Type::integer:
-      return bind(parameter, value.integer);
-    case SqliteValue::Type::real:
-      return bind(parameter, value.real);
-    case SqliteValue::Type::text:
-      return bind(parameter, value.text);
-  }
-}
 
 SqliteResult<bool> SqliteStatement::step() {
   const int code = sqlite3_step(statement_.get());
@@ -156,41 +106,29 @@ SqliteValue SqliteStatement::value(int column) const {
   sqlite3_stmt* const statement = statement_.get();
   switch (sqlite3_column_type(statement, column)) {
     case SQLITE_INTEGER:
-      return SqliteValue::of(std::int64_t{sqlite3_column_int64(statement, column)});
+      return {SqliteValue::Type::integer, sqlite3_column_int64(statement, column)};
     case SQLITE_FLOAT:
-      return SqliteValue::of(sqlite3_column_double(statement, column));
+      return {SqliteValue::Type::real, 0, sqlite3_column_double(statement, column)};
     case SQLITE_NULL:
       return {};
     default: {
-      const void* const bytes = sqlite3_column_blob(statement, column);
-      const int size = sqlite3_column_bytes(statement, column);
-      return SqliteValue::of(std::string_view(static_cast<const char*>(bytes),
-                                              bytes != nullptr ? static_cast<std::size_t>(size) : 0));
+      const auto* const bytes = static_cast<const char*>(sqlite3_column_blob(statement, column));
+      const auto size = static_cast<std::size_t>(sqlite3_column_bytes(statement, column));
+      return {SqliteValue::Type::text, 0, 0, {bytes, bytes != nullptr ? size : 0}};
     }
   }
 }
 
 SqliteResult<SqliteDatabase> SqliteDatabase::open(const std::filesystem::path& path, Access access) {
-  std::string name = ":memory:";
-  const char* vfs = nullptr;  // SQLite's default
-  int flags = SQLITE_OPEN_NOMUTEX | SQLITE_OPEN_URI;
-  switch (access) {
-    case Access::read_only:
-      name = to_uri(path.string());
-      flags |= SQLITE_OPEN_READONLY;
-      break;
-    case Access::read_write:
-      name = to_uri(path.string());
-      vfs = unmapped_vfs();
-      flags |= SQLITE_OPEN_READWRITE;
-      break;
-    case Access::in_memory:
-      flags |= SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE;
-      break;
-  }
+  // SQLite may take "file:…" for a URI, but not "./file:…".
+  const std::filesystem::path file = path.is_absolute() ? path : "." / path;
+  const std::string name = access == Access::in_memory ? ":memory:" : file.string();
+  const int flags = access == Access::read_only    ? SQLITE_OPEN_READONLY
+                    : access == Access::read_write ? SQLITE_OPEN_READWRITE
+                                                   : SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE;
   sqlite3* made = nullptr;
   errno = 0;
-  const int code = sqlite3_open_v2(name.c_str(), &made, flags, vfs);
+  const int code = sqlite3_open_v2(name.c_str(), &made, flags | SQLITE_OPEN_NOMUTEX, nullptr);
   const int errno_of_open = errno;
   SqliteDatabase database;
   database.database_.reset(made);
@@ -212,16 +150,22 @@ SqliteResult<void> SqliteDatabase::run(const std::string& statements) {
   return {};
 }
 
-SqliteResult<SqliteStatement> SqliteDatabase::prepare(const std::string& statement, std::string* rest) {
+SqliteResult<SqliteStatement> SqliteDatabase::prepare(const std::string& statement) {
   sqlite3_stmt* made = nullptr;
-  const char* tail = nullptr;
   const int code =
-      sqlite3_prepare_v3(database_.get(), statement.c_str(), -1, SQLITE_PREPARE_PERSISTENT, &made, &tail);
+      sqlite3_prepare_v3(database_.get(), statement.c_str(), -1, SQLITE_PREPARE_PERSISTENT, &made, nullptr);
   if (code != SQLITE_OK) return failure(database_.get(), code);
-  if (rest != nullptr) *rest = tail;
   SqliteStatement prepared;
   prepared.statement_.reset(made);
   return prepared;
+}
+
+SqliteResult<void> SqliteDatabase::sync() {
+  sqlite3_file* file = nullptr;
+  sqlite3_file_control(database_.get(), "main", SQLITE_FCNTL_FILE_POINTER, &file);
+  if (file->pMethods->xSync(file, SQLITE_SYNC_NORMAL) == SQLITE_OK) return {};
+  const std::string cause = std::system_category().message(errno);
+  return tl::unexpected(SqliteError{SqliteError::Cause::environment, "cannot sync it: " + cause});
 }
 
 SqliteResult<std::int64_t> SqliteDatabase::integer(const std::string& query) {

@@ -37,10 +37,6 @@ struct SqliteValue {
   std::int64_t integer = 0;
   double real = 0;
   std::string_view text = {};  // also a blob
-
-  static SqliteValue of(std::int64_t value) { return {Type::integer, value, 0, {}}; }
-  static SqliteValue of(double value) { return {Type::real, 0, value, {}}; }
-  static SqliteValue of(std::string_view value) { return {Type::text, 0, 0, value}; }
 };
 
 // Parameters and columns are counted from 0. A NaN is bound as null.
@@ -50,15 +46,12 @@ class SqliteStatement {
 
   bool prepared() const { return statement_ != nullptr; }
   int columns() const;
-  std::string column_name(int column) const;
-  int parameters() const;
 
   void bind(int parameter, std::int64_t value);
   void bind(int parameter, double value);
   // The text must stay valid until the statement is reset.
   void bind(int parameter, std::string_view text);
   void bind_null(int parameter);
-  void bind(int parameter, const SqliteValue& value);
 
   // True: value() reads the row; false: no further row exists, and the statement is reset.
   [[nodiscard]] SqliteResult<bool> step();
@@ -83,7 +76,7 @@ class SqliteDatabase {
  public:
   enum class Access : std::uint8_t {
     read_only,
-    read_write,  // the file must exist; with unmapped_vfs(), if available
+    read_write,  // the file must exist
     in_memory    // `path` is ignored
   };
 
@@ -97,9 +90,9 @@ class SqliteDatabase {
   void set_busy_timeout(std::chrono::milliseconds timeout);
   // Runs statements separated by ";", ignoring their rows.
   [[nodiscard]] SqliteResult<void> run(const std::string& statements);
-  // `rest`, if not null, receives the text after the first statement.
-  [[nodiscard]] SqliteResult<SqliteStatement> prepare(const std::string& statement,
-                                                      std::string* rest = nullptr);
+  [[nodiscard]] SqliteResult<SqliteStatement> prepare(const std::string& statement);
+  // Waits until the file is on the disk. Takes no lock; not within a transaction.
+  [[nodiscard]] SqliteResult<void> sync();
   // The first value of the first row as an integer; 0 without a row.
   [[nodiscard]] SqliteResult<std::int64_t> integer(const std::string& query);
   // The same as text.
@@ -107,7 +100,6 @@ class SqliteDatabase {
 
   std::int64_t last_row_id() const;
   std::int64_t changed_rows() const;  // by the last statement
-  sqlite3* handle() const { return database_.get(); }
 
   struct Closer {
     void operator()(sqlite3* database) const;

@@ -114,50 +114,54 @@ class RankDatabase:
             self.metrics.append(Metric(metric, str(name), columns, ordered))
         ask("COMMIT")
 
+    def _paged(
+        self, table: str, key: str, others: str, after: "tuple[int, ...]", where: str = "TRUE"
+    ) -> "Iterator[tuple[Any, ...]]":
+        """The columns KEY and OTHERS, by KEY, of rows after a key. Each page is a transaction of its own."""
+        query = f"SELECT {key}, {others} FROM {table} WHERE {where} AND ({key}) > "
+        query += f"({', '.join('?' * len(after))}) ORDER BY {key} LIMIT {_PAGE_ROWS}"
+        while rows := self._database.execute(query, after).fetchall():
+            yield from rows
+            after = rows[-1][: len(after)]
+
     def kinds_with_micro_steps(self) -> "set[str]":
         """The kinds whose rows are each of one micro step."""
-        try:
-            found = self._database.execute(
-                "SELECT DISTINCT metric_name FROM target_tensors JOIN monitoring_targets USING (target_id) "
-                "JOIN monitoring_metrics USING (metric_id) WHERE micro_step > 0"
-            )
-            return {*KINDS_WITH_MICRO_STEPS, *(str(name) for (name,) in found)}
-        except sqlite3.Error:  # the rank has not made the tables yet
-            return set(KINDS_WITH_MICRO_STEPS)
+        found = set(KINDS_WITH_MICRO_STEPS)
+        for metric in self.metrics:
+            tensors = {} if metric.name in found else self.tensors(metric)
+            if any((self.target(target) or ("", 0, 0))[2] for _, target in tensors):
+                found.add(metric.name)
+        return found
 
     def tensors(self, metric: Metric) -> "dict[tuple[int, int], list[tuple[int, str, str]]]":
         """By rank and target id: steps, and shape and data type from each of them on."""
         found: "dict[tuple[int, int], list[tuple[int, str, str]]]" = {}
+        key, of_metric = "target_id, rank, step", f"metric_id = {metric.id}"
         with contextlib.suppress(sqlite3.Error):  # the rank has not made the tables yet
-            for rank, target, *tensor in self._database.execute(
-                "SELECT rank, target_id, step, shape, dtype FROM target_tensors WHERE metric_id = ? "
-                "ORDER BY step",
-                (metric.id,),
-            ):
-                found.setdefault((rank, target), []).append((tensor[0], str(tensor[1]), str(tensor[2])))
+            for row in self._paged("target_tensors", key, "shape, dtype", (-1, -1, -1), of_metric):
+                found.setdefault((row[1], row[0]), []).append((row[2], str(row[3]), str(row[4])))
         return found
 
     def scopes(self) -> "dict[int, dict[str, dict[str, Any]]]":
         """By rank, target ("0:fc1.weight") and kind: how the rank's tensor is a part of a whole one."""
         found: "dict[int, dict[str, dict[str, Any]]]" = {}
+        kinds = {metric.id: metric.name for metric in self.metrics}
         with contextlib.suppress(sqlite3.Error):  # the rank has not made the tables yet
-            for rank, stage, name, kind, detail in self._database.execute(
-                "SELECT rank, vpp_stage, target_name, metric_name, detail FROM target_scope "
-                "JOIN monitoring_targets USING (target_id) JOIN monitoring_metrics USING (metric_id) "
-                "ORDER BY micro_step"
+            for metric, id, rank, detail in self._paged(
+                "target_scope", "metric_id, target_id, rank", "detail", (-1, -1, -1)
             ):
-                found.setdefault(rank, {}).setdefault(f"{stage}:{name}", {})[str(kind)] = json.loads(detail)
+                target = self.target(id)
+                if target and metric in kinds:
+                    of_target = found.setdefault(rank, {}).setdefault(f"{target[1]}:{target[0]}", {})
+                    of_target[kinds[metric]] = json.loads(detail)
         return found
 
     def target(self, id: int) -> "Optional[tuple[str, int, int]]":
         """Its name, vpp_stage and micro_step; None if the database has no such target."""
         if id not in self._targets:
+            others = "target_name, vpp_stage, micro_step"
             try:
-                for row in self._database.execute(
-                    "SELECT target_id, target_name, vpp_stage, micro_step FROM monitoring_targets "
-                    "WHERE target_id > ? ORDER BY target_id",
-                    (self._last_target,),
-                ):
+                for row in self._paged("monitoring_targets", "target_id", others, (self._last_target,)):
                     self._last_target = row[0]
                     self._targets[row[0]] = (str(row[1]), row[2], row[3])
             except sqlite3.Error as error:
@@ -251,16 +255,16 @@ def _open_files() -> "set[tuple[int, int]]":
 
 
 def _opened(path: Path) -> sqlite3.Connection:
-    """Prefers a connection that may write, although no statement does: only such a one can roll back the
-    unfinished transaction of a killed rank, and remove the log's side files when it closes."""
+    """Prefers a connection that may write: only such a one can roll back the last step of a killed rank."""
     try:
         return _opened_as(path, "mode=rw")
     except sqlite3.Error as error:
         with contextlib.suppress(sqlite3.Error):
             return _opened_as(path, "mode=ro")
-        # This user may not write to the directory, so the log's shared memory cannot be made there.
-        log = f"{path}-wal"
-        if not os.path.exists(log) or os.path.getsize(log) == 0:
+        # This user may not write to the directory: the database of an earlier gradmon, with a write-ahead
+        # log, needs a file there. Without its journal a killed rank's database is wrong.
+        journals = [f"{path}{end}" for end in ("-wal", "-journal")]
+        if not any(os.path.exists(journal) and os.path.getsize(journal) for journal in journals):
             with contextlib.suppress(sqlite3.Error):
                 return _opened_as(path, "mode=ro&immutable=1")
         raise error
@@ -345,15 +349,10 @@ def _add_output_dir(found: RankFiles, place: Path, run_id: Optional[str]) -> Non
         )
     times: "dict[str, int]" = {}
     for file in files:
-        times[file.run_id] = max(times.get(file.run_id, 0), _last_written(file.path))
+        times[file.run_id] = max(times.get(file.run_id, 0), file.path.stat().st_mtime_ns)
     runs = sorted(times, key=lambda run: (-times[run], run))
     chosen = run_id or runs[0]
     if chosen not in times:
         raise CommandError(f"{place}: found no run {chosen}; expected one of {', '.join(runs)}")
     found.files.extend(file for file in files if file.run_id == chosen)
     found.runs.append(ChosenRun(place, chosen, len(runs)))
-
-
-def _last_written(path: Path) -> int:
-    log = Path(f"{path}-wal")
-    return max(file.stat().st_mtime_ns for file in (path, log) if file.exists())

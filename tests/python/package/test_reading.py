@@ -139,7 +139,7 @@ def test_of_several_runs_one_is_taken(tmp_path: Path) -> None:
     new = write_run(tmp_path, "Jan02_10-00-00-rank0-89abcdef", **{"grad_reduced_0-0": row.format(4)})
     for file in old.iterdir():
         os.utime(file, (1, 1))
-    (old / "monitor_metrics.db-wal").touch()  # as a reader of a database leaves it for a moment
+    (old / "monitor_metrics.db-journal").touch()  # as a killed rank leaves it
     assert list(gradmon.load(tmp_path)["step"]) == [4]
     assert list(gradmon.load(tmp_path, run="0123abcd")["step"]) == [3]
     assert list(gradmon.load(old)["step"]) == [3]

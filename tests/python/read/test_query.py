@@ -5,12 +5,14 @@ import os
 import random
 import shutil
 import sqlite3
+import struct
 import subprocess
 import threading
 from pathlib import Path
 
 import pytest
-from gradmon_read.rank_database import RankDatabase
+from gradmon_read import rank_database
+from gradmon_read.rank_database import RankDatabase, RankDatabaseError
 from reading import GRADMONCTL, Commands, RankWriter, change, golden_difference
 
 TARGETS = ["layers.3.fc.weight", "layers.30.fc.weight", "head.weight"]
@@ -189,11 +191,10 @@ def test_a_file_that_is_no_database_is_named_and_the_others_are_read(run: Comman
     assert run("query", "SELECT count(*) FROM v_metrics", first).code == 1
 
 
-@pytest.mark.parametrize("journal", ["wal", "delete"])
-def test_rows_are_read_while_they_are_written(run: Commands, tmp_path: Path, journal: str) -> None:
+def test_rows_are_read_while_they_are_written(run: Commands, tmp_path: Path) -> None:
     place = Path("/dev/shm") if os.path.isdir("/dev/shm") else tmp_path
-    place = place / f"gradmon_{os.getpid()}_{journal}"
-    writer = RankWriter(place, 0, journal=journal)
+    place = place / f"gradmon_{os.getpid()}"
+    writer = RankWriter(place, 0)
     targets = [f"t{i}" for i in range(300)]
     writer.write(0, targets)
     failures: "list[str]" = []
@@ -241,25 +242,55 @@ def test_an_unfinished_transaction_of_a_killed_rank_is_rolled_back(run: Commands
     assert found == "n,least\n20000,0.0\n"
 
 
-def test_a_closed_database_is_read_in_a_directory_that_the_user_must_not_write(tmp_path: Path) -> None:
+@pytest.mark.parametrize("journal", ["wal", "truncate", "unfinished"])
+def test_a_database_is_read_in_a_directory_that_the_user_must_not_write(tmp_path: Path, journal: str) -> None:
     if os.geteuid() != 0:
         pytest.skip("skipped: needs root, to become another user")
     place = Path("/tmp") / f"gradmon_read_{os.getpid()}"  # tmp_path is root's alone
-    writer = RankWriter(place, 0, journal="wal")
+    writer = RankWriter(place, 0, journal="wal" if journal == "wal" else "truncate")
     writer.write(1, TARGETS)
     writer.close()
     os.chmod(writer.directory, 0o755)
+    unfinished = Path(f"{writer.file}-journal")
+    if journal == "unfinished":  # the journal of a killed rank: its header, then no page
+        header = b"\xd9\xd5\x05\xf9\x20\xa1\x63\xd7" + struct.pack(">5I", 0, 0, 1, 512, 4096)
+        unfinished.write_bytes(header.ljust(512, b"\0"))
     child = os.fork()
     if child == 0:
         os.setuid(65534)
-        database = RankDatabase(writer.file)
+        try:
+            database = RankDatabase(writer.file)
+        except RankDatabaseError:
+            os._exit(100)
         (metric,) = database.metrics
         rows = sum(len(page) for _, page in database.pages(metric, metric.partitions[0], ["norm"]))
         os._exit(rows)
     try:
-        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == len(TARGETS)
+        found = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+        assert found == (100 if journal == "unfinished" else len(TARGETS))
     finally:
         shutil.rmtree(place)
+
+
+def test_a_reader_holds_no_lock_between_pages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    writer = RankWriter(tmp_path, 0, journal="truncate")
+    writer.write(1, TARGETS)
+    change(
+        writer.file,
+        "UPDATE monitoring_targets SET micro_step = 1 WHERE target_id = 2; INSERT INTO target_tensors "
+        "SELECT 4, target_id, 0, step, '[' || step || ']', 'torch.float32' FROM monitoring_targets, "
+        "(SELECT 1 AS step UNION SELECT 2 UNION SELECT 3)",
+    )
+    whole = RankDatabase(writer.file)
+    (metric,) = whole.metrics
+    monkeypatch.setattr(rank_database, "_PAGE_ROWS", 2)
+    paged = RankDatabase(writer.file)
+    assert paged.tensors(metric) == whole.tensors(metric)
+    assert paged.tensors(metric)[(0, 2)][1:] == [(2, "[2]", "torch.float32"), (3, "[3]", "torch.float32")]
+    assert paged.kinds_with_micro_steps() == whole.kinds_with_micro_steps() >= {"grad_reduced"}
+    pages = paged.pages(metric, metric.partitions[0], ["norm"])
+    for _ in pages:
+        change(writer.file, "PRAGMA busy_timeout = 0; UPDATE monitoring_targets SET vpp_stage = 0")
 
 
 def test_a_table_has_at_most_100000_rows(run: Commands, tmp_path: Path) -> None:

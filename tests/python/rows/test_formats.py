@@ -108,7 +108,7 @@ def test_load_refuses_the_database_that_this_process_writes(tmp_path: Path) -> N
         model, optimizer
     ):
         jobs.train(model, optimizer, 3)
-        assert jobs.eventually(lambda: bool(list(out.glob("*/monitor_metrics.db-wal"))))
+        assert jobs.eventually(lambda: bool(list(out.glob("*/monitor_metrics.db-journal"))))
         (path,) = out.glob("*/monitor_metrics.db")
         for where in (out, path):
             with pytest.raises(ValueError, match="monitor_metrics.db: this process has it open"):

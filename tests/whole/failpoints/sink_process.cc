@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Writes 20 steps into the database or the CSV files of a directory, as the writer thread does, and prints
-// "SENT WRITTEN LOST". Usage: failpoint-sink DIRECTORY wal|rollback|csv|resumed-csv
+// "SENT WRITTEN LOST". Usage: failpoint-sink DIRECTORY sqlite|csv|resumed-csv
 #include <filesystem>
 #include <iostream>
 #include <memory>
@@ -40,10 +40,8 @@ std::unique_ptr<Sink> sink_of(const std::string& form, const std::filesystem::pa
   const auto find_directory = [directory] { return directory; };
   if (form == "csv") return std::make_unique<CsvSink>(find_directory, names);
   if (form == "resumed-csv") return std::make_unique<CsvSink>(find_directory, names, Resume::yes);
-  const JournalMode journal = form == "wal" ? JournalMode::wal : JournalMode::rollback;
   MetricsFile::Options options;
   options.directory = find_directory;
-  options.journal = [journal](const std::filesystem::path&) { return journal; };
   options.busy_timeout = std::chrono::milliseconds(10);
   return std::make_unique<SqliteSink>(options, names, Rank{0});
 }

@@ -84,9 +84,7 @@ std::uint64_t stored_rows_in(const fs::path& directory) {
     const std::string name = entry.path().filename().string();
     const std::string extension = entry.path().extension().string();
     const bool database = name == kMetricsFileName || extension.rfind(".aside-", 0) == 0;
-    if (database && name.find("-wal") == std::string::npos && name.find("-shm") == std::string::npos &&
-        name.find("-journal") == std::string::npos)
-      all += stored_rows(entry.path());
+    if (database && name.find("-journal") == std::string::npos) all += stored_rows(entry.path());
   }
   return all;
 }

@@ -1,16 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // What the sink does when its file is deleted, replaced, damaged, locked or cannot be written.
-#include <linux/filter.h>
-#include <linux/seccomp.h>
-#include <sys/prctl.h>
 #include <sys/stat.h>
-#include <sys/syscall.h>
 
 #include <atomic>
 #include <csignal>
-#include <cstddef>
 #include <fstream>
-#include <iterator>
 #include <random>
 #include <system_error>
 
@@ -20,17 +14,10 @@
 #include "tests/writers/killed_writer.h"
 #include "tests/writers/sinks/metrics_database.h"
 #include "tests/writers/small_disk.h"
-#include "writers/sqlite/unmapped_vfs.h"
 
 using namespace gradmon;
 
 namespace {
-
-MetricsFile::Options options_with(const fs::path& directory, JournalMode journal) {
-  MetricsFile::Options options = file_options(directory);
-  options.journal = [journal](const fs::path&) { return journal; };
-  return options;
-}
 
 // "" if all rows were written.
 std::string write_step(SqliteSink& sink, NameTable& names, std::int64_t step, std::uint32_t rows = 10) {
@@ -39,10 +26,7 @@ std::string write_step(SqliteSink& sink, NameTable& names, std::int64_t step, st
 }
 
 struct Fixture {
-  explicit Fixture(JournalMode journal = JournalMode::wal)
-      : options(options_with(scratch.path() / "run", journal)) {
-    start();
-  }
+  Fixture() { start(); }
   void start() {
     sink = std::make_unique<SqliteSink>(options, names, Rank{3});
     REQUIRE(sink->begin_revision(layout_with({Op::norm})));
@@ -54,14 +38,22 @@ struct Fixture {
   TextRows steps() const { return query_rows(path(), "SELECT DISTINCT step FROM v_metrics ORDER BY step"); }
 
   const TemporaryDirectory scratch;
-  MetricsFile::Options options;
+  MetricsFile::Options options = file_options(scratch.path() / "run");
   const std::shared_ptr<NameTable> names = std::make_shared<NameTable>();
   std::unique_ptr<SqliteSink> sink;
 };
 
 struct WithStep1 : Fixture {
-  explicit WithStep1(JournalMode journal = JournalMode::wal) : Fixture(journal) { CHECK(write(1) == ""); }
+  WithStep1() { CHECK(write(1) == ""); }
 };
+
+bool maps(const std::string& file) {
+  std::ifstream lines("/proc/self/maps");
+  for (std::string line; std::getline(lines, line);) {
+    if (line.find(file) != std::string::npos) return true;
+  }
+  return false;
+}
 
 unsigned mode_of(const fs::path& path) {
   struct stat seen {};
@@ -70,11 +62,11 @@ unsigned mode_of(const fs::path& path) {
 
 }  // namespace
 
-TEST_CASE("a new database and its side files have mode 0640") {
+TEST_CASE("a new database and its journal have mode 0640") {
   const mode_t before = ::umask(022);
   WithStep1 f;
   ::umask(before);
-  for (const char* const side : {"", "-wal", "-shm"}) CHECK(mode_of(f.path().string() + side) == 0640);
+  for (const char* const side : {"", "-journal"}) CHECK(mode_of(f.path().string() + side) == 0640);
 }
 
 TEST_CASE("a closed database is one file") {
@@ -84,14 +76,31 @@ TEST_CASE("a closed database is one file") {
   CHECK(f.steps() == TextRows{"1"});
 }
 
-TEST_CASE("a rollback journal holds the same rows") {
-  WithStep1 f(JournalMode::rollback);
+TEST_CASE("a write-ahead log is ended, and no file is mapped") {
+  WithStep1 f;
+  const auto log_of = [&f](const auto& use) {
+    auto other = SqliteDatabase::open(f.path(), SqliteDatabase::Access::read_write);
+    REQUIRE(other);
+    REQUIRE(other->run("PRAGMA journal_mode = WAL; CREATE TABLE IF NOT EXISTS other (a)"));
+    use(*other);
+  };
+  log_of([](SqliteDatabase&) {});  // between two steps: the file names it, but none is there
   CHECK(f.write(2) == "");
-  CHECK(query_rows(f.path(), "PRAGMA journal_mode") == TextRows{"delete"});  // of the reader's connection
-  CHECK(files_in(f.path().parent_path()) ==
-        std::set<std::string>{kMetricsFileName, std::string(kMetricsFileName) + "-journal"});
-  CHECK(f.steps() == TextRows{"1", "2"});
-  CHECK(integrity_error(f.path()) == "");
+  CHECK(f.write(3) == "");
+  CHECK(!maps(kMetricsFileName));
+  write_text(f.path().string() + "-wal", "");  // SQLite takes any file of that name for a log
+  CHECK(f.write(4) == "");
+  CHECK(!maps(kMetricsFileName));
+  f.sink.reset();
+  log_of([](SqliteDatabase&) {});  // as an older gradmon has left it
+  f.start();
+  CHECK(f.write(5) == "");
+  CHECK(!maps(kMetricsFileName));
+  log_of([&f](SqliteDatabase&) { CHECK(f.write(6) != ""); });  // still open in another program
+  CHECK(f.write(7) == "");
+  CHECK(!maps(kMetricsFileName));
+  CHECK(query_rows(f.path(), "PRAGMA journal_mode") == TextRows{"delete"});
+  CHECK(f.steps() == TextRows{"1", "2", "3", "4", "5", "7"});
 }
 
 TEST_CASE("a deleted directory or database is made anew") {
@@ -114,14 +123,12 @@ TEST_CASE("a database that is moved away is complete, and a new one is made in i
   CHECK(f.steps() == TextRows{"2"});
 }
 
-TEST_CASE("deleted side files lose no row that was written") {
-  for (const char* const side : {"-wal", "-shm"}) {
-    WithStep1 f;
-    fs::remove(f.path().string() + side);
-    CHECK(f.write(2) == "");
-    CHECK(f.steps() == TextRows{"1", "2"});
-    CHECK(integrity_error(f.path()) == "");
-  }
+TEST_CASE("a deleted journal loses no row that was written") {
+  WithStep1 f;
+  fs::remove(f.path().string() + "-journal");
+  CHECK(f.write(2) == "");
+  CHECK(f.steps() == TextRows{"1", "2"});
+  CHECK(integrity_error(f.path()) == "");
 }
 
 TEST_CASE("anything in the place of the database that is no database of ours is moved aside and kept") {
@@ -202,12 +209,12 @@ TEST_CASE("no more than eight files are moved aside") {
   CHECK(read_text(f.path().string() + ".aside-1") == "older");
 }
 
-TEST_CASE("a step is lost and counted while another process has the database locked, and no longer") {
-  for (const JournalMode journal : {JournalMode::wal, JournalMode::rollback}) {
-    WithStep1 f(journal);
+TEST_CASE("a step is lost and counted while another process writes or reads for too long, and no longer") {
+  for (const char* const use : {"BEGIN IMMEDIATE", "BEGIN; SELECT count(*) FROM metric_4_step_0_499"}) {
+    WithStep1 f;
     auto other = SqliteDatabase::open(f.path(), SqliteDatabase::Access::read_write);
     REQUIRE(other);
-    REQUIRE(other->run("BEGIN IMMEDIATE"));
+    REQUIRE(other->run(use));
     const auto locked = f.sink->write_step(Step{2}, norm_records(*f.names, 2, 10));
     REQUIRE_FALSE(locked);
     CHECK(locked.error().rows_lost == 10);
@@ -218,22 +225,31 @@ TEST_CASE("a step is lost and counted while another process has the database loc
   }
 }
 
-TEST_CASE("a reader in the middle of its query does not hold up the writer of a write-ahead log") {
-  WithStep1 f;
-  auto reader = SqliteDatabase::open(f.path(), SqliteDatabase::Access::read_only);
-  REQUIRE(reader);
-  auto query = reader->prepare("SELECT count(*) OVER (), step FROM metric_4_step_0_499");
-  REQUIRE(query);
-  REQUIRE(query->step());
-  for (std::int64_t step = 2; step < 50; ++step) CHECK(f.write(step) == "");
-  int rows = 1;
-  while (*query->step()) ++rows;
-  CHECK(rows == 10);
-  CHECK(f.steps().size() == 49);
+TEST_CASE("a step waits for a reader that ends in time, and further readers wait for the step") {
+  Fixture f;
+  f.options.busy_timeout = std::chrono::seconds(60);
+  f.start();
+  CHECK(f.write(1) == "");
+  auto first = SqliteDatabase::open(f.path(), SqliteDatabase::Access::read_only);
+  REQUIRE(first);
+  REQUIRE(first->run("BEGIN; SELECT count(*) FROM metric_4_step_0_499"));
+  std::thread reader([&] {
+    const auto is_refused = [&f] {
+      auto second = SqliteDatabase::open(f.path(), SqliteDatabase::Access::read_only);
+      return second && !second->integer("SELECT count(*) FROM metric_4_step_0_499");
+    };
+    while (!is_refused()) std::this_thread::yield();
+    static_cast<void>(first->run("COMMIT"));
+  });
+  CHECK(f.write(2) == "");
+  reader.join();
+  CHECK(f.steps() == TextRows{"1", "2"});
 }
 
 TEST_CASE("a reader sees whole steps only, while they are written") {
   Fixture f;
+  f.options.busy_timeout = std::chrono::seconds(60);
+  f.start();
   CHECK(f.write(0, 200) == "");
   std::atomic<bool> stop{false};
   int wrong = 0;
@@ -275,13 +291,13 @@ struct FullDisk {
 };
 
 // Writes steps until a small disk is full, then frees space.
-FullDisk fill_disk(const fs::path& place, JournalMode journal) {
+FullDisk fill_disk(const fs::path& place) {
   FullDisk result;
   result.mounted = on_small_disk(place, 4U << 20U, [&] {
     const std::string ballast = (place / "ballast").string();
     write_text(ballast, std::string(2'000'000, 'b'));
     auto names = std::make_shared<NameTable>();
-    SqliteSink sink(options_with(place, journal), names, Rank{3});
+    SqliteSink sink(file_options(place), names, Rank{3});
     if (!sink.begin_revision(layout_with({Op::norm}))) return;
     const auto write = [&](std::int64_t step) {
       const auto written = sink.write_step(Step{step}, norm_records(*names, step, 500));
@@ -303,19 +319,17 @@ FullDisk fill_disk(const fs::path& place, JournalMode journal) {
 }  // namespace
 
 TEST_CASE("a full disk loses whole steps, all counted, and writing resumes when there is space") {
-  for (const JournalMode journal : {JournalMode::wal, JournalMode::rollback}) {
-    const TemporaryDirectory scratch;
-    const FullDisk result = fill_disk(scratch.path(), journal);
-    if (!result.mounted) {
-      WARN("skipped: needs root, to mount a small disk");
-      return;
-    }
-    CHECK(result.lost_steps == 20);
-    CHECK(result.error.find("database or disk is full") != std::string::npos);
-    CHECK(result.written_after == 5);
-    CHECK(result.stored == result.written);
-    CHECK(result.damage == "");
+  const TemporaryDirectory scratch;
+  const FullDisk result = fill_disk(scratch.path());
+  if (!result.mounted) {
+    WARN("skipped: needs root, to mount a small disk");
+    return;
   }
+  CHECK(result.lost_steps == 20);
+  CHECK(result.error.find("database or disk is full") != std::string::npos);
+  CHECK(result.written_after == 5);
+  CHECK(result.stored == result.written);
+  CHECK(result.damage == "");
 }
 
 namespace {
@@ -342,8 +356,6 @@ struct Outcome {
   int status = 0;     // of the process; 1000 and more: the signal that ended it
   std::string steps;  // the letters
 };
-
-int truncations() { return kill_count(150, 2000); }
 
 // A process that writes steps when it is told to.
 class Writer {
@@ -387,14 +399,14 @@ class Writer {
 
 // Truncates the file with that suffix to a random size, again and again, while a process writes; then lets it
 // write undisturbed.
-Outcome write_and_truncate(const fs::path& directory, const std::string& suffix) {
+Outcome write_and_truncate(const fs::path& directory, const std::string& suffix, int truncations) {
   std::signal(SIGPIPE, SIG_IGN);  // the process may end
   Writer writer(directory);
   std::mt19937 random(5);
   const std::string path = (directory / kMetricsFileName).string() + suffix;
   writer.begin(3);
   writer.wait_for(3);
-  for (int i = 0; i < truncations(); ++i) {
+  for (int i = 0; i < truncations; ++i) {
     writer.begin(2);
     ::usleep(static_cast<unsigned>(random() % 3000));  // any moment will do
     std::error_code ignored;                           // while the file is made anew it is not there
@@ -408,101 +420,15 @@ Outcome write_and_truncate(const fs::path& directory, const std::string& suffix)
 
 }  // namespace
 
-TEST_CASE("a writer whose index is truncated goes on, and each step is there or counted as lost") {
-  const TemporaryDirectory scratch;
-  const Outcome outcome = write_and_truncate(scratch.path(), "-shm");
-  CHECK(outcome.status == 0);
-  REQUIRE(!outcome.steps.empty());
-  CHECK(outcome.steps.back() == kWritten);
-  CHECK(outcome.steps.find(kLost) != std::string::npos);
-  const fs::path path = scratch / kMetricsFileName;
-  CHECK(integrity_error(path) == "");
-  CHECK(!fs::exists(path.string() + ".aside-1"));
-  TextRows expected;
-  for (std::size_t step = 0; step < outcome.steps.size(); ++step) {
-    if (outcome.steps[step] == kWritten)
-      expected.push_back(std::to_string(step) + "|" + std::to_string(kRowsAStep));
-  }
-  CHECK(query_rows(path, "SELECT step, count(*) FROM v_metrics GROUP BY step ORDER BY step") == expected);
-}
-
-TEST_CASE("a writer whose log or database is truncated goes on") {
-  for (const char* const suffix : {"-wal", ""}) {
+TEST_CASE("a writer whose journal or database is truncated goes on") {
+  const std::pair<const char*, int> cases[] = {{"-journal", kill_count(150, 2000)},
+                                               {"", MetricsFile::kMostAside}};  // each may move a file aside
+  for (const auto& [suffix, truncations] : cases) {
     const TemporaryDirectory scratch;
-    const Outcome outcome = write_and_truncate(scratch.path(), suffix);
+    const Outcome outcome = write_and_truncate(scratch.path(), suffix, truncations);
     CAPTURE(suffix, outcome.steps);
     CHECK(outcome.status == 0);
-    CHECK(outcome.steps.size() == static_cast<std::size_t>(3 + 2 * truncations() + 20));
+    CHECK(outcome.steps.size() == static_cast<std::size_t>(3 + 2 * truncations + 20));
     CHECK(outcome.steps.back() == kWritten);
   }
-}
-
-namespace {
-
-constexpr const char* kInside = "inside a sandbox";
-constexpr const char* kDirectory = "GRADMON_TEST_SANDBOX";
-
-// From now on process_vm_readv() and process_vm_writev() fail with EPERM, also after exec.
-bool refuse_copies() {
-  sock_filter code[] = {
-      BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
-      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_process_vm_readv, 1, 0),
-      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_process_vm_writev, 0, 1),
-      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM),
-      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
-  };
-  sock_fprog program{static_cast<unsigned short>(std::size(code)), code};
-  return ::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 &&
-         ::prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) == 0;
-}
-
-bool maps(const std::string& file) {
-  std::ifstream lines("/proc/self/maps");
-  for (std::string line; std::getline(lines, line);) {
-    if (line.find(file) != std::string::npos) return true;
-  }
-  return false;
-}
-
-}  // namespace
-
-TEST_CASE("where memory cannot be copied the sink uses a rollback journal, and maps no file") {
-  const TemporaryDirectory scratch;
-  const fs::path path = scratch / kMetricsFileName;
-  auto names = std::make_shared<NameTable>();
-  {
-    SqliteSink sink(file_options(scratch.path()), names, Rank{3});
-    REQUIRE(sink.begin_revision(layout_with({Op::norm})));
-    REQUIRE(write_step(sink, *names, 1) == "");
-    REQUIRE(fs::exists(path.string() + "-wal"));
-  }
-  const pid_t child = ::fork();
-  REQUIRE(child >= 0);
-  if (child == 0) {
-    ::setenv(kDirectory, scratch.path().c_str(), 1);
-    if (refuse_copies()) ::execl("/proc/self/exe", "sqlite_test", kInside, nullptr);
-    ::_exit(100);
-  }
-  int status = 0;
-  ::waitpid(child, &status, 0);
-  CHECK(status == 0);
-  CHECK(query_rows(path, "SELECT DISTINCT step FROM v_metrics ORDER BY step") == TextRows{"1", "2", "3"});
-  CHECK(integrity_error(path) == "");
-}
-
-// Run by the test above, in a process of its own.
-TEST_CASE("inside a sandbox", "[.]") {
-  REQUIRE(unmapped_vfs() == nullptr);
-  const fs::path directory = ::getenv(kDirectory);
-  auto names = std::make_shared<NameTable>();
-  SqliteSink sink(file_options(directory), names, Rank{3});
-  REQUIRE(sink.begin_revision(layout_with({Op::norm})));
-  CHECK(write_step(sink, *names, 2) == "");  // the file has a write-ahead log
-  CHECK(!maps(kMetricsFileName));
-  CHECK(files_in(directory) ==
-        std::set<std::string>{kMetricsFileName, std::string(kMetricsFileName) + "-journal"});
-  CHECK(query_rows(directory / kMetricsFileName, "SELECT DISTINCT step FROM v_metrics ORDER BY step") ==
-        TextRows{"1", "2"});  // a reader meanwhile
-  CHECK(write_step(sink, *names, 3) == "");
-  CHECK(!maps(kMetricsFileName));
 }

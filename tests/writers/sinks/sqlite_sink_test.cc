@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "writers/sinks/sqlite_sink.h"
 
-#include <linux/magic.h>
-
 #include <cmath>
 #include <limits>
 #include <map>
@@ -196,7 +194,7 @@ TEST_CASE("the schema is the one of the golden file") {
   for (const std::string& row : f.rows("SELECT sql FROM sqlite_schema WHERE sql IS NOT NULL ORDER BY name"))
     schema += row + ";\n";
   schema += "application_id " + f.rows("PRAGMA application_id")[0] + "\nuser_version " +
-            f.rows("PRAGMA user_version")[0] + "\njournal_mode " + f.rows("PRAGMA journal_mode")[0] + "\n";
+            f.rows("PRAGMA user_version")[0] + "\n";
   CHECK(golden_difference("metrics_schema.txt", schema) == "");
 }
 
@@ -382,19 +380,6 @@ TEST_CASE("each step is reported in parts, and a sink that should give up leaves
   CHECK(abandoned.error().rows_lost == 10'000);
   CHECK(abandoned.error().text.find("stop() timed out") != std::string::npos);
   CHECK(f.rows("SELECT count(*) FROM v_metrics") == TextRows{"10000"});
-}
-
-TEST_CASE("network file systems and FUSE get a rollback journal, others a write-ahead log") {
-  for (const std::uint32_t type : {std::uint32_t{NFS_SUPER_MAGIC}, std::uint32_t{SMB_SUPER_MAGIC},
-                                   0xFF534D42U, 0xFE534D42U, std::uint32_t{FUSE_SUPER_MAGIC},
-                                   std::uint32_t{V9FS_MAGIC}, std::uint32_t{CEPH_SUPER_MAGIC}, 0x0BD00BD0U})
-    CHECK(journal_for(type) == JournalMode::rollback);
-  for (const std::uint32_t type :
-       {std::uint32_t{EXT4_SUPER_MAGIC}, std::uint32_t{XFS_SUPER_MAGIC}, std::uint32_t{TMPFS_MAGIC},
-        std::uint32_t{BTRFS_SUPER_MAGIC}, std::uint32_t{OVERLAYFS_SUPER_MAGIC}})
-    CHECK(journal_for(type) == JournalMode::wal);
-  CHECK(journal_in("/proc") == JournalMode::wal);
-  CHECK(journal_in("/no/such/directory") == JournalMode::rollback);
 }
 
 TEST_CASE("a killed job goes on in the same database, with each step once") {
