@@ -264,10 +264,10 @@ def _converted(request: _Request, target: Path, earlier: str, write: Any) -> int
     """`write`: of the tasks into a path, with a meter and problems."""
     from gradmon_read.conversion import Conversion, run_conversion
     from gradmon_read.csv_tables import Problems
-    from gradmon_read.rank_rows import InputChoice, chosen_directories, tasks_of
+    from gradmon_read.rank_rows import chosen_directories, tasks_of
 
     problems = Problems()
-    ranks = chosen_directories(InputChoice(request.path, request.first, request.last), problems)
+    ranks = chosen_directories(request.path, request.first, request.last, problems)
     tasks, size = tasks_of(ranks, request.kinds, problems)
     numbers = [rank.rank for rank in ranks]
     conversion = Conversion(str(request.path), numbers, size, target, earlier, partial(write, tasks))
@@ -289,11 +289,11 @@ def _csv2tb(arguments: argparse.Namespace) -> int:
 def _csv2db(arguments: argparse.Namespace) -> int:
     request = _request(arguments, "csv2db")
     from gradmon_read.conversion import FILE, NOTHING
-    from gradmon_read.csv2db import write_database
+    from gradmon_read.metrics_database import write_database
     from gradmon_read.rank_database import FILE as NAME
 
     target = request.output or request.new_directory("csv2db", is_beside=False)
-    write = partial(write_database, steps=arguments.step_partition, processes=arguments.process_num)
+    write = partial(write_database, steps=arguments.step_partition)
     if not target.is_dir():
         return _converted(request, target, NOTHING, partial(write, name=NAME))
     if (target / NAME).exists():
@@ -326,15 +326,18 @@ def _parquet(arguments: argparse.Namespace) -> int:
         require(package, "gradmonctl convert parquet")
     from gradmon_read.conversion import NOTHING, Conversion, run_conversion
     from gradmon_read.csv_tables import Problems
-    from gradmon_read.parquet_dataset import write_databases, write_dataset
-    from gradmon_read.rank_rows import InputChoice, chosen_directories, tasks_of
+    from gradmon_read.database_rows import kinds_in
+    from gradmon_read.parquet_dataset import write_dataset
+    from gradmon_read.rank_rows import chosen_directories, tasks_of
     from gradmon_read.runs import default_output_dir
 
     path = Path(arguments.RUN) if arguments.RUN else default_output_dir()
     problems = Problems()
-    ranks = chosen_directories(InputChoice(path, None, None), problems)
+    ranks = chosen_directories(path, None, None, problems)
     tasks, size = tasks_of(ranks, [], problems)
-    write: Any = partial(write_dataset, tasks) if tasks else partial(write_databases, ranks)
+    if not tasks:
+        tasks, size = tasks_of(ranks, [], problems, kinds_in)[0], 0
+    write = partial(write_dataset, tasks)
     conversion = Conversion(str(path), [rank.rank for rank in ranks], size, Path(arguments.o), NOTHING, write)
     return run_conversion(conversion, problems)
 

@@ -62,6 +62,7 @@ class KindFile(NamedTuple):
     revision: int  # 0: none in the name
     last_step: int
     path: Path
+    start: int = 0  # of the job that wrote it; of those that are read together, the first is 0
 
 
 _KIND_FILE = re.compile(rf"({'|'.join(ROW_KINDS)})_(\d+)-(\d+)(?:\.r(\d+))?\.csv(?:\.zst)?", re.ASCII)

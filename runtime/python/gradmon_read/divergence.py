@@ -242,7 +242,7 @@ class _Partings:
             a=float(a.values[field][row]),
             b=float(self._b.values[field][row]),
             difference=float(self.difference[row]),
-            file=a.files[a.file[row]],
+            file=a.files[a.file[row]].path,
             line=int(a.line[row]),
         )
 

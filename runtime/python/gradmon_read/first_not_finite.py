@@ -306,7 +306,7 @@ class _Places:
             value=float(batch.values[field][row]),
             shape=text_of(batch.shapes[batch.shape[row]]),
             dtype=text_of(batch.dtypes[batch.dtype[row]]),
-            file=batch.files[batch.file[row]],
+            file=batch.files[batch.file[row]].path,
             line=int(batch.line[row]),
         )
 

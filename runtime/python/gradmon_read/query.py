@@ -13,7 +13,7 @@ from typing import Any, Iterator, NamedTuple
 from gradmon_read import command_line
 from gradmon_read.command_line import Argument, Command, CommandError, UsageError, integer, require
 from gradmon_read.listing import Table
-from gradmon_read.rank_database import LAST_STEP, sql_name
+from gradmon_read.rank_database import LAST_STEP, sql_name, sql_text
 from gradmon_read.vocabulary import FIELDS, FOLDS
 
 MOST_TABLE_ROWS = 100_000
@@ -113,18 +113,14 @@ def _filter(arguments: argparse.Namespace) -> str:
     first, last = arguments.steps or (0, LAST_STEP)
     conditions = [f"step BETWEEN {first} AND {last}"]
     if arguments.metric:
-        conditions.append(f"metric = {_sql_text(arguments.metric)}")
+        conditions.append(f"metric = {sql_text(arguments.metric)}")
     if arguments.target:  # "[" begins a class of characters in SQL's GLOB
-        conditions.append(f"target GLOB {_sql_text(arguments.target.replace('[', '[[]'))}")
+        conditions.append(f"target GLOB {sql_text(arguments.target.replace('[', '[[]'))}")
     if arguments.op:
-        conditions.append(f"op = {_sql_text(arguments.op)}")
+        conditions.append(f"op = {sql_text(arguments.op)}")
     if arguments.rank is not None:
         conditions.append(f"rank = {arguments.rank}")
     return f"SELECT * FROM v_metrics WHERE {' AND '.join(conditions)}"
-
-
-def _sql_text(text: str) -> str:
-    return "'" + text.replace("'", "''") + "'"
 
 
 class _Rows(NamedTuple):
@@ -168,16 +164,16 @@ def _first_line(error: Exception) -> str:
 
 def _add_stored_rows(database: Any, files: "list[Path]") -> None:
     """DuckDB itself reads Parquet files, on all cores."""
-    names = ", ".join(_sql_text(str(file)) for file in files)
+    names = ", ".join(sql_text(str(file)) for file in files)
     source = f"read_parquet([{names}], hive_partitioning = true)"
-    describe = f"DESCRIBE SELECT * FROM read_parquet({_sql_text(str(files[0]))})"  # all have the same columns
+    describe = f"DESCRIBE SELECT * FROM read_parquet({sql_text(str(files[0]))})"  # all have the same columns
     columns = [row[0] for row in database.execute(describe).fetchall()]
     ops = ", ".join(sql_name(op) for op in columns if op in FIELDS)
     database.execute(
         "CREATE VIEW rows AS SELECT '' AS run, rank, step, micro_step, kind, name, op, value, vpp_stage "
         f"FROM (UNPIVOT (SELECT * FROM {source}) ON {ops} INTO NAME op VALUE value)"
     )
-    directories = ", ".join(dict.fromkeys(_sql_text(str(file.parents[2])) for file in files))
+    directories = ", ".join(dict.fromkeys(sql_text(str(file.parents[2])) for file in files))
     database.execute(f"SET allowed_directories = [{directories}]")
 
 

@@ -49,12 +49,12 @@ def nan_bit(stat: str) -> int:
     return STATS.index(stat) if stat in STATS else 63
 
 
-def column_place(stat: str) -> "tuple[int, str]":
-    return (COLUMN_ORDER.index(stat) if stat in COLUMN_ORDER else len(COLUMN_ORDER), stat)
-
-
 def sql_name(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
+
+
+def sql_text(text: str) -> str:
+    return "'" + text.replace("'", "''") + "'"
 
 
 def _text(data: bytes) -> str:
@@ -109,7 +109,9 @@ class RankDatabase:
             partition = Partition(match[0], int(match[2]), int(match[3]))
             partitions.setdefault(int(match[1]), []).append(partition)
         for metric, name in sorted(ask("SELECT metric_id, metric_name FROM monitoring_metrics")):
-            columns = sorted(stats.get(metric, []), key=column_place)
+            columns = sorted(
+                stats.get(metric, []), key=lambda stat: ([*COLUMN_ORDER, stat].index(stat), stat)
+            )
             ordered = sorted(partitions.get(metric, []), key=lambda each: each.first)
             self.metrics.append(Metric(metric, str(name), columns, ordered))
         ask("COMMIT")
@@ -125,17 +127,17 @@ class RankDatabase:
         except sqlite3.Error:  # the rank has not made the tables yet
             return set(KINDS_WITH_MICRO_STEPS)
 
-    def tensors(self, metric: Metric) -> "dict[tuple[int, int], list[tuple[int, str, str]]]":
-        """By rank and target id: steps, and shape and data type from each of them on."""
-        found: "dict[tuple[int, int], list[tuple[int, str, str]]]" = {}
-        with contextlib.suppress(sqlite3.Error):  # the rank has not made the tables yet
-            for rank, target, *tensor in self._database.execute(
-                "SELECT rank, target_id, step, shape, dtype FROM target_tensors WHERE metric_id = ? "
-                "ORDER BY step",
-                (metric.id,),
-            ):
-                found.setdefault((rank, target), []).append((tensor[0], str(tensor[1]), str(tensor[2])))
-        return found
+    def tensors(self, metric: Metric) -> "list[tuple[int, int, int, str, str]]":
+        """Rank, target id, step, and the shape and data type from this step on."""
+        try:
+            notes = self._database.execute(
+                "SELECT rank, target_id, step, CAST(shape AS TEXT), CAST(dtype AS TEXT) FROM target_tensors "
+                "WHERE metric_id = ? AND typeof(rank) || typeof(target_id) || typeof(step) = ?",
+                (metric.id, "integer" * 3),
+            )
+            return notes.fetchall()
+        except sqlite3.Error:  # the rank has not made the tables yet
+            return []
 
     def scopes(self) -> "dict[int, dict[str, dict[str, Any]]]":
         """By rank, target ("0:fc1.weight") and kind: how the rank's tensor is a part of a whole one."""
@@ -163,22 +165,6 @@ class RankDatabase:
             except sqlite3.Error as error:
                 raise self._described(error) from error
         return self._targets.get(id)
-
-    def tensor(self, metric: int, target: int, rank: int, step: int) -> "tuple[int, int, str, str]":
-        """The first and the last step with the tensor of a target in a step; its shape and data type, empty
-        if unknown. Asks each time: a database may have any number of them."""
-        notes = f"FROM target_tensors WHERE metric_id = {metric} AND target_id = ? AND rank = ? AND step"
-        try:
-            now = self._database.execute(
-                f"SELECT step, shape, dtype {notes} <= ? ORDER BY step DESC LIMIT 1", (target, rank, step)
-            ).fetchone()
-            later = self._database.execute(
-                f"SELECT step {notes} > ? ORDER BY step LIMIT 1", (target, rank, step)
-            ).fetchone()
-        except sqlite3.Error as error:
-            raise self._described(error) from error
-        first, shape, dtype = now or (-(2**63), "", "")
-        return first, later[0] - 1 if later else LAST_STEP, str(shape), str(dtype)
 
     def pages(
         self,

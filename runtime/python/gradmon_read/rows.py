@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The rows of runs, lazily: as an Arrow dataset, a DuckDB relation, a pandas or a Polars frame. Needs
 pyarrow."""
-import bisect
 import contextlib
 import functools
 import json
@@ -19,10 +18,10 @@ from pyarrow.dataset import field
 
 from gradmon_read.command_line import CommandError
 from gradmon_read.csv_tables import CsvFile, KindFile, Problems, kind_files_in
-from gradmon_read.database_rows import page_table
+from gradmon_read.database_rows import pages
 from gradmon_read.event_rows import converted_ranks, converted_tables, event_files, rank_event_files
 from gradmon_read.event_rows import rank_tables
-from gradmon_read.rank_database import FILE, Metric, Partition, RankDatabase, RankDatabaseError, RankFile
+from gradmon_read.rank_database import FILE, Partition, RankDatabase, RankDatabaseError, RankFile
 from gradmon_read.rank_database import find_rank_files
 from gradmon_read.row_parts import SCHEMA, VALUES, Part, PartsDataset, Place, Scan, possible, strings
 from gradmon_read.runs import directory_name, find_run, id_of_run_file, parse_rank_directory, runs_in
@@ -37,7 +36,6 @@ AnyPath = Union[str, "os.PathLike[str]"]
 Names = Union[str, Collection[str], "re.Pattern[str]"]
 
 _Placed = tuple[Place, pyarrow.Table]
-_TEXTS = ["shape", "dtype"]
 _MOST_BYTES_OF_LINES = 128 << 20
 _PARQUET = re.compile(r"kind=(?P<kind>[a-z_]+)/rank=(?P<rank>\d+)/[^/]*\.parquet")
 
@@ -416,39 +414,27 @@ def _ops_in(names: "Iterable[str]") -> "list[str]":
 
 def _chosen(place: Place, table: pyarrow.Table, scan: Scan) -> "Iterator[_Placed]":
     """The wanted names and statistics of a table with the columns of a CSV file, whose texts are
-    dictionaries."""
-    known = _ops_in(table.column_names)
-    ops = scan.ops(place.kind, known)
+    dictionaries, as Part.tables() has it."""
+    ops = scan.ops(place.kind, _ops_in(table.column_names))
     if not ops:
         return
-    table = table.drop_columns(
-        [name for name in table.column_names if name in _TEXTS or name in {*known} - {*ops}]
-    )
     encoded = table["name"].combine_chunks()
     wanted = scan.names(place.kind, encoded.dictionary)
     if wanted is not None:
         table = table.filter(wanted.take(encoded.indices))
-    if table.num_rows:
-        yield place, plain_table(table)
-
-
-def plain_table(table: pyarrow.Table) -> pyarrow.Table:
-    """A table with the columns of a CSV file, whose texts are dictionaries, as Part.tables() has it."""
+        encoded = table["name"].combine_chunks()
+    if not table.num_rows:
+        return
     nulls = pyarrow.nulls(table.num_rows, "int64")
     has = set(table.column_names)
     columns: "dict[str, Any]" = {
         "step": table["step"],
         "micro_step": table["micro_step"].cast("int64") if "micro_step" in has else nulls,
         "vpp_stage": table["vpp_stage"].cast("int64") if "vpp_stage" in has else nulls.fill_null(0),
-        **{name: _decoded(table[name]) for name in ("name", *_TEXTS) if name in has},
-        **{op: table[op] for op in _ops_in(table.column_names)},
+        "name": strings(encoded.dictionary).take(encoded.indices),
+        **{op: table[op] for op in ops},
     }
-    return pyarrow.table(columns)
-
-
-def _decoded(column: pyarrow.ChunkedArray) -> pyarrow.Array:
-    encoded = column.combine_chunks()
-    return strings(encoded.dictionary).take(encoded.indices)
+    yield place, pyarrow.table(columns)
 
 
 def _stored_tables(place: Place, path: Path, scan: Scan) -> "Iterator[_Placed]":
@@ -476,31 +462,19 @@ def _range_of(file: parquet.ParquetFile, group: int) -> Any:
 def _database_tables(path: Path, run: str, scan: Scan) -> "Iterator[_Placed]":
     try:
         with contextlib.closing(RankDatabase(path)) as database:
-            micro = database.kinds_with_micro_steps()
             for metric in database.metrics:
-                for rank, table in _metric_tables(database, metric, scan):
-                    if metric.name not in micro:
-                        nulls = pyarrow.nulls(table.num_rows, "int64")
-                        table = table.set_column(table.column_names.index("micro_step"), "micro_step", nulls)
-                    yield Place(run, rank, metric.name), table
+                stats = scan.ops(metric.name, metric.stats)
+                of_kind = field("kind") == metric.name
+                known = [
+                    of_kind & (field("step") >= each.first) & (field("step") <= each.last)
+                    for each in metric.partitions
+                ]
+                for i in scan.wanted(known) if stats else ():
+                    bounds = _steps(of_kind, metric.partitions[i], scan.filter)
+                    for rank, _, table in pages(database, metric, metric.partitions[i], stats, *bounds):
+                        yield from _chosen(Place(run, rank, metric.name), table, scan)
     except RankDatabaseError as error:
         raise ValueError(str(error)) from error
-
-
-def _metric_tables(
-    database: RankDatabase, metric: Metric, scan: Scan
-) -> "Iterator[tuple[int, pyarrow.Table]]":
-    stats = scan.ops(metric.name, metric.stats)
-    of_kind = field("kind") == metric.name
-    known = [
-        of_kind & (field("step") >= each.first) & (field("step") <= each.last) for each in metric.partitions
-    ]
-    tensors = database.tensors(metric) if stats else {}
-    for i in scan.wanted(known) if stats else ():
-        bounds = _steps(of_kind, metric.partitions[i], scan.filter)
-        for rank, rows in database.pages(metric, metric.partitions[i], stats, *bounds):
-            table = page_table(database, stats, rows)
-            yield rank, _with_tensors(table, rank, rows, tensors) if tensors else table
 
 
 def _steps(of_kind: Any, partition: Partition, filter: Any) -> "tuple[int, int]":
@@ -521,19 +495,3 @@ def _steps(of_kind: Any, partition: Partition, filter: Any) -> "tuple[int, int]"
         middle = (low + high + 1) // 2
         low, high = (middle, high) if wanted(middle, high) else (low, middle - 1)
     return first, high
-
-
-def _with_tensors(
-    table: pyarrow.Table, rank: int, rows: "list[tuple[Any, ...]]", tensors: "dict[tuple[int, int], Any]"
-) -> pyarrow.Table:
-    """With the shapes and data types, if all rows have a known target."""
-    if table.num_rows < len(rows):
-        return table
-    found = []
-    for step, target, *_ in rows:
-        of_target = tensors.get((rank, target), [])
-        place = bisect.bisect_right(of_target, (step, "\U0010ffff")) if of_target else 0
-        found.append(of_target[place - 1][1:] if place else (None, None))
-    for name, column in zip(_TEXTS, zip(*found)):
-        table = table.append_column(name, pyarrow.array(column, pyarrow.string()))
-    return table

@@ -6,10 +6,13 @@ import sqlite3
 from pathlib import Path
 from typing import Any
 
+import numpy
+
 from gradmon_read.command_line import CommandError
 from gradmon_read.conversion import Meter
 from gradmon_read.csv_tables import Problems, text_of
-from gradmon_read.rank_rows import RankRows, Rows, Task
+from gradmon_read.kind_rows import Batch
+from gradmon_read.rank_rows import RankRows, Task
 
 FILE = "monitor_data.trend.db"
 # The plug-in refuses other statistics.
@@ -39,8 +42,8 @@ def write_trend(tasks: "list[Task]", path: Path, meter: Meter, problems: Problem
             database.executescript(f"PRAGMA journal_mode = OFF; PRAGMA synchronous = OFF;{_TABLES}BEGIN")
             writer = _Writer(database)
             for task in tasks:
-                for rows in (found := RankRows(task.files(problems), meter, problems)):
-                    writer.add(task, found, rows)
+                for batch in (rows := task.rows(meter, problems)):
+                    writer.add(task, rows, batch)
             writer.finish()
             database.execute("COMMIT")
         finally:
@@ -60,20 +63,19 @@ class _Writer:
         self._last_rank = self._last_step = 0
         self._first_step = -1
 
-    def add(self, task: Task, found: RankRows, rows: Rows) -> None:
-        fields = rows.fields()
-        stats = [stat for stat in STATS if stat in fields]
+    def add(self, task: Task, rows: RankRows, batch: Batch) -> None:
+        stats = [stat for stat in STATS if stat in batch.values]
         if not stats:
             return
         metric = self._metric(task.kind)
-        steps = rows.column("step", 0).tolist()
-        micro_steps = rows.column("micro_step", 0).tolist()
-        targets = [found.targets[i] for i in rows.target.tolist()]
-        ids = [
-            self._target(text_of(target.name), target.vpp_stage, micro_step, metric)
-            for target, micro_step in zip(targets, micro_steps)
-        ]
-        columns = [map(_value, fields[stat].to_pylist()) for stat in stats]
+        steps = batch.step.tolist()
+        known = {
+            number: self._target(text_of(name), stage, max(micro_step, 0), metric)
+            for number in numpy.unique(batch.name).tolist()
+            for stage, name, micro_step in [rows.target(number)]
+        }
+        ids = map(known.__getitem__, batch.name.tolist())
+        columns = [map(_value, batch.cells(stat)) for stat in stats]
         rank = task.rank.rank
         cells = ((rank, step, id, metric, *values) for step, id, *values in zip(steps, ids, *columns))
         self._database.executemany(
