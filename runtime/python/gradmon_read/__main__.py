@@ -5,7 +5,7 @@ import importlib
 import sys
 from typing import Sequence
 
-from gradmon_read.command_line import Command, Group, run, run_group
+from gradmon_read.command_line import Command, Group, hide_pandas, run, run_group
 
 # The module that has `command()` for each command.
 _COMMANDS = {
@@ -26,5 +26,11 @@ def main(words: Sequence[str]) -> int:
     return run(command, words[1:])
 
 
+def program() -> int:
+    """Runs the command of a process that does nothing else."""
+    hide_pandas()
+    return main(sys.argv[1:])
+
+
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(program())

@@ -109,6 +109,19 @@ def require_alone(package: str, caller: str) -> None:
         raise MissingPackage(f"{caller} needs {package}: pip install {package} ({error})") from None
 
 
+class _WithoutPandas:
+    @staticmethod
+    def find_spec(name: str, path: Any = None, target: Any = None) -> None:
+        if name == "pandas":
+            raise ModuleNotFoundError(name)
+
+
+def hide_pandas() -> None:
+    """For a process that carries out a command: none needs pandas, which takes 0.3 s to import, and pyarrow
+    imports it if it is installed."""
+    sys.meta_path.insert(0, _WithoutPandas)
+
+
 def report(text: str) -> None:
     """Prints a message for people."""
     print(f"gradmonctl: {printable(text)}", file=sys.stderr)

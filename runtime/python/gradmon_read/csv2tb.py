@@ -17,10 +17,11 @@ from typing import Any, NamedTuple
 
 import google_crc32c
 import numpy
+import pyarrow
 
-from gradmon_read.command_line import CommandError
+from gradmon_read.command_line import CommandError, hide_pandas
 from gradmon_read.conversion import EVENT_FILE, Interrupted, Meter, make_directories
-from gradmon_read.csv_tables import Problems, integers, text_of, texts
+from gradmon_read.csv_tables import Problems, text_of
 from gradmon_read.kind_rows import Batch
 from gradmon_read.rank_rows import RankRows, Task, grown
 
@@ -141,7 +142,7 @@ class Encoder:
         self._target = rows.target
         self._known: "dict[tuple[str, ...], dict[int, _Templates]]" = {}  # by fields and bytes of the step
         self._records: "list[bytes]" = []  # with zeros for numbers
-        self._array = texts(self._records)
+        self._array = pyarrow.array(self._records, pyarrow.binary())
         self._checksums = _Checksums()
 
     def encode(self, rows: Batch) -> Any:
@@ -157,8 +158,8 @@ class Encoder:
                 self._add(part.templates, key)
             record[part.rows] = part.templates.record[keys]
         if len(self._array) < len(self._records):
-            self._array = texts(self._records)
-        _, ends, buffer = self._array.take(integers(record)).buffers()
+            self._array = pyarrow.array(self._records, pyarrow.binary())
+        _, ends, buffer = self._array.take(pyarrow.array(record)).buffers()
         places = numpy.frombuffer(ends, numpy.int32, len(steps) + 1).astype(numpy.int64)
         data = numpy.frombuffer(buffer, numpy.uint8, int(places[-1]))  # new, so it may be changed
         times = numpy.array([file.written for file in rows.files])
@@ -397,6 +398,7 @@ def _write_in_process(
     tasks: "list[Task]", output: Path, form: str, counts: Any, sender: Any, parent: int
 ) -> None:
     """Takes one task after another."""
+    hide_pandas()
     if sys.platform == "linux":  # ends with its parent
         ctypes.CDLL(None).prctl(1, signal.SIGKILL)
         if os.getppid() != parent:

@@ -8,7 +8,7 @@ import numpy
 import pyarrow
 from pyarrow import compute
 
-from gradmon_read.csv_tables import KindFile, Problems, integers, validity
+from gradmon_read.csv_tables import KindFile, Problems
 from gradmon_read.rank_database import FILE, LAST_STEP, Metric, Partition, RankDatabase, RankDatabaseError
 from gradmon_read.rank_database import nan_bit
 from gradmon_read.runs import parse_rank_directory
@@ -58,7 +58,7 @@ def tables(kind: str, file: KindFile, problems: Problems) -> "Iterator[pyarrow.T
             for rank, count, table in pages(database, metric, partition, stats):
                 good = numpy.zeros(table.num_rows, bool)
                 for stat in stats if name is None or rank == name.rank else ():
-                    good |= validity(table[stat].combine_chunks())
+                    good |= table[stat].is_valid().to_numpy()
                 for _ in range(count - good.sum()):
                     problems.add(file.path, 0, f"a row of {partition.table} without rank, target or value")
                 if good.any():
@@ -86,7 +86,7 @@ def pages(
         steps, ids, masks, *columns = zip(*(row for row, _ in good)) if good else ((),) * (3 + len(stats))
         names, stages, micro_steps = zip(*(target for _, target in good)) if good else ((),) * 3
         made = {
-            "line": integers(numpy.zeros(len(good))),
+            "line": pyarrow.nulls(len(good), pyarrow.int64()).fill_null(0),
             "step": pyarrow.array(steps, pyarrow.int64()),
             "vpp_stage": pyarrow.array(stages, pyarrow.int64()),
             "name": pyarrow.array(names, pyarrow.string()).cast(pyarrow.binary()).dictionary_encode(),
@@ -131,7 +131,7 @@ class _Tensors:
         noted, all_steps, places, texts = self._of_rank[rank]
         row = numpy.searchsorted(places, _places(ids, steps, all_steps), "right") - 1
         row[noted[row] != ids] = 0
-        columns = [column.take(integers(row)).dictionary_encode() for column in texts]
+        columns = [column.take(pyarrow.array(row)).dictionary_encode() for column in texts]
         return dict(zip(("shape", "dtype"), columns))
 
 

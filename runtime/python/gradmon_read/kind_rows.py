@@ -7,7 +7,7 @@ from typing import Any, Generator, Iterator, NamedTuple, Optional, Protocol
 import numpy
 
 from gradmon_read import database_rows
-from gradmon_read.csv_tables import CsvFile, KindFile, Problems, kind_files_in, numbers_of, text_of, validity
+from gradmon_read.csv_tables import CsvFile, KindFile, Problems, kind_files_in, text_of
 from gradmon_read.rank_database import FILE
 from gradmon_read.runs import Run
 from gradmon_read.small_files import groups, read_ahead, read_together
@@ -209,9 +209,9 @@ class KindReader:
         none = numpy.zeros(len(table), "int32")
         texts = {title: (none, [b""]) for title in ("name", "shape", "dtype")}
         for title in texts.keys() & columns.keys():
-            texts[title] = numbers_of(columns[title].indices), columns[title].dictionary.to_pylist()
-        step = numbers_of(columns["step"])
-        stage = numbers_of(columns["vpp_stage"]) if "vpp_stage" in columns else none
+            texts[title] = columns[title].indices.to_numpy(False), columns[title].dictionary.to_pylist()
+        step = columns["step"].to_numpy(False)
+        stage = columns["vpp_stage"].to_numpy(False) if "vpp_stage" in columns else none
         count = numpy.arange(len(table))
         begins = numpy.ones(len(table), bool)
         begins[1:] = (step[1:] != step[:-1]) | (file[1:] != file[:-1])
@@ -220,14 +220,18 @@ class KindReader:
             step=step,
             name=self.names.numbers(stage, *texts["name"]),
             stage=stage,
-            micro_step=numbers_of(columns["micro_step"]) if "micro_step" in columns else none - 1,
-            line=numbers_of(columns["line"]),
+            micro_step=columns["micro_step"].to_numpy(False) if "micro_step" in columns else none - 1,
+            line=columns["line"].to_numpy(False),
             place=count - numpy.maximum.accumulate(numpy.where(begins, count, 0)),
             file=file,
             shape=texts["shape"][0],
             dtype=texts["dtype"][0],
-            values={field: numbers_of(column) for field, column in numbers.items()},
-            absent={field: ~validity(column) for field, column in numbers.items() if column.null_count},
+            values={field: column.to_numpy(False) for field, column in numbers.items()},
+            absent={
+                field: column.is_null().to_numpy(False)
+                for field, column in numbers.items()
+                if column.null_count
+            },
             files=files,
             shapes=texts["shape"][1],
             dtypes=texts["dtype"][1],

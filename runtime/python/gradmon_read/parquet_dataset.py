@@ -11,7 +11,7 @@ import pyarrow
 
 from gradmon_read.command_line import CommandError
 from gradmon_read.conversion import Interrupted, Meter
-from gradmon_read.csv_tables import Problems, texts
+from gradmon_read.csv_tables import Problems
 from gradmon_read.kind_rows import Batch
 from gradmon_read.rank_database import sql_text
 from gradmon_read.rank_rows import RankInput, RankRows, Task
@@ -83,7 +83,9 @@ def _records(batch: Batch, rows: RankRows) -> "list[pyarrow.RecordBatch]":
     targets = [rows.target(number) for number in numbers.tolist()]
     micro_steps = numpy.array([target.micro_step for target in targets])[index]
     found: "dict[str, Any]" = {
-        "name": strings(texts([target.name for target in targets])).take(pyarrow.array(index)),
+        "name": strings(pyarrow.array([target.name for target in targets], "binary")).take(
+            pyarrow.array(index)
+        ),
         "vpp_stage": pyarrow.array(batch.stage),
         "step": pyarrow.array(batch.step),
         "micro_step": pyarrow.array(micro_steps, mask=micro_steps < 0),
@@ -93,7 +95,7 @@ def _records(batch: Batch, rows: RankRows) -> "list[pyarrow.RecordBatch]":
         ("dtype", batch.dtype, batch.dtypes),
     ):
         if all_texts != [b""]:  # the file has no such column
-            found[name] = strings(texts(all_texts)).take(pyarrow.array(of_rows))
+            found[name] = strings(pyarrow.array(all_texts, "binary")).take(pyarrow.array(of_rows))
     for op, column in batch.values.items():
         found[op] = pyarrow.array(column, mask=batch.absent.get(op))
     table = pyarrow.table({name: found.get(name, nulls) for name in SCHEMA.names})

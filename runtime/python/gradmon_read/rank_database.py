@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Finds the databases of a job's ranks, and reads each a page of rows at a time: no lock is held between
-pages, so a slow reader never holds up the rank that writes (FORMAT.md, "SQLite")."""
+pages, so a slow reader never holds up the rank that writes (FORMAT.md, "SQLite"). Finds Parquet files too."""
 import contextlib
 import json
 import os
@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Iterator, NamedTuple, Optional, Sequence
 
 from gradmon_read.command_line import CommandError
-from gradmon_read.vocabulary import COLUMN_ORDER, KINDS_WITH_MICRO_STEPS, STATS
+from gradmon_read.vocabulary import COLUMN_ORDER, KINDS, KINDS_WITH_MICRO_STEPS, STATS
 
 FILE = "monitor_metrics.db"
 APPLICATION_ID = 0x67726D6E  # "grmn"
@@ -343,3 +343,25 @@ def _add_output_dir(found: RankFiles, place: Path, run_id: Optional[str]) -> Non
 def _last_written(path: Path) -> int:
     log = Path(f"{path}-wal")
     return max(file.stat().st_mtime_ns for file in (path, log) if file.exists())
+
+
+_STORED = re.compile(r"kind=([a-z_]+)/rank=(\d+)/[^/]*\.parquet")
+
+
+class StoredFile(NamedTuple):
+    """A file of a Parquet dataset."""
+
+    path: Path
+    kind: str
+    rank: int
+
+
+def stored_files(place: Path) -> "list[StoredFile]":
+    """The files of the dataset at a place, or in its directory rows."""
+    dataset = place / "rows" if (place / "rows").is_dir() else place
+    files = []
+    for path in sorted(dataset.glob("kind=*/rank=*/*.parquet")):
+        match = _STORED.fullmatch(path.relative_to(dataset).as_posix())
+        if match and match[1] in KINDS:
+            files.append(StoredFile(path, match[1], int(match[2])))
+    return files

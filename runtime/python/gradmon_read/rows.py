@@ -22,11 +22,11 @@ from gradmon_read.database_rows import pages
 from gradmon_read.event_rows import converted_ranks, converted_tables, event_files, rank_event_files
 from gradmon_read.event_rows import rank_tables
 from gradmon_read.rank_database import FILE, Partition, RankDatabase, RankDatabaseError, RankFile
-from gradmon_read.rank_database import find_rank_files
+from gradmon_read.rank_database import StoredFile, find_rank_files, stored_files
 from gradmon_read.row_parts import SCHEMA, VALUES, Part, PartsDataset, Place, Scan, possible, strings
 from gradmon_read.runs import directory_name, find_run, id_of_run_file, parse_rank_directory, runs_in
 from gradmon_read.small_files import Together, groups, read_together
-from gradmon_read.vocabulary import FIELDS, HISTOGRAM_KINDS, KINDS
+from gradmon_read.vocabulary import ALERT_COLUMNS, FIELDS, HISTOGRAM_KINDS, KINDS
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -37,7 +37,6 @@ Names = Union[str, Collection[str], "re.Pattern[str]"]
 
 _Placed = tuple[Place, pyarrow.Table]
 _MOST_BYTES_OF_LINES = 128 << 20
-_PARQUET = re.compile(r"kind=(?P<kind>[a-z_]+)/rank=(?P<rank>\d+)/[^/]*\.parquet")
 
 
 class Rows:
@@ -178,7 +177,6 @@ class Sources(NamedTuple):
     parts: "list[Part]"
     histograms: "list[Part]"  # in event files beside the parts
     places: "list[tuple[str, Optional[int], Path]]"  # run, rank and path of each file or rank's directory
-    stored: "list[Path]"  # of the parts, the Parquet files
     notes: "list[str]"  # which of several runs is read
     problems: Problems
 
@@ -203,13 +201,7 @@ class Sources(NamedTuple):
         return pyarrow.table(columns, schema=_ALERT)
 
 
-_ALERT = pyarrow.schema(
-    [
-        *((name, "int64") for name in ("rank", "step", "micro_step", "pp_stage", "vpp_stage")),
-        *((name, "string") for name in ("rule", "tag_name", "op")),
-        *(("value", "float64"), ("history_mean", "float64"), ("message", "string"), ("at", "int64")),
-    ]
-)
+_ALERT = pyarrow.schema(list(ALERT_COLUMNS.items()))
 
 
 def _of_type(value: Any, type: pyarrow.DataType) -> Any:
@@ -252,14 +244,13 @@ FORMS = ["csv", "sqlite", "tensorboard"]
 def find_sources(places: "list[Path]", run: Optional[str], form: Optional[str] = None) -> Sources:
     """The rows at the places: see open(). `form`: one of FORMS, of a run; default: the first that is there.
     Raises CommandError."""
-    sources = Sources([], [], [], [], [], Problems())
+    sources = Sources([], [], [], [], Problems())
     for place in places:
         if not place.exists():
             raise CommandError(f"{place}: No such file or directory")
-        dataset = place / "rows" if (place / "rows").is_dir() else place
-        stored = _stored_files(dataset)
+        stored = stored_files(place)
         if stored:
-            _add_stored(sources, dataset, stored)
+            _add_stored(sources, stored)
         elif _is_database(place):
             _add_databases(sources, find_rank_files([place], run).files)
         elif not _add_converted(sources, place):
@@ -352,25 +343,14 @@ def database_part(file: RankFile) -> Part:
     return Part(known, functools.partial(_database_tables, file.path, file.run_id))
 
 
-def _stored_files(place: Path) -> "list[Path]":
-    """The files of a Parquet dataset."""
-    return sorted(place.glob("kind=*/rank=*/*.parquet"))
-
-
-def _add_stored(sources: Sources, place: Path, files: "list[Path]") -> None:
-    ranks: "dict[tuple[str, int], None]" = {}
+def _add_stored(sources: Sources, files: "list[StoredFile]") -> None:
     for file in files:
-        match = _PARQUET.fullmatch(file.relative_to(place).as_posix())
-        if match is None or match["kind"] not in KINDS:
-            continue
-        of_file = Place("", int(match["rank"]), match["kind"])
-        ranks.setdefault(of_file[:2])
+        of_file = Place("", file.rank, file.kind)
         known = functools.reduce(
             operator.and_, (field(name) == value for name, value in of_file._asdict().items())
         )
-        sources.parts.append(Part(known, functools.partial(_stored_tables, of_file, file)))
-        sources.stored.append(file)
-    sources.places.extend((run, rank, place) for run, rank in ranks)
+        sources.parts.append(Part(known, functools.partial(_stored_tables, of_file, file.path)))
+    sources.places.extend(dict.fromkeys(("", file.rank, file.path.parents[2]) for file in files))
 
 
 def _is_one_of(column: str, wanted: Any) -> Any:

@@ -34,6 +34,13 @@ FIELDS = [
     *("entropy", "softmax_max", "sr", "kernel_norm", "cosine", "mg_direction", "value", "samples"),
 ]
 
+# The columns of the table of alerts, with their types for DuckDB and Arrow.
+ALERT_COLUMNS = {
+    **dict.fromkeys(("rank", "step", "micro_step", "pp_stage", "vpp_stage"), "int64"),
+    **dict.fromkeys(("rule", "tag_name", "op"), "string"),
+    **{"value": "double", "history_mean": "double", "message": "string", "at": "int64"},
+}
+
 # The statistics in a database, in the order of the bits of nan_mask.
 STATS = [
     *("norm", "min", "max", "zeros", "nans", "mean"),
