@@ -176,12 +176,7 @@ def _json(a: "Run", b: "Run", tolerance: Any, found: Any, problems: "Problems") 
         "first": _parting_json(first),
         "by_rank": [_parting_json(found.by_rank[rank]) for rank in sorted(found.by_rank)],
         "steps": [
-            {
-                "step": step,
-                "rows": count.compared,
-                "apart": count.parted,
-                "worst": _parting_json(count.worst),
-            }
+            {"step": step, "rows": count.compared, "apart": count.parted, "worst": _parting_json(count.worst)}
             for step, count in steps.items()
         ],
         "left_out": run_report.problems_json(problems),

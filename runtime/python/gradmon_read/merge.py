@@ -252,10 +252,7 @@ def merge_job(runs: "list[JobRun]", path: Path, meter: Meter, problems: Problems
 
 
 def _write_job_tables(
-    database: NewDatabase,
-    runs: "list[JobRun]",
-    extents: "dict[tuple[int, int], _Extent]",
-    problems: Problems,
+    database: NewDatabase, runs: "list[JobRun]", extents: "dict[tuple[int, int], _Extent]", problems: Problems
 ) -> None:
     for statement in _TABLES.split(";"):
         database.run(statement)

@@ -402,12 +402,7 @@ class PartWriter:
 
 
 def write_database(
-    tasks: "list[Task]",
-    path: Path,
-    meter: Meter,
-    problems: Problems,
-    steps: int,
-    name: Optional[str] = None,
+    tasks: "list[Task]", path: Path, meter: Meter, problems: Problems, steps: int, name: Optional[str] = None
 ) -> None:
     """Makes the database `path`; with a name, the directory `path` and the database in it. `steps`: of one
     table. Raises CommandError, which names the file, and Interrupted."""

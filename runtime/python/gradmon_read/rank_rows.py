@@ -107,12 +107,7 @@ class RankRows:
     `name` of its batches is a number of a name and micro step, which target() knows."""
 
     def __init__(
-        self,
-        kind: str,
-        files: "list[KindFile]",
-        meter: Meter,
-        problems: Problems,
-        most: int = Names.MOST,
+        self, kind: str, files: "list[KindFile]", meter: Meter, problems: Problems, most: int = Names.MOST
     ) -> None:
         self._kind, self._files, self._meter, self._problems, self._most = kind, files, meter, problems, most
         self._names = Names(most, f"more than {most} names and micro steps")
