@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The dumps of alerts, anomaly_detected/rank{R}/anomaly.json, of gradmon or of msprobe."""
+"""gradmonctl analyse anomalies: the dumps of alerts, anomaly_detected/rank{R}/anomaly.json, of gradmon or of
+msprobe."""
+import argparse
 import json
 import os
 import re
@@ -7,7 +9,9 @@ import stat
 from pathlib import Path
 from typing import Any, Iterator, NamedTuple, NoReturn
 
-from gradmon_read.command_line import CommandError
+from gradmon_read import command_line, run_report
+from gradmon_read.command_line import CommandError, UsageError, default_output_dir, report
+from gradmon_read.listing import printable
 
 _MOST_BYTES = 512 << 20
 _MOST_DEPTH = 100  # of brackets: parsers recurse
@@ -248,3 +252,41 @@ def _without_surrogates(value: Any) -> Any:
     if isinstance(value, dict):
         return {_without_surrogates(key): _without_surrogates(each) for key, each in value.items()}
     return value
+
+
+def perform(arguments: argparse.Namespace) -> int:
+    steps = _steps(arguments.s)
+    if arguments.RUN and arguments.d:
+        raise UsageError("RUN: given twice")
+    place = Path(arguments.RUN or arguments.d or default_output_dir())
+    if (place / "anomaly_detected").is_dir():
+        place /= "anomaly_detected"
+    dumps = read_anomaly_dumps(place, arguments.k, steps)
+    for message in dumps.left_out:
+        report(message)
+    file = Path(arguments.o or place) / "anomaly_analyse.json"
+    text = analyse_json(dumps.first)
+    run_report.replace_file(file, text.encode())
+    if arguments.json:
+        run_report.print_json(
+            {
+                "file": str(file),
+                "dumps": dumps.dumps,
+                "anomalies": dumps.anomalies,
+                "first": json.loads(text),
+                "left_out": dumps.left_out,
+            }
+        )
+        return command_line.DONE
+    lines = [f"the first {len(dumps.first)} of {dumps.anomalies} anomalies, in {printable(str(file))}:"]
+    lines += [f"{i}: {printable(each.fields['message'])}" for i, each in enumerate(dumps.first)]
+    run_report.print_text("\n".join(lines) + "\n")
+    return command_line.DONE
+
+
+def _steps(text: str) -> "list[int]":
+    """ "[1, 2]", "1,2" or "" """
+    found = re.fullmatch(r"(\[)?((?:-?[0-9]+,)*(?:-?[0-9]+,?)?)(?(1)\])", text.replace(" ", ""))
+    if found is None:
+        raise UsageError(f'--step-list "{text}": expected a list of steps, such as [1,2]')
+    return [int(step) for step in found[2].split(",") if step]

@@ -7,7 +7,8 @@ import io
 import os
 import sys
 from itertools import takewhile
-from typing import Any, Callable, NamedTuple, NoReturn, Optional, Sequence
+from pathlib import Path
+from typing import Any, Callable, NamedTuple, NoReturn, Sequence
 
 from gradmon_read.listing import printable
 
@@ -42,8 +43,9 @@ class Command(NamedTuple):
     usage: str  # begins with the name: "import FILE"
     summary: str
     arguments: Sequence[Argument]
-    perform: Callable[[argparse.Namespace], int]  # returns the exit code
+    module: str  # of this package; perform(arguments) carries the command out, and returns the exit code
     details: str = ""  # below the options
+    needs: Sequence[str] = ()  # packages
 
     @property
     def name(self) -> str:
@@ -77,6 +79,11 @@ class UsageError(Exception):
     """A wrong combination of arguments."""
 
 
+def default_output_dir() -> Path:
+    """A job's output directory if the user names none."""
+    return Path(os.environ.get("MONITOR_OUTPUT_DIR") or "monitor_output")
+
+
 def integer(least: int, most: int = 2**63 - 1) -> Callable[[str], int]:
     """A type of argument: a whole number in a range."""
 
@@ -92,10 +99,13 @@ def integer(least: int, most: int = 2**63 - 1) -> Callable[[str], int]:
     return parsed
 
 
-def require(package: str, caller: str, module: Optional[str] = None) -> Any:
+_MODULES = {"google-crc32c": "google_crc32c", "PyYAML": "yaml"}
+
+
+def require(package: str, caller: str) -> Any:
     """Imports the module of a package. The error says how to install the package."""
     try:
-        return importlib.import_module(module or package)
+        return importlib.import_module(_MODULES.get(package, package))
     except ImportError as error:
         install = f"{sys.executable} -m pip install 'gradmon-read[analysis]'"
         raise MissingPackage(f"{caller} needs the Python package {package}: {install} ({error})") from None
@@ -231,7 +241,12 @@ def _performed(command: Command, words: Sequence[str]) -> int:
         if "-h" in words or "--help" in words:
             sys.stdout.write(help_text(command))
             return DONE
-        return command.perform(parse(command, words))
+        arguments = parse(command, words)
+        for package in command.needs:
+            require(package, f"gradmonctl {command.name}")
+        perform: "Callable[[argparse.Namespace], int]"
+        perform = importlib.import_module(f"gradmon_read.{command.module}").perform
+        return perform(arguments)
     except UsageError as error:
         return _wrong_usage(str(error), command.name)
     except CommandError as error:

@@ -3,6 +3,7 @@
 
 The tags of a target's rows are constant, so the record of a row is a template of bytes into which its floats,
 its step, its time and its checksum are put."""
+import argparse
 import ctypes
 import os
 import re
@@ -11,7 +12,7 @@ import socket
 import struct
 import sys
 import time
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -20,10 +21,10 @@ import numpy
 import pyarrow
 
 from gradmon_read.command_line import CommandError, hide_pandas
-from gradmon_read.conversion import EVENT_FILE, Interrupted, Meter, make_directories
+from gradmon_read.conversion import CURVES, EVENT_FILE, Interrupted, Meter, make_directories
 from gradmon_read.csv_tables import Problems, text_of
 from gradmon_read.kind_rows import Batch
-from gradmon_read.rank_rows import RankRows, Task, grown
+from gradmon_read.rank_rows import RankRows, Task, converted, grown, request_of
 
 BYTES_OF_A_FILE = 64 << 20
 _ROWS_AT_ONCE = 4096  # their records stay in the processor's cache
@@ -420,3 +421,11 @@ def _write_in_process(
             outcome = error
             counts[_STOP] = 1
         sender.send((index, outcome))
+
+
+def perform(arguments: argparse.Namespace) -> int:
+    request = request_of(arguments)
+    is_msprobe = arguments.tags == "msprobe"
+    target = request.output or request.new_directory("csv2tensorboard_by_step", is_beside=not is_msprobe)
+    write = partial(write_curves, form=arguments.tags, processes=arguments.process_num)
+    return converted(request, target, CURVES, write)

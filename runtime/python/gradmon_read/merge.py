@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """One SQLite database of a whole job, with tables that describe the job (CONVERT.md). Needs pyarrow."""
+import argparse
 import os
 import sqlite3
 from pathlib import Path
@@ -8,7 +9,7 @@ from typing import Any, Iterator, NamedTuple
 import numpy
 
 from gradmon_read import __version__
-from gradmon_read.command_line import CommandError
+from gradmon_read.command_line import CommandError, default_output_dir
 from gradmon_read.conversion import NOTHING, Conversion, Meter, run_conversion
 from gradmon_read.csv_tables import KindFile, Problems, kind_files_in, parse_kind_file
 from gradmon_read.database_rows import kinds_in
@@ -356,8 +357,8 @@ def _gaps(most: int, rows: "Iterator[tuple[int, int]]") -> "Iterator[_Gap]":
         yield gap
 
 
-def merge(places: "list[Path]", output: Path) -> int:
-    """Returns the exit code; raises CommandError."""
+def perform(arguments: argparse.Namespace) -> int:
+    places = [Path(place) for place in arguments.RUN] or [default_output_dir()]
     problems = Problems()
     runs = job_runs(places, problems)
     directories = [directory for job in runs for directory in job.run.ranks]
@@ -371,7 +372,7 @@ def merge(places: "list[Path]", output: Path) -> int:
         input=", ".join(map(str, places)),
         ranks=sorted({directory.rank for directory in directories}),
         bytes=size,
-        target=output,
+        target=Path(arguments.o),
         earlier=NOTHING,
         write=lambda path, meter, problems: merge_job(runs, path, meter, problems),
     )

@@ -1,22 +1,25 @@
 # SPDX-License-Identifier: Apache-2.0
 """Makes a database of metrics (FORMAT.md, "SQLite"), with the tables and views of the ranks' own sink. Needs
 pyarrow."""
+import argparse
 import os
 import re
 import sqlite3
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any, Callable, Dict, Iterable, Iterator, Optional, Tuple
 
 import numpy
 
 from gradmon_read.command_line import CommandError
-from gradmon_read.conversion import Meter, make_directories
+from gradmon_read.conversion import FILE, NOTHING, Meter, make_directories
 from gradmon_read.csv_tables import Problems
 from gradmon_read.kind_rows import Batch
+from gradmon_read.rank_database import FILE as DATABASE
 from gradmon_read.rank_database import APPLICATION_ID, LAST_STEP, SCHEMA_VERSION, nan_bit, sql_name, sql_text
-from gradmon_read.rank_rows import Target, Task, grown
-from gradmon_read.runs import is_format_1, json_text, read_json
+from gradmon_read.rank_rows import Target, Task, converted, grown, request_of
+from gradmon_read.runs import directory_name, is_format_1, json_text, parse_rank_directory, read_json
 from gradmon_read.vocabulary import COLUMN_ORDER, DTYPES, FOLDS, KINDS, KINDS_WITH_MICRO_STEPS, OPS, stats_of
 
 PARTITION_STEPS = 500  # of one table, unless the user says otherwise
@@ -438,3 +441,23 @@ def _ahead(batches: "Iterable[Batch]") -> "Iterator[Batch]":
         while (batch := waiting.result()) is not None:
             waiting = pool.submit(following)
             yield batch
+
+
+def perform(arguments: argparse.Namespace) -> int:
+    request = request_of(arguments)
+    target = request.output or request.new_directory("csv2db", is_beside=False)
+    write = partial(write_database, steps=arguments.step_partition)
+    if not target.is_dir():
+        return converted(request, target, NOTHING, partial(write, name=DATABASE))
+    if (target / DATABASE).exists():
+        _check_replaceable(target / DATABASE)
+    return converted(request, target / DATABASE, FILE, write)
+
+
+def _check_replaceable(database: Path) -> None:
+    """Raises CommandError: a running job has, or may have, the database."""
+    in_use = parse_rank_directory(directory_name(database.parent)) is not None
+    if in_use or any(os.path.exists(f"{database}{end}") for end in ("-wal", "-journal")):
+        raise CommandError(
+            f"{database} is the database of a job, or in use; expected another --output-dirpath"
+        )

@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """gradmonctl convert parquet: a Parquet dataset of the rows of all ranks (FORMAT.md, "Parquet"). Needs duckdb
 and pyarrow."""
+import argparse
 import json
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -9,12 +11,13 @@ import duckdb
 import numpy
 import pyarrow
 
-from gradmon_read.command_line import CommandError
-from gradmon_read.conversion import Interrupted, Meter
+from gradmon_read.command_line import CommandError, default_output_dir
+from gradmon_read.conversion import NOTHING, Conversion, Interrupted, Meter, run_conversion
 from gradmon_read.csv_tables import Problems
+from gradmon_read.database_rows import kinds_in
 from gradmon_read.kind_rows import Batch
 from gradmon_read.rank_database import sql_text
-from gradmon_read.rank_rows import RankInput, RankRows, Task
+from gradmon_read.rank_rows import RankInput, RankRows, Task, chosen_directories, tasks_of
 from gradmon_read.row_parts import strings
 from gradmon_read.runs import id_of_run_file, read_json
 from gradmon_read.vocabulary import COLUMN_ORDER
@@ -129,3 +132,15 @@ def _read_into(found: "dict[str, Any]", key: str, file: Path, problems: Problems
         return
     if isinstance(content, dict):
         found[key] = content
+
+
+def perform(arguments: argparse.Namespace) -> int:
+    path = Path(arguments.RUN) if arguments.RUN else default_output_dir()
+    problems = Problems()
+    ranks = chosen_directories(path, None, None, problems)
+    tasks, size = tasks_of(ranks, [], problems)
+    if not tasks:
+        tasks, size = tasks_of(ranks, [], problems, kinds_in)[0], 0
+    write = partial(write_dataset, tasks)
+    conversion = Conversion(str(path), [rank.rank for rank in ranks], size, Path(arguments.o), NOTHING, write)
+    return run_conversion(conversion, problems)

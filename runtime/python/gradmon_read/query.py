@@ -5,13 +5,14 @@ import csv
 import decimal
 import json
 import math
-import os
 import sys
 from pathlib import Path
 from typing import Any, Iterator, NamedTuple
 
+import duckdb
+
 from gradmon_read import command_line
-from gradmon_read.command_line import Argument, Command, CommandError, UsageError, integer, require
+from gradmon_read.command_line import CommandError, UsageError, default_output_dir, require
 from gradmon_read.listing import Table
 from gradmon_read.rank_database import LAST_STEP, StoredFile, sql_name, sql_text, stored_files
 from gradmon_read.vocabulary import ALERT_COLUMNS, FIELDS, FOLDS
@@ -32,59 +33,14 @@ _FOLDS = {
 _FILTERS = ("metric", "target", "op", "steps", "rank")
 
 
-def command() -> Command:
-    return Command(
-        'query ("SQL" | --metric NAME ...) [RUN...] [--format table|csv|json]',
-        "Search the rows of all ranks",
-        [
-            Argument(
-                "SQL",
-                "a statement on rows, steps, alerts, ranks, v_metrics, v_nonfinite,\nv_layer_step or v_files",
-            ),
-            Argument(
-                "RUN",
-                "the job's output directories, directories of one rank, databases, or\n"
-                "Parquet datasets (default: MONITOR_OUTPUT_DIR, else ./monitor_output)",
-                many=True,
-            ),
-            Argument("--metric", "instead of SQL: a kind of row, as grad_reduced", "NAME"),
-            Argument("--target", "a pattern of target names with * and ?, as 'layers.3.*'", "GLOB"),
-            Argument("--op", "a statistic, as norm", "NAME"),
-            Argument("--steps", "steps, as 100:200, 100:, :200 or 100", "RANGE", type=_steps),
-            Argument("--rank", "one rank", "RANK", type=integer(0)),
-            Argument("--run", "8 hex digits of a run's directories (default: the newest run)", "ID"),
-            Argument(
-                "--format",
-                "table (default), csv or json",
-                "FORMAT",
-                "table",
-                choices=["table", "csv", "json"],
-            ),
-            Argument("--all", "print the whole list and whole lines even in a terminal"),
-        ],
-        _perform,
-    )
-
-
-def _steps(text: str) -> "tuple[int, int]":
-    first, colon, last = text.partition(":")
-    last = last if colon else first
-    numbers = all(part.isascii() and part.isdigit() for part in (first, last) if part)
-    bounds = (int(first or 0), int(last or LAST_STEP)) if numbers and text else (1, 0)
-    if bounds[0] > bounds[1] or bounds[1] > LAST_STEP:
-        raise argparse.ArgumentTypeError(f'found "{text}", expected steps such as 100:200, 100:, :200 or 100')
-    return bounds
-
-
-def _perform(arguments: argparse.Namespace) -> int:
-    duckdb = require("duckdb", "gradmonctl query")
+def perform(arguments: argparse.Namespace) -> int:
     filtered = any(getattr(arguments, name) is not None for name in _FILTERS)
     if not filtered and arguments.SQL is None:
         raise UsageError('expected "SQL" or --metric, --target, --op, --steps or --rank')
     places = list(arguments.RUN)
     if filtered and arguments.SQL is not None:
         places.insert(0, arguments.SQL)
-    paths = [Path(place) for place in places or [output_directory()]]
+    paths = [Path(place) for place in places or [default_output_dir()]]
     statement = _filter(arguments) if filtered else arguments.SQL
     database = duckdb.connect()
     stored = [stored_files(path) for path in paths]
@@ -121,10 +77,6 @@ def _query_rows(database: Any, statement: str, paths: "list[Path]", arguments: a
     return command_line.PARTIAL if len(values.errors) < len(sources.parts) else command_line.FAILED
 
 
-def output_directory() -> str:
-    return os.environ.get("MONITOR_OUTPUT_DIR") or "./monitor_output"
-
-
 def _filter(arguments: argparse.Namespace) -> str:
     first, last = arguments.steps or (0, LAST_STEP)
     conditions = [f"step BETWEEN {first} AND {last}"]
@@ -146,8 +98,6 @@ class _Rows(NamedTuple):
 
 def _run(database: Any, statement: str, files: "list[StoredFile]") -> _Rows:
     """Runs the one statement that reads."""
-    import duckdb
-
     _add_views(database)
     try:
         statements = database.extract_statements(statement)
@@ -170,8 +120,6 @@ def _run(database: Any, statement: str, files: "list[StoredFile]") -> _Rows:
 
 
 def _fetched(found: Any) -> "Iterator[tuple[Any, ...]]":
-    import duckdb
-
     try:
         while rows := found.fetchmany(2000):
             yield from rows
@@ -208,8 +156,6 @@ def _add_marks(database: Any, files: "list[StoredFile]") -> None:
 
 def _wanted_ops(database: Any, statement: str) -> "list[str]":
     """The statistics whose rows a statement can want: DuckDB leaves out the tables of the others."""
-    import duckdb
-
     try:
         plan = str(database.execute(f"EXPLAIN (FORMAT json) {statement}").fetchall())
     except duckdb.Error:

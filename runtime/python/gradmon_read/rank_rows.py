@@ -1,15 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
 """The CSV files to convert, and the rows of one kind and rank in them. Needs pyarrow."""
+import argparse
+import os
+import re
+import time
+from functools import partial
 from pathlib import Path
 from typing import Any, Callable, Iterator, NamedTuple, Optional
 
 import numpy
 
-from gradmon_read.command_line import CommandError
-from gradmon_read.conversion import Meter
+from gradmon_read.command_line import CommandError, UsageError, default_output_dir
+from gradmon_read.conversion import Conversion, Meter, run_conversion
 from gradmon_read.csv_tables import KindFile, Problems, kind_files_in, text_of
 from gradmon_read.kind_rows import Batch, KindReader, Names
-from gradmon_read.runs import directory_name, find_run, parse_rank_directory, runs_in
+from gradmon_read.runs import directory_name, find_run, parse_rank_directory, runs_in, seconds_in_year
 from gradmon_read.vocabulary import ROW_KINDS
 
 
@@ -198,3 +203,70 @@ class RankRows:
                 path, line = batch.files[batch.file[i]].path, int(batch.line[i])
                 self._problems.add(path, line, f"{text}; the row is left out")
         return batch.take(good)
+
+
+class Request(NamedTuple):
+    """The checked options of csv2tb and csv2db."""
+
+    path: Path
+    first: Optional[int]
+    last: Optional[int]
+    kinds: "list[str]"
+    output: Optional[Path]  # None: a new directory
+
+    def new_directory(self, name: str, is_beside: bool) -> Path:
+        """`{time}_{name}` in the input, or beside the job's output directory."""
+        directory = self.path if self.path.is_dir() else self.path.parent
+        if is_beside:
+            directory = Path(os.path.abspath(directory))
+            if parse_rank_directory(directory.name):
+                directory = directory.parent
+            directory = directory.parent
+            directory = Path() if directory == Path.cwd() else directory
+        now = time.localtime()
+        month = "JanFebMarAprMayJunJulAugSepOctNovDec"[3 * now.tm_mon - 3 :][:3]
+        return directory / f"{month}{time.strftime('%d_%H-%M-%S', now)}_{name}"
+
+
+def request_of(arguments: argparse.Namespace) -> Request:
+    """Raises UsageError with the found and the expected value."""
+    times = []
+    for option in ("time_start", "time_end"):
+        text = getattr(arguments, option) or "None"
+        times.append(None if text == "None" else seconds_in_year(text))
+        if text != "None" and times[-1] is None:
+            raise UsageError(
+                f'--{option.replace("_", "-")}: found "{text}"; expected a time as in the names of '
+                "directories, such as Dec03_21-34-40, or None"
+            )
+    first, last = times
+    if first is not None and last is not None and first > last:
+        raise UsageError(
+            f"--time-start {arguments.time_start} is later than --time-end {arguments.time_end}; expected a "
+            "time before it"
+        )
+    # "actv,grad_reduced", or as Python prints a list.
+    names = [name for text in arguments.data_type_list for name in re.split(r"[\[\](), '\"]+", text)]
+    names = [name for name in names if name and name != "None"]
+    for name in names:
+        if name not in ROW_KINDS:
+            raise UsageError(f'--data-type-list: found "{name}"; expected {", ".join(ROW_KINDS)}')
+    path = arguments.RUN or arguments.monitor_path
+    output = arguments.output_dirpath
+    return Request(
+        path=Path(path) if path else default_output_dir(),
+        first=first,
+        last=last,
+        kinds=names,
+        output=Path(output) if output and output != "None" else None,
+    )
+
+
+def converted(request: Request, target: Path, earlier: str, write: Any) -> int:
+    """`write`: of the tasks into a path, with a meter and problems."""
+    problems = Problems()
+    ranks = chosen_directories(request.path, request.first, request.last, problems)
+    tasks, size = tasks_of(ranks, request.kinds, problems)
+    numbers = [rank.rank for rank in ranks]
+    conversion = Conversion(str(request.path), numbers, size, target, earlier, partial(write, tasks))
+    return run_conversion(conversion, problems)

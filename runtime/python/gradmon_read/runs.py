@@ -71,11 +71,6 @@ def id_of_run_file(name: str) -> str:
     return match[1] if match else ""
 
 
-def default_output_dir() -> Path:
-    """A job's output directory if the user names none."""
-    return Path(os.environ.get("MONITOR_OUTPUT_DIR") or "monitor_output")
-
-
 def directory_name(directory: Path) -> str:
     """ "b" of "a/b/"; that of the working directory of "."."""
     return os.path.basename(os.path.abspath(directory))

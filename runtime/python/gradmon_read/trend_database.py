@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """gradmonctl convert trend: the database that msprobe's TensorBoard plug-in TrendVis shows (msprobe 26.2,
 "monitor_data.trend.db"). Needs pyarrow."""
+import argparse
 import math
 import sqlite3
 from pathlib import Path
@@ -8,11 +9,11 @@ from typing import Any
 
 import numpy
 
-from gradmon_read.command_line import CommandError
-from gradmon_read.conversion import Meter
+from gradmon_read.command_line import CommandError, default_output_dir
+from gradmon_read.conversion import NOTHING, Meter
 from gradmon_read.csv_tables import Problems, text_of
 from gradmon_read.kind_rows import Batch
-from gradmon_read.rank_rows import RankRows, Task
+from gradmon_read.rank_rows import RankRows, Request, Task, converted
 
 FILE = "monitor_data.trend.db"
 # The plug-in refuses other statistics.
@@ -160,3 +161,8 @@ def tags_of(name: str) -> "set[tuple[str, str]]":
         if part.isdigit() and not before.isdigit()
     }
     return modules | layers
+
+
+def perform(arguments: argparse.Namespace) -> int:
+    path = Path(arguments.RUN) if arguments.RUN else default_output_dir()
+    return converted(Request(path, None, None, [], None), Path(arguments.o), NOTHING, write_trend)
