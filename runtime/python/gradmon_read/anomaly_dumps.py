@@ -5,12 +5,12 @@ import argparse
 import json
 import os
 import re
-import stat
+from itertools import accumulate
 from pathlib import Path
 from typing import Any, Iterator, NamedTuple, NoReturn
 
 from gradmon_read import command_line, run_report
-from gradmon_read.command_line import CommandError, UsageError, default_output_dir, report
+from gradmon_read.command_line import CommandError, UsageError, default_output_dir, open_regular, report
 from gradmon_read.listing import printable
 
 _MOST_BYTES = 512 << 20
@@ -123,12 +123,16 @@ class _DumpReader:
 
     def read(self, file: Path) -> None:
         try:
-            content = _read_checked(file, _MOST_BYTES)
+            with open_regular(file, _MOST_BYTES) as opened:
+                content = opened.read()
         except OSError as error:
             self._leave_out(file, error.strerror or str(error))
             return
         text = _valid_text(content)
-        if _is_nested_deeper(text):
+        depths = accumulate(
+            {"[": 1, "{": 1, "]": -1, "}": -1}.get(part[0], 0) for part in _JSON_PARTS.finditer(text)
+        )
+        if max(depths, default=0) > _MOST_DEPTH:
             self._leave_out(file, "expected brackets nested at most 100 deep")
             return
         self._dumps += 1
@@ -178,29 +182,6 @@ class _NoObject(ValueError):
 
 def _refuse(constant: str) -> NoReturn:
     raise ValueError(f"{constant} is no JSON")
-
-
-def _read_checked(file: Path, most_bytes: int) -> bytes:
-    """The content of a regular file of at most so many bytes, without waiting for a FIFO. Raises OSError;
-    `strerror` says why."""
-    descriptor = os.open(file, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY)
-    with open(descriptor, "rb") as opened:
-        status = os.fstat(descriptor)
-        if not stat.S_ISREG(status.st_mode):
-            raise OSError(0, "not a regular file")
-        if status.st_size > most_bytes:
-            raise OSError(0, f"larger than {most_bytes >> 20} MiB")
-        return opened.read()
-
-
-def _is_nested_deeper(json_text: str) -> bool:
-    """Returns True if brackets are nested deeper than _MOST_DEPTH: parsers recurse."""
-    depth = 0
-    for part in _JSON_PARTS.finditer(json_text):
-        depth += 1 if part[0] in "[{" else -1 if part[0] in "]}" else 0
-        if depth > _MOST_DEPTH:
-            return True
-    return False
 
 
 def _valid_text(content: bytes) -> str:

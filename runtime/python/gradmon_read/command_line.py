@@ -5,10 +5,11 @@ import difflib
 import importlib
 import io
 import os
+import stat
 import sys
 from itertools import takewhile
 from pathlib import Path
-from typing import Any, Callable, NamedTuple, NoReturn, Sequence
+from typing import Any, BinaryIO, Callable, NamedTuple, NoReturn, Sequence
 
 from gradmon_read.listing import printable
 
@@ -82,6 +83,18 @@ class UsageError(Exception):
 def default_output_dir() -> Path:
     """A job's output directory if the user names none."""
     return Path(os.environ.get("MONITOR_OUTPUT_DIR") or "monitor_output")
+
+
+def open_regular(path: "str | os.PathLike[str]", most_bytes: int = 2**63) -> BinaryIO:
+    """Opens a regular file of at most so many bytes for reading; never waits for a FIFO. Raises OSError,
+    whose `strerror` says why."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY)
+    status = os.fstat(descriptor)
+    if stat.S_ISREG(status.st_mode) and status.st_size <= most_bytes:
+        return open(descriptor, "rb")
+    os.close(descriptor)
+    is_file = stat.S_ISREG(status.st_mode)
+    raise OSError(0, f"larger than {most_bytes >> 20} MiB" if is_file else "not a regular file")
 
 
 def integer(least: int, most: int = 2**63 - 1) -> Callable[[str], int]:

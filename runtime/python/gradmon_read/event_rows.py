@@ -3,7 +3,6 @@
 google-crc32c."""
 import os
 import re
-import stat
 import struct
 from functools import lru_cache, partial
 from pathlib import Path
@@ -11,7 +10,7 @@ from typing import Any, Callable, Iterator, NamedTuple, Optional
 
 import pyarrow
 
-from gradmon_read.command_line import require
+from gradmon_read.command_line import open_regular, require
 from gradmon_read.csv_tables import Problems
 from gradmon_read.row_parts import Place, Scan
 from gradmon_read.vocabulary import BINS, COLUMN_ORDER, HISTOGRAM_KINDS, KINDS_WITH_MICRO_STEPS, ROW_KINDS
@@ -264,15 +263,14 @@ def records(path: Path) -> "Iterator[bytes]":
     bounds the memory. Skips a torn last record in silence; never waits for a FIFO. Raises OSError, whose
     `strerror` says why, and EventFileError where the file goes on with something else."""
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY)
+        file = open_regular(path)
     except OSError as error:
-        raise OSError(error.errno, f"cannot open: {error.strerror}") from None
-    with open(descriptor, "rb") as file:
-        status = os.fstat(descriptor)
-        if not stat.S_ISREG(status.st_mode):
-            raise OSError(0, "not a regular file")
+        why = f"cannot open: {error.strerror}" if error.errno else error.strerror
+        raise OSError(error.errno, why) from None
+    with file:
+        size = os.fstat(file.fileno()).st_size
         at = 0
-        while at + HEADER_BYTES <= status.st_size:
+        while at + HEADER_BYTES <= size:
             header = file.read(HEADER_BYTES)
             length, checksum = struct.unpack("<QI", header)
             if masked_crc32c(header[:8]) != checksum:
@@ -284,7 +282,7 @@ def records(path: Path) -> "Iterator[bytes]":
             data = file.read(length + FOOTER_BYTES)
             if len(data) < length + FOOTER_BYTES:
                 return
-            is_last = at + HEADER_BYTES + length + FOOTER_BYTES == status.st_size  # may be being written
+            is_last = at + HEADER_BYTES + length + FOOTER_BYTES == size  # may be being written
             if masked_crc32c(data[:length]) != struct.unpack_from("<I", data, length)[0]:
                 if is_last:
                     return

@@ -22,10 +22,9 @@ from gradmon_read.runs import (
     Run,
     find_run,
     id_of_run_file,
-    is_format_1,
     json_text,
     parse_rank_directory,
-    read_json,
+    read_format_1,
     runs_in,
 )
 
@@ -81,19 +80,6 @@ class JobRun(NamedTuple):
     run: Run
     output_dir: Path
     notes: "dict[str, Any]"  # the contents of its run-{id}.json; empty without the file
-
-
-def _read_notes(file: Path, problems: Problems) -> "dict[str, Any]":
-    if not file.exists():
-        return {}
-    try:
-        notes: "dict[str, Any]" = read_json(file, MOST_RUN_FILE_BYTES)
-        if not is_format_1(notes):
-            raise ValueError("")
-    except ValueError as error:
-        problems.add(file, 0, str(error) or 'expected a JSON object with "format": 1')
-        return {}
-    return notes
 
 
 def _of_type(notes: "dict[str, Any]", key: str, default: Any) -> Any:
@@ -155,8 +141,9 @@ def job_runs(places: "list[Path]", problems: Problems) -> "list[JobRun]":
             fresh = [rank for rank in run.ranks if rank.path not in known]
             known.update(rank.path for rank in fresh)
             if fresh:
-                notes = _read_notes(output_dir / f"run-{run.id}.json", of_notes)
-                jobs.append(JobRun(run._replace(ranks=fresh), output_dir, notes))
+                file = output_dir / f"run-{run.id}.json"
+                notes = read_format_1(file, MOST_RUN_FILE_BYTES, of_notes) if file.exists() else None
+                jobs.append(JobRun(run._replace(ranks=fresh), output_dir, notes or {}))
     return jobs
 
 

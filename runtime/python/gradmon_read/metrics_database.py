@@ -19,7 +19,7 @@ from gradmon_read.kind_rows import Batch
 from gradmon_read.rank_database import FILE as DATABASE
 from gradmon_read.rank_database import APPLICATION_ID, LAST_STEP, SCHEMA_VERSION, nan_bit, sql_name, sql_text
 from gradmon_read.rank_rows import Target, Task, converted, grown, request_of
-from gradmon_read.runs import directory_name, is_format_1, json_text, parse_rank_directory, read_json
+from gradmon_read.runs import directory_name, json_text, parse_rank_directory, read_format_1
 from gradmon_read.vocabulary import COLUMN_ORDER, DTYPES, FOLDS, KINDS, KINDS_WITH_MICRO_STEPS, OPS, stats_of
 
 PARTITION_STEPS = 500  # of one table, unless the user says otherwise
@@ -264,14 +264,10 @@ def stored_scopes(directories: "list[Path]", problems: Problems) -> Scopes:
     for file in [directory / "scopes.json" for directory in directories]:
         if not file.exists():
             continue
-        try:
-            value = read_json(file, _MOST_SCOPES_BYTES)
-            targets = value.get("targets") if is_format_1(value) else None
-            if not isinstance(targets, dict):
-                raise ValueError("")
-        except ValueError as error:
-            text = str(error) or 'expected a JSON object with "format": 1 and "targets"'
-            problems.add(file, 0, f"{text}; target_scope lacks what it has")
+        value = read_format_1(file, _MOST_SCOPES_BYTES, problems, "; target_scope lacks what it has") or {}
+        targets = value.get("targets", {})
+        if not isinstance(targets, dict):
+            problems.add(file, 0, 'expected an object of "targets"; target_scope lacks what it has')
             continue
         for name, kinds in targets.items():
             target = _SCOPED.fullmatch(name)
