@@ -338,89 +338,65 @@ def write_curves(
 def _write_on_processes(
     count: int, tasks: "list[Task]", output: Path, form: str, meter: Meter, problems: Problems
 ) -> None:
-    import multiprocessing.connection  # takes time to load
+    import multiprocessing  # takes time to load
+    from concurrent.futures import FIRST_EXCEPTION, ProcessPoolExecutor, wait
+    from concurrent.futures.process import BrokenProcessPool
 
-    wait: Any = multiprocessing.connection.wait
     context: Any = multiprocessing.get_context("spawn")  # a fork would lack the threads of the engines
-    counts = context.Array("q", 5)
+    counts = context.Array("q", 4)
     sys.stdout.flush()
-    processes, receivers = [], []
-    for _ in range(count):
-        receiver, sender = context.Pipe(duplex=False)
-        arguments = (tasks, output, form, counts, sender, os.getpid())
-        processes.append(context.Process(target=_write_in_process, args=arguments, daemon=True))
-        processes[-1].start()
-        sender.close()
-        receivers.append(receiver)
-    outcomes: "dict[int, Any]" = {}  # by index of the task: Problems, or an error
-    try:
-        while receivers:
-            for ready in wait(receivers, 0.05):
-                try:
-                    index, outcome = ready.recv()
-                    outcomes[index] = outcome
-                except EOFError:
-                    receivers.remove(ready)
-            meter.rows, meter.repeated, meter.bytes = (counts[i] for i in range(3))
-            meter.add()
-    finally:
-        counts[_STOP] = 1
-        for process in processes:
-            process.join()
-    errors = [outcomes[i] for i in sorted(outcomes) if isinstance(outcomes[i], Exception)]
-    for index in sorted(outcomes):
-        if isinstance(outcomes[index], Problems):
-            problems.extend(outcomes[index])
-    if errors:
-        raise errors[0]
-    if any(process.exitcode for process in processes):
-        raise CommandError("a process of the conversion was killed")
+    with ProcessPoolExecutor(count, context, _begin_process, (counts, os.getpid())) as pool:
+        futures = [pool.submit(_write_in_process, task, output, form) for task in tasks]
+        try:
+            done, waiting = wait(futures, 0)
+            while waiting and not any(future.exception() for future in done):
+                done, waiting = wait(futures, 0.05, FIRST_EXCEPTION)
+                meter.rows, meter.repeated, meter.bytes = counts[:_STOP]
+                meter.add()
+        finally:
+            counts[_STOP] = 1
+            pool.shutdown(cancel_futures=True)
+    for future in futures:
+        error = None if future.cancelled() else future.exception()
+        if isinstance(error, BrokenProcessPool):
+            raise CommandError("a process of the conversion was killed")
+        if error is not None and not isinstance(error, Interrupted):
+            raise error
+    for future in futures:
+        problems.extend(future.result())
 
 
-_STOP, _NEXT_TASK = 3, 4  # in the counts, behind those of the meter
+_STOP = 3  # in the counts, behind those of the meter
+_counts: Any = None  # of this process
 
 
 class _ProcessMeter(Meter):
     """Counts for the process that shows the progress, which may stop this one."""
 
-    def __init__(self, counts: Any) -> None:
-        super().__init__(0)
-        self._counts = counts
-
     def add(self, rows: int = 0, repeated: int = 0, bytes: int = 0) -> None:
-        with self._counts.get_lock():
+        with _counts.get_lock():
             for i, number in enumerate((rows, repeated, bytes)):
-                self._counts[i] += number
-        if self._counts[_STOP]:
+                _counts[i] += number
+        if _counts[_STOP]:
             raise Interrupted
 
 
-def _write_in_process(
-    tasks: "list[Task]", output: Path, form: str, counts: Any, sender: Any, parent: int
-) -> None:
-    """Takes one task after another."""
+def _begin_process(counts: Any, parent: int) -> None:
+    global _counts
+    _counts = counts
     hide_pandas()
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)  # the parent stops this process
     if sys.platform == "linux":  # ends with its parent
         ctypes.CDLL(None).prctl(1, signal.SIGKILL)
         if os.getppid() != parent:
-            return
-    meter = _ProcessMeter(counts)
-    while not counts[_STOP]:
-        with counts.get_lock():
-            index = counts[_NEXT_TASK]
-            counts[_NEXT_TASK] += 1
-        if index >= len(tasks):
-            return
-        problems = Problems()
-        outcome: Any = problems
-        try:
-            _write_task(tasks[index], output, form, meter, problems)
-        except Interrupted:
-            return
-        except (CommandError, MemoryError, OSError) as error:
-            outcome = error
-            counts[_STOP] = 1
-        sender.send((index, outcome))
+            os._exit(1)
+
+
+def _write_in_process(task: Task, output: Path, form: str) -> Problems:
+    problems = Problems()
+    _write_task(task, output, form, _ProcessMeter(0), problems)
+    return problems
 
 
 def perform(arguments: argparse.Namespace) -> int:
