@@ -35,6 +35,13 @@ CREATE TABLE trend_data (rank INTEGER NOT NULL, step INTEGER NOT NULL, target_id
 """
 
 
+_COLUMNS = {
+    "metrics": "metric_name",
+    "targets": "target_name, vpp_stage, micro_step",
+    "tags": "tag_name, category, metric_id",
+}
+
+
 def write_trend(tasks: "list[Task]", path: Path, meter: Meter, problems: Problems) -> None:
     """Makes the database. Raises CommandError, Interrupted."""
     try:
@@ -56,10 +63,8 @@ def write_trend(tasks: "list[Task]", path: Path, meter: Meter, problems: Problem
 class _Writer:
     def __init__(self, database: sqlite3.Connection) -> None:
         self._database = database
-        self._metrics: "dict[str, int]" = {}
+        self._ids: "dict[str, dict[tuple[Any, ...], int]]" = {table: {} for table in _COLUMNS}
         self._stats: "dict[str, set[str]]" = {}  # by kind
-        self._targets: "dict[tuple[str, int, int], int]" = {}
-        self._tags: "dict[tuple[str, str, int], int]" = {}
         self._tagged: "set[tuple[int, int]]" = set()  # target, metric
         self._last_rank = self._last_step = 0
         self._first_step = -1
@@ -68,7 +73,7 @@ class _Writer:
         stats = [stat for stat in STATS if stat in batch.values]
         if not stats:
             return
-        metric = self._metric(task.kind)
+        metric = self._id("metrics", task.kind)
         steps = batch.step.tolist()
         known = {
             number: self._target(text_of(name), stage, max(micro_step, 0), metric)
@@ -91,52 +96,33 @@ class _Writer:
 
     def finish(self) -> None:
         """The plug-in takes the metrics and their statistics from the columns of global_stats."""
-        kinds = list(self._metrics)
-        columns = [
-            "min_step INTEGER",
-            "max_step INTEGER",
-            "max_rank INTEGER",
-            *(f"{kind} TEXT" for kind in kinds),
-        ]
-        self._database.execute(f"CREATE TABLE global_stats ({', '.join(columns)})")
+        kinds = [kind for (kind,) in self._ids["metrics"]]
+        columns = ", ".join(
+            ["min_step INTEGER", "max_step INTEGER", "max_rank INTEGER", *(f"{kind} TEXT" for kind in kinds)]
+        )
+        self._database.execute(f"CREATE TABLE global_stats ({columns})")
         texts = [",".join(stat for stat in STATS if stat in self._stats[kind]) for kind in kinds]
         row = [max(self._first_step, 0), self._last_step, self._last_rank, *texts]
         self._database.execute(f"INSERT INTO global_stats VALUES ({', '.join('?' * len(row))})", row)
 
-    def _metric(self, kind: str) -> int:
-        if kind not in self._metrics:
-            found = self._database.execute("INSERT INTO monitoring_metrics (metric_name) VALUES (?)", (kind,))
-            self._metrics[kind] = _id_of(found)
-        return self._metrics[kind]
+    def _id(self, table: str, *key: Any) -> int:
+        """Of a row, which is made."""
+        known = self._ids[table]
+        if key not in known:
+            known[key] = len(known) + 1
+            places = ", ".join("?" * len(key))
+            columns = _COLUMNS[table]
+            self._database.execute(f"INSERT INTO monitoring_{table} ({columns}) VALUES ({places})", key)
+        return known[key]
 
     def _target(self, name: str, stage: int, micro_step: int, metric: int) -> int:
-        key = (name, stage, micro_step)
-        if key not in self._targets:
-            statement = "INSERT INTO monitoring_targets (target_name, vpp_stage, micro_step) VALUES (?, ?, ?)"
-            self._targets[key] = _id_of(
-                self._database.execute(statement, (_storable(name), stage, micro_step))
-            )
-        target = self._targets[key]
+        target = self._id("targets", _storable(name), stage, micro_step)
         if (target, metric) not in self._tagged:
             self._tagged.add((target, metric))
             for tag, category in tags_of(name):
-                self._database.execute(
-                    "INSERT OR IGNORE INTO tag_target_mapping VALUES (?, ?)",
-                    (self._tag(_storable(tag), category, metric), target),
-                )
+                row = (self._id("tags", _storable(tag), category, metric), target)
+                self._database.execute("INSERT OR IGNORE INTO tag_target_mapping VALUES (?, ?)", row)
         return target
-
-    def _tag(self, tag: str, category: str, metric: int) -> int:
-        key = (tag, category, metric)
-        if key not in self._tags:
-            statement = "INSERT INTO monitoring_tags (tag_name, category, metric_id) VALUES (?, ?, ?)"
-            self._tags[key] = _id_of(self._database.execute(statement, key))
-        return self._tags[key]
-
-
-def _id_of(cursor: sqlite3.Cursor) -> int:
-    assert cursor.lastrowid is not None
-    return cursor.lastrowid
 
 
 def _storable(text: str) -> str:
