@@ -108,7 +108,7 @@ choose_torch() {
       say "torch $(sed -n 's/^torch==//p' "$gradmon_root/tools/requirements-torch.txt") from the Python index, in $gradmon_venv"
       ;;
     /usr/bin/python3)
-      torch=debian torch_packages=debian-torch
+      torch=debian torch_packages="$(debian_release)-torch debian-torch"
       say "torch of $(debian_release) (libtorch-dev, python3-torch)"
       ;;
     *)

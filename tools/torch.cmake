@@ -4,10 +4,7 @@ set(Python_EXECUTABLE /usr/bin/python3 CACHE FILEPATH "The Python whose torch gr
 
 execute_process(
   COMMAND ${Python_EXECUTABLE} -c "import importlib.util as u; print(*u.find_spec('torch').submodule_search_locations)"
-  OUTPUT_VARIABLE GRADMON_TORCH_PACKAGE OUTPUT_STRIP_TRAILING_WHITESPACE ERROR_QUIET RESULT_VARIABLE failed)
-if(failed)
-  message(FATAL_ERROR "${Python_EXECUTABLE} has no torch: install it there, or pass -DPython_EXECUTABLE=...")
-endif()
+  OUTPUT_VARIABLE GRADMON_TORCH_PACKAGE OUTPUT_STRIP_TRAILING_WHITESPACE ERROR_QUIET)
 if(NOT GRADMON_TORCH_PACKAGE STREQUAL GRADMON_FOUND_TORCH_PACKAGE)  # Forget what was found for another one.
   foreach(found TORCH_LIBRARY c10_LIBRARY kineto_LIBRARY GRADMON_TORCH_PYTHON_LIBRARY Torch_DIR Caffe2_DIR OpenMP_gomp_LIBRARY)
     unset(${found} CACHE)
@@ -29,7 +26,10 @@ if(EXISTS ${GRADMON_TORCH_PACKAGE}/share/cmake/Torch)
     set(OpenMP_gomp_LIBRARY ${GRADMON_TORCH_PACKAGE}/lib/libgomp.so.1 CACHE FILEPATH "" FORCE)
   endif()
 else()
-  find_package(Torch REQUIRED)
+  find_package(Torch QUIET)
+  if(NOT Torch_FOUND)
+    message(FATAL_ERROR "${Python_EXECUTABLE} has no torch: install it there, or pass -DPython_EXECUTABLE=...")
+  endif()
   find_library(GRADMON_TORCH_PYTHON_LIBRARY torch_python PATHS ${TORCH_INSTALL_PREFIX}/lib)
 endif()
 if(TORCH_CXX_FLAGS MATCHES "_GLIBCXX_USE_CXX11_ABI=0")

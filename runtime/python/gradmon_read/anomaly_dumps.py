@@ -1,13 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The dumps of alerts, anomaly_detected/rank{R}/anomaly.json, of gradmon or of msprobe."""
+"""gradmonctl analyse anomalies: the dumps of alerts, anomaly_detected/rank{R}/anomaly.json, of gradmon or of
+msprobe."""
+import argparse
 import json
 import os
 import re
-import stat
+from itertools import accumulate
 from pathlib import Path
 from typing import Any, Iterator, NamedTuple, NoReturn
 
-from gradmon_read.command_line import CommandError
+from gradmon_read import command_line, run_report
+from gradmon_read.command_line import CommandError, UsageError, default_output_dir, open_regular, report
+from gradmon_read.listing import printable
 
 _MOST_BYTES = 512 << 20
 _MOST_DEPTH = 100  # of brackets: parsers recurse
@@ -119,12 +123,16 @@ class _DumpReader:
 
     def read(self, file: Path) -> None:
         try:
-            content = _read_checked(file, _MOST_BYTES)
+            with open_regular(file, _MOST_BYTES) as opened:
+                content = opened.read()
         except OSError as error:
             self._leave_out(file, error.strerror or str(error))
             return
         text = _valid_text(content)
-        if _is_nested_deeper(text):
+        depths = accumulate(
+            {"[": 1, "{": 1, "]": -1, "}": -1}.get(part[0], 0) for part in _JSON_PARTS.finditer(text)
+        )
+        if max(depths, default=0) > _MOST_DEPTH:
             self._leave_out(file, "expected brackets nested at most 100 deep")
             return
         self._dumps += 1
@@ -176,29 +184,6 @@ def _refuse(constant: str) -> NoReturn:
     raise ValueError(f"{constant} is no JSON")
 
 
-def _read_checked(file: Path, most_bytes: int) -> bytes:
-    """The content of a regular file of at most so many bytes, without waiting for a FIFO. Raises OSError;
-    `strerror` says why."""
-    descriptor = os.open(file, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY)
-    with open(descriptor, "rb") as opened:
-        status = os.fstat(descriptor)
-        if not stat.S_ISREG(status.st_mode):
-            raise OSError(0, "not a regular file")
-        if status.st_size > most_bytes:
-            raise OSError(0, f"larger than {most_bytes >> 20} MiB")
-        return opened.read()
-
-
-def _is_nested_deeper(json_text: str) -> bool:
-    """Returns True if brackets are nested deeper than _MOST_DEPTH: parsers recurse."""
-    depth = 0
-    for part in _JSON_PARTS.finditer(json_text):
-        depth += 1 if part[0] in "[{" else -1 if part[0] in "]}" else 0
-        if depth > _MOST_DEPTH:
-            return True
-    return False
-
-
 def _valid_text(content: bytes) -> str:
     """Up to the first byte that is not UTF-8."""
     try:
@@ -248,3 +233,41 @@ def _without_surrogates(value: Any) -> Any:
     if isinstance(value, dict):
         return {_without_surrogates(key): _without_surrogates(each) for key, each in value.items()}
     return value
+
+
+def perform(arguments: argparse.Namespace) -> int:
+    steps = _steps(arguments.s)
+    if arguments.RUN and arguments.d:
+        raise UsageError("RUN: given twice")
+    place = Path(arguments.RUN or arguments.d or default_output_dir())
+    if (place / "anomaly_detected").is_dir():
+        place /= "anomaly_detected"
+    dumps = read_anomaly_dumps(place, arguments.k, steps)
+    for message in dumps.left_out:
+        report(message)
+    file = Path(arguments.o or place) / "anomaly_analyse.json"
+    text = analyse_json(dumps.first)
+    run_report.replace_file(file, text.encode())
+    if arguments.json:
+        run_report.print_json(
+            {
+                "file": str(file),
+                "dumps": dumps.dumps,
+                "anomalies": dumps.anomalies,
+                "first": json.loads(text),
+                "left_out": dumps.left_out,
+            }
+        )
+        return command_line.DONE
+    lines = [f"the first {len(dumps.first)} of {dumps.anomalies} anomalies, in {printable(str(file))}:"]
+    lines += [f"{i}: {printable(each.fields['message'])}" for i, each in enumerate(dumps.first)]
+    run_report.print_text("\n".join(lines) + "\n")
+    return command_line.DONE
+
+
+def _steps(text: str) -> "list[int]":
+    """ "[1, 2]", "1,2" or "" """
+    found = re.fullmatch(r"(\[)?((?:-?[0-9]+,)*(?:-?[0-9]+,?)?)(?(1)\])", text.replace(" ", ""))
+    if found is None:
+        raise UsageError(f'--step-list "{text}": expected a list of steps, such as [1,2]')
+    return [int(step) for step in found[2].split(",") if step]

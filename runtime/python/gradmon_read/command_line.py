@@ -5,9 +5,11 @@ import difflib
 import importlib
 import io
 import os
+import stat
 import sys
 from itertools import takewhile
-from typing import Any, Callable, NamedTuple, NoReturn, Optional, Sequence
+from pathlib import Path
+from typing import Any, BinaryIO, Callable, NamedTuple, NoReturn, Sequence
 
 from gradmon_read.listing import printable
 
@@ -42,8 +44,9 @@ class Command(NamedTuple):
     usage: str  # begins with the name: "import FILE"
     summary: str
     arguments: Sequence[Argument]
-    perform: Callable[[argparse.Namespace], int]  # returns the exit code
+    module: str  # of this package; perform(arguments) carries the command out, and returns the exit code
     details: str = ""  # below the options
+    needs: Sequence[str] = ()  # packages
 
     @property
     def name(self) -> str:
@@ -77,6 +80,23 @@ class UsageError(Exception):
     """A wrong combination of arguments."""
 
 
+def default_output_dir() -> Path:
+    """A job's output directory if the user names none."""
+    return Path(os.environ.get("MONITOR_OUTPUT_DIR") or "monitor_output")
+
+
+def open_regular(path: "str | os.PathLike[str]", most_bytes: int = 2**63) -> BinaryIO:
+    """Opens a regular file of at most so many bytes for reading; never waits for a FIFO. Raises OSError,
+    whose `strerror` says why."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY)
+    status = os.fstat(descriptor)
+    if stat.S_ISREG(status.st_mode) and status.st_size <= most_bytes:
+        return open(descriptor, "rb")
+    os.close(descriptor)
+    is_file = stat.S_ISREG(status.st_mode)
+    raise OSError(0, f"larger than {most_bytes >> 20} MiB" if is_file else "not a regular file")
+
+
 def integer(least: int, most: int = 2**63 - 1) -> Callable[[str], int]:
     """A type of argument: a whole number in a range."""
 
@@ -92,10 +112,13 @@ def integer(least: int, most: int = 2**63 - 1) -> Callable[[str], int]:
     return parsed
 
 
-def require(package: str, caller: str, module: Optional[str] = None) -> Any:
+_MODULES = {"google-crc32c": "google_crc32c", "PyYAML": "yaml"}
+
+
+def require(package: str, caller: str) -> Any:
     """Imports the module of a package. The error says how to install the package."""
     try:
-        return importlib.import_module(module or package)
+        return importlib.import_module(_MODULES.get(package, package))
     except ImportError as error:
         install = f"{sys.executable} -m pip install 'gradmon-read[analysis]'"
         raise MissingPackage(f"{caller} needs the Python package {package}: {install} ({error})") from None
@@ -107,6 +130,19 @@ def require_alone(package: str, caller: str) -> None:
         importlib.import_module(package)
     except ImportError as error:
         raise MissingPackage(f"{caller} needs {package}: pip install {package} ({error})") from None
+
+
+class _WithoutPandas:
+    @staticmethod
+    def find_spec(name: str, path: Any = None, target: Any = None) -> None:
+        if name == "pandas":
+            raise ModuleNotFoundError(name)
+
+
+def hide_pandas() -> None:
+    """For a process that carries out a command: none needs pandas, which takes 0.3 s to import, and pyarrow
+    imports it if it is installed."""
+    sys.meta_path.insert(0, _WithoutPandas)
 
 
 def report(text: str) -> None:
@@ -218,7 +254,12 @@ def _performed(command: Command, words: Sequence[str]) -> int:
         if "-h" in words or "--help" in words:
             sys.stdout.write(help_text(command))
             return DONE
-        return command.perform(parse(command, words))
+        arguments = parse(command, words)
+        for package in command.needs:
+            require(package, f"gradmonctl {command.name}")
+        perform: "Callable[[argparse.Namespace], int]"
+        perform = importlib.import_module(f"gradmon_read.{command.module}").perform
+        return perform(arguments)
     except UsageError as error:
         return _wrong_usage(str(error), command.name)
     except CommandError as error:

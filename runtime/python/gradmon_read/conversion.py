@@ -17,7 +17,7 @@ from typing import Any, Callable, Iterator, NamedTuple, Optional
 
 from gradmon_read.command_line import DONE, FAILED, CommandError, report
 from gradmon_read.csv_tables import Problems
-from gradmon_read.listing import printable
+from gradmon_read.listing import printable, rank_ranges
 from gradmon_read.small_files import keep_freed_memory
 
 # An output that may exist at the target, besides an empty directory.
@@ -263,18 +263,6 @@ def progress_text(rows: int, bytes_read: int, bytes_of_all: int, seconds: float)
         if share >= 0.01:  # of less, nothing can be said
             text += f", {round(seconds * (1 - share) / share)} s left"
     return text
-
-
-def rank_ranges(ranks: "list[int]") -> str:
-    """ "rank 0", "ranks 0-3, 7" of ascending ranks."""
-    parts: "list[list[int]]" = []
-    for rank in ranks:
-        if parts and parts[-1][1] == rank - 1:
-            parts[-1][1] = rank
-        else:
-            parts.append([rank, rank])
-    texts = [str(a) if a == b else f"{a}{', ' if b == a + 1 else '-'}{b}" for a, b in parts]
-    return f"rank{'s' if len(ranks) > 1 else ''} {', '.join(texts)}"
 
 
 class Conversion(NamedTuple):

@@ -3,6 +3,7 @@
 
 The tags of a target's rows are constant, so the record of a row is a template of bytes into which its floats,
 its step, its time and its checksum are put."""
+import argparse
 import ctypes
 import os
 import re
@@ -11,7 +12,7 @@ import socket
 import struct
 import sys
 import time
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -19,10 +20,11 @@ import google_crc32c
 import numpy
 import pyarrow
 
-from gradmon_read.command_line import CommandError
-from gradmon_read.conversion import EVENT_FILE, Interrupted, Meter, make_directories
-from gradmon_read.csv_tables import Problems, integers, numbers_of, text_of, texts, validity
-from gradmon_read.rank_rows import RankRows, Rows, Target, Task
+from gradmon_read.command_line import CommandError, hide_pandas
+from gradmon_read.conversion import CURVES, EVENT_FILE, Interrupted, Meter, make_directories
+from gradmon_read.csv_tables import Problems, text_of
+from gradmon_read.kind_rows import Batch
+from gradmon_read.rank_rows import RankRows, Task, converted, grown, request_of
 
 BYTES_OF_A_FILE = 64 << 20
 _ROWS_AT_ONCE = 4096  # their records stay in the processor's cache
@@ -106,7 +108,7 @@ class _Checksums:
 
 
 class _Templates:
-    """Templates of rows that have the same fields, and as many bytes of their step; by key of a row."""
+    """Templates of rows that have the same fields, and as many bytes of their step; by number of a target."""
 
     def __init__(self, fields: "tuple[str, ...]", bytes_of_step: int) -> None:
         self.fields = fields
@@ -116,15 +118,12 @@ class _Templates:
         self.sum = numpy.zeros(1024, numpy.uint32)  # CRC32C of the event
         self.numbers = numpy.zeros((1024, len(fields)), numpy.int64)  # offsets of the floats
 
-    def missing(self, keys: Any) -> "list[tuple[int, int]]":
-        """Keys without a template, each with the index of a row."""
-        while len(self.record) <= keys.max():
-            self.record = numpy.append(self.record, numpy.full(len(self.record), -1))
-            self.end = numpy.append(self.end, numpy.zeros_like(self.end))
-            self.sum = numpy.append(self.sum, numpy.zeros_like(self.sum))
-            self.numbers = numpy.append(self.numbers, numpy.zeros_like(self.numbers), 0)
-        rows = numpy.flatnonzero(self.record[keys] < 0)
-        return list({int(keys[row]): int(row) for row in rows}.items())
+    def missing(self, keys: Any) -> "list[int]":
+        """Keys without a template."""
+        size = int(keys.max()) + 1
+        self.record, self.end = grown(self.record, size), grown(self.end, size)
+        self.sum, self.numbers = grown(self.sum, size), grown(self.numbers, size)
+        return list(dict.fromkeys(keys[self.record[keys] < 0].tolist()))
 
 
 class _Part(NamedTuple):
@@ -138,45 +137,45 @@ class _Part(NamedTuple):
 class Encoder:
     """Makes the records of the rows of one kind. `form`: of the tags, "gradmon" or "msprobe"."""
 
-    def __init__(self, kind: str, form: str, targets: "list[Target]") -> None:
+    def __init__(self, kind: str, form: str, rows: RankRows) -> None:
         self._kind = kind
         self._form = form
-        self._targets = targets  # may grow
+        self._target = rows.target
         self._known: "dict[tuple[str, ...], dict[int, _Templates]]" = {}  # by fields and bytes of the step
         self._records: "list[bytes]" = []  # with zeros for numbers
-        self._array = texts(self._records)
+        self._array = pyarrow.array(self._records, pyarrow.binary())
         self._checksums = _Checksums()
 
-    def encode(self, rows: Rows) -> Any:
+    def encode(self, rows: Batch) -> Any:
         """The bytes of the records, in order."""
         if self._kind == "scalar" and self._form == "gradmon":
             return numpy.frombuffer(self._scalars(rows), numpy.uint8)
-        steps = rows.column("step", 0)
+        steps = rows.step
         parts = self._parts(rows, 1 + numpy.searchsorted(1 << 7 * numpy.arange(1, 9), steps, "right"))
         record = numpy.empty(len(steps), numpy.int64)
         for part in parts:
-            keys = rows.key[part.rows]
-            for key, row in part.templates.missing(keys):
-                self._add(part.templates, key, rows, int(numpy.arange(len(steps))[part.rows][row]))
+            keys = rows.name[part.rows]
+            for key in part.templates.missing(keys):
+                self._add(part.templates, key)
             record[part.rows] = part.templates.record[keys]
         if len(self._array) < len(self._records):
-            self._array = texts(self._records)
-        _, ends, buffer = self._array.take(integers(record)).buffers()
+            self._array = pyarrow.array(self._records, pyarrow.binary())
+        _, ends, buffer = self._array.take(pyarrow.array(record)).buffers()
         places = numpy.frombuffer(ends, numpy.int32, len(steps) + 1).astype(numpy.int64)
         data = numpy.frombuffer(buffer, numpy.uint8, int(places[-1]))  # new, so it may be changed
+        times = numpy.array([file.written for file in rows.files])
         for part in parts:
-            written = rows.written[rows.file[part.rows]]
-            self._put(data, places[:-1][part.rows], part, rows.key[part.rows], steps[part.rows], written)
+            written = times[rows.file[part.rows]]
+            self._put(data, places[:-1][part.rows], part, rows.name[part.rows], steps[part.rows], written)
         return data
 
-    def _parts(self, rows: Rows, bytes_of_step: Any) -> "list[_Part]":
-        columns = rows.fields()
+    def _parts(self, rows: Batch, bytes_of_step: Any) -> "list[_Part]":
+        columns = rows.values
         present = bytes_of_step.astype(numpy.int64)
-        for i, column in enumerate(columns.values()):
-            valid = validity(column) if column.null_count else numpy.True_
-            present |= valid.astype(numpy.int64) << i + 4
+        for i, field in enumerate(columns):
+            present |= rows.has(field).astype(numpy.int64) << i + 4
         with numpy.errstate(all="ignore"):  # a double may be too large for a float
-            numbers = [numbers_of(column).astype("<f4") for column in columns.values()]
+            numbers = [column.astype("<f4") for column in columns.values()]
         parts = []
         alike = (present == present[0]).all()
         for one in [int(present[0])] if alike else numpy.unique(present).tolist():
@@ -219,7 +218,7 @@ class Encoder:
             sums = [google_crc32c.value(data[begin:end].tobytes()) for begin, end in pairs]
         _unaligned(data, "<u4")[begins + ends] = _masked(sums)
 
-    def _add(self, templates: _Templates, key: int, rows: Rows, row: int) -> None:
+    def _add(self, templates: _Templates, key: int) -> None:
         size = templates.bytes_of_step
         for other in self._known[templates.fields].values():
             if key < len(other.record) and other.record[key] >= 0:
@@ -229,7 +228,7 @@ class Encoder:
                 templates.numbers[key] = other.numbers[key] + size - other.bytes_of_step
                 break
         else:
-            values = [_value(tag) for tag in self._tags(rows, row, templates.fields)]
+            values = [_value(tag) for tag in self._tags(key, templates.fields)]
             event = _event(0, bytes(size), values)
             lengths = numpy.array([len(value) for value in values])
             templates.numbers[key] = _HEADER + len(event) - lengths.sum() + lengths.cumsum() - 4
@@ -238,9 +237,8 @@ class Encoder:
         templates.sum[key] = google_crc32c.value(event)
         self._records.append(_record(event))
 
-    def _tags(self, rows: Rows, row: int, fields: "tuple[str, ...]") -> "list[bytes]":
-        stage, name = self._targets[int(rows.target[row])]
-        micro_step = int(rows.column("micro_step", -1)[row])
+    def _tags(self, key: int, fields: "tuple[str, ...]") -> "list[bytes]":
+        stage, name, micro_step = self._target(key)
         micro = f":micro{micro_step}" if micro_step >= 0 else ""
         text = _utf8(name)
         if self._form == "msprobe":
@@ -249,14 +247,13 @@ class Encoder:
             text = f"{stage}:{text}"
         return [f"{self._kind}_{field}/{text}{micro}".encode() for field in fields]
 
-    def _scalars(self, rows: Rows) -> bytes:
+    def _scalars(self, rows: Batch) -> bytes:
         """One event over steps, then one over samples, like the sink."""
         events = []
-        names = [_utf8(self._targets[target].name).encode() for target in rows.target.tolist()]
-        absent = pyarrow.nulls(len(names))
-        values, samples = (rows.fields().get(field, absent).to_pylist() for field in ("value", "samples"))
-        times, steps = rows.written[rows.file].tolist(), rows.batch["step"].to_pylist()
-        for name, step, value, count, written in zip(names, steps, values, samples, times):
+        names = [_utf8(self._target(key).name).encode() for key in rows.name.tolist()]
+        values, samples = rows.cells("value"), rows.cells("samples")
+        times = [rows.files[file].written for file in rows.file.tolist()]
+        for name, step, value, count, written in zip(names, rows.step.tolist(), values, samples, times):
             if value is None:
                 continue
             with numpy.errstate(all="ignore"):
@@ -316,13 +313,13 @@ class EventFiles:
 
 def _write_task(task: Task, output: Path, form: str, meter: Meter, problems: Problems) -> None:
     """Raises CommandError and Interrupted."""
-    rows = RankRows(task.files(Problems()), meter, problems)  # problems of the directories are known
-    encoder = Encoder(task.kind, form, rows.targets)
+    rows = task.rows(meter, problems)
+    encoder = Encoder(task.kind, form, rows)
     files = EventFiles(output / f"rank{task.rank.rank}" / task.kind)
     for part in rows:
-        for first in range(0, len(part.key), _ROWS_AT_ONCE):
-            few = part.part(first, min(first + _ROWS_AT_ONCE, len(part.key)))
-            files.append(first_record(few.written[few.file[0]]), encoder.encode(few))
+        for first in range(0, part.rows, _ROWS_AT_ONCE):
+            few = part.take(slice(first, first + _ROWS_AT_ONCE))
+            files.append(first_record(few.files[few.file[0]].written), encoder.encode(few))
     files.close()
 
 
@@ -341,85 +338,70 @@ def write_curves(
 def _write_on_processes(
     count: int, tasks: "list[Task]", output: Path, form: str, meter: Meter, problems: Problems
 ) -> None:
-    import multiprocessing.connection  # takes time to load
+    import multiprocessing  # takes time to load
+    from concurrent.futures import FIRST_EXCEPTION, ProcessPoolExecutor, wait
+    from concurrent.futures.process import BrokenProcessPool
 
-    wait: Any = multiprocessing.connection.wait
     context: Any = multiprocessing.get_context("spawn")  # a fork would lack the threads of the engines
-    counts = context.Array("q", 5)
+    counts = context.Array("q", 4)
     sys.stdout.flush()
-    processes, receivers = [], []
-    for _ in range(count):
-        receiver, sender = context.Pipe(duplex=False)
-        arguments = (tasks, output, form, counts, sender, os.getpid())
-        processes.append(context.Process(target=_write_in_process, args=arguments, daemon=True))
-        processes[-1].start()
-        sender.close()
-        receivers.append(receiver)
-    outcomes: "dict[int, Any]" = {}  # by index of the task: Problems, or an error
-    try:
-        while receivers:
-            for ready in wait(receivers, 0.05):
-                try:
-                    index, outcome = ready.recv()
-                    outcomes[index] = outcome
-                except EOFError:
-                    receivers.remove(ready)
-            meter.rows, meter.repeated, meter.bytes = (counts[i] for i in range(3))
-            meter.add()
-    finally:
-        counts[_STOP] = 1
-        for process in processes:
-            process.join()
-    errors = [outcomes[i] for i in sorted(outcomes) if isinstance(outcomes[i], Exception)]
-    for index in sorted(outcomes):
-        if isinstance(outcomes[index], Problems):
-            problems.extend(outcomes[index])
-    if errors:
-        raise errors[0]
-    if any(process.exitcode for process in processes):
-        raise CommandError("a process of the conversion was killed")
+    with ProcessPoolExecutor(count, context, _begin_process, (counts, os.getpid())) as pool:
+        futures = [pool.submit(_write_in_process, task, output, form) for task in tasks]
+        try:
+            done, waiting = wait(futures, 0)
+            while waiting and not any(future.exception() for future in done):
+                done, waiting = wait(futures, 0.05, FIRST_EXCEPTION)
+                meter.rows, meter.repeated, meter.bytes = counts[:_STOP]
+                meter.add()
+        finally:
+            counts[_STOP] = 1
+            pool.shutdown(cancel_futures=True)
+    for future in futures:
+        error = None if future.cancelled() else future.exception()
+        if isinstance(error, BrokenProcessPool):
+            raise CommandError("a process of the conversion was killed")
+        if error is not None and not isinstance(error, Interrupted):
+            raise error
+    for future in futures:
+        problems.extend(future.result())
 
 
-_STOP, _NEXT_TASK = 3, 4  # in the counts, behind those of the meter
+_STOP = 3  # in the counts, behind those of the meter
+_counts: Any = None  # of this process
 
 
 class _ProcessMeter(Meter):
     """Counts for the process that shows the progress, which may stop this one."""
 
-    def __init__(self, counts: Any) -> None:
-        super().__init__(0)
-        self._counts = counts
-
     def add(self, rows: int = 0, repeated: int = 0, bytes: int = 0) -> None:
-        with self._counts.get_lock():
+        with _counts.get_lock():
             for i, number in enumerate((rows, repeated, bytes)):
-                self._counts[i] += number
-        if self._counts[_STOP]:
+                _counts[i] += number
+        if _counts[_STOP]:
             raise Interrupted
 
 
-def _write_in_process(
-    tasks: "list[Task]", output: Path, form: str, counts: Any, sender: Any, parent: int
-) -> None:
-    """Takes one task after another."""
+def _begin_process(counts: Any, parent: int) -> None:
+    global _counts
+    _counts = counts
+    hide_pandas()
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)  # the parent stops this process
     if sys.platform == "linux":  # ends with its parent
         ctypes.CDLL(None).prctl(1, signal.SIGKILL)
         if os.getppid() != parent:
-            return
-    meter = _ProcessMeter(counts)
-    while not counts[_STOP]:
-        with counts.get_lock():
-            index = counts[_NEXT_TASK]
-            counts[_NEXT_TASK] += 1
-        if index >= len(tasks):
-            return
-        problems = Problems()
-        outcome: Any = problems
-        try:
-            _write_task(tasks[index], output, form, meter, problems)
-        except Interrupted:
-            return
-        except (CommandError, MemoryError, OSError) as error:
-            outcome = error
-            counts[_STOP] = 1
-        sender.send((index, outcome))
+            os._exit(1)
+
+
+def _write_in_process(task: Task, output: Path, form: str) -> Problems:
+    problems = Problems()
+    _write_task(task, output, form, _ProcessMeter(0), problems)
+    return problems
+
+
+def perform(arguments: argparse.Namespace) -> int:
+    request = request_of(arguments)
+    is_msprobe = arguments.tags == "msprobe"
+    target = request.output or request.new_directory("csv2tensorboard_by_step", is_beside=not is_msprobe)
+    write = partial(write_curves, form=arguments.tags, processes=arguments.process_num)
+    return converted(request, target, CURVES, write)

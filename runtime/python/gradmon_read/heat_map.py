@@ -1,17 +1,26 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Heat maps: layer over step, or bin of a histogram over step. Needs pyarrow."""
+"""gradmonctl analyse plot: heat maps of layer over step, or bin of a histogram over step, as a picture or as
+an interactive page. Needs pyarrow and matplotlib."""
+import argparse
+import io
 import math
 import re
+import sys
+from collections import Counter
+from html import escape
+from pathlib import Path
 from typing import Any, Iterator, NamedTuple, Optional
 
+import matplotlib
 import numpy
+from matplotlib import cm, colormaps, colors, figure, patches
 
-from gradmon_read.command_line import CommandError
+from gradmon_read import command_line, run_report
+from gradmon_read.command_line import CommandError, UsageError, require
 from gradmon_read.csv_tables import Problems
-from gradmon_read.event_records import EventFileError
-from gradmon_read.event_rows import events, rank_event_files, tag_of
+from gradmon_read.event_rows import EventFileError, events, rank_event_files, tag_of
 from gradmon_read.kind_rows import Batch, KindReader, Names, each_kind
-from gradmon_read.listing import printable
+from gradmon_read.listing import printable, screen_size
 from gradmon_read.run_report import layer_text
 from gradmon_read.runs import RankDirectory, Run
 from gradmon_read.vocabulary import BINS, FIELDS, HISTOGRAM_KINDS, ROW_KINDS
@@ -271,3 +280,173 @@ def histograms_in(directory: RankDirectory, problems: Problems) -> "Iterator[His
         except (OSError, EventFileError) as error:
             why = error.strerror if isinstance(error, OSError) else str(error)
             problems.add(file, 0, f"{why}; the rest of the file is left out")
+
+
+OWN_COLOURS = {"NaN": "#d62728", "infinite": "#ff7f0e", "0": "#c8c8c8", "no row": "#ffffff"}
+_LINEAR_UP_TO = 100  # largest by smallest magnitude
+_LONGEST_LABEL = 60
+_DPI = 100
+
+
+def perform(arguments: argparse.Namespace) -> int:
+    file = Path(arguments.o)
+    if file.suffix not in (".svg", ".png", ".html"):
+        raise UsageError(f"-o {arguments.o}: expected a file name that ends with .svg, .png or .html")
+    is_of_histograms = arguments.metric in HISTOGRAM_KINDS
+    if is_of_histograms and arguments.op:
+        raise UsageError(f"--op {arguments.op}: {arguments.metric} is a histogram and has no statistics")
+    problems = Problems()
+    if file.suffix == ".html":
+        require("plotly", "gradmonctl analyse plot")
+    run = run_report.chosen_run(arguments, problems)
+    request = HeatMapRequest(arguments.metric, arguments.op, arguments.target, arguments.rank)
+    try:
+        map = (histogram_map_of if is_of_histograms else heat_map_of)(run, request, problems)
+    finally:
+        run_report.report_problems(problems)
+    run_report.replace_file(file, page(map) if file.suffix == ".html" else picture(map, file.suffix[1:]))
+    if arguments.json:
+        run_report.print_json(
+            {
+                "file": arguments.o,
+                "title": map.title,
+                "rows": len(map.rows),
+                "columns": len(map.first_steps),
+                "first_step": map.first_steps[0],
+                "last_step": map.last_step,
+                "left_out": run_report.problems_json(problems),
+            }
+        )
+    elif screen_size():
+        sys.stdout.write(f"{printable(arguments.o)}: {map.title}, {len(map.rows)} rows\n")
+    return command_line.DONE
+
+
+def scale_of(cells: Any) -> Any:
+    """The colours of magnitudes: logarithmic if the largest is more than 100 times the smallest above 0."""
+    finite = cells[numpy.isfinite(cells) & (cells >= 0)].astype(float)
+    positive = finite[finite > 0]
+    if len(positive) and positive.max() > _LINEAR_UP_TO * positive.min():
+        return colors.LogNorm(positive.min(), positive.max(), clip=True)
+    return colors.Normalize(finite.min() if len(finite) else 0, finite.max() if len(finite) else 1, clip=True)
+
+
+def colours_of(cells: Any, scale: Any) -> Any:
+    """The cells as RGBA, uint8."""
+    is_shade = numpy.isfinite(cells) & (cells > 0)
+    shades = scale(numpy.where(is_shade, cells, scale.vmin).astype(float)).filled(0)
+    colours = colormaps["viridis"](shades, bytes=True)
+    own = [numpy.isnan(cells), numpy.isinf(cells), cells == 0, cells == MISSING]
+    for colour, where in zip(OWN_COLOURS.values(), own):
+        colours[where] = [round(255 * part) for part in colors.to_rgba(colour)]
+    return colours
+
+
+def picture(map: Any, form: str) -> bytes:
+    """A file of the form "svg" or "png"."""
+    scale = scale_of(map.cells)
+    height, width = map.cells.shape
+    cell_width, cell_height = min(24, max(2, 800 // width)), min(14, max(4, 900 // height))  # pixels
+    labels = [_shortened(row) for row in map.rows]
+    left = 20 + 7 * max(len(label) for label in labels)
+    size = left + max(cell_width * width, 200) + 190, max(cell_height * height, 260) + 90
+    drawn = figure.Figure(figsize=(size[0] / _DPI, size[1] / _DPI), dpi=_DPI)
+    axes = drawn.add_axes(
+        (left / size[0], 50 / size[1], cell_width * width / size[0], cell_height * height / size[1])
+    )
+    axes.imshow(colours_of(map.cells, scale), aspect="auto", interpolation="none")
+    every = -(-12 // cell_height)
+    axes.set_yticks(
+        range(0, height, every), labels[::every], fontsize=7, family="monospace", parse_math=False
+    )
+    every = -(-60 // cell_width)
+    axes.set_xticks(range(0, width, every), [str(step) for step in map.first_steps[::every]], fontsize=7)
+    axes.set_xlabel("step", fontsize=8)
+    drawn.text(10 / size[0], 1 - 18 / size[1], map.title, fontsize=8, family="monospace", parse_math=False)
+    right = (left + cell_width * width + 20) / size[0]
+    bar = drawn.add_axes((right, 1 - 180 / size[1], 16 / size[0], 140 / size[1]))
+    drawn.colorbar(cm.ScalarMappable(scale, "viridis"), bar).ax.tick_params(labelsize=7)
+    boxes = [
+        patches.Patch(facecolor=colour, edgecolor="#888888", label=label)
+        for label, colour in OWN_COLOURS.items()
+    ]
+    drawn.legend(
+        handles=boxes, loc="upper left", bbox_to_anchor=(right, 1 - 190 / size[1]), fontsize=7, frameon=False
+    )
+    made = io.BytesIO()
+    with matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": "gradmon"}):
+        drawn.savefig(made, format=form, metadata={"Date": None} if form == "svg" else {})
+    return made.getvalue()
+
+
+def _shortened(label: str) -> str:
+    """Keeps both ends, which identify the label best."""
+    half = (_LONGEST_LABEL - 3) // 2
+    return label if len(label) <= _LONGEST_LABEL else f"{label[:half]}...{label[-half:]}"
+
+
+_ROW = "%{y}<br>step %{x}<br>"
+
+
+def page(map: HeatMap) -> bytes:
+    """An interactive page, which needs no network: zoom, and each cell's value when the pointer is on it.
+    Needs plotly, whose script is 4.8 MB."""
+    from plotly import graph_objects
+
+    is_logarithmic = isinstance(scale_of(map.cells), colors.LogNorm)
+    cells = map.cells.astype(float)
+    is_shade = numpy.isfinite(cells) & (cells > 0)  # MISSING is below 0
+    shades = numpy.where(is_shade, cells, numpy.nan)
+    drawn = graph_objects.Figure(
+        graph_objects.Heatmap(
+            **_places(map),
+            z=numpy.log10(shades) if is_logarithmic else shades,
+            customdata=shades,
+            hovertemplate=_ROW + "%{customdata:.6g}<extra></extra>",
+            colorscale="Viridis",
+            colorbar={"title": "log₁₀" if is_logarithmic else ""},
+            hoverongaps=False,
+        )
+    )
+    which = {"NaN": numpy.isnan(cells), "infinite": numpy.isinf(cells), "0": cells == 0}
+    for label, where in which.items():
+        if where.any():
+            drawn.add_traces(_marked(map, label, where))
+    height = max(300, min(1600, 120 + 14 * len(map.rows)))
+    drawn.update_layout(
+        title=escape(map.title, quote=False),
+        height=height,
+        plot_bgcolor="white",
+        xaxis={"title": "step", "type": "category", "showgrid": False},
+        yaxis={"type": "category", "autorange": "reversed", "showgrid": False, "automargin": True},
+        legend={"orientation": "h", "y": 1.02, "yanchor": "bottom", "x": 1, "xanchor": "right"},
+    )
+    text: str = drawn.to_html(include_plotlyjs=True, full_html=True)
+    return text.encode()
+
+
+def _places(map: HeatMap) -> "dict[str, Any]":
+    """The steps, and the labels of the rows, each once."""
+    seen: "Counter[str]" = Counter()
+    labels = []
+    for label in (escape(row, quote=False) for row in map.rows):  # plotly shows some tags
+        seen[label] += 1
+        labels.append(label if seen[label] == 1 else f"{label} ({seen[label]})")
+    return {"x": [str(step) for step in map.first_steps], "y": labels}
+
+
+def _marked(map: HeatMap, label: str, where: Any) -> "list[Any]":
+    """Cells of one colour, and their entry in the legend."""
+    from plotly import graph_objects
+
+    colour = OWN_COLOURS[label]
+    cells = graph_objects.Heatmap(
+        **_places(map),
+        z=numpy.where(where, 1.0, numpy.nan),
+        colorscale=[[0, colour], [1, colour]],
+        showscale=False,
+        hovertemplate=f"{_ROW}{label}<extra></extra>",
+        hoverongaps=False,
+    )
+    marker = {"color": colour, "symbol": "square", "size": 10}
+    return [cells, graph_objects.Scatter(x=[None], y=[None], mode="markers", marker=marker, name=label)]

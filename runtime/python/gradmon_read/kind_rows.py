@@ -1,17 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """The rows of one kind and rank, from all its CSV files or else its database, in batches of bounded size.
 Needs pyarrow."""
-from concurrent.futures import Future
 from functools import partial
-from typing import Any, Generator, Iterator, NamedTuple, Optional
+from typing import Any, Generator, Iterator, NamedTuple, Optional, Protocol
 
 import numpy
 
 from gradmon_read import database_rows
-from gradmon_read.csv_tables import CsvFile, KindFile, Problems, kind_files_in, numbers_of, text_of, validity
+from gradmon_read.csv_tables import CsvFile, KindFile, Problems, kind_files_in, text_of
 from gradmon_read.rank_database import FILE
 from gradmon_read.runs import Run
-from gradmon_read.small_files import Group, Together, groups, read_ahead, read_together
+from gradmon_read.small_files import groups, read_ahead, read_together
 from gradmon_read.vocabulary import FIELDS
 
 
@@ -35,17 +34,20 @@ class Names:
     MOST = 1_000_000
     MOST_BYTES = 128 << 20
 
-    def __init__(self) -> None:
+    def __init__(self, most: Optional[int] = None, too_many: str = "more than a million names") -> None:
         self.all: "list[tuple[int, bytes]]" = []  # by number: vpp_stage and name
+        self.too_many = too_many  # why a row without a number is left out
+        self._most = self.MOST if most is None else most
         self._numbers: "dict[tuple[int, bytes], int]" = {}
         self._bytes = 0
+        self._last: "dict[int, tuple[list[bytes], Any]]" = {}  # of each stage: names, and their numbers
 
     def number(self, stage: int, name: bytes) -> int:
         """Returns -1 if the name is new and there are too many."""
         found = self._numbers.get((stage, name))
         if found is not None:
             return found
-        if len(self.all) >= self.MOST or self._bytes + len(name) > self.MOST_BYTES:
+        if len(self.all) >= self._most or self._bytes + len(name) > self.MOST_BYTES:
             return -1
         self._bytes += len(name)
         self.all.append((stage, name))
@@ -55,7 +57,11 @@ class Names:
         """The numbers of rows, given their stages and their indices in `names`."""
         if stage.min() == stage.max():
             one = int(stage[0])
-            return numpy.array([self.number(one, name) for name in names], "int64")[index]
+            known, numbers = self._last.get(one, ([], None))
+            if known != names:  # batches after each other have the same names
+                numbers = numpy.array([self.number(one, name) for name in names], "int64")
+                self._last[one] = names, numbers
+            return numbers[index]
         pairs, first, row = numpy.unique(
             numpy.stack([stage, index], 1), axis=0, return_index=True, return_inverse=True
         )
@@ -71,6 +77,17 @@ class Names:
         """ "1:fc1.weight"; for stage 0 the name alone."""
         stage = self.all[number][0]
         return f"{stage}:{self.name(number)}" if stage else self.name(number)
+
+
+class ReadFile(NamedTuple):
+    path: str
+    written: float = 0.0  # the time of the last write, in seconds since 1970; 0: of a database
+    start: int = 0  # as KindFile.start
+
+
+class BytesMeter(Protocol):
+    def add(self, rows: int = 0, repeated: int = 0, bytes: int = 0) -> None:
+        ...
 
 
 class Batch(NamedTuple):
@@ -95,7 +112,7 @@ class Batch(NamedTuple):
     dtype: Any
     values: "dict[str, Any]"
     absent: "dict[str, Any]"
-    files: "list[str]"
+    files: "list[ReadFile]"
     shapes: "list[bytes]"
     dtypes: "list[bytes]"
 
@@ -116,6 +133,15 @@ class Batch(NamedTuple):
         if field not in self.values:
             return numpy.zeros(self.rows, bool)
         return ~self.absent[field] if field in self.absent else numpy.ones(self.rows, bool)
+
+    def cells(self, field: str) -> "list[Optional[float]]":
+        """The values of a field; None where there is none."""
+        if field not in self.values:
+            return [None] * self.rows
+        cells: "list[Optional[float]]" = self.values[field].tolist()
+        for i in numpy.flatnonzero(self.absent[field]) if field in self.absent else ():
+            cells[i] = None
+        return cells
 
 
 def concatenated(batches: "list[Batch]") -> Batch:
@@ -145,9 +171,13 @@ def concatenated(batches: "list[Batch]") -> Batch:
 class KindReader:
     """Reads the rows of kinds. One thread calls it; others parse."""
 
-    def __init__(self, problems: Problems, names: Optional[Names] = None) -> None:
+    def __init__(
+        self, problems: Problems, names: Optional[Names] = None, meter: Optional[BytesMeter] = None
+    ) -> None:
+        """`meter`: counts the bytes read."""
         self.names = names or Names()
         self.problems = problems
+        self._meter = meter
 
     def batches(self, kind: str, files: "list[KindFile]") -> "Generator[Batch, None, None]":
         """Rows with ascending steps if they ascend in each file. `files`: as of each_kind()."""
@@ -156,29 +186,32 @@ class KindReader:
             for group in groups(files)
         )
         for group, future in read_ahead(work):
-            yield from self._result(kind, group, future)
+            found = future.result() if future is not None else None
+            if found is not None:
+                self._count(found.bytes_read)
+                read = [
+                    ReadFile(str(file.path), written, file.start)
+                    for file, written in zip(group.files, found.written)
+                ]
+                yield from self._batch(found.table, found.file, read)
+            elif group.is_small or len(group.files) == 1:
+                for file in group.files:
+                    yield from self._batches_of(kind, file)
+            else:
+                yield from _merged([self._batches_of(kind, file) for file in group.files])
 
-    def _result(
-        self, kind: str, group: Group, future: "Optional[Future[Optional[Together]]]"
-    ) -> "Iterator[Batch]":
-        found = future.result() if future is not None else None
-        if found is not None:
-            line = numbers_of(found.table["line"].combine_chunks())
-            yield from self._batch(found.table, line, found.file, [str(file.path) for file in group.files])
-        elif group.is_small or len(group.files) == 1:
-            for file in group.files:
-                yield from self._batches_of(kind, file)
-        else:
-            yield from _merged([self._batches_of(kind, file) for file in group.files])
+    def _count(self, bytes_read: int) -> None:
+        if self._meter is not None:
+            self._meter.add(bytes=bytes_read)
 
-    def _batch(self, table: Any, line: Any, file: Any, files: "list[str]") -> "Iterator[Batch]":
+    def _batch(self, table: Any, file: Any, files: "list[ReadFile]") -> "Iterator[Batch]":
         columns = {title: table[title].combine_chunks() for title in table.column_names}
         none = numpy.zeros(len(table), "int32")
         texts = {title: (none, [b""]) for title in ("name", "shape", "dtype")}
         for title in texts.keys() & columns.keys():
-            texts[title] = numbers_of(columns[title].indices), columns[title].dictionary.to_pylist()
-        step = numbers_of(columns["step"])
-        stage = numbers_of(columns["vpp_stage"]) if "vpp_stage" in columns else none
+            texts[title] = columns[title].indices.to_numpy(False), columns[title].dictionary.to_pylist()
+        step = columns["step"].to_numpy(False)
+        stage = columns["vpp_stage"].to_numpy(False) if "vpp_stage" in columns else none
         count = numpy.arange(len(table))
         begins = numpy.ones(len(table), bool)
         begins[1:] = (step[1:] != step[:-1]) | (file[1:] != file[:-1])
@@ -187,14 +220,18 @@ class KindReader:
             step=step,
             name=self.names.numbers(stage, *texts["name"]),
             stage=stage,
-            micro_step=numbers_of(columns["micro_step"]) if "micro_step" in columns else none - 1,
-            line=line,
+            micro_step=columns["micro_step"].to_numpy(False) if "micro_step" in columns else none - 1,
+            line=columns["line"].to_numpy(False),
             place=count - numpy.maximum.accumulate(numpy.where(begins, count, 0)),
             file=file,
             shape=texts["shape"][0],
             dtype=texts["dtype"][0],
-            values={field: numbers_of(column) for field, column in numbers.items()},
-            absent={field: ~validity(column) for field, column in numbers.items() if column.null_count},
+            values={field: column.to_numpy(False) for field, column in numbers.items()},
+            absent={
+                field: column.is_null().to_numpy(False)
+                for field, column in numbers.items()
+                if column.null_count
+            },
             files=files,
             shapes=texts["shape"][1],
             dtypes=texts["dtype"][1],
@@ -205,26 +242,27 @@ class KindReader:
         """The rows whose name has a number."""
         without = numpy.flatnonzero(batch.name < 0)
         for i in without:
-            path = batch.files[batch.file[i]]
-            self.problems.add(path, int(batch.line[i]), "more than a million names; the row is left out")
+            text = f"{self.names.too_many}; the row is left out"
+            self.problems.add(batch.files[batch.file[i]].path, int(batch.line[i]), text)
         if len(without) < batch.rows:
             yield batch.take(batch.name >= 0) if len(without) else batch
 
     def _batches_of(self, kind: str, file: KindFile) -> "Iterator[Batch]":
         """The rows of one file of any size and content."""
-        place, last = 0, -1
-        is_database = file.path.name == FILE
+        place, last, read = 0, -1, 0
         csv = CsvFile(file.path, self.problems)
+        is_database = file.path.name == FILE
         for table in database_rows.tables(kind, file, self.problems) if is_database else csv.tables():
+            self._count(csv.bytes_read - read)
+            read = csv.bytes_read
             index = numpy.zeros(len(table), "int32")
-            for batch in self._batch(
-                table, numbers_of(table["line"].combine_chunks()), index, [str(file.path)]
-            ):
+            for batch in self._batch(table, index, [ReadFile(str(file.path), csv.written, file.start)]):
                 if place and batch.step[0] == last:
                     begins = numpy.flatnonzero(batch.step != last)
                     batch.place[: begins[0] if len(begins) else None] += place
                 yield batch
                 place, last = int(batch.place[-1]) + 1, int(batch.step[-1])
+        self._count(csv.bytes_read - read)
 
 
 class RowSource:

@@ -27,6 +27,18 @@ def printable(text: str) -> str:
     return _UNSAFE.sub(escaped, text)
 
 
+def rank_ranges(ranks: "Sequence[int]") -> str:
+    """ "rank 0", "ranks 0-3, 7" of ascending ranks."""
+    parts: "list[list[int]]" = []
+    for rank in ranks:
+        if parts and parts[-1][1] == rank - 1:
+            parts[-1][1] = rank
+        else:
+            parts.append([rank, rank])
+    texts = [str(a) if a == b else f"{a}{', ' if b == a + 1 else '-'}{b}" for a, b in parts]
+    return f"rank{'' if len(ranks) == 1 else 's'} {', '.join(texts)}"
+
+
 def _width_of(character: str) -> int:
     if unicodedata.category(character) in ("Mn", "Me", "Cf"):
         return 0

@@ -153,7 +153,7 @@ def _in_order(table: "pandas.DataFrame") -> "pandas.DataFrame":
     order = numpy.lexsort((places, table["step"].to_numpy()))
     if (order[1:] > order[:-1]).all():
         return table
-    columns = {name: table[name].array.take(order) for name in table.columns}
+    columns = {name: table.pop(name).array.take(order) for name in list(table.columns)}  # each is freed then
     return pandas.DataFrame(columns, copy=False)
 
 

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """One SQLite database of a whole job, with tables that describe the job (CONVERT.md). Needs pyarrow."""
-import contextlib
+import argparse
 import os
 import sqlite3
 from pathlib import Path
@@ -9,21 +9,12 @@ from typing import Any, Iterator, NamedTuple
 import numpy
 
 from gradmon_read import __version__
-from gradmon_read.command_line import CommandError
+from gradmon_read.command_line import CommandError, default_output_dir
 from gradmon_read.conversion import NOTHING, Conversion, Meter, run_conversion
-from gradmon_read.csv2db import CsvWriter, stored_scopes
-from gradmon_read.csv_tables import Problems, parse_kind_file
-from gradmon_read.metrics_database import (
-    PARTITION_STEPS,
-    NewDatabase,
-    PartWriter,
-    Scopes,
-    Tensors,
-    Values,
-    metric_id_of,
-    stats_of,
-)
-from gradmon_read.rank_database import FILE, Metric, Partition, RankDatabase, RankDatabaseError, nan_bit
+from gradmon_read.csv_tables import KindFile, Problems, kind_files_in, parse_kind_file
+from gradmon_read.database_rows import kinds_in
+from gradmon_read.metrics_database import PARTITION_STEPS, NewDatabase, PartWriter, Tensors, stored_scopes
+from gradmon_read.rank_database import FILE
 from gradmon_read.rank_rows import RankInput, RankRows, chosen_files
 from gradmon_read.runs import (
     MOST_RUN_FILE_BYTES,
@@ -31,13 +22,11 @@ from gradmon_read.runs import (
     Run,
     find_run,
     id_of_run_file,
-    is_format_1,
     json_text,
     parse_rank_directory,
-    read_json,
+    read_format_1,
     runs_in,
 )
-from gradmon_read.vocabulary import KINDS, KINDS_WITH_MICRO_STEPS, OPS
 
 _TABLES = """
 CREATE TABLE job_about (name TEXT PRIMARY KEY, text TEXT NOT NULL) WITHOUT ROWID;
@@ -91,19 +80,6 @@ class JobRun(NamedTuple):
     run: Run
     output_dir: Path
     notes: "dict[str, Any]"  # the contents of its run-{id}.json; empty without the file
-
-
-def _read_notes(file: Path, problems: Problems) -> "dict[str, Any]":
-    if not file.exists():
-        return {}
-    try:
-        notes: "dict[str, Any]" = read_json(file, MOST_RUN_FILE_BYTES)
-        if not is_format_1(notes):
-            raise ValueError("")
-    except ValueError as error:
-        problems.add(file, 0, str(error) or 'expected a JSON object with "format": 1')
-        return {}
-    return notes
 
 
 def _of_type(notes: "dict[str, Any]", key: str, default: Any) -> Any:
@@ -165,8 +141,9 @@ def job_runs(places: "list[Path]", problems: Problems) -> "list[JobRun]":
             fresh = [rank for rank in run.ranks if rank.path not in known]
             known.update(rank.path for rank in fresh)
             if fresh:
-                notes = _read_notes(output_dir / f"run-{run.id}.json", of_notes)
-                jobs.append(JobRun(run._replace(ranks=fresh), output_dir, notes))
+                file = output_dir / f"run-{run.id}.json"
+                notes = read_format_1(file, MOST_RUN_FILE_BYTES, of_notes) if file.exists() else None
+                jobs.append(JobRun(run._replace(ranks=fresh), output_dir, notes or {}))
     return jobs
 
 
@@ -197,148 +174,41 @@ class _StartWriter:
     its CSV files that the database lacks. Later starts come first: skips steps of a kind that they have."""
 
     def __init__(
-        self,
-        rank: int,
-        database: NewDatabase,
-        scopes: Scopes,
-        tensors: Tensors,
-        taken: "dict[str, set[int]]",
-        meter: Meter,
-        problems: Problems,
+        self, rank: int, writer: PartWriter, taken: "dict[str, set[int]]", meter: Meter, problems: Problems
     ) -> None:
         self.extent = _Extent()
         self.steps: "dict[str, set[int]]" = {}  # by kind
-        self._rank = rank
-        self._tensors = tensors
-        self._taken = taken
-        self._meter = meter
-        self._problems = problems
-        self._writer = PartWriter(database, rank, scopes, tensors)
+        self._rank, self._writer, self._taken = rank, writer, taken
+        self._meter, self._problems = meter, problems
 
     def write(self, directory: Path) -> None:
-        if (directory / FILE).exists():
-            try:
-                with contextlib.closing(RankDatabase(directory / FILE)) as source:
-                    self._write_database(source)
-            except RankDatabaseError as error:
-                self._problems.add(directory / FILE, 0, f"{error}; the database is left out")
-        files = chosen_files(RankInput(self._rank, [directory]), self._problems)
+        stored = kinds_in(directory, self._problems)
+        size = (directory / FILE).stat().st_size // sum(map(len, stored.values())) if stored else 0
+        for kind, tables in stored.items():
+            for table in tables:
+                self._write(kind, [table])
+                self._meter.add(bytes=size)
+        files = chosen_files(RankInput(self._rank, [directory]), self._problems, kind_files_in)
         for kind, of_kind in files.items():
-            rows = RankRows(of_kind, _BytesOnly(self._meter), self._problems)
-            writer = CsvWriter(kind, rows, self._writer, self._tensors)
-            for part in rows:
-                wanted = self._wanted(kind, part.column("step", 0))
-                self._note(kind, writer.write(part, wanted), part.column("step", 0)[wanted])
+            self._write(kind, of_kind)
         self._writer.finish()
 
-    def _wanted(self, kind: str, steps: Any) -> Any:
-        """The rows of steps that no later start has."""
-        taken = self._taken.get(kind, set())
-        repeated = [step for step in numpy.unique(steps).tolist() if step in taken]
-        wanted = ~numpy.isin(steps, repeated)
-        self._meter.add(repeated=int(len(steps) - wanted.sum()))
-        return wanted
-
-    def _note(self, kind: str, written: int, steps: Any) -> None:
-        found = set(numpy.unique(steps).tolist())
-        self.steps.setdefault(kind, set()).update(found)
-        self.extent.add(written, found)
-        self._meter.add(rows=written)
-
-    def _write_database(self, source: RankDatabase) -> None:
-        partitions = sum(len(metric.partitions) for metric in source.metrics)
-        size = source.path.stat().st_size // max(partitions, 1)
-        for metric in source.metrics:
-            known = metric.name in KINDS and metric_id_of(metric.name) == metric.id
-            wrong = [stat for stat in metric.stats if known and stat not in stats_of(metric.name, OPS)]
-            if not known or wrong:
-                what = (
-                    f'statistic "{wrong[0]}" of {metric.name}'
-                    if known
-                    else f'metric "{metric.name}" with the id {metric.id}'
-                )
-                text = f"found the {what}; expected one that this version of gradmon knows"
-                self._problems.add(source.path, 0, f"{text}; the metric is left out")
-                continue
-            stored = _StoredRows(source, metric, self._tensors)
-            self._writer.begin_kind(metric.name)
-            for partition in metric.partitions:
-                self._write_partition(stored, partition)
-                self._meter.add(bytes=size)
-
-    def _write_partition(self, stored: "_StoredRows", partition: Partition) -> None:
-        source, metric = stored.source, stored.metric
-        try:
-            for rank, rows in source.pages(metric, partition, metric.stats):
-                good = stored.sound(rows) if rank == self._rank else []
-                for _ in range(len(rows) - len(good)):
-                    text = f"a row of {partition.table} without rank, target or value"
-                    self._problems.add(source.path, 0, text)
-                if not good:
-                    continue
-                values = stored.values(rank, good)
-                wanted = self._wanted(metric.name, values.steps)
-                chosen = values.chosen(wanted)
-                if len(chosen.steps):
-                    written = self._writer.write(chosen, stored.stats, stored.target_of)
-                    self._note(metric.name, written, chosen.steps)
-        except RankDatabaseError as error:
-            text = f"{error}; the rest of {partition.table} is left out"
-            self._problems.add(source.path, 0, text)
-
-
-def _number(cell: Any) -> float:
-    return float(cell) if isinstance(cell, (int, float)) else float("nan")
-
-
-class _StoredRows:
-    """The rows of one metric in a rank's database."""
-
-    def __init__(self, source: RankDatabase, metric: Metric, tensors: Tensors) -> None:
-        self.source = source
-        self.metric = metric
-        self.stats = stats_of(metric.name, [stat for stat in metric.stats if stat in OPS])
-        self._tensors = tensors
-        self._known: "dict[int, tuple[int, int, int]]" = {}  # the last tensor of a target: its steps and id
-
-    def sound(self, rows: "list[tuple[Any, ...]]") -> "list[tuple[Any, ...]]":
-        """The rows with a step, a target and a value; a NaN is null in the database, with its bit set."""
-        bits = sum(1 << nan_bit(stat) for stat in self.metric.stats)
-        return [
-            row
-            for row in rows
-            if isinstance(row[0], int)
-            and row[0] >= 0
-            and self.source.target(row[1]) is not None
-            and (row[2] & bits or any(isinstance(cell, (int, float)) for cell in row[3:]))
-        ]
-
-    def values(self, rank: int, rows: "list[tuple[Any, ...]]") -> Values:
-        steps, keys, masks, *cells = zip(*rows)
-        columns = {}
-        for stat, column in zip(self.metric.stats, cells):
-            numbers = numpy.array([_number(cell) for cell in column])
-            nans = numpy.array([mask >> nan_bit(stat) & 1 for mask in masks], bool)
-            columns[stat] = (numbers, nans | ~numpy.isnan(numbers))
-        tensors = [self._tensor(rank, target, step) for target, step in zip(keys, steps)]
-        return Values(numpy.array(steps), numpy.array(keys), numpy.array(tensors), columns)
-
-    def _tensor(self, rank: int, target: int, step: int) -> int:
-        first, last, id = self._known.get(target, (0, -1, 0))
-        if not first <= step <= last:
-            first, last, shape, dtype = self.source.tensor(self.metric.id, target, rank, step)
-            id = self._tensors.id_of(shape.encode(), dtype.encode())
-            self._known[target] = (first, last, id)
-        return id
-
-    def target_of(self, key: int) -> "tuple[bytes, int, int]":
-        name, vpp_stage, micro_step = self.source.target(key) or ("", 0, 0)
-        has_micro_step = self.metric.name in ["grad_unreduced", *KINDS_WITH_MICRO_STEPS]
-        return name.encode(), _small(vpp_stage), _small(micro_step) if has_micro_step else 0
-
-
-def _small(number: Any) -> int:
-    return min(max(int(number), 0), 2**31 - 1)
+    def _write(self, kind: str, files: "list[KindFile]") -> None:
+        rows = RankRows(kind, files, _BytesOnly(self._meter), self._problems)
+        self._writer.begin_kind(kind, rows.target)
+        for batch in rows:
+            taken = self._taken.get(kind, set())
+            repeated = numpy.isin(
+                batch.step, [one for one in numpy.unique(batch.step).tolist() if one in taken]
+            )
+            self._meter.add(repeated=int(repeated.sum()))
+            batch = batch.take(~repeated)
+            if batch.rows:
+                found = set(numpy.unique(batch.step).tolist())
+                self.steps.setdefault(kind, set()).update(found)
+                written = self._writer.write(batch)
+                self.extent.add(written, found)
+                self._meter.add(rows=written)
 
 
 def merge_job(runs: "list[JobRun]", path: Path, meter: Meter, problems: Problems) -> None:
@@ -356,7 +226,8 @@ def merge_job(runs: "list[JobRun]", path: Path, meter: Meter, problems: Problems
             scopes = stored_scopes([directory for _, directory in starts], problems)
             tensors = Tensors()
             for index, directory in reversed(starts):
-                writer = _StartWriter(rank, database, scopes, tensors, taken, meter, problems)
+                part = PartWriter(database, rank, scopes, tensors)
+                writer = _StartWriter(rank, part, taken, meter, problems)
                 writer.write(directory)
                 extents.setdefault((index, rank), _Extent()).add(writer.extent.rows, writer.extent.steps)
                 for kind, steps in writer.steps.items():
@@ -369,10 +240,7 @@ def merge_job(runs: "list[JobRun]", path: Path, meter: Meter, problems: Problems
 
 
 def _write_job_tables(
-    database: NewDatabase,
-    runs: "list[JobRun]",
-    extents: "dict[tuple[int, int], _Extent]",
-    problems: Problems,
+    database: NewDatabase, runs: "list[JobRun]", extents: "dict[tuple[int, int], _Extent]", problems: Problems
 ) -> None:
     for statement in _TABLES.split(";"):
         database.run(statement)
@@ -476,8 +344,8 @@ def _gaps(most: int, rows: "Iterator[tuple[int, int]]") -> "Iterator[_Gap]":
         yield gap
 
 
-def merge(places: "list[Path]", output: Path) -> int:
-    """Returns the exit code; raises CommandError."""
+def perform(arguments: argparse.Namespace) -> int:
+    places = [Path(place) for place in arguments.RUN] or [default_output_dir()]
     problems = Problems()
     runs = job_runs(places, problems)
     directories = [directory for job in runs for directory in job.run.ranks]
@@ -491,7 +359,7 @@ def merge(places: "list[Path]", output: Path) -> int:
         input=", ".join(map(str, places)),
         ranks=sorted({directory.rank for directory in directories}),
         bytes=size,
-        target=output,
+        target=Path(arguments.o),
         earlier=NOTHING,
         write=lambda path, meter, problems: merge_job(runs, path, meter, problems),
     )

@@ -1,22 +1,26 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Makes a database of metrics (FORMAT.md, "SQLite"), with the tables and views of the ranks' own sink."""
+"""Makes a database of metrics (FORMAT.md, "SQLite"), with the tables and views of the ranks' own sink. Needs
+pyarrow."""
+import argparse
 import os
 import re
 import sqlite3
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
-from typing import Any, Callable, Dict, Iterable, NamedTuple, Tuple
+from typing import Any, Callable, Dict, Iterable, Iterator, Optional, Tuple
 
 import numpy
 
-from gradmon_read.rank_database import (
-    APPLICATION_ID,
-    LAST_STEP,
-    SCHEMA_VERSION,
-    column_place,
-    nan_bit,
-    sql_name,
-)
-from gradmon_read.vocabulary import DTYPES, FOLDS, KINDS
+from gradmon_read.command_line import CommandError
+from gradmon_read.conversion import FILE, NOTHING, Meter, make_directories
+from gradmon_read.csv_tables import Problems
+from gradmon_read.kind_rows import Batch
+from gradmon_read.rank_database import FILE as DATABASE
+from gradmon_read.rank_database import APPLICATION_ID, LAST_STEP, SCHEMA_VERSION, nan_bit, sql_name, sql_text
+from gradmon_read.rank_rows import Target, Task, converted, grown, request_of
+from gradmon_read.runs import directory_name, json_text, parse_rank_directory, read_format_1
+from gradmon_read.vocabulary import COLUMN_ORDER, DTYPES, FOLDS, KINDS, KINDS_WITH_MICRO_STEPS, OPS, stats_of
 
 PARTITION_STEPS = 500  # of one table, unless the user says otherwise
 
@@ -64,34 +68,15 @@ _NONFINITE = (
 )
 _FOLDS = {"least": "min(value)", "greatest": "max(value)", "sum": "sum(value)"}
 _FOLDS["root_of_squares"] = "sqrt(sum(value * value))"
-_ROWS_OF_INSERT = 32  # nearly twice as fast as single ones
+_ROWS_OF_INSERT = 64  # nearly twice as fast as single ones
 _TERMS_OF_VIEW = 400  # SQLite refuses a union of more than 500
-
-# The statistics of kinds that have columns of their own; True: beside OPS.
-_COLUMNS: "dict[str, tuple[list[str], bool]]" = {
-    "attention_hook": (["entropy", "softmax_max"], False),
-    "linear_hook": (["sr", "kernel_norm"], False),
-    "other": (["mg_direction"], True),
-    "moe_router_weight_hook": (["cosine"], False),
-    "moe_router_logit_hook": (["entropy"], False),
-    "scalar": (["samples", "value"], False),
-    "update": ([], False),
-    "ratio": ([], False),
-}
+_MOST_EXACT = 2**53  # a float has every integer up to here
+_MOST_SCOPES_BYTES = 256 << 20
+_SCOPED = re.compile(r"(\d{1,9}):(.*)", re.ASCII | re.DOTALL)
 
 
 def metric_id_of(kind: str) -> int:
     return KINDS.index(kind) + 1
-
-
-def stats_of(kind: str, ops: "Iterable[str]") -> "list[str]":
-    """The statistics of a kind in rows with some OPS, in the order of columns."""
-    own, has_ops = _COLUMNS.get(kind, ([], True))
-    return sorted([*own, *(ops if has_ops else ())], key=column_place)
-
-
-def _sql_text(text: str) -> str:
-    return "'" + text.replace("'", "''") + "'"
 
 
 def _layer_step_view() -> str:
@@ -137,7 +122,7 @@ class _Metric:
         """Its rows of v_metrics."""
 
         def case(values: "list[str]") -> str:
-            pairs = zip(map(_sql_text, self.stats), values)
+            pairs = zip(map(sql_text, self.stats), values)
             return (
                 "CASE s.stat_name" + "".join(f" WHEN {stat} THEN {value}" for stat, value in pairs) + " END"
             )
@@ -145,7 +130,7 @@ class _Metric:
         value = case([f"m.{sql_name(stat)}" for stat in self.stats])
         bit = case([str(nan_bit(stat)) for stat in self.stats])
         return (
-            f"SELECT m.rank AS rank, m.step AS step, {_sql_text(self.kind)} AS metric, t.target_name AS "
+            f"SELECT m.rank AS rank, m.step AS step, {sql_text(self.kind)} AS metric, t.target_name AS "
             "target, t.vpp_stage AS vpp_stage, t.micro_step AS micro_step, s.stat_name AS op, "
             f"{value} AS value FROM v_metric_{self.id} m CROSS JOIN metric_stats s CROSS JOIN "
             f"monitoring_targets t WHERE s.metric_id = {self.id} AND t.target_id = m.target_id AND ({value} "
@@ -199,7 +184,7 @@ class NewDatabase:
             self.run("INSERT INTO metric_stats VALUES (?, ?)", (metric.id, stat))
             for table in metric.partitions.values():
                 self.run(f"ALTER TABLE {table} ADD COLUMN {sql_name(stat)} REAL")
-        metric.stats = sorted([*metric.stats, *new], key=column_place)
+        metric.stats = sorted([*metric.stats, *new], key=COLUMN_ORDER.index)
         first = step - step % self.partition_steps
         if first not in metric.partitions:
             table = f"metric_{metric.id}_step_{first}_{min(first + self.partition_steps - 1, LAST_STEP)}"
@@ -244,23 +229,6 @@ class NewDatabase:
             os.close(file)
 
 
-class Values(NamedTuple):
-    """Values of a kind, by row; steps ascend."""
-
-    steps: Any
-    keys: Any  # small numbers, each of a target and its micro step
-    tensors: Any  # of Tensors.id_of()
-    columns: "dict[str, tuple[Any, Any]]"  # by statistic: numbers, and if there is one (None: yes)
-
-    def chosen(self, rows: Any) -> "Values":
-        """`rows`: a slice, or a boolean for each."""
-        columns = {
-            stat: (numbers[rows], None if valid is None else valid[rows])
-            for stat, (numbers, valid) in self.columns.items()
-        }
-        return Values(self.steps[rows], self.keys[rows], self.tensors[rows], columns)
-
-
 class Tensors:
     """Small numbers for shapes and data types; 0 is the empty shape without a type."""
 
@@ -289,6 +257,29 @@ class Tensors:
 Scopes = Dict[Tuple[str, int, bytes], str]  # JSON texts, by kind, vpp_stage and name
 
 
+def stored_scopes(directories: "list[Path]", problems: Problems) -> Scopes:
+    """The contents of one rank's scopes.json files. If several have a target and kind, the last one counts.
+    A directory without the file is no problem."""
+    scopes: Scopes = {}
+    for file in [directory / "scopes.json" for directory in directories]:
+        if not file.exists():
+            continue
+        value = read_format_1(file, _MOST_SCOPES_BYTES, problems, "; target_scope lacks what it has") or {}
+        targets = value.get("targets", {})
+        if not isinstance(targets, dict):
+            problems.add(file, 0, 'expected an object of "targets"; target_scope lacks what it has')
+            continue
+        for name, kinds in targets.items():
+            target = _SCOPED.fullmatch(name)
+            for kind, scope in kinds.items() if target and isinstance(kinds, dict) else ():
+                label = scope.get("scope") if isinstance(scope, dict) else None
+                if target and kind in KINDS and isinstance(label, str):
+                    others = sorted(item for item in scope.items() if item[0] != "scope")
+                    encoded = target[2].encode("utf-8", "replace")
+                    scopes[(kind, int(target[1]), encoded)] = json_text({"scope": label, **dict(others)})
+    return scopes
+
+
 class PartWriter:
     """Writes the rows of one rank, kind by kind. The first of two rows of a target in a step stays."""
 
@@ -297,103 +288,100 @@ class PartWriter:
         self._rank = rank
         self._scopes = scopes
         self._tensors = tensors
-        self._ids = numpy.full(1024, 0)  # of targets in the database, by key
         self._tensors_of_kind: "dict[str, Any]" = {}  # of the last row, by id
         self._steps: "tuple[int, int]" = (LAST_STEP, -1)
         database.begin_part()
 
-    def begin_keys(self) -> None:
-        """The keys mean other targets from now on."""
-        self._ids[:] = 0
-
-    def begin_kind(self, kind: str) -> None:
+    def begin_kind(self, kind: str, target: "Callable[[int], Target]") -> None:
+        """`target`: of a number in Batch.name."""
         self._kind = kind
-        self.begin_keys()
+        self._target = target
+        self._ids = numpy.zeros(1024, numpy.int64)  # of targets in the database, by number
 
-    def write(
-        self, values: Values, stats: "list[str]", target_of: "Callable[[int], tuple[bytes, int, int]]"
-    ) -> int:
-        """Writes rows; `stats` are the columns of the tables, `target_of` the target of a key. Returns the
-        number of new rows."""
-        ids = self._target_ids(values.keys, target_of)
+    def write(self, batch: Batch) -> int:
+        """Writes rows with ascending steps. Returns the number of new rows."""
+        ids = self._target_ids(batch.name)
+        ops = [op for op in OPS if op in batch.values and (op not in batch.absent or batch.has(op).any())]
+        stats = stats_of(self._kind, ops)
         before = self._database.connection.total_changes
         written = 0
-        partitions = values.steps // self._database.partition_steps
+        partitions = batch.step // self._database.partition_steps
         ends = [*(numpy.flatnonzero(partitions[1:] != partitions[:-1]) + 1).tolist(), len(partitions)]
         for first, last in zip([0, *ends], ends):
-            table = self._database.partition(self._kind, int(values.steps[first]), stats)
+            table = self._database.partition(self._kind, int(batch.step[first]), stats)
             before = self._database.connection.total_changes
-            self._insert(table, values.chosen(slice(first, last)), ids[first:last])
+            self._insert(table, batch.take(slice(first, last)), ids[first:last], stats)
             written += self._database.connection.total_changes - before
-        self._note_tensors(values, ids)
+        self._note_tensors(ids, batch)
         low, high = self._steps
-        self._steps = (min(low, int(values.steps[0])), max(high, int(values.steps[-1])))
+        self._steps = (min(low, int(batch.step.min())), max(high, int(batch.step.max())))
         return written
 
-    def _target_ids(self, keys: Any, target_of: "Callable[[int], tuple[bytes, int, int]]") -> Any:
-        while len(self._ids) <= keys.max():
-            self._ids = numpy.append(self._ids, numpy.zeros_like(self._ids))
-        for key in dict.fromkeys(keys[self._ids[keys] == 0].tolist()):
-            name, vpp_stage, micro_step = target_of(key)
-            id = self._ids[key] = self._database.target_id(name, vpp_stage, micro_step)
-            detail = self._scopes.get((self._kind, vpp_stage, name))
+    def _target_ids(self, numbers: Any) -> Any:
+        self._ids = grown(self._ids, int(numbers.max()) + 1)
+        for number in dict.fromkeys(numbers[self._ids[numbers] == 0].tolist()):
+            stage, name, micro_step = self._target(number)
+            has_micro_step = self._kind in ("grad_unreduced", *KINDS_WITH_MICRO_STEPS)
+            id = self._database.target_id(name, stage, max(micro_step, 0) if has_micro_step else 0)
+            self._ids[number] = id
+            detail = self._scopes.get((self._kind, stage, name))
             if detail is not None:
-                self._set_scope(int(id), detail)
-        return self._ids[keys]
+                # A text that is no JSON for SQLite does not mean a damaged file.
+                self._database.run(
+                    "INSERT OR REPLACE INTO target_scope VALUES (?1, ?2, ?3, "
+                    "coalesce(CASE WHEN json_valid(?4) THEN json_extract(?4, '$.scope') END, ''), ?4)",
+                    (metric_id_of(self._kind), id, self._rank, detail),
+                )
+        return self._ids[numbers]
 
-    def _set_scope(self, id: int, detail: str) -> None:
-        # A text that is no JSON for SQLite does not mean a damaged file.
-        self._database.run(
-            "INSERT OR REPLACE INTO target_scope VALUES (?1, ?2, ?3, "
-            "coalesce(CASE WHEN json_valid(?4) THEN json_extract(?4, '$.scope') END, ''), ?4)",
-            (metric_id_of(self._kind), id, self._rank, detail),
-        )
-
-    def _insert(self, table: str, values: Values, ids: Any) -> None:
-        names, columns = ["step", "target_id"], [values.steps.tolist(), ids.tolist()]
-        mask = numpy.zeros(len(ids), numpy.int64)
-        for stat, (numbers, valid) in values.columns.items():
-            names.append(sql_name(stat))
-            columns.append(numbers.tolist())  # SQLite takes a NaN for a null
-            nans = numpy.isnan(numbers)
-            mask |= (nans if valid is None else nans & valid).astype(numpy.int64) << nan_bit(stat)
+    def _insert(self, table: str, rows: Batch, ids: Any, stats: "list[str]") -> None:
+        present = [stat for stat in stats if stat in rows.values]
+        mask = numpy.zeros(rows.rows, numpy.int64)
+        for stat in present:
+            nans = numpy.isnan(rows.values[stat])
+            if nans.any():
+                mask |= (nans & rows.has(stat)).astype(numpy.int64) << nan_bit(stat)
+        names = ["step", "target_id", *map(sql_name, present)]
+        columns = [rows.step, ids, *(rows.values[stat] for stat in present)]  # SQLite takes a NaN for a null
         if mask.any():
             names.append("nan_mask")
-            columns.append(mask.tolist())
+            columns.append(mask)
+        # SQLite makes integers of floats in a column of integers.
+        exact = rows.step.max() < _MOST_EXACT and mask.max() < _MOST_EXACT
+        cells = numpy.empty((rows.rows, len(names)), float if exact else object)
+        for i, column in enumerate(columns):
+            cells[:, i] = column
         row = f"({self._rank}{', ?' * len(names)})"
         statement = f"INSERT OR IGNORE INTO {table} (rank, {', '.join(names)}) VALUES {row}"
-        whole = len(ids) - len(ids) % _ROWS_OF_INSERT
-        cells = numpy.empty((whole, len(names)), object)
-        for i, column in enumerate(columns):
-            cells[:, i] = column[:whole]
-        groups = cells.reshape(-1, _ROWS_OF_INSERT * len(names)).tolist()
-        self._database.run_many(statement + f", {row}" * (_ROWS_OF_INSERT - 1), groups)
-        self._database.run_many(statement, zip(*(column[whole:] for column in columns)))
+        whole = rows.rows - rows.rows % _ROWS_OF_INSERT
+        groups = cells[:whole].reshape(-1, _ROWS_OF_INSERT * len(names))
+        more = f", {row}" * (_ROWS_OF_INSERT - 1)
+        self._database.run_many(statement + more, map(numpy.ndarray.tolist, groups))
+        self._database.run_many(statement, cells[whole:].tolist())
 
-    def _note_tensors(self, values: Values, ids: Any) -> None:
+    def _note_tensors(self, ids: Any, batch: Batch) -> None:
         """A row of target_tensors for each change of a target's tensor."""
+        pair = batch.shape.astype(numpy.int64) * len(batch.dtypes) + batch.dtype
+        pairs = numpy.unique(pair) if (pair != pair[0]).any() else pair[:1]
+        texts = [divmod(one, len(batch.dtypes)) for one in pairs.tolist()]
+        known = numpy.array([self._tensors.id_of(batch.shapes[i], batch.dtypes[j]) for i, j in texts])
+        tensors = known[numpy.searchsorted(pairs, pair)]
         last = self._tensors_of_kind.get(self._kind, numpy.zeros(1024, numpy.int64))
-        while len(last) <= ids.max():
-            last = numpy.append(last, numpy.zeros_like(last))
-        self._tensors_of_kind[self._kind] = last
-        if (last[ids] == values.tensors).all():
+        last = self._tensors_of_kind[self._kind] = grown(last, int(ids.max()) + 1)
+        if (last[ids] == tensors).all():
             return
         order = numpy.argsort(ids, kind="stable")
-        sorted_ids, sorted_tensors = ids[order], values.tensors[order]
+        sorted_ids, sorted_tensors = ids[order], tensors[order]
         before = last[sorted_ids]
         same = numpy.flatnonzero(sorted_ids[1:] == sorted_ids[:-1]) + 1
         before[same] = sorted_tensors[same - 1]
         changed = numpy.sort(order[before != sorted_tensors])
-        last[ids] = values.tensors
+        last[ids] = tensors
+        notes = zip(ids[changed].tolist(), batch.step[changed].tolist(), tensors[changed].tolist())
         metric = metric_id_of(self._kind)
         self._database.run_many(
             "INSERT OR REPLACE INTO target_tensors VALUES (?, ?, ?, ?, CAST(? AS TEXT), CAST(? AS TEXT))",
-            (
-                (metric, id, self._rank, step, *self._tensors.texts(tensor))
-                for id, step, tensor in zip(
-                    ids[changed].tolist(), values.steps[changed].tolist(), values.tensors[changed].tolist()
-                )
-            ),
+            ((metric, id, self._rank, step, *self._tensors.texts(tensor)) for id, step, tensor in notes),
         )
 
     def finish(self) -> None:
@@ -410,3 +398,62 @@ class PartWriter:
                 f"stat_value = {how}(stat_value, excluded.stat_value)",
                 (name, number),
             )
+
+
+def write_database(
+    tasks: "list[Task]", path: Path, meter: Meter, problems: Problems, steps: int, name: Optional[str] = None
+) -> None:
+    """Makes the database `path`; with a name, the directory `path` and the database in it. `steps`: of one
+    table. Raises CommandError, which names the file, and Interrupted."""
+    if name:
+        make_directories(path)
+        path = path / name
+    try:
+        database = NewDatabase(path, steps)
+        scopes: Scopes = {}
+        for i, task in enumerate(tasks):
+            if i == 0 or tasks[i - 1].rank != task.rank:
+                scopes = stored_scopes(task.rank.starts, problems)
+            writer = PartWriter(database, task.rank.rank, scopes, Tensors())
+            rows = task.rows(meter, problems)
+            writer.begin_kind(task.kind, rows.target)
+            for batch in _ahead(rows):
+                writer.write(batch)
+            writer.finish()
+        database.finish()
+    except (sqlite3.Error, OSError) as error:
+        raise CommandError(f"{path}: {getattr(error, 'strerror', None) or error}") from None
+
+
+def _ahead(batches: "Iterable[Batch]") -> "Iterator[Batch]":
+    """Reads the next one on another thread: writing sets the pace."""
+    with ThreadPoolExecutor(1, "gradmon-convert") as pool:
+        each = iter(batches)
+
+        def following() -> "Optional[Batch]":
+            return next(each, None)
+
+        waiting = pool.submit(following)
+        while (batch := waiting.result()) is not None:
+            waiting = pool.submit(following)
+            yield batch
+
+
+def perform(arguments: argparse.Namespace) -> int:
+    request = request_of(arguments)
+    target = request.output or request.new_directory("csv2db", is_beside=False)
+    write = partial(write_database, steps=arguments.step_partition)
+    if not target.is_dir():
+        return converted(request, target, NOTHING, partial(write, name=DATABASE))
+    if (target / DATABASE).exists():
+        _check_replaceable(target / DATABASE)
+    return converted(request, target / DATABASE, FILE, write)
+
+
+def _check_replaceable(database: Path) -> None:
+    """Raises CommandError: a running job has, or may have, the database."""
+    in_use = parse_rank_directory(directory_name(database.parent)) is not None
+    if in_use or any(os.path.exists(f"{database}{end}") for end in ("-wal", "-journal")):
+        raise CommandError(
+            f"{database} is the database of a job, or in use; expected another --output-dirpath"
+        )

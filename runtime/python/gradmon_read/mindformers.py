@@ -11,8 +11,10 @@ import sys
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn, Optional, Sequence
 
+import yaml
+
 from gradmon_read import command_line
-from gradmon_read.command_line import Argument, Command, CommandError, require
+from gradmon_read.command_line import CommandError
 from gradmon_read.listing import Table, printable
 
 _MOST_BYTES = 1 << 20
@@ -21,22 +23,7 @@ _MOST_ELEMENTS = 4096
 _SECTIONS = ("monitor_config", "tensorboard", "callbacks")
 
 
-def command() -> Command:
-    return Command(
-        "import FILE [--output FILE]",
-        "Make a config file of a MindSpore Transformers YAML file's monitoring keys",
-        [
-            Argument("FILE", "the YAML file", required=True),
-            Argument(
-                "--output", "the config file to make, which must not exist yet\n(default: stdout)", "FILE"
-            ),
-        ],
-        _perform,
-    )
-
-
-def _perform(arguments: argparse.Namespace) -> int:
-    require("PyYAML", "gradmonctl import", "yaml")
+def perform(arguments: argparse.Namespace) -> int:
     file: str = arguments.FILE
     try:
         data = Path(file).read_bytes()
@@ -145,8 +132,6 @@ def _place(key: str, mark: Any) -> _Place:
 
 def _entries(data: bytes) -> "list[_Entry]":
     """The keys of the sections, in the order of the file."""
-    import yaml
-
     try:
         text = data.decode("utf-8")
     except UnicodeDecodeError as error:

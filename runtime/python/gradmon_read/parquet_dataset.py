@@ -1,23 +1,26 @@
 # SPDX-License-Identifier: Apache-2.0
 """gradmonctl convert parquet: a Parquet dataset of the rows of all ranks (FORMAT.md, "Parquet"). Needs duckdb
 and pyarrow."""
+import argparse
 import json
+from functools import partial
 from pathlib import Path
-from typing import Any, Iterable, Iterator
+from typing import Any
 
 import duckdb
+import numpy
 import pyarrow
-from pyarrow import compute
 
-from gradmon_read.command_line import CommandError
-from gradmon_read.conversion import Interrupted, Meter
+from gradmon_read.command_line import CommandError, default_output_dir
+from gradmon_read.conversion import NOTHING, Conversion, Interrupted, Meter, run_conversion
 from gradmon_read.csv_tables import Problems
-from gradmon_read.rank_database import FILE, RankFile
-from gradmon_read.rank_rows import RankInput, RankRows, Rows, Task
-from gradmon_read.row_parts import Scan
-from gradmon_read.rows import database_part, plain_table
+from gradmon_read.database_rows import kinds_in
+from gradmon_read.kind_rows import Batch
+from gradmon_read.rank_database import sql_text
+from gradmon_read.rank_rows import RankInput, RankRows, Task, chosen_directories, tasks_of
+from gradmon_read.row_parts import strings
 from gradmon_read.runs import id_of_run_file, read_json
-from gradmon_read.vocabulary import COLUMN_ORDER, ROW_KINDS
+from gradmon_read.vocabulary import COLUMN_ORDER
 
 # Beside the dataset, not in it: Polars refuses another file in there, even under a name that begins with "_".
 ABOUT = "job.json"
@@ -42,23 +45,8 @@ def write_dataset(tasks: "list[Task]", path: Path, meter: Meter, problems: Probl
     _write_about(list(ranks.values()), path / ABOUT, problems)
     with _engine(path) as engine:
         for task in tasks:
-            rows = RankRows(task.files(problems), meter, problems)
-            _write_file(engine, _tables(rows), _file(path, task.kind, task.rank.rank), meter)
-
-
-def write_databases(ranks: "list[RankInput]", path: Path, meter: Meter, problems: Problems) -> None:
-    """The same of ranks that have databases. If several starts have collected a step, the rows of the last
-    one are taken."""
-    path.mkdir(0o750)
-    _write_about(ranks, path / ABOUT, problems)
-    with _engine(path) as engine:
-        for rank in ranks:
-            files = [
-                RankFile(start / FILE, rank.rank, "") for start in rank.starts if (start / FILE).is_file()
-            ]
-            for kind in ROW_KINDS:
-                tables = _database_tables(files, kind, meter)
-                _write_file(engine, tables, _file(path, kind, rank.rank), meter)
+            file = path / ROWS / f"kind={task.kind}" / f"rank={task.rank.rank}" / "rows.parquet"
+            _write_file(engine, task.rows(meter, problems), file, meter)
 
 
 def _engine(path: Path) -> Any:
@@ -69,40 +57,20 @@ def _engine(path: Path) -> Any:
     return engine
 
 
-def _file(path: Path, kind: str, rank: int) -> Path:
-    return path / ROWS / f"kind={kind}" / f"rank={rank}" / "rows.parquet"
-
-
-def _tables(rows: "Iterable[Rows]") -> "Iterator[pyarrow.Table]":
-    for of_file in rows:
-        yield plain_table(pyarrow.Table.from_batches([of_file.batch]))
-
-
-def _database_tables(files: "list[RankFile]", kind: str, meter: Meter) -> "Iterator[pyarrow.Table]":
-    scan = Scan(compute.field("kind") == kind)
-    for start, file in enumerate(files):
-        for _, table in database_part(file).tables(scan):
-            meter.add(rows=table.num_rows)
-            yield table.append_column("start", pyarrow.nulls(table.num_rows, "int64").fill_null(start))
-
-
-def _write_file(engine: Any, tables: "Iterator[pyarrow.Table]", file: Path, meter: Meter) -> None:
+def _write_file(engine: Any, rows: RankRows, file: Path, meter: Meter) -> None:
     """No file without rows."""
-    first = next(tables, None)
+    batches = iter(rows)
+    first = next(batches, None)
     if first is None:
         return
     file.parent.mkdir(0o750, parents=True)
-    has_starts = "start" in first.column_names
-    schema = SCHEMA.append(pyarrow.field("start", "int64")) if has_starts else SCHEMA
-    batches = _batches(first, tables, schema)
-    source = pyarrow.RecordBatchReader.from_batches(schema, batches)
-    newest = " QUALIFY start = max(start) OVER (PARTITION BY step)" if has_starts else ""
+    made = (record for few in ([first], batches) for batch in few for record in _records(batch, rows))
     columns = ", ".join(f'"{name}"' for name in SCHEMA.names)
     try:
-        engine.register("source", source)
+        engine.register("source", pyarrow.RecordBatchReader.from_batches(SCHEMA, made))
         engine.execute(
-            f"COPY (SELECT {columns} FROM source{newest} ORDER BY {', '.join(_KEY)} NULLS FIRST) TO "
-            f"{_quoted(file)} (FORMAT parquet, COMPRESSION zstd, ROW_GROUP_SIZE {_ROWS_OF_A_GROUP})"
+            f"COPY (SELECT {columns} FROM source ORDER BY {', '.join(_KEY)} NULLS FIRST) TO "
+            f"{sql_text(str(file))} (FORMAT parquet, COMPRESSION zstd, ROW_GROUP_SIZE {_ROWS_OF_A_GROUP})"
         )
     except duckdb.Error as error:
         if meter.signal:
@@ -112,19 +80,30 @@ def _write_file(engine: Any, tables: "Iterator[pyarrow.Table]", file: Path, mete
         engine.unregister("source")
 
 
-def _batches(
-    first: pyarrow.Table, others: "Iterator[pyarrow.Table]", schema: pyarrow.Schema
-) -> "Iterator[pyarrow.RecordBatch]":
-    for tables in ([first], others):
-        for table in tables:
-            missing = [field for field in schema if field.name not in table.column_names]
-            for field in missing:
-                table = table.append_column(field, pyarrow.nulls(table.num_rows, field.type))
-            yield from table.select(schema.names).cast(schema).to_batches()
-
-
-def _quoted(path: Path) -> str:
-    return "'" + str(path).replace("'", "''") + "'"
+def _records(batch: Batch, rows: RankRows) -> "list[pyarrow.RecordBatch]":
+    nulls = pyarrow.nulls(batch.rows)
+    numbers, index = numpy.unique(batch.name, return_inverse=True)
+    targets = [rows.target(number) for number in numbers.tolist()]
+    micro_steps = numpy.array([target.micro_step for target in targets])[index]
+    found: "dict[str, Any]" = {
+        "name": strings(pyarrow.array([target.name for target in targets], "binary")).take(
+            pyarrow.array(index)
+        ),
+        "vpp_stage": pyarrow.array(batch.stage),
+        "step": pyarrow.array(batch.step),
+        "micro_step": pyarrow.array(micro_steps, mask=micro_steps < 0),
+    }
+    for name, of_rows, all_texts in (
+        ("shape", batch.shape, batch.shapes),
+        ("dtype", batch.dtype, batch.dtypes),
+    ):
+        if all_texts != [b""]:  # the file has no such column
+            found[name] = strings(pyarrow.array(all_texts, "binary")).take(pyarrow.array(of_rows))
+    for op, column in batch.values.items():
+        found[op] = pyarrow.array(column, mask=batch.absent.get(op))
+    table = pyarrow.table({name: found.get(name, nulls) for name in SCHEMA.names})
+    batches: "list[pyarrow.RecordBatch]" = table.cast(SCHEMA).to_batches()
+    return batches
 
 
 def _write_about(ranks: "list[RankInput]", file: Path, problems: Problems) -> None:
@@ -153,3 +132,15 @@ def _read_into(found: "dict[str, Any]", key: str, file: Path, problems: Problems
         return
     if isinstance(content, dict):
         found[key] = content
+
+
+def perform(arguments: argparse.Namespace) -> int:
+    path = Path(arguments.RUN) if arguments.RUN else default_output_dir()
+    problems = Problems()
+    ranks = chosen_directories(path, None, None, problems)
+    tasks, size = tasks_of(ranks, [], problems)
+    if not tasks:
+        tasks, size = tasks_of(ranks, [], problems, kinds_in)[0], 0
+    write = partial(write_dataset, tasks)
+    conversion = Conversion(str(path), [rank.rank for rank in ranks], size, Path(arguments.o), NOTHING, write)
+    return run_conversion(conversion, problems)

@@ -5,16 +5,17 @@ import csv
 import decimal
 import json
 import math
-import os
 import sys
 from pathlib import Path
 from typing import Any, Iterator, NamedTuple
 
+import duckdb
+
 from gradmon_read import command_line
-from gradmon_read.command_line import Argument, Command, CommandError, UsageError, integer, require
+from gradmon_read.command_line import CommandError, UsageError, default_output_dir, require
 from gradmon_read.listing import Table
-from gradmon_read.rank_database import LAST_STEP, sql_name
-from gradmon_read.vocabulary import FIELDS, FOLDS
+from gradmon_read.rank_database import LAST_STEP, StoredFile, sql_name, sql_text, stored_files
+from gradmon_read.vocabulary import ALERT_COLUMNS, FIELDS, FOLDS
 
 MOST_TABLE_ROWS = 100_000
 
@@ -32,71 +33,42 @@ _FOLDS = {
 _FILTERS = ("metric", "target", "op", "steps", "rank")
 
 
-def command() -> Command:
-    return Command(
-        'query ("SQL" | --metric NAME ...) [RUN...] [--format table|csv|json]',
-        "Search the rows of all ranks",
-        [
-            Argument(
-                "SQL",
-                "a statement on rows, steps, alerts, ranks, v_metrics, v_nonfinite,\nv_layer_step or v_files",
-            ),
-            Argument(
-                "RUN",
-                "the job's output directories, directories of one rank, databases, or\n"
-                "Parquet datasets (default: MONITOR_OUTPUT_DIR, else ./monitor_output)",
-                many=True,
-            ),
-            Argument("--metric", "instead of SQL: a kind of row, as grad_reduced", "NAME"),
-            Argument("--target", "a pattern of target names with * and ?, as 'layers.3.*'", "GLOB"),
-            Argument("--op", "a statistic, as norm", "NAME"),
-            Argument("--steps", "steps, as 100:200, 100:, :200 or 100", "RANGE", type=_steps),
-            Argument("--rank", "one rank", "RANK", type=integer(0)),
-            Argument("--run", "8 hex digits of a run's directories (default: the newest run)", "ID"),
-            Argument(
-                "--format",
-                "table (default), csv or json",
-                "FORMAT",
-                "table",
-                choices=["table", "csv", "json"],
-            ),
-            Argument("--all", "print the whole list and whole lines even in a terminal"),
-        ],
-        _perform,
-    )
-
-
-def _steps(text: str) -> "tuple[int, int]":
-    first, colon, last = text.partition(":")
-    last = last if colon else first
-    numbers = all(part.isascii() and part.isdigit() for part in (first, last) if part)
-    bounds = (int(first or 0), int(last or LAST_STEP)) if numbers and text else (1, 0)
-    if bounds[0] > bounds[1] or bounds[1] > LAST_STEP:
-        raise argparse.ArgumentTypeError(f'found "{text}", expected steps such as 100:200, 100:, :200 or 100')
-    return bounds
-
-
-def _perform(arguments: argparse.Namespace) -> int:
-    require("duckdb", "gradmonctl query")
-    require("pyarrow", "gradmonctl query")
-    from gradmon_read.row_parts import PartsDataset
-    from gradmon_read.rows import find_sources
-    from gradmon_read.small_files import keep_freed_memory
-
-    keep_freed_memory()
+def perform(arguments: argparse.Namespace) -> int:
     filtered = any(getattr(arguments, name) is not None for name in _FILTERS)
     if not filtered and arguments.SQL is None:
         raise UsageError('expected "SQL" or --metric, --target, --op, --steps or --rank')
     places = list(arguments.RUN)
     if filtered and arguments.SQL is not None:
         places.insert(0, arguments.SQL)
-    sources = find_sources([Path(place) for place in places or [output_directory()]], arguments.run)
+    paths = [Path(place) for place in places or [default_output_dir()]]
+    statement = _filter(arguments) if filtered else arguments.SQL
+    database = duckdb.connect()
+    stored = [stored_files(path) for path in paths]
+    if all(stored):  # DuckDB itself reads Parquet files, on all cores; to import pyarrow takes 0.3 s
+        files = [file for of_path in stored for file in of_path]
+        _add_marks(database, files)
+        _print(_run(database, statement, files), arguments.format, arguments.all)
+        return command_line.DONE
+    return _query_rows(database, statement, paths, arguments)
+
+
+def _query_rows(database: Any, statement: str, paths: "list[Path]", arguments: argparse.Namespace) -> int:
+    """On rows that Python reads."""
+    require("pyarrow", "gradmonctl query")
+    from gradmon_read.row_parts import PartsDataset
+    from gradmon_read.rows import find_sources
+    from gradmon_read.small_files import keep_freed_memory
+
+    keep_freed_memory()
+    sources = find_sources(paths, arguments.run)
     for text in sources.notes:
         command_line.report(text)
     values = PartsDataset(sources.parts)
+    database.register("rows", values)
+    database.register("ranks", sources.ranks())
+    database.register("alerts", sources.alerts())
     try:
-        statement = _filter(arguments) if filtered else arguments.SQL
-        _print(_run(values, sources, statement), arguments.format, arguments.all)
+        _print(_run(database, statement, []), arguments.format, arguments.all)
     finally:
         for error in [*values.errors.values(), *sources.problems.messages()]:
             command_line.report(error)
@@ -105,26 +77,18 @@ def _perform(arguments: argparse.Namespace) -> int:
     return command_line.PARTIAL if len(values.errors) < len(sources.parts) else command_line.FAILED
 
 
-def output_directory() -> str:
-    return os.environ.get("MONITOR_OUTPUT_DIR") or "./monitor_output"
-
-
 def _filter(arguments: argparse.Namespace) -> str:
     first, last = arguments.steps or (0, LAST_STEP)
     conditions = [f"step BETWEEN {first} AND {last}"]
     if arguments.metric:
-        conditions.append(f"metric = {_sql_text(arguments.metric)}")
+        conditions.append(f"metric = {sql_text(arguments.metric)}")
     if arguments.target:  # "[" begins a class of characters in SQL's GLOB
-        conditions.append(f"target GLOB {_sql_text(arguments.target.replace('[', '[[]'))}")
+        conditions.append(f"target GLOB {sql_text(arguments.target.replace('[', '[[]'))}")
     if arguments.op:
-        conditions.append(f"op = {_sql_text(arguments.op)}")
+        conditions.append(f"op = {sql_text(arguments.op)}")
     if arguments.rank is not None:
         conditions.append(f"rank = {arguments.rank}")
     return f"SELECT * FROM v_metrics WHERE {' AND '.join(conditions)}"
-
-
-def _sql_text(text: str) -> str:
-    return "'" + text.replace("'", "''") + "'"
 
 
 class _Rows(NamedTuple):
@@ -132,12 +96,9 @@ class _Rows(NamedTuple):
     rows: "Iterator[tuple[Any, ...]]"
 
 
-def _run(values: Any, sources: Any, statement: str) -> _Rows:
+def _run(database: Any, statement: str, files: "list[StoredFile]") -> _Rows:
     """Runs the one statement that reads."""
-    import duckdb
-
-    database = duckdb.connect()
-    _add_tables(database, values, sources)
+    _add_views(database)
     try:
         statements = database.extract_statements(statement)
         if not statements:
@@ -146,6 +107,12 @@ def _run(values: Any, sources: Any, statement: str) -> _Rows:
             raise CommandError("expected one SQL statement; found more")
         if statements[0].type not in (duckdb.StatementType.SELECT, duckdb.StatementType.EXPLAIN):
             raise CommandError("expected an SQL statement that reads, such as SELECT")
+        if files:
+            _add_stored_rows(database, files, _wanted_ops(database, statement))
+        # The query must not reach other files.
+        database.execute("SET enable_external_access = false")
+        database.execute("SET enable_progress_bar = false")  # after two seconds it would be among the rows
+        database.execute("SET lock_configuration = true")
         found = database.execute(statements[0])
     except duckdb.Error as error:
         raise CommandError(f"{_first_line(error)}; the tables are {_TABLES}") from None
@@ -153,8 +120,6 @@ def _run(values: Any, sources: Any, statement: str) -> _Rows:
 
 
 def _fetched(found: Any) -> "Iterator[tuple[Any, ...]]":
-    import duckdb
-
     try:
         while rows := found.fetchmany(2000):
             yield from rows
@@ -166,28 +131,53 @@ def _first_line(error: Exception) -> str:
     return str(error).split("\n", 1)[0].rstrip("!.")
 
 
-def _add_stored_rows(database: Any, files: "list[Path]") -> None:
-    """DuckDB itself reads Parquet files, on all cores."""
-    names = ", ".join(_sql_text(str(file)) for file in files)
+_COLUMNS = "run, rank, step, micro_step, kind, name, op, value, vpp_stage"
+# The least and the greatest row: DuckDB knows nothing else of the rows of a table of marks.
+_MARKS = (
+    "(SELECT * FROM (VALUES ('', 0, 0, NULL, '', '', '-inf'::DOUBLE, 0), "
+    "('~', 9223372036854775807, 9223372036854775807, 2147483647, '~', '~', 'nan'::DOUBLE, 2147483647)) AS "
+    "row(run, rank, step, micro_step, kind, name, value, vpp_stage))"
+)
+
+
+def _add_marks(database: Any, files: "list[StoredFile]") -> None:
+    """Tables without the rows, for the views and _wanted_ops()."""
+    for op in FIELDS:
+        database.execute(f"CREATE TABLE mark_{op} AS {_MARKS}")
+    marks = (f"SELECT *, '{op}' AS op FROM mark_{op}" for op in FIELDS)
+    database.execute(f"CREATE VIEW rows AS SELECT {_COLUMNS} FROM ({' UNION ALL '.join(marks)})")
+    ranks = dict.fromkeys((file.rank, str(file.path.parents[2])) for file in files)
+    numbers, paths = map(list, zip(*ranks))
+    select = "SELECT '' AS run, unnest(?::BIGINT[]) AS rank, unnest(?::VARCHAR[]) AS path"
+    database.execute(f"CREATE TABLE ranks AS {select}", [numbers, paths])
+    columns = ", ".join(f"{sql_name(name)} {type}" for name, type in ALERT_COLUMNS.items())
+    database.execute(f"CREATE TABLE alerts ({columns})")
+
+
+def _wanted_ops(database: Any, statement: str) -> "list[str]":
+    """The statistics whose rows a statement can want: DuckDB leaves out the tables of the others."""
+    try:
+        plan = str(database.execute(f"EXPLAIN (FORMAT json) {statement}").fetchall())
+    except duckdb.Error:
+        return FIELDS
+    return [op for op in FIELDS if f".mark_{op}\\" in plan] or FIELDS
+
+
+def _add_stored_rows(database: Any, files: "list[StoredFile]", wanted: "list[str]") -> None:
+    names = ", ".join(sql_text(str(file.path)) for file in files)
     source = f"read_parquet([{names}], hive_partitioning = true)"
-    describe = f"DESCRIBE SELECT * FROM read_parquet({_sql_text(str(files[0]))})"  # all have the same columns
-    columns = [row[0] for row in database.execute(describe).fetchall()]
-    ops = ", ".join(sql_name(op) for op in columns if op in FIELDS)
+    describe = f"DESCRIBE SELECT * FROM read_parquet({sql_text(str(files[0].path))})"  # all have its columns
+    columns = [row[0] for row in database.execute(describe).fetchall() if row[0] in FIELDS]
+    ops = ", ".join(sql_name(op) for op in columns if op in wanted) or sql_name(columns[0])
     database.execute(
-        "CREATE VIEW rows AS SELECT '' AS run, rank, step, micro_step, kind, name, op, value, vpp_stage "
+        f"CREATE OR REPLACE VIEW rows AS SELECT '' AS run, {_COLUMNS[5:]} "
         f"FROM (UNPIVOT (SELECT * FROM {source}) ON {ops} INTO NAME op VALUE value)"
     )
-    directories = ", ".join(dict.fromkeys(_sql_text(str(file.parents[2])) for file in files))
+    directories = ", ".join(dict.fromkeys(sql_text(str(file.path.parents[2])) for file in files))
     database.execute(f"SET allowed_directories = [{directories}]")
 
 
-def _add_tables(database: Any, values: Any, sources: Any) -> None:
-    if len(sources.stored) == len(sources.parts):
-        _add_stored_rows(database, sources.stored)
-    else:
-        database.register("rows", values)
-    database.register("ranks", sources.ranks())
-    database.register("alerts", sources.alerts())
+def _add_views(database: Any) -> None:
     database.execute(
         'CREATE VIEW steps AS SELECT run, rank, step, kind, count(*) AS "values" FROM rows '
         "GROUP BY run, rank, step, kind ORDER BY ALL"
@@ -211,10 +201,6 @@ def _add_tables(database: Any, values: Any, sources: Any) -> None:
         r"regexp_extract(target, '^([^.]*(?:\.[^.]*)*?\.[0-9]+)(?:\.|$)', 1) AS layer FROM v_metrics) "
         "WHERE layer <> '' GROUP BY rank, step, metric, vpp_stage, micro_step, layer, op ORDER BY ALL"
     )
-    # The query must not reach other files.
-    database.execute("SET enable_external_access = false")
-    database.execute("SET enable_progress_bar = false")  # after two seconds it would be among the rows
-    database.execute("SET lock_configuration = true")
 
 
 def _cell(value: Any) -> str:

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Finds the databases of a job's ranks, and reads each a page of rows at a time: no lock is held between
-pages, so a slow reader never holds up the rank that writes (FORMAT.md, "SQLite")."""
+pages, so a slow reader never holds up the rank that writes (FORMAT.md, "SQLite"). Finds Parquet files too."""
 import contextlib
 import json
 import os
@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Iterator, NamedTuple, Optional, Sequence
 
 from gradmon_read.command_line import CommandError
-from gradmon_read.vocabulary import COLUMN_ORDER, KINDS_WITH_MICRO_STEPS, STATS
+from gradmon_read.vocabulary import COLUMN_ORDER, KINDS, KINDS_WITH_MICRO_STEPS, STATS
 
 FILE = "monitor_metrics.db"
 APPLICATION_ID = 0x67726D6E  # "grmn"
@@ -49,12 +49,12 @@ def nan_bit(stat: str) -> int:
     return STATS.index(stat) if stat in STATS else 63
 
 
-def column_place(stat: str) -> "tuple[int, str]":
-    return (COLUMN_ORDER.index(stat) if stat in COLUMN_ORDER else len(COLUMN_ORDER), stat)
-
-
 def sql_name(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
+
+
+def sql_text(text: str) -> str:
+    return "'" + text.replace("'", "''") + "'"
 
 
 def _text(data: bytes) -> str:
@@ -109,7 +109,9 @@ class RankDatabase:
             partition = Partition(match[0], int(match[2]), int(match[3]))
             partitions.setdefault(int(match[1]), []).append(partition)
         for metric, name in sorted(ask("SELECT metric_id, metric_name FROM monitoring_metrics")):
-            columns = sorted(stats.get(metric, []), key=column_place)
+            columns = sorted(
+                stats.get(metric, []), key=lambda stat: ([*COLUMN_ORDER, stat].index(stat), stat)
+            )
             ordered = sorted(partitions.get(metric, []), key=lambda each: each.first)
             self.metrics.append(Metric(metric, str(name), columns, ordered))
         ask("COMMIT")
@@ -128,19 +130,20 @@ class RankDatabase:
         """The kinds whose rows are each of one micro step."""
         found = set(KINDS_WITH_MICRO_STEPS)
         for metric in self.metrics:
-            tensors = {} if metric.name in found else self.tensors(metric)
-            if any((self.target(target) or ("", 0, 0))[2] for _, target in tensors):
+            tensors = [] if metric.name in found else self.tensors(metric)
+            if any((self.target(target) or ("", 0, 0))[2] for _, target, *_ in tensors):
                 found.add(metric.name)
         return found
 
-    def tensors(self, metric: Metric) -> "dict[tuple[int, int], list[tuple[int, str, str]]]":
-        """By rank and target id: steps, and shape and data type from each of them on."""
-        found: "dict[tuple[int, int], list[tuple[int, str, str]]]" = {}
-        key, of_metric = "target_id, rank, step", f"metric_id = {metric.id}"
+    def tensors(self, metric: Metric) -> "list[tuple[int, int, int, str, str]]":
+        """Rank, target id, step, and the shape and data type from this step on."""
+        where = f"metric_id = {metric.id} AND typeof(rank) || typeof(target_id) || typeof(step) = "
+        where += f"'{'integer' * 3}'"
+        others = "CAST(shape AS TEXT), CAST(dtype AS TEXT)"
         with contextlib.suppress(sqlite3.Error):  # the rank has not made the tables yet
-            for row in self._paged("target_tensors", key, "shape, dtype", (-1, -1, -1), of_metric):
-                found.setdefault((row[1], row[0]), []).append((row[2], str(row[3]), str(row[4])))
-        return found
+            pages = self._paged("target_tensors", "target_id, rank, step", others, (-1, -1, -1), where)
+            return [(rank, target, step, shape, dtype) for target, rank, step, shape, dtype in pages]
+        return []
 
     def scopes(self) -> "dict[int, dict[str, dict[str, Any]]]":
         """By rank, target ("0:fc1.weight") and kind: how the rank's tensor is a part of a whole one."""
@@ -167,22 +170,6 @@ class RankDatabase:
             except sqlite3.Error as error:
                 raise self._described(error) from error
         return self._targets.get(id)
-
-    def tensor(self, metric: int, target: int, rank: int, step: int) -> "tuple[int, int, str, str]":
-        """The first and the last step with the tensor of a target in a step; its shape and data type, empty
-        if unknown. Asks each time: a database may have any number of them."""
-        notes = f"FROM target_tensors WHERE metric_id = {metric} AND target_id = ? AND rank = ? AND step"
-        try:
-            now = self._database.execute(
-                f"SELECT step, shape, dtype {notes} <= ? ORDER BY step DESC LIMIT 1", (target, rank, step)
-            ).fetchone()
-            later = self._database.execute(
-                f"SELECT step {notes} > ? ORDER BY step LIMIT 1", (target, rank, step)
-            ).fetchone()
-        except sqlite3.Error as error:
-            raise self._described(error) from error
-        first, shape, dtype = now or (-(2**63), "", "")
-        return first, later[0] - 1 if later else LAST_STEP, str(shape), str(dtype)
 
     def pages(
         self,
@@ -356,3 +343,25 @@ def _add_output_dir(found: RankFiles, place: Path, run_id: Optional[str]) -> Non
         raise CommandError(f"{place}: found no run {chosen}; expected one of {', '.join(runs)}")
     found.files.extend(file for file in files if file.run_id == chosen)
     found.runs.append(ChosenRun(place, chosen, len(runs)))
+
+
+_STORED = re.compile(r"kind=([a-z_]+)/rank=(\d+)/[^/]*\.parquet")
+
+
+class StoredFile(NamedTuple):
+    """A file of a Parquet dataset."""
+
+    path: Path
+    kind: str
+    rank: int
+
+
+def stored_files(place: Path) -> "list[StoredFile]":
+    """The files of the dataset at a place, or in its directory rows."""
+    dataset = place / "rows" if (place / "rows").is_dir() else place
+    files = []
+    for path in sorted(dataset.glob("kind=*/rank=*/*.parquet")):
+        match = _STORED.fullmatch(path.relative_to(dataset).as_posix())
+        if match and match[1] in KINDS:
+            files.append(StoredFile(path, match[1], int(match[2])))
+    return files

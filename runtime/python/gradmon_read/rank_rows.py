@@ -1,35 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
 """The CSV files to convert, and the rows of one kind and rank in them. Needs pyarrow."""
-import heapq
-from collections import deque
-from itertools import groupby
+import argparse
+import os
+import re
+import time
+from functools import partial
 from pathlib import Path
-from typing import Any, Iterator, NamedTuple, Optional, Sequence
+from typing import Any, Callable, Iterator, NamedTuple, Optional
 
 import numpy
-import pyarrow
 
-from gradmon_read.command_line import CommandError
-from gradmon_read.conversion import Meter
-from gradmon_read.csv_tables import CsvFile, KindFile, Problems, kind_files_in, numbers_of, text_of, validity
-from gradmon_read.runs import directory_name, find_run, parse_rank_directory, runs_in
-from gradmon_read.small_files import Together, groups, read_together
-from gradmon_read.vocabulary import FIELDS, ROW_KINDS
-
-MOST_TARGETS = 1_000_000  # of names, and of names and micro steps
-_MOST_NAME_BYTES = 128 << 20
-
-
-class InputChoice(NamedTuple):
-    """The user's choice."""
-
-    path: Path  # as find_run() takes it
-    first: Optional[int]  # the earliest time in a directory's name, as seconds_in_year(); None: no limit
-    last: Optional[int]  # the latest
-
-    def has(self, in_year: int) -> bool:
-        after = self.first is None or in_year >= self.first
-        return after and (self.last is None or in_year <= self.last)
+from gradmon_read.command_line import CommandError, UsageError, default_output_dir
+from gradmon_read.conversion import Conversion, Meter, run_conversion
+from gradmon_read.csv_tables import KindFile, Problems, kind_files_in, text_of
+from gradmon_read.kind_rows import Batch, KindReader, Names
+from gradmon_read.runs import directory_name, find_run, parse_rank_directory, runs_in, seconds_in_year
+from gradmon_read.vocabulary import ROW_KINDS
 
 
 class RankInput(NamedTuple):
@@ -37,28 +23,31 @@ class RankInput(NamedTuple):
     starts: "list[Path]"  # its directories, from the first start on
 
 
-def chosen_directories(choice: InputChoice, problems: Problems) -> "list[RankInput]":
-    """Ascending by rank. Raises CommandError with the found and the expected input."""
-    runs = runs_in(choice.path, problems) if choice.path.is_dir() else []
-    runs = runs or [find_run(choice.path, "", problems)]  # a rank's own directory, or a run-ID.json
+def chosen_directories(
+    path: Path, first: Optional[int], last: Optional[int], problems: Problems
+) -> "list[RankInput]":
+    """Ascending by rank. `path`: as find_run() takes it. `first`, `last`: the earliest and the latest time in
+    a directory's name, as seconds_in_year(); None: no limit. Raises CommandError with the found and the
+    expected input."""
+    runs = runs_in(path, problems) if path.is_dir() else []
+    runs = runs or [find_run(path, "", problems)]  # a rank's own directory, or a run-ID.json
     directories = [directory for run in runs for directory in run.ranks]
     ranks: "dict[int, list[Path]]" = {}
-    for rank, path in directories:
-        name = parse_rank_directory(directory_name(path))
-        no_limit = choice.first is None and choice.last is None
-        if no_limit or name and choice.has(name.in_year):
-            ranks.setdefault(rank, []).append(path)
+    for rank, directory in directories:
+        name = parse_rank_directory(directory_name(directory))
+        no_limit = first is None and last is None
+        after = name is not None and (first is None or name.in_year >= first)
+        if no_limit or name and after and (last is None or name.in_year <= last):
+            ranks.setdefault(rank, []).append(directory)
     if not ranks:
         raise CommandError(
-            f"{choice.path}: none of {len(directories)} directories of ranks is in the time range; expected "
+            f"{path}: none of {len(directories)} directories of ranks is in the time range; expected "
             f"one as {directory_name(directories[0].path)}"
         )
     return [RankInput(rank, ranks[rank]) for rank in sorted(ranks)]
 
 
-class InputFile(NamedTuple):
-    file: KindFile
-    start: int  # index into RankInput.starts
+FilesIn = Callable[[Path, Problems], "dict[str, list[KindFile]]"]
 
 
 class Task(NamedTuple):
@@ -66,342 +55,218 @@ class Task(NamedTuple):
 
     rank: RankInput
     kind: str
+    files_in: FilesIn
 
-    def files(self, problems: Problems) -> "list[InputFile]":
-        return chosen_files(self.rank, problems)[self.kind]
+    def rows(self, meter: Meter, problems: Problems) -> "RankRows":
+        # Problems of the directories are known.
+        files = chosen_files(self.rank, Problems(), self.files_in)[self.kind]
+        return RankRows(self.kind, files, meter, problems)
 
 
-def chosen_files(rank: RankInput, problems: Problems) -> "dict[str, list[InputFile]]":
+def chosen_files(rank: RankInput, problems: Problems, files_in: FilesIn) -> "dict[str, list[KindFile]]":
     """The files of each kind; by first step, revision, last step, start."""
-    files: "dict[str, list[InputFile]]" = {}
+    files: "dict[str, list[KindFile]]" = {}
     for start, directory in enumerate(rank.starts):
-        for kind, of_kind in kind_files_in(directory, problems).items():
-            files.setdefault(kind, []).extend(InputFile(file, start) for file in of_kind)
-    return {
-        kind: sorted(files[kind], key=lambda one: (*one.file[:3], one.start))
-        for kind in ROW_KINDS
-        if kind in files
-    }
+        for kind, of_kind in files_in(directory, problems).items():
+            files.setdefault(kind, []).extend(file._replace(start=start) for file in of_kind)
+    for of_kind in files.values():
+        of_kind.sort(key=lambda file: (*file[:3], file.start))
+    return {kind: files[kind] for kind in ROW_KINDS if kind in files}
 
 
-def tasks_of(ranks: "list[RankInput]", kinds: "list[str]", problems: Problems) -> "tuple[list[Task], int]":
-    """Rank by rank, kinds in their order; and the number of bytes of all files."""
+def tasks_of(
+    ranks: "list[RankInput]", kinds: "list[str]", problems: Problems, files_in: FilesIn = kind_files_in
+) -> "tuple[list[Task], int]":
+    """Rank by rank, kinds in their order; and the bytes of all files. `files_in`: of a directory, by
+    default the CSV files."""
     tasks = []
     size = 0
     for rank in ranks:
-        for kind, files in chosen_files(rank, problems).items():
-            if kinds and kind not in kinds:
-                continue
-            tasks.append(Task(rank, kind))
-            paths = [one.file.path for one in files]
-            size += sum(path.stat().st_size for path in paths if path.is_file())
+        for kind, files in chosen_files(rank, problems, files_in).items():
+            if not kinds or kind in kinds:
+                tasks.append(Task(rank, kind, files_in))
+                size += sum(file.path.stat().st_size for file in files if file.path.is_file())
     return tasks, size
 
 
 class Target(NamedTuple):
     vpp_stage: int
     name: bytes
+    micro_step: int  # -1: the file has no micro steps
 
 
-class Rows(NamedTuple):
-    """Steps ascend."""
-
-    batch: pyarrow.RecordBatch  # as CsvFile.tables() has them; of several files if these have no common steps
-    target: Any  # index into RankRows.targets, by row
-    key: Any  # of the target and the micro step, by row: a small number
-    file: Any  # index into `files`, by row
-    files: "Sequence[KindFile]"
-    written: Any  # the time of the last write to each file, in seconds since 1970
-
-    def chosen(self, rows: Any) -> "Rows":
-        """`rows`: a boolean for each."""
-        return self._replace(
-            batch=self.batch.filter(pyarrow.array(rows)),
-            target=self.target[rows],
-            key=self.key[rows],
-            file=self.file[rows],
-        )
-
-    def part(self, first: int, last: int) -> "Rows":
-        return self._replace(
-            batch=self.batch.slice(first, last - first),
-            target=self.target[first:last],
-            key=self.key[first:last],
-            file=self.file[first:last],
-        )
-
-    def column(self, name: str, default: int) -> Any:
-        if name in self.batch.schema.names:
-            return numbers_of(self.batch[name])
-        return numpy.full(self.batch.num_rows, default)
-
-    def texts(self, name: str) -> "tuple[list[bytes], Any]":
-        """The different texts of a column, and the index of the text, by row."""
-        if name not in self.batch.schema.names:
-            return [b""], numpy.zeros(self.batch.num_rows, numpy.int32)
-        column = self.batch[name]
-        return column.dictionary.to_pylist(), numbers_of(column.indices)
-
-    def fields(self) -> "dict[str, pyarrow.Array]":
-        """The columns of values, in the order of FIELDS."""
-        names = self.batch.schema.names
-        return {field: self.batch[field] for field in FIELDS if field in names}
-
-
-class _Group(NamedTuple):
-    files: "list[KindFile]"
-    is_small: bool
-    start: int  # of all files
-
-
-def _groups(files: "list[InputFile]") -> "Iterator[_Group]":
-    for start, of_start in groupby(files, key=lambda one: one.start):
-        for group in groups([one.file for one in of_start]):
-            if group.is_small:
-                yield _Group(group.files, True, start)
-            else:
-                yield from (_Group([file], False, start) for file in group.files)
-
-
-class _Open:
-    """Files that have rows; `at` is the next one."""
-
-    def __init__(self, group: _Group, found: "Optional[Together]", problems: Problems) -> None:
-        self.start = group.start
-        self.at = 0
-        self.bytes_read = 0
-        self._files = group.files
-        self._batches = self._of_file(problems) if found is None else self._of_group(found)
-
-    def _of_file(self, problems: Problems) -> "Iterator[tuple[Any, Any, Any]]":
-        """Batches, and the index and the times of files."""
-        file = CsvFile(self._files[0].path, problems)
-        for table in file.tables():
-            self.bytes_read = file.bytes_read
-            for batch in table.to_batches():
-                yield batch, numpy.zeros(batch.num_rows, numpy.int32), numpy.array([file.written])
-        self.bytes_read = file.bytes_read
-
-    def _of_group(self, found: Together) -> "Iterator[tuple[Any, Any, Any]]":
-        at = 0
-        self.bytes_read = found.bytes_read
-        for batch in found.table.to_batches():
-            yield batch, found.file[at : at + batch.num_rows], found.written
-            at += batch.num_rows
-
-    def load(self, rows: "RankRows") -> bool:
-        """Reads the next block with rows. Returns False at the end."""
-        for batch, file, written in self._batches:
-            if batch.num_rows:
-                self.rows = rows.named(batch)._replace(file=file, files=self._files, written=written)
-                self.steps = numbers_of(batch["step"])
-                self._descents = numpy.flatnonzero(self.steps[1:] < self.steps[:-1]) + 1
-                self.at = 0
-                return True
-        return False
-
-    @property
-    def step(self) -> int:
-        return int(self.steps[self.at])
-
-    def end_of_run(self, limit: float) -> int:
-        """The end of the rows that come next: of steps below the limit, at least one step."""
-        descents = self._descents[numpy.searchsorted(self._descents, self.at, "right") :]
-        steps = self.steps[self.at : descents[0] if len(descents) else None]
-        if steps[-1] < limit:
-            return self.at + len(steps)
-        below = numpy.searchsorted(steps, limit, "left") or numpy.searchsorted(steps, steps[0], "right")
-        return self.at + int(below)
-
-
-def _are_within(found: Together, files: "list[KindFile]") -> bool:
-    """True if the rows of each file are of the steps in its name."""
-    step = numbers_of(found.table["step"].combine_chunks())
-    first, last = (numpy.array(steps, numpy.int64) for steps in zip(*((one[0], one[2]) for one in files)))
-    return bool(((step >= first[found.file]) & (step <= last[found.file])).all())
+def grown(array: Any, size: int) -> Any:
+    """With at least so many elements: new ones are as the last one, which is unused."""
+    more = max(size + 1 - len(array), 0)
+    if not more:
+        return array
+    return numpy.concatenate([array, numpy.repeat(array[-1:], max(more, len(array)), axis=0)])
 
 
 class RankRows:
     """The rows of one kind and rank, from the files of all its starts, with ascending steps if they ascend in
     each file. If several starts of the job have collected a step, the rows of the last start are taken; the
     others are counted. A second row of a target in a step is a problem, and skipped. Skips rows without a
-    value, and rows of more than `most` names and micro steps, which are a problem."""
+    value, and rows of more than `most` names and micro steps, which are a problem.
+
+    `name` of its batches is a number of a name and micro step, which target() knows."""
 
     def __init__(
-        self, files: "list[InputFile]", meter: Meter, problems: Problems, most: int = MOST_TARGETS
+        self, kind: str, files: "list[KindFile]", meter: Meter, problems: Problems, most: int = Names.MOST
     ) -> None:
-        self.targets: "list[Target]" = []
-        self._groups = deque(_groups(files))
-        self._meter = meter
-        self._problems = problems
-        self._most = most
-        self._name_bytes = 0
-        self._ids: "dict[int, dict[bytes, int]]" = {}  # of targets, by stage and name
-        self._last_names: "dict[tuple[int, bool], tuple[Any, Any, Any]]" = {}  # _ids_of() a block
-        self._plain_keys = numpy.full(1024, -1)  # of targets without micro steps, by id
-        self._keys: "dict[int, int]" = {}  # by target and micro step
-        self._pairs: "list[int]" = []  # the same, by key
-        self._last_steps = numpy.full(1024, -1)  # by key
-        self._step = -1  # of the last row
+        self._kind, self._files, self._meter, self._problems, self._most = kind, files, meter, problems, most
+        self._names = Names(most, f"more than {most} names and micro steps")
+        self._pairs: "dict[int, int]" = {}  # numbers of names and micro steps
+        self._all_pairs: "list[int]" = []
+        self._last_steps = numpy.full(1024, -1)  # by number
         self._greatest_step = -1
-        self._start_of_step = 0  # the start whose rows of that step are taken
 
-    def __iter__(self) -> "Iterator[Rows]":
+    def target(self, number: int) -> Target:
+        """Even numbers are of names without micro steps."""
+        pair = self._all_pairs[number >> 1] if number & 1 else number >> 1 << 32
+        return Target(*self._names.all[pair >> 32], (pair & 2**32 - 1) - 1)
+
+    def __iter__(self) -> "Iterator[Batch]":
         """Raises Interrupted."""
-        waiting: "list[tuple[int, int, int, _Open]]" = []  # by step; the last start first
-        opened = 0
+        reader = KindReader(self._problems, self._names, self._meter)
+        for batch in reader.batches(self._kind, self._files):
+            batch = self._of_last_start(batch)
+            if len(batch.absent) == len(batch.values):
+                measured = numpy.zeros(batch.rows, bool)
+                for field in batch.values:
+                    measured |= batch.has(field)
+                batch = batch if measured.all() else batch.take(measured)
+            if batch.rows:
+                batch = self._once(self._numbered(batch))
+            if batch.rows:
+                self._meter.add(rows=batch.rows)
+                yield batch
 
-        def wait(number: int, one: _Open) -> None:
-            heapq.heappush(waiting, (one.step, -one.start, number, one))
+    def _of_last_start(self, batch: Batch) -> Batch:
+        """A step of several starts is within one batch."""
+        starts = numpy.array([file.start for file in batch.files])
+        if (starts == starts[0]).all():
+            return batch
+        start = starts[batch.file]
+        steps, step = numpy.unique(batch.step, return_inverse=True)
+        last = numpy.zeros(len(steps), starts.dtype)
+        numpy.maximum.at(last, step, start)
+        taken = start == last[step]
+        self._meter.add(repeated=int(batch.rows - taken.sum()))
+        return batch.take(taken)
 
-        while True:
-            while self._groups and (not waiting or waiting[0][0] >= self._groups[0].files[0].first_step):
-                new = self._next()
-                if self._loaded(new):
-                    wait(opened, new)
-                opened += 1
-            if not waiting:
-                return
-            _, _, number, current = heapq.heappop(waiting)
-            limit = self._groups[0].files[0].first_step if self._groups else float("inf")
-            first, current.at = current.at, current.end_of_run(min([limit, *(one[0] for one in waiting[:1])]))
-            rows = self._wanted(current.rows.part(first, current.at), current.start)
-            if rows.batch.num_rows:
-                self._meter.add(rows=rows.batch.num_rows)
-                yield rows
-            if current.at < len(current.steps) or self._loaded(current):
-                wait(number, current)
+    def _numbered(self, batch: Batch) -> Batch:
+        number = batch.name * 2
+        has_micro_step = batch.micro_step >= 0
+        if has_micro_step.any():
+            all_pairs = batch.name << 32 | batch.micro_step + numpy.int64(1)
+            pairs, pair = numpy.unique(all_pairs[has_micro_step], return_inverse=True)
+            number[has_micro_step] = numpy.array([self._number(one) for one in pairs.tolist()])[pair]
+        return batch._replace(name=number)
 
-    def _next(self) -> _Open:
-        """Opens the next files."""
-        group = self._groups.popleft()
-        found = read_together(group.files) if group.is_small else None
-        if found is not None and not _are_within(found, group.files):
-            found = None
-        if found is None:
-            self._groups.extendleft(_Group([file], False, group.start) for file in reversed(group.files))
-            group = self._groups.popleft()
-        return _Open(group, found, self._problems)
+    def _number(self, pair: int) -> int:
+        if pair not in self._pairs:
+            if len(self._all_pairs) >= self._most:
+                return -1
+            self._pairs[pair] = 2 * len(self._all_pairs) + 1
+            self._all_pairs.append(pair)
+        return self._pairs[pair]
 
-    def _loaded(self, one: _Open) -> bool:
-        before = one.bytes_read
-        loaded = one.load(self)
-        self._meter.add(bytes=one.bytes_read - before)
-        return loaded
-
-    def named(self, batch: pyarrow.RecordBatch) -> Rows:
-        """With the targets of its rows; -1: one more than is held in memory."""
-        names = batch["name"]
-        codes = numbers_of(names.indices)
-        stages = numbers_of(batch["vpp_stage"]) if "vpp_stage" in batch.schema.names else codes[:1] * 0
-        micro_steps = numbers_of(batch["micro_step"]) if "micro_step" in batch.schema.names else None
-        if (stages == stages[0]).all():
-            ids, plain_keys = self._ids_of(int(stages[0]), names.dictionary, micro_steps is None)
-            target, key = ids[codes], plain_keys[codes]
-        else:
-            target, key = numpy.empty((2, len(codes)), numpy.int64)
-            for stage in numpy.unique(stages).tolist():
-                chosen = stages == stage
-                ids, plain_keys = self._ids_of(stage, names.dictionary, micro_steps is None)
-                target[chosen], key[chosen] = ids[codes[chosen]], plain_keys[codes[chosen]]
-        if micro_steps is not None:
-            pairs, inverse = numpy.unique(target << 32 | micro_steps + numpy.int64(1), return_inverse=True)
-            key = numpy.array([self._key(pair) for pair in pairs.tolist()])[inverse]
-        return Rows(batch, target, key, target, [], target)
-
-    def _ids_of(self, stage: int, names: pyarrow.Array, is_without_micro_steps: bool) -> "tuple[Any, Any]":
-        """The targets and, without micro steps, the keys of the names."""
-        last = self._last_names.get((stage, is_without_micro_steps))
-        if last and last[0].equals(names):
-            return last[1], last[2]
-        ids, keys = self._looked_up(stage, names.to_pylist(), is_without_micro_steps)
-        self._last_names[(stage, is_without_micro_steps)] = (names, ids, keys)
-        return ids, keys
-
-    def _looked_up(self, stage: int, texts: "list[bytes]", is_without_micro_steps: bool) -> "tuple[Any, Any]":
-        known = self._ids.setdefault(stage, {})
-        ids = [known.get(name, -1) for name in texts]
-        if -1 in ids:
-            ids = [self._id(stage, name) for name in texts]
-        ids = numpy.array(ids)
-        if not is_without_micro_steps:
-            return ids, ids
-        while len(self._plain_keys) <= len(self.targets):
-            self._plain_keys = numpy.append(self._plain_keys, numpy.full(len(self._plain_keys), -1))
-        for id in ids[self._plain_keys[ids] < 0].tolist():
-            self._plain_keys[id] = self._key(id << 32)  # -1, the last, stays -1
-        return ids, self._plain_keys[ids]
-
-    def _id(self, stage: int, name: bytes) -> int:
-        known = self._ids[stage]
-        if name not in known and len(self.targets) < self._most and self._name_bytes < _MOST_NAME_BYTES:
-            known[name] = len(self.targets)
-            self._name_bytes += len(name)
-            self.targets.append(Target(stage, name))
-        return known.get(name, -1)
-
-    def meaning_of(self, key: int) -> "tuple[Target, int]":
-        """The target and the micro step; -1: the file has no micro steps."""
-        pair = self._pairs[key]
-        return self.targets[pair >> 32], (pair & 2**32 - 1) - 1
-
-    def _key(self, pair: int) -> int:
-        key = self._keys.get(pair, -1)
-        if 0 <= pair and key < 0 and len(self._keys) < self._most:
-            key = self._keys[pair] = len(self._keys)
-            self._pairs.append(pair)
-        return key
-
-    def _wanted(self, rows: Rows, start: int) -> Rows:
-        steps = rows.column("step", 0)
-        if steps[0] == self._step and start != self._start_of_step:
-            repeated = int(numpy.searchsorted(steps, self._step, "right"))
-            self._meter.add(repeated=repeated)
-            rows, steps = rows.part(repeated, len(steps)), steps[repeated:]
-        if len(steps) == 0:
-            return rows
-        if steps[-1] != self._step:
-            self._start_of_step = start
-        self._step = int(steps[-1])
-        columns = rows.fields().values()
-        if all(column.null_count for column in columns):
-            valid = [validity(column) for column in columns]
-            measured = numpy.logical_or.reduce(valid) if valid else numpy.zeros(len(steps), bool)
-            rows, steps = rows.chosen(measured), steps[measured]
-        return self._unique(rows, steps)
-
-    def _unique(self, rows: Rows, steps: Any) -> Rows:
+    def _once(self, batch: Batch) -> Batch:
         """Without second rows of a target in a step."""
-        if len(steps) == 0:
-            return rows
-        key = rows.key
-        most = int(key.max())
-        is_later = steps[0] > self._greatest_step
-        self._greatest_step = max(self._greatest_step, int(steps[-1]))
-        while len(self._last_steps) <= most:
-            self._last_steps = numpy.append(self._last_steps, numpy.full(len(self._last_steps), -1))
-        if steps[-1] - steps[0] < 2**40 and key.min() >= 0:
-            places = (steps - steps[0]) * (most + 1) + key
+        number, steps = batch.name, batch.step
+        most = int(number.max())
+        least_step, greatest_step = int(steps.min()), int(steps.max())
+        is_later = least_step > self._greatest_step
+        self._greatest_step = max(self._greatest_step, greatest_step)
+        self._last_steps = grown(self._last_steps, most + 1)
+        if greatest_step - least_step < 2**40 and number.min() >= 0 and (steps[1:] >= steps[:-1]).all():
+            places = (steps - least_step) * (most + 1) + number
             if (places[1:] <= places[:-1]).any():
                 places = numpy.sort(places)
             once = (places[1:] != places[:-1]).all()
-            if once and (is_later or (self._last_steps[key] != steps).all()):
-                self._last_steps[key] = steps
-                return rows
-        good = numpy.ones(len(steps), bool)
-        for i, (one, step) in enumerate(zip(key.tolist(), steps.tolist())):
+            if once and (is_later or (self._last_steps[number] != steps).all()):
+                self._last_steps[number] = steps
+                return batch
+        good = numpy.ones(batch.rows, bool)
+        for i, (one, step) in enumerate(zip(number.tolist(), steps.tolist())):
+            text = ""
             if one < 0:
-                good[i] = self._reported(rows, i, f"more than {self._most} names and micro steps")
+                text = self._names.too_many
             elif self._last_steps[one] == step:
-                name = text_of(rows.batch["name"][i].as_py()[:100])
+                name = text_of(self.target(one).name[:100])
                 text = f'found a second row of "{name}" in step {step}; expected one'
-                good[i] = self._reported(rows, i, text)
             else:
                 self._last_steps[one] = step
-        return rows.chosen(good)
+            if text:
+                good[i] = False
+                path, line = batch.files[batch.file[i]].path, int(batch.line[i])
+                self._problems.add(path, line, f"{text}; the row is left out")
+        return batch.take(good)
 
-    def _reported(self, rows: Rows, row: int, text: str) -> bool:
-        self._problems.add(
-            rows.files[rows.file[row]].path, rows.batch["line"][row].as_py(), f"{text}; the row is left out"
+
+class Request(NamedTuple):
+    """The checked options of csv2tb and csv2db."""
+
+    path: Path
+    first: Optional[int]
+    last: Optional[int]
+    kinds: "list[str]"
+    output: Optional[Path]  # None: a new directory
+
+    def new_directory(self, name: str, is_beside: bool) -> Path:
+        """`{time}_{name}` in the input, or beside the job's output directory."""
+        directory = self.path if self.path.is_dir() else self.path.parent
+        if is_beside:
+            directory = Path(os.path.abspath(directory))
+            if parse_rank_directory(directory.name):
+                directory = directory.parent
+            directory = directory.parent
+            directory = Path() if directory == Path.cwd() else directory
+        now = time.localtime()
+        month = "JanFebMarAprMayJunJulAugSepOctNovDec"[3 * now.tm_mon - 3 :][:3]
+        return directory / f"{month}{time.strftime('%d_%H-%M-%S', now)}_{name}"
+
+
+def request_of(arguments: argparse.Namespace) -> Request:
+    """Raises UsageError with the found and the expected value."""
+    times = []
+    for option in ("time_start", "time_end"):
+        text = getattr(arguments, option) or "None"
+        times.append(None if text == "None" else seconds_in_year(text))
+        if text != "None" and times[-1] is None:
+            raise UsageError(
+                f'--{option.replace("_", "-")}: found "{text}"; expected a time as in the names of '
+                "directories, such as Dec03_21-34-40, or None"
+            )
+    first, last = times
+    if first is not None and last is not None and first > last:
+        raise UsageError(
+            f"--time-start {arguments.time_start} is later than --time-end {arguments.time_end}; expected a "
+            "time before it"
         )
-        return False
+    # "actv,grad_reduced", or as Python prints a list.
+    names = [name for text in arguments.data_type_list for name in re.split(r"[\[\](), '\"]+", text)]
+    names = [name for name in names if name and name != "None"]
+    for name in names:
+        if name not in ROW_KINDS:
+            raise UsageError(f'--data-type-list: found "{name}"; expected {", ".join(ROW_KINDS)}')
+    path = arguments.RUN or arguments.monitor_path
+    output = arguments.output_dirpath
+    return Request(
+        path=Path(path) if path else default_output_dir(),
+        first=first,
+        last=last,
+        kinds=names,
+        output=Path(output) if output and output != "None" else None,
+    )
+
+
+def converted(request: Request, target: Path, earlier: str, write: Any) -> int:
+    """`write`: of the tasks into a path, with a meter and problems."""
+    problems = Problems()
+    ranks = chosen_directories(request.path, request.first, request.last, problems)
+    tasks, size = tasks_of(ranks, request.kinds, problems)
+    numbers = [rank.rank for rank in ranks]
+    conversion = Conversion(str(request.path), numbers, size, target, earlier, partial(write, tasks))
+    return run_conversion(conversion, problems)

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The rows of runs, lazily: as an Arrow dataset, a DuckDB relation, a pandas or a Polars frame. Needs
 pyarrow."""
-import bisect
 import contextlib
 import functools
 import json
@@ -19,15 +18,15 @@ from pyarrow.dataset import field
 
 from gradmon_read.command_line import CommandError
 from gradmon_read.csv_tables import CsvFile, KindFile, Problems, kind_files_in
-from gradmon_read.database_rows import page_table
+from gradmon_read.database_rows import pages
 from gradmon_read.event_rows import converted_ranks, converted_tables, event_files, rank_event_files
 from gradmon_read.event_rows import rank_tables
-from gradmon_read.rank_database import FILE, Metric, Partition, RankDatabase, RankDatabaseError, RankFile
-from gradmon_read.rank_database import find_rank_files
+from gradmon_read.rank_database import FILE, Partition, RankDatabase, RankDatabaseError, RankFile
+from gradmon_read.rank_database import StoredFile, find_rank_files, stored_files
 from gradmon_read.row_parts import SCHEMA, VALUES, Part, PartsDataset, Place, Scan, possible, strings
 from gradmon_read.runs import directory_name, find_run, id_of_run_file, parse_rank_directory, runs_in
 from gradmon_read.small_files import Together, groups, read_together
-from gradmon_read.vocabulary import FIELDS, HISTOGRAM_KINDS, KINDS
+from gradmon_read.vocabulary import ALERT_COLUMNS, FIELDS, HISTOGRAM_KINDS, KINDS
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -37,9 +36,7 @@ AnyPath = Union[str, "os.PathLike[str]"]
 Names = Union[str, Collection[str], "re.Pattern[str]"]
 
 _Placed = tuple[Place, pyarrow.Table]
-_TEXTS = ["shape", "dtype"]
 _MOST_BYTES_OF_LINES = 128 << 20
-_PARQUET = re.compile(r"kind=(?P<kind>[a-z_]+)/rank=(?P<rank>\d+)/[^/]*\.parquet")
 
 
 class Rows:
@@ -180,7 +177,6 @@ class Sources(NamedTuple):
     parts: "list[Part]"
     histograms: "list[Part]"  # in event files beside the parts
     places: "list[tuple[str, Optional[int], Path]]"  # run, rank and path of each file or rank's directory
-    stored: "list[Path]"  # of the parts, the Parquet files
     notes: "list[str]"  # which of several runs is read
     problems: Problems
 
@@ -205,13 +201,7 @@ class Sources(NamedTuple):
         return pyarrow.table(columns, schema=_ALERT)
 
 
-_ALERT = pyarrow.schema(
-    [
-        *((name, "int64") for name in ("rank", "step", "micro_step", "pp_stage", "vpp_stage")),
-        *((name, "string") for name in ("rule", "tag_name", "op")),
-        *(("value", "float64"), ("history_mean", "float64"), ("message", "string"), ("at", "int64")),
-    ]
-)
+_ALERT = pyarrow.schema(list(ALERT_COLUMNS.items()))
 
 
 def _of_type(value: Any, type: pyarrow.DataType) -> Any:
@@ -254,14 +244,13 @@ FORMS = ["csv", "sqlite", "tensorboard"]
 def find_sources(places: "list[Path]", run: Optional[str], form: Optional[str] = None) -> Sources:
     """The rows at the places: see open(). `form`: one of FORMS, of a run; default: the first that is there.
     Raises CommandError."""
-    sources = Sources([], [], [], [], [], Problems())
+    sources = Sources([], [], [], [], Problems())
     for place in places:
         if not place.exists():
             raise CommandError(f"{place}: No such file or directory")
-        dataset = place / "rows" if (place / "rows").is_dir() else place
-        stored = _stored_files(dataset)
+        stored = stored_files(place)
         if stored:
-            _add_stored(sources, dataset, stored)
+            _add_stored(sources, stored)
         elif _is_database(place):
             _add_databases(sources, find_rank_files([place], run).files)
         elif not _add_converted(sources, place):
@@ -354,25 +343,14 @@ def database_part(file: RankFile) -> Part:
     return Part(known, functools.partial(_database_tables, file.path, file.run_id))
 
 
-def _stored_files(place: Path) -> "list[Path]":
-    """The files of a Parquet dataset."""
-    return sorted(place.glob("kind=*/rank=*/*.parquet"))
-
-
-def _add_stored(sources: Sources, place: Path, files: "list[Path]") -> None:
-    ranks: "dict[tuple[str, int], None]" = {}
+def _add_stored(sources: Sources, files: "list[StoredFile]") -> None:
     for file in files:
-        match = _PARQUET.fullmatch(file.relative_to(place).as_posix())
-        if match is None or match["kind"] not in KINDS:
-            continue
-        of_file = Place("", int(match["rank"]), match["kind"])
-        ranks.setdefault(of_file[:2])
+        of_file = Place("", file.rank, file.kind)
         known = functools.reduce(
             operator.and_, (field(name) == value for name, value in of_file._asdict().items())
         )
-        sources.parts.append(Part(known, functools.partial(_stored_tables, of_file, file)))
-        sources.stored.append(file)
-    sources.places.extend((run, rank, place) for run, rank in ranks)
+        sources.parts.append(Part(known, functools.partial(_stored_tables, of_file, file.path)))
+    sources.places.extend(dict.fromkeys(("", file.rank, file.path.parents[2]) for file in files))
 
 
 def _is_one_of(column: str, wanted: Any) -> Any:
@@ -416,39 +394,27 @@ def _ops_in(names: "Iterable[str]") -> "list[str]":
 
 def _chosen(place: Place, table: pyarrow.Table, scan: Scan) -> "Iterator[_Placed]":
     """The wanted names and statistics of a table with the columns of a CSV file, whose texts are
-    dictionaries."""
-    known = _ops_in(table.column_names)
-    ops = scan.ops(place.kind, known)
+    dictionaries, as Part.tables() has it."""
+    ops = scan.ops(place.kind, _ops_in(table.column_names))
     if not ops:
         return
-    table = table.drop_columns(
-        [name for name in table.column_names if name in _TEXTS or name in {*known} - {*ops}]
-    )
     encoded = table["name"].combine_chunks()
     wanted = scan.names(place.kind, encoded.dictionary)
     if wanted is not None:
         table = table.filter(wanted.take(encoded.indices))
-    if table.num_rows:
-        yield place, plain_table(table)
-
-
-def plain_table(table: pyarrow.Table) -> pyarrow.Table:
-    """A table with the columns of a CSV file, whose texts are dictionaries, as Part.tables() has it."""
+        encoded = table["name"].combine_chunks()
+    if not table.num_rows:
+        return
     nulls = pyarrow.nulls(table.num_rows, "int64")
     has = set(table.column_names)
     columns: "dict[str, Any]" = {
         "step": table["step"],
         "micro_step": table["micro_step"].cast("int64") if "micro_step" in has else nulls,
         "vpp_stage": table["vpp_stage"].cast("int64") if "vpp_stage" in has else nulls.fill_null(0),
-        **{name: _decoded(table[name]) for name in ("name", *_TEXTS) if name in has},
-        **{op: table[op] for op in _ops_in(table.column_names)},
+        "name": strings(encoded.dictionary).take(encoded.indices),
+        **{op: table[op] for op in ops},
     }
-    return pyarrow.table(columns)
-
-
-def _decoded(column: pyarrow.ChunkedArray) -> pyarrow.Array:
-    encoded = column.combine_chunks()
-    return strings(encoded.dictionary).take(encoded.indices)
+    yield place, pyarrow.table(columns)
 
 
 def _stored_tables(place: Place, path: Path, scan: Scan) -> "Iterator[_Placed]":
@@ -476,31 +442,19 @@ def _range_of(file: parquet.ParquetFile, group: int) -> Any:
 def _database_tables(path: Path, run: str, scan: Scan) -> "Iterator[_Placed]":
     try:
         with contextlib.closing(RankDatabase(path)) as database:
-            micro = database.kinds_with_micro_steps()
             for metric in database.metrics:
-                for rank, table in _metric_tables(database, metric, scan):
-                    if metric.name not in micro:
-                        nulls = pyarrow.nulls(table.num_rows, "int64")
-                        table = table.set_column(table.column_names.index("micro_step"), "micro_step", nulls)
-                    yield Place(run, rank, metric.name), table
+                stats = scan.ops(metric.name, metric.stats)
+                of_kind = field("kind") == metric.name
+                known = [
+                    of_kind & (field("step") >= each.first) & (field("step") <= each.last)
+                    for each in metric.partitions
+                ]
+                for i in scan.wanted(known) if stats else ():
+                    bounds = _steps(of_kind, metric.partitions[i], scan.filter)
+                    for rank, _, table in pages(database, metric, metric.partitions[i], stats, *bounds):
+                        yield from _chosen(Place(run, rank, metric.name), table, scan)
     except RankDatabaseError as error:
         raise ValueError(str(error)) from error
-
-
-def _metric_tables(
-    database: RankDatabase, metric: Metric, scan: Scan
-) -> "Iterator[tuple[int, pyarrow.Table]]":
-    stats = scan.ops(metric.name, metric.stats)
-    of_kind = field("kind") == metric.name
-    known = [
-        of_kind & (field("step") >= each.first) & (field("step") <= each.last) for each in metric.partitions
-    ]
-    tensors = database.tensors(metric) if stats else {}
-    for i in scan.wanted(known) if stats else ():
-        bounds = _steps(of_kind, metric.partitions[i], scan.filter)
-        for rank, rows in database.pages(metric, metric.partitions[i], stats, *bounds):
-            table = page_table(database, stats, rows)
-            yield rank, _with_tensors(table, rank, rows, tensors) if tensors else table
 
 
 def _steps(of_kind: Any, partition: Partition, filter: Any) -> "tuple[int, int]":
@@ -521,19 +475,3 @@ def _steps(of_kind: Any, partition: Partition, filter: Any) -> "tuple[int, int]"
         middle = (low + high + 1) // 2
         low, high = (middle, high) if wanted(middle, high) else (low, middle - 1)
     return first, high
-
-
-def _with_tensors(
-    table: pyarrow.Table, rank: int, rows: "list[tuple[Any, ...]]", tensors: "dict[tuple[int, int], Any]"
-) -> pyarrow.Table:
-    """With the shapes and data types, if all rows have a known target."""
-    if table.num_rows < len(rows):
-        return table
-    found = []
-    for step, target, *_ in rows:
-        of_target = tensors.get((rank, target), [])
-        place = bisect.bisect_right(of_target, (step, "\U0010ffff")) if of_target else 0
-        found.append(of_target[place - 1][1:] if place else (None, None))
-    for name, column in zip(_TEXTS, zip(*found)):
-        table = table.append_column(name, pyarrow.array(column, pyarrow.string()))
-    return table

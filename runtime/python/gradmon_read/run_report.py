@@ -12,53 +12,21 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Optional, Sequence
 
 from gradmon_read import command_line
-from gradmon_read.command_line import Argument, CommandError, require
-from gradmon_read.listing import Table, fold, printable, screen_size
-from gradmon_read.query import output_directory
+from gradmon_read.command_line import CommandError, default_output_dir
+from gradmon_read.listing import Table, fold, printable, rank_ranges, screen_size
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # they need pyarrow
     from gradmon_read.csv_tables import Problems
     from gradmon_read.runs import Run
 
 SCHEMA_VERSION = 2  # of the JSON: rises when a field changes or is removed
 
-JSON_ARGUMENT = Argument("--json", "one JSON object")
-
-
-def run_arguments() -> "list[Argument]":
-    return [
-        Argument(
-            "RUN",
-            "the job's output directory, one rank's directory in it, or a\n"
-            "run-ID.json (default: MONITOR_OUTPUT_DIR, else ./monitor_output)",
-        ),
-        Argument(
-            "--run",
-            "the run with this id, as in the names of the directories\n(default: the newest one in RUN)",
-            "ID",
-            "",
-        ),
-        Argument(
-            "--flight",
-            "read the steps that led up to alerts, which the flight recorder\n"
-            "wrote (keep_last), instead of the collected steps",
-        ),
-    ]
-
-
-def no_problems(command: str) -> "Problems":
-    """For a command that reads rows, which needs pyarrow. Raises CommandError."""
-    require("pyarrow", f"gradmonctl analyse {command}")
-    from gradmon_read.csv_tables import Problems
-
-    return Problems()
-
 
 def chosen_run(arguments: argparse.Namespace, problems: "Problems") -> "Run":
-    """The run that run_arguments() name. Raises CommandError."""
+    """The run that RUN and --run name. Raises CommandError."""
     from gradmon_read.runs import find_run
 
-    run = find_run(Path(arguments.RUN or output_directory()), arguments.run, problems)
+    run = find_run(Path(arguments.RUN or default_output_dir()), arguments.run, problems)
     return _flight_of(run) if arguments.flight else run
 
 
@@ -71,20 +39,6 @@ def _flight_of(run: "Run") -> "Run":
             'alert makes it with "keep_last" in the config'
         )
     return run._replace(ranks=ranks)
-
-
-def rank_ranges(ranks: Sequence[int]) -> str:
-    """ "rank 3", "ranks 0-3, 7". `ranks`: ascending."""
-    texts = []
-    begin = 0
-    for i, rank in enumerate(ranks):
-        if i + 1 < len(ranks) and ranks[i + 1] == rank + 1:
-            continue
-        first = ranks[begin]
-        between = ", " if rank == first + 1 else "-"
-        texts.append(f"{first}{between}{rank}" if rank > first else str(rank))
-        begin = i + 1
-    return f"rank{'' if len(ranks) == 1 else 's'} {', '.join(texts)}"
 
 
 def run_text(run: "Run") -> str:

@@ -3,12 +3,11 @@
 import json
 import os
 import re
-import stat
 from collections import Counter
 from pathlib import Path
 from typing import Any, NamedTuple, Optional
 
-from gradmon_read.command_line import CommandError
+from gradmon_read.command_line import CommandError, open_regular
 from gradmon_read.csv_tables import Problems, kind_files_in
 
 MOST_JSON_DEPTH = 100
@@ -71,11 +70,6 @@ def id_of_run_file(name: str) -> str:
     return match[1] if match else ""
 
 
-def default_output_dir() -> Path:
-    """A job's output directory if the user names none."""
-    return Path(os.environ.get("MONITOR_OUTPUT_DIR") or "monitor_output")
-
-
 def directory_name(directory: Path) -> str:
     """ "b" of "a/b/"; that of the working directory of "."."""
     return os.path.basename(os.path.abspath(directory))
@@ -84,13 +78,7 @@ def directory_name(directory: Path) -> str:
 def read_json(path: Path, most_bytes: int) -> Any:
     """The JSON value in a regular file. Raises ValueError with the cause; "" if it is no JSON."""
     try:
-        file = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY)
-        status = os.fstat(file)
-        if not stat.S_ISREG(status.st_mode) or status.st_size > most_bytes:
-            os.close(file)
-            is_file = stat.S_ISREG(status.st_mode)
-            raise ValueError(f"larger than {most_bytes >> 20} MiB" if is_file else "not a regular file")
-        with open(file, "rb") as opened:
+        with open_regular(path, most_bytes) as opened:
             text = opened.read()
     except OSError as error:
         raise ValueError(error.strerror) from None
@@ -126,9 +114,19 @@ def _is_deeper(value: Any, most: int) -> bool:
     return True
 
 
-def is_format_1(value: Any) -> bool:
-    """True for a JSON object with "format": 1."""
-    return isinstance(value, dict) and value.get("format") == 1 and value["format"] is not True
+def read_format_1(
+    file: Path, most_bytes: int, problems: Problems, consequence: str = ""
+) -> "Optional[dict[str, Any]]":
+    """The JSON object with "format": 1 in a file; None if it has another content, which is a problem."""
+    try:
+        value = read_json(file, most_bytes)
+        if isinstance(value, dict) and value.get("format") == 1 and value["format"] is not True:
+            return value
+        raise ValueError("")
+    except ValueError as error:
+        text = str(error) or 'expected a JSON object with "format": 1'
+        problems.add(file, 0, text + consequence)
+        return None
 
 
 class _Found(NamedTuple):
@@ -148,28 +146,14 @@ def runs_in(output_dir: Path, problems: Problems) -> "list[Run]":
             name, id = parse_rank_directory(entry.name), id_of_run_file(entry.name)
             if name and entry.is_dir():
                 found.append(_Found(name, entry))
-            time = _read_started(entry, problems) if id else None
-            if time is not None:
-                started[id] = time
+            more = "; only the names of the directories are used"
+            value = read_format_1(entry, MOST_RUN_FILE_BYTES, problems, more) if id else None
+            if value is not None:
+                time = value.get("started")
+                started[id] = time if isinstance(time, str) else ""
     except OSError as error:
         raise CommandError(f"{output_dir}: {error.strerror}") from None
     return _grouped(_ordered_by_time(found), started)
-
-
-def _read_started(file: Path, problems: Problems) -> Optional[str]:
-    """`started` of a run-{id}.json; None if the file cannot be used."""
-    try:
-        value = read_json(file, MOST_RUN_FILE_BYTES)
-        if not is_format_1(value):
-            raise ValueError("")
-    except ValueError as error:
-        text = str(error) or 'expected a JSON object with "format": 1'
-        is_read = text.startswith("expected")
-        more = "; only the names of the directories are used" if is_read else ""
-        problems.add(file, 0, text + more)
-        return None
-    time = value.get("started")
-    return time if isinstance(time, str) else ""
 
 
 def _ordered_by_time(found: "list[_Found]") -> "list[_Found]":

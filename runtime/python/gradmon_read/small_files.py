@@ -13,22 +13,14 @@ from typing import Any, Callable, Collection, Iterable, Iterator, NamedTuple, Op
 import numpy
 import pyarrow
 
-from gradmon_read.csv_tables import (
-    KindFile,
-    decompressed,
-    header_of,
-    integers,
-    line_ends,
-    numbers_of,
-    regular_table,
-)
+from gradmon_read.csv_tables import KindFile, decompressed, header_of, line_ends, regular_table
 
 _TOGETHER = 8 << 20  # bytes of files that are parsed at a time
 _AHEAD = 2  # items whose work is done while one is used
 _THREADS = 2
 _Item = TypeVar("_Item")
 _Result = TypeVar("_Result")
-_SMALL = 1 << 20  # bytes
+_SMALL = 4 << 20  # bytes
 _LIKELY_RATIO = 8  # of text to compressed bytes
 
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # parameters of mallopt()
@@ -133,9 +125,9 @@ def read_together(
         return None
     index = numpy.repeat(numpy.arange(len(files), dtype="int32"), lines)
     before = numpy.cumsum([0, *lines[:-1]])  # rows of the files before each
-    line = numbers_of(table["line"].combine_chunks()) - before[index] + 1
+    line = table["line"].to_numpy() - before[index] + 1
     place = table.column_names.index("line")
-    return Together(table.set_column(place, "line", integers(line)), index, numpy.array(written), size)
+    return Together(table.set_column(place, "line", pyarrow.array(line)), index, numpy.array(written), size)
 
 
 def _content(path: Path) -> "tuple[bytes, float]":

@@ -1,15 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
 """gradmonctl convert trend: the database that msprobe's TensorBoard plug-in TrendVis shows (msprobe 26.2,
 "monitor_data.trend.db"). Needs pyarrow."""
+import argparse
 import math
 import sqlite3
 from pathlib import Path
 from typing import Any
 
-from gradmon_read.command_line import CommandError
-from gradmon_read.conversion import Meter
+import numpy
+
+from gradmon_read.command_line import CommandError, default_output_dir
+from gradmon_read.conversion import NOTHING, Meter
 from gradmon_read.csv_tables import Problems, text_of
-from gradmon_read.rank_rows import RankRows, Rows, Task
+from gradmon_read.kind_rows import Batch
+from gradmon_read.rank_rows import RankRows, Request, Task, converted
 
 FILE = "monitor_data.trend.db"
 # The plug-in refuses other statistics.
@@ -31,6 +35,13 @@ CREATE TABLE trend_data (rank INTEGER NOT NULL, step INTEGER NOT NULL, target_id
 """
 
 
+_COLUMNS = {
+    "metrics": "metric_name",
+    "targets": "target_name, vpp_stage, micro_step",
+    "tags": "tag_name, category, metric_id",
+}
+
+
 def write_trend(tasks: "list[Task]", path: Path, meter: Meter, problems: Problems) -> None:
     """Makes the database. Raises CommandError, Interrupted."""
     try:
@@ -39,8 +50,8 @@ def write_trend(tasks: "list[Task]", path: Path, meter: Meter, problems: Problem
             database.executescript(f"PRAGMA journal_mode = OFF; PRAGMA synchronous = OFF;{_TABLES}BEGIN")
             writer = _Writer(database)
             for task in tasks:
-                for rows in (found := RankRows(task.files(problems), meter, problems)):
-                    writer.add(task, found, rows)
+                for batch in (rows := task.rows(meter, problems)):
+                    writer.add(task, rows, batch)
             writer.finish()
             database.execute("COMMIT")
         finally:
@@ -52,28 +63,25 @@ def write_trend(tasks: "list[Task]", path: Path, meter: Meter, problems: Problem
 class _Writer:
     def __init__(self, database: sqlite3.Connection) -> None:
         self._database = database
-        self._metrics: "dict[str, int]" = {}
+        self._ids: "dict[str, dict[tuple[Any, ...], int]]" = {table: {} for table in _COLUMNS}
         self._stats: "dict[str, set[str]]" = {}  # by kind
-        self._targets: "dict[tuple[str, int, int], int]" = {}
-        self._tags: "dict[tuple[str, str, int], int]" = {}
         self._tagged: "set[tuple[int, int]]" = set()  # target, metric
         self._last_rank = self._last_step = 0
         self._first_step = -1
 
-    def add(self, task: Task, found: RankRows, rows: Rows) -> None:
-        fields = rows.fields()
-        stats = [stat for stat in STATS if stat in fields]
+    def add(self, task: Task, rows: RankRows, batch: Batch) -> None:
+        stats = [stat for stat in STATS if stat in batch.values]
         if not stats:
             return
-        metric = self._metric(task.kind)
-        steps = rows.column("step", 0).tolist()
-        micro_steps = rows.column("micro_step", 0).tolist()
-        targets = [found.targets[i] for i in rows.target.tolist()]
-        ids = [
-            self._target(text_of(target.name), target.vpp_stage, micro_step, metric)
-            for target, micro_step in zip(targets, micro_steps)
-        ]
-        columns = [map(_value, fields[stat].to_pylist()) for stat in stats]
+        metric = self._id("metrics", task.kind)
+        steps = batch.step.tolist()
+        known = {
+            number: self._target(text_of(name), stage, max(micro_step, 0), metric)
+            for number in numpy.unique(batch.name).tolist()
+            for stage, name, micro_step in [rows.target(number)]
+        }
+        ids = map(known.__getitem__, batch.name.tolist())
+        columns = [map(_value, batch.cells(stat)) for stat in stats]
         rank = task.rank.rank
         cells = ((rank, step, id, metric, *values) for step, id, *values in zip(steps, ids, *columns))
         self._database.executemany(
@@ -88,52 +96,33 @@ class _Writer:
 
     def finish(self) -> None:
         """The plug-in takes the metrics and their statistics from the columns of global_stats."""
-        kinds = list(self._metrics)
-        columns = [
-            "min_step INTEGER",
-            "max_step INTEGER",
-            "max_rank INTEGER",
-            *(f"{kind} TEXT" for kind in kinds),
-        ]
-        self._database.execute(f"CREATE TABLE global_stats ({', '.join(columns)})")
+        kinds = [kind for (kind,) in self._ids["metrics"]]
+        columns = ", ".join(
+            ["min_step INTEGER", "max_step INTEGER", "max_rank INTEGER", *(f"{kind} TEXT" for kind in kinds)]
+        )
+        self._database.execute(f"CREATE TABLE global_stats ({columns})")
         texts = [",".join(stat for stat in STATS if stat in self._stats[kind]) for kind in kinds]
         row = [max(self._first_step, 0), self._last_step, self._last_rank, *texts]
         self._database.execute(f"INSERT INTO global_stats VALUES ({', '.join('?' * len(row))})", row)
 
-    def _metric(self, kind: str) -> int:
-        if kind not in self._metrics:
-            found = self._database.execute("INSERT INTO monitoring_metrics (metric_name) VALUES (?)", (kind,))
-            self._metrics[kind] = _id_of(found)
-        return self._metrics[kind]
+    def _id(self, table: str, *key: Any) -> int:
+        """Of a row, which is made."""
+        known = self._ids[table]
+        if key not in known:
+            known[key] = len(known) + 1
+            places = ", ".join("?" * len(key))
+            columns = _COLUMNS[table]
+            self._database.execute(f"INSERT INTO monitoring_{table} ({columns}) VALUES ({places})", key)
+        return known[key]
 
     def _target(self, name: str, stage: int, micro_step: int, metric: int) -> int:
-        key = (name, stage, micro_step)
-        if key not in self._targets:
-            statement = "INSERT INTO monitoring_targets (target_name, vpp_stage, micro_step) VALUES (?, ?, ?)"
-            self._targets[key] = _id_of(
-                self._database.execute(statement, (_storable(name), stage, micro_step))
-            )
-        target = self._targets[key]
+        target = self._id("targets", _storable(name), stage, micro_step)
         if (target, metric) not in self._tagged:
             self._tagged.add((target, metric))
             for tag, category in tags_of(name):
-                self._database.execute(
-                    "INSERT OR IGNORE INTO tag_target_mapping VALUES (?, ?)",
-                    (self._tag(_storable(tag), category, metric), target),
-                )
+                row = (self._id("tags", _storable(tag), category, metric), target)
+                self._database.execute("INSERT OR IGNORE INTO tag_target_mapping VALUES (?, ?)", row)
         return target
-
-    def _tag(self, tag: str, category: str, metric: int) -> int:
-        key = (tag, category, metric)
-        if key not in self._tags:
-            statement = "INSERT INTO monitoring_tags (tag_name, category, metric_id) VALUES (?, ?, ?)"
-            self._tags[key] = _id_of(self._database.execute(statement, key))
-        return self._tags[key]
-
-
-def _id_of(cursor: sqlite3.Cursor) -> int:
-    assert cursor.lastrowid is not None
-    return cursor.lastrowid
 
 
 def _storable(text: str) -> str:
@@ -158,3 +147,8 @@ def tags_of(name: str) -> "set[tuple[str, str]]":
         if part.isdigit() and not before.isdigit()
     }
     return modules | layers
+
+
+def perform(arguments: argparse.Namespace) -> int:
+    path = Path(arguments.RUN) if arguments.RUN else default_output_dir()
+    return converted(Request(path, None, None, [], None), Path(arguments.o), NOTHING, write_trend)

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The names of kinds and statistics, as control/vocabulary.h has them."""
+from typing import Iterable
 
 # The prefixes of CSV files, in the order in which a step's files are written. The id of a metric in a
 # database is the number of its kind in KINDS, from 1.
@@ -33,6 +34,13 @@ FIELDS = [
     *("entropy", "softmax_max", "sr", "kernel_norm", "cosine", "mg_direction", "value", "samples"),
 ]
 
+# The columns of the table of alerts, with their types for DuckDB and Arrow.
+ALERT_COLUMNS = {
+    **dict.fromkeys(("rank", "step", "micro_step", "pp_stage", "vpp_stage"), "int64"),
+    **dict.fromkeys(("rule", "tag_name", "op"), "string"),
+    **{"value": "double", "history_mean": "double", "message": "string", "at": "int64"},
+}
+
 # The statistics in a database, in the order of the bits of nan_mask.
 STATS = [
     *("norm", "min", "max", "zeros", "nans", "mean"),
@@ -41,6 +49,25 @@ STATS = [
 ]
 # The same in the order of columns: msprobe's six, the other ops, the others.
 COLUMN_ORDER = [*STATS[:6], *STATS[14:], *STATS[6:14]]
+
+# The statistics of kinds that have columns of their own; True: beside OPS.
+_COLUMNS: "dict[str, tuple[list[str], bool]]" = {
+    "attention_hook": (["entropy", "softmax_max"], False),
+    "linear_hook": (["sr", "kernel_norm"], False),
+    "other": (["mg_direction"], True),
+    "moe_router_weight_hook": (["cosine"], False),
+    "moe_router_logit_hook": (["entropy"], False),
+    "scalar": (["samples", "value"], False),
+    "update": ([], False),
+    "ratio": ([], False),
+}
+
+
+def stats_of(kind: str, ops: "Iterable[str]" = OPS) -> "list[str]":
+    """The statistics of a kind in rows with some OPS, in the order of columns."""
+    own, has_ops = _COLUMNS.get(kind, ([], True))
+    return sorted([*own, *(ops if has_ops else ())], key=COLUMN_ORDER.index)
+
 
 # The element types of measured tensors, as torch prints them. A name with a stroke belongs to numbers with
 # scales (FORMAT.md).

@@ -16,7 +16,7 @@ import pytest
 import torch
 from training import gradmonctl
 from gradmon_read import vocabulary
-from gradmon_read.event_records import masked_crc32c
+from gradmon_read.event_rows import masked_crc32c
 
 
 def write_run(out: Path, name: str, **files: str) -> Path:

@@ -40,7 +40,7 @@ def job(tmp_path: Path) -> Path:
 
 
 def set_screen(monkeypatch: pytest.MonkeyPatch, columns: int, rows: int) -> None:
-    for module in ("run_report", "analyse_top", "analyse_plot"):
+    for module in ("run_report", "layer_changes", "heat_map"):
         monkeypatch.setattr(f"gradmon_read.{module}.screen_size", lambda: (columns, rows))
 
 

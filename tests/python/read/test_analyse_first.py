@@ -18,7 +18,7 @@ from gradmon_read.first_not_finite import (
     find_first_not_finite,
     not_finite_in,
 )
-from gradmon_read.kind_rows import Batch, KindReader
+from gradmon_read.kind_rows import Batch, KindReader, ReadFile
 from gradmon_read.runs import find_run
 from gradmon_read.vocabulary import FIELDS
 from job_rows import RankFiles, TestRow
@@ -29,7 +29,9 @@ INF = math.inf
 def row_of(values: "dict[str, float]", dtype: bytes = b"torch.float32", shape: bytes = b"[4]") -> Batch:
     zero = numpy.zeros(1, "int64")
     columns = {field: numpy.array([value]) for field, value in values.items()}
-    return Batch(*[zero] * 9, values=columns, absent={}, files=["f"], shapes=[shape], dtypes=[dtype])
+    return Batch(
+        *[zero] * 9, values=columns, absent={}, files=[ReadFile("f")], shapes=[shape], dtypes=[dtype]
+    )
 
 
 @pytest.mark.parametrize(

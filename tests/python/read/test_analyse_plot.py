@@ -12,12 +12,12 @@ from pathlib import Path
 
 import numpy
 import pytest
-from gradmon_read import analyse_plot
-from gradmon_read.analyse_plot import INFINITE_COLOUR, MISSING_COLOUR, NAN_COLOUR, ZERO_COLOUR
+from gradmon_read import heat_map
 from gradmon_read.csv_tables import Problems
-from gradmon_read.event_records import EventFileError, masked_crc32c, records
+from gradmon_read.event_rows import EventFileError, masked_crc32c, records
 from gradmon_read.heat_map import (
     MISSING,
+    OWN_COLOURS,
     HeatMap,
     HeatMapBuilder,
     Histogram,
@@ -25,13 +25,14 @@ from gradmon_read.heat_map import (
     HeatMapRequest,
     histograms_in,
     is_target,
+    page,
 )
-from gradmon_read.interactive_plot import page
 from gradmon_read.runs import RankDirectory, find_run
 from job_rows import RankFiles, TestRow
 from reading import Commands
 
 BINS = 30
+NAN_COLOUR, INFINITE_COLOUR, ZERO_COLOUR, MISSING_COLOUR = OWN_COLOURS.values()
 CORRUPTIONS = 1000 if os.environ.get("GRADMON_TEST_SCALE") == "full" else 250
 
 
@@ -103,15 +104,15 @@ def rgb(colour: str) -> "list[int]":
 
 def test_the_scale_is_logarithmic_for_a_wide_range_and_odd_values_have_their_own_colours() -> None:
     cells = numpy.array([[1e-3, 1, 1e3, math.inf, math.nan, 0, MISSING]], "float32")
-    scale = analyse_plot.scale_of(cells)
+    scale = heat_map.scale_of(cells)
     assert float(scale(1)) == pytest.approx(0.5, abs=1e-6)
-    colours = analyse_plot.colours_of(cells, scale)[0, :, :3].tolist()
+    colours = heat_map.colours_of(cells, scale)[0, :, :3].tolist()
     assert colours[3:] == [rgb(c) for c in (INFINITE_COLOUR, NAN_COLOUR, ZERO_COLOUR, MISSING_COLOUR)]
     assert colours[0] == [68, 1, 84] and colours[2] == [253, 231, 36]  # the ends of viridis
-    linear = analyse_plot.scale_of(numpy.array([[1, 2, 3]], "float32"))
+    linear = heat_map.scale_of(numpy.array([[1, 2, 3]], "float32"))
     assert float(linear(2)) == 0.5
     nothing = numpy.array([[math.nan, MISSING]], "float32")
-    assert analyse_plot.colours_of(nothing, analyse_plot.scale_of(nothing)).shape == (1, 2, 4)
+    assert heat_map.colours_of(nothing, heat_map.scale_of(nothing)).shape == (1, 2, 4)
 
 
 def map_of(output: Path, request: HeatMapRequest = HeatMapRequest(None, None, "", None)) -> HeatMap:
@@ -210,7 +211,7 @@ def test_a_heat_map_of_the_largest_size_stays_below_four_megabytes() -> None:
     builder.add(row, step, 1.0 + (row * 31 + step * 17) % 64)
     found = builder.build("largest", ["layer" * 30] * 256)
     assert found.cells.shape == (256, 512)
-    assert max(len(analyse_plot.picture(found, form)) for form in ("svg", "png")) < 4_000_000
+    assert max(len(heat_map.picture(found, form)) for form in ("svg", "png")) < 4_000_000
 
 
 @pytest.mark.parametrize(
@@ -283,7 +284,7 @@ def test_a_histograms_heat_map_has_the_bin_of_1_at_the_top_and_the_largest_count
 ) -> None:
     write_histograms(tmp_path)
     shown: "list[HeatMap]" = []
-    monkeypatch.setattr(analyse_plot, "picture", lambda map, form: shown.append(map) or b"")
+    monkeypatch.setattr(heat_map, "picture", lambda map, form: shown.append(map) or b"")
     words = ["analyse", "plot", str(tmp_path), "-o", str(tmp_path / "x.png"), "--metric"]
     assert run(*words, "update", "--target", "fc1.weight").code == 0
     found = shown[0]
@@ -432,8 +433,7 @@ def test_event_files_with_any_bytes_give_histograms_and_at_most_one_problem_each
 
 def test_an_interactive_page_has_every_cell_and_needs_no_network(tmp_path: Path) -> None:
     cells = numpy.array([[1, 1000, math.nan], [0, math.inf, MISSING]], "float32")
-    own = {"NaN": NAN_COLOUR, "infinite": INFINITE_COLOUR, "0": ZERO_COLOUR}
-    text = page(HeatMap("norm </script>", ["<b>", "<b>"], [3, 4, 8], 9, cells), own, True).decode()
+    text = page(HeatMap("norm </script>", ["<b>", "<b>"], [3, 4, 8], 9, cells)).decode()
     assert not re.search(r"<(script|link|img)[^>]+(src|href)=", text)
     assert "norm </script>" not in text
     call = text[text.rindex("Plotly.newPlot(") :]
@@ -453,7 +453,7 @@ def test_an_interactive_page_has_every_cell_and_needs_no_network(tmp_path: Path)
         [[None, None, None], [None, 1, None]],
         [[None, None, None], [1, None, None]],
     ]
-    assert [trace["colorscale"][0][1] for trace in maps[1:]] == list(own.values())
+    assert [trace["colorscale"][0][1] for trace in maps[1:]] == list(OWN_COLOURS.values())[:3]
 
 
 def values_of(data: "dict[str, str]") -> "list[list[float | None]]":

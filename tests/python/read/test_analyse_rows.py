@@ -127,7 +127,11 @@ def test_small_files_are_read_together_and_a_bad_one_costs_only_its_own_rows(tmp
         f"{bad}:5: found 2 cells; expected 3 as in the header; the row is left out",
     ]
     batch = next(batch for batch in read.batches if batch.step[-1] == 7)
-    assert (batch.files, batch.line.tolist(), batch.place.tolist()) == ([str(bad)], [2, 7], [0, 1])
+    assert ([file.path for file in batch.files], batch.line.tolist(), batch.place.tolist()) == (
+        [str(bad)],
+        [2, 7],
+        [0, 1],
+    )
 
 
 def test_what_is_no_regular_file_is_refused_without_waiting_for_it(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """gradmonctl convert merge: rows of databases and CSV files of several runs, and what the tables say of the
 job."""
+import contextlib
 import math
 import subprocess
 from pathlib import Path
@@ -8,11 +9,13 @@ from typing import Any
 
 import numpy
 import pytest
-from gradmon_read.csv2db import stored_scopes
 from gradmon_read.csv_tables import Problems
+from gradmon_read.database_rows import pages
 from gradmon_read.merge import job_runs
-from gradmon_read.metrics_database import NewDatabase, PartWriter, Tensors, Values, stats_of
+from gradmon_read.kind_rows import Batch
+from gradmon_read.metrics_database import NewDatabase, PartWriter, Tensors, stored_scopes
 from gradmon_read.rank_database import FILE, RankDatabase
+from gradmon_read.rank_rows import Target
 from reading import GRADMONCTL, Commands, change, golden_difference, query_rows, without, write_files
 
 FIRST = "Nov24_12-04-37-rank{}-1a2b3c4d"
@@ -40,16 +43,13 @@ def write_csv(directory: Path, steps: "dict[int, tuple[int, float]]") -> Path:
 def write_database(directory: Path, rank: int, steps: "dict[int, tuple[int, float]]") -> Path:
     """The same as a rank's database."""
     directory.mkdir(parents=True)
-    database, tensors = NewDatabase(directory / FILE, 500), Tensors()
-    writer = PartWriter(database, rank, {}, tensors)
-    writer.begin_kind("grad_reduced")
+    database = NewDatabase(directory / FILE, 500)
+    writer = PartWriter(database, rank, {}, Tensors())
+    writer.begin_kind("grad_reduced", lambda number: Target(0, b"layers.%d.weight" % number, -1))
     for step, (targets, norm) in steps.items():
-        keys = numpy.arange(targets)
-        tensor = numpy.full(targets, tensors.id_of(b"[2, 2]", b"torch.bfloat16"))
-        columns = {"norm": (norm + keys, None), "absmax": (numpy.full(targets, math.nan), None)}
-        values = Values(numpy.full(targets, step), keys, tensor, columns)
-        stats = stats_of("grad_reduced", columns)
-        writer.write(values, stats, lambda key: (b"layers.%d.weight" % key, 0, 0))
+        name, zero = numpy.arange(targets), numpy.zeros(targets, "int64")
+        values = {"norm": norm + name, "absmax": numpy.full(targets, math.nan)}
+        writer.write(Batch(zero + step, name, *[zero] * 7, values, {}, [], [b"[2, 2]"], [b"torch.bfloat16"]))
     writer.finish()
     database.finish()
     return directory
@@ -121,7 +121,10 @@ def test_what_rows_are_of_comes_from_the_scopes_json_of_the_last_start_that_has_
         '0|layers.0.weight|whole|{"scope":"whole"}',
         '0|layers.1.weight|piece|{"scope":"piece","begin":2}',
     ]
-    assert query_rows(file, "SELECT count(*), text GLOB '*\"targets\"*' FROM job_problems") == ["1|1"]
+    assert query_rows(
+        file,
+        "SELECT count(*), text GLOB '*scopes.json: expected a JSON object with \"format\"*' FROM job_problems",
+    ) == ["1|1"]
 
 
 def test_of_a_rank_with_two_directories_in_one_run_all_rows_are_counted(
@@ -206,8 +209,8 @@ def test_damaged_input_is_named_and_the_rest_is_merged(run: Commands, job: Path,
     write_files(job, {"run-5e6f7a8b.json": "{"})
     answer = run("convert", "merge", job, "-o", tmp_path / "job.db")
     assert answer.out.startswith("11 rows of ")
-    assert f"gradmonctl: {database}: {database}: " in answer.err
-    assert "; expected a database that gradmon writes; the database is left out\n" in answer.err
+    text = "file is not a database; expected a database that gradmon writes"
+    assert f"gradmonctl: {database}: {text}\n" in answer.err
     assert 'run-5e6f7a8b.json: expected a JSON object with "format": 1' in answer.err
     assert query_rows(tmp_path / "job.db", "SELECT count(*) FROM job_problems") == ["2"]
 
@@ -216,7 +219,7 @@ def test_damaged_input_is_named_and_the_rest_is_merged(run: Commands, job: Path,
     "statements, problem, rows",
     [
         ("UPDATE monitoring_metrics SET metric_name = 'new'", 'the metric "new" with the id 4; expected', 0),
-        ("INSERT INTO metric_stats VALUES (4, 'new')", 'the statistic "new" of grad_reduced; expected', 0),
+        ("INSERT INTO metric_stats VALUES (4, 'new')", 'the statistic "new" of grad_reduced; expected', 8),
         ("DELETE FROM monitoring_targets WHERE target_id = 2", "without rank, target or value", 4),
         ("UPDATE metric_4_step_0_499 SET norm = 'x', absmax = NULL, nan_mask = 0 WHERE step = 1",
          "a row of metric_4_step_0_499 without rank, target or value", 6),
@@ -262,18 +265,16 @@ def test_a_tensors_shape_holds_until_the_step_before_the_next_one(job: Path) -> 
     change(
         file,
         "DELETE FROM target_tensors;"
-        "INSERT INTO target_tensors VALUES (4, 1, 0, 3, '[3]', 'a'), (4, 1, 0, 5, '[5]', 'b'), "
+        "INSERT INTO target_tensors VALUES (4, 1, 0, 1, '[3]', 'a'), (4, 1, 0, 3, '[5]', 'b'), "
         "(4, 1, 1, 4, '[4]', 'c'), (5, 1, 0, 4, '[4]', 'c')",
     )
-    database = RankDatabase(file)
-    least, greatest = -(2**63), 2**63 - 1
-    assert [
-        database.tensor(4, target, 0, step) for target, step in ((1, 2), (1, 3), (1, 4), (1, 9), (2, 9))
-    ] == [
-        (least, 2, "", ""),
-        *((3, 4, "[3]", "a"), (3, 4, "[3]", "a"), (5, greatest, "[5]", "b"), (least, greatest, "", "")),
-    ]
-    database.close()
+    with contextlib.closing(RankDatabase(file)) as database:
+        (metric,) = database.metrics
+        ((_, _, table),) = pages(database, metric, metric.partitions[0], ["norm"])
+    found = list(zip(*(table[name].to_pylist() for name in ("name", "step", "shape", "dtype"))))
+    assert {row[2:] for row in found if row[0] == b"layers.1.weight"} == {(b"", b"")}
+    texts = [row[2:] for row in found if row[0] == b"layers.0.weight"]
+    assert texts == [(b"", b""), (b"[3]", b"a"), (b"[3]", b"a"), (b"[5]", b"b")]
 
 
 def test_files_of_a_run_nested_too_deep_are_problems_and_the_rest_is_merged(

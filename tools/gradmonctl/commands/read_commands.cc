@@ -23,11 +23,11 @@ namespace fs = std::filesystem;
 constexpr const char* kStart = R"(import sys
 sys.path[:] = [path for path in sys.path if path]
 try:
-    from gradmon_read.__main__ import main
+    from gradmon_read.__main__ import program
 except ModuleNotFoundError:
     sys.exit(f"gradmonctl: {sys.argv[1]} needs the Python package gradmon-read: "
              f"{sys.executable} -m pip install 'gradmon-read[analysis]'")
-sys.exit(main(sys.argv[1:]))
+sys.exit(program())
 )";
 
 bool has_package(const fs::path& directory) {
