@@ -83,7 +83,7 @@ class ReadSubcommand : public Subcommand {
 }  // namespace
 
 std::unique_ptr<Subcommand> query_subcommand() {
-  return std::make_unique<ReadSubcommand>("query", "Search the SQLite databases of all ranks");
+  return std::make_unique<ReadSubcommand>("query", "Search the rows of all ranks with SQL");
 }
 
 std::unique_ptr<Subcommand> convert_subcommand() {
