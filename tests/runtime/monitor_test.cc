@@ -13,6 +13,7 @@
 #include <stdexcept>
 
 #include "control/config/config_parser.h"
+#include "control/config/config_schema.h"
 #include "control/hub/transport/command_client.h"
 #include "control/hub/transport/rendezvous.h"
 #include "hooks/rows/target_names.h"
@@ -186,7 +187,10 @@ TEST_CASE("nothing is collected after stop") {
 }
 
 TEST_CASE("every format of the config has a sink, and several take the same rows") {
-  WatchedTraining run(R"({"wg_distribution": true, "format": ["csv", "tensorboard", "sqlite"]})");
+  std::string names;
+  for (const std::string_view name : kFormatNames)
+    names += (names.empty() ? "\"" : ", \"") + std::string(name) + "\"";
+  WatchedTraining run(R"({"wg_distribution": true, "format": [)" + names + "]}");
   for (int i = 0; i < 3; ++i) run.step();
   run.monitor.reset();
   CHECK_FALSE(run.csv("grad_reduced_0-0.csv").empty());
