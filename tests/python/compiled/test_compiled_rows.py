@@ -121,7 +121,7 @@ def test_the_gradient_of_an_output_is_the_part_from_outside_the_module(tmp_path:
 
 
 def test_switching_compiles_each_graph_once_more(tmp_path: Path) -> None:
-    model = compiled_models.made("residual", blocks=12)
+    model = compiled_models.made("residual", blocks=24)
     called = compile_by("blocks", model)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
     keys = {"xy_distribution": True, "all_xy": True, "step_interval": 2, "collect_times": 100}
@@ -131,7 +131,7 @@ def test_switching_compiles_each_graph_once_more(tmp_path: Path) -> None:
         assert counters["stats"]["unique_graphs"] == 2  # all blocks share them
         train(model, called, optimizer, range(4, 24))
         assert counters["stats"]["unique_graphs"] == 2
-    assert len(jobs.rows(tmp_path / "out", "actv")) == 12 * (3 + 12 * 5) * 2
+    assert len(jobs.rows(tmp_path / "out", "actv")) == 12 * (3 + 24 * 5) * 2
 
 
 LATER = ["torch.compile(model)", "model.compile()", "blocks", "a function", "never"]
