@@ -21,25 +21,9 @@ std::size_t events_in(const std::filesystem::path& file) {
 using Json = nlohmann::ordered_json;
 using Names = std::set<std::string>;
 
-// A fixture of TEST_CASE("the depth of a JSON text is that of its brackets outside of strings") {
-CHECK_FALSE(is_nested_deeper("", 0));
-CHECK_FALSE(is_nested_deeper("7", 0));
-CHECK(is_nested_deeper("[]", 0));
-CHECK_FALSE(is_nested_deeper(R"({"a": [1], "b": [2]})", 2));
-CHECK(is_nested_deeper(R"({"a": [1, {}]})", 2));
-CHECK_FALSE(is_nested_deeper(R"(["[[[[", "\"[[[[", "\\", []])", 2));
-CHECK(is_nested_deeper(R"(["\\", [[]]])", 2));
-}
-
-TEST_CASE("a torn text is as deep as far as it goes") {
-  CHECK(is_nested_deeper(std::string(200'000, '['), 100));
-  CHECK_FALSE(is_nested_deeper(std::string(100, '['), 100));
-  CHECK_FALSE(is_nested_deeper("{\"a\": \"[[[[\\", 1));
-}
-
-TEST_CASE_METHOD.struct ScratchFile {
-  const TemporaryDirectory scratch;
-  const std::filesystem::path file = scratch / "anomaly.json";
+// A fixture of TEST_CASE_METHOD.struct ScratchFile {
+const TemporaryDirectory scratch;
+const std::filesystem::path file = scratch / "anomaly.json";
 };
 
 AlertEvent event_of(std::int64_t step, const std::string& op = "norm", double value = 27.77) {
@@ -75,6 +59,22 @@ Extended extend(const std::filesystem::path& file, const std::vector<AlertEvent>
 }
 
 }  // namespace
+
+TEST_CASE("the depth of a JSON text is that of its brackets outside of strings") {
+  CHECK_FALSE(is_nested_deeper("", 0));
+  CHECK_FALSE(is_nested_deeper("7", 0));
+  CHECK(is_nested_deeper("[]", 0));
+  CHECK_FALSE(is_nested_deeper(R"({"a": [1], "b": [2]})", 2));
+  CHECK(is_nested_deeper(R"({"a": [1, {}]})", 2));
+  CHECK_FALSE(is_nested_deeper(R"(["[[[[", "\"[[[[", "\\", []])", 2));
+  CHECK(is_nested_deeper(R"(["\\", [[]]])", 2));
+}
+
+TEST_CASE("a torn text is as deep as far as it goes") {
+  CHECK(is_nested_deeper(std::string(200'000, '['), 100));
+  CHECK_FALSE(is_nested_deeper(std::string(100, '['), 100));
+  CHECK_FALSE(is_nested_deeper("{\"a\": \"[[[[\\", 1));
+}
 
 TEST_CASE("events wait while the disk is full and are written when it has room again") {
   const TemporaryDirectory scratch;
