@@ -21,9 +21,10 @@ std::size_t events_in(const std::filesystem::path& file) {
 using Json = nlohmann::ordered_json;
 using Names = std::set<std::string>;
 
-// A fixture of TEST_CASE_METHOD.struct ScratchFile {
-const TemporaryDirectory scratch;
-const std::filesystem::path file = scratch / "anomaly.json";
+// A fixture of TEST_CASE_METHOD.
+struct ScratchFile {
+  const TemporaryDirectory scratch;
+  const std::filesystem::path file = scratch / "anomaly.json";
 };
 
 AlertEvent event_of(std::int64_t step, const std::string& op = "norm", double value = 27.77) {
