@@ -109,7 +109,7 @@ choose_torch() {
       ;;
     /usr/bin/python3)
       torch=debian torch_packages="$(debian_release)-torch debian-torch"
-      say "torch of $(debian_release) (libtorch-dev, python3-torch)"
+      say "torch of $(debian_release) (libtorch-dev)"
       ;;
     *)
       torch_packages=''

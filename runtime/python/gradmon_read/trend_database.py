@@ -106,7 +106,7 @@ class _Writer:
         self._database.execute(f"INSERT INTO global_stats VALUES ({', '.join('?' * len(row))})", row)
 
     def _id(self, table: str, *key: Any) -> int:
-        """For a row that is made."""
+        """The number of a row, which is made if it is new."""
         known = self._ids[table]
         if key not in known:
             known[key] = len(known) + 1
