@@ -3,10 +3,11 @@
 import argparse
 import json
 import statistics
+import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Iterable, Sequence
+from typing import Any, Callable, Iterable, Iterator, Sequence
 
 
 def text_of(value: float) -> str:
@@ -63,6 +64,15 @@ def parse(parser: argparse.ArgumentParser, names: "Sequence[str]") -> argparse.N
         sys.exit(0)
     options.names = options.names or list(names)
     return options
+
+
+def measured(names: "Sequence[str]", bench: "Callable[[str], Figure]") -> "Iterator[Figure]":
+    """The figures of these names; prints the error of one that cannot be measured."""
+    for name in names:
+        try:
+            yield bench(name)
+        except (RuntimeError, OSError, subprocess.CalledProcessError) as error:
+            print(f"gradmon-bench: {name}: {error}", file=sys.stderr)
 
 
 def report(figures: "Iterable[Figure]", options: argparse.Namespace, **more: Any) -> int:

@@ -12,10 +12,11 @@ import sys
 import tempfile
 import time
 from pathlib import Path
-from typing import Any, Callable, Iterator, NamedTuple, Optional
+from typing import Any, Callable, NamedTuple, Optional
 
 import numpy
-from figures import Figure, parse, parser_of, report, text_of
+from baseline_bench import built
+from figures import Figure, measured, parse, parser_of, report, text_of
 
 ROUNDS = 3
 MIB = 1 << 20
@@ -84,7 +85,7 @@ class Bench:
 
     def __init__(self, options: argparse.Namespace, scratch: Path) -> None:
         self.gradmonctl = os.environ["GRADMON_BIN"] + "/gradmonctl"
-        self.baseline: Optional[str] = options.baseline
+        self.baseline = options.baseline and f"{built(options.baseline, 'gradmonctl')}/bin/gradmonctl"
         self.msprobe: Optional[str] = options.msprobe
         self.scratch = scratch
         self.quick: bool = options.quick
@@ -235,22 +236,15 @@ BENCHES: "dict[str, Callable[[Bench], Figure]]" = {
 }
 
 
-def measured(names: "list[str]", bench: Bench) -> "Iterator[Figure]":
-    for name in names:
-        try:
-            yield BENCHES[name](bench)
-        except (RuntimeError, OSError) as error:
-            print(f"gradmon-bench: {name}: {error}", file=sys.stderr)
-
-
 def main() -> int:
     parser = parser_of("--offline", __doc__)
-    parser.add_argument("--baseline", metavar="PROGRAM", help="an older gradmonctl, for the ratios to it")
+    parser.add_argument("--baseline", metavar="COMMIT", help="an older one, for the ratios to its gradmonctl")
     parser.add_argument("--msprobe", metavar="PYTHON", help="a Python that has msprobe 26.2")
     options: Any = parse(parser, list(BENCHES))
     with tempfile.TemporaryDirectory(prefix="gradmon-offline-") as scratch:
         bench = Bench(options, Path(scratch))
-        return 0 if report(measured(options.names, bench), options) == len(options.names) else 1
+        figures = measured(options.names, lambda name: BENCHES[name](bench))
+        return 0 if report(figures, options) == len(options.names) else 1
 
 
 if __name__ == "__main__":

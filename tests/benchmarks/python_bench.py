@@ -11,7 +11,7 @@ import sys
 import tempfile
 import time
 from pathlib import Path
-from typing import Any, Callable, Iterator
+from typing import Any, Callable
 
 import numpy
 import torch
@@ -22,7 +22,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "demo"))
 import compiled_bench  # noqa: E402
 import train_ddp  # noqa: E402
 from collecting_rig import CollectingRig, EmptyStep, Touched, scratch_job, sharded  # noqa: E402
-from figures import Figure, parse, parser_of, report, spread, text_of  # noqa: E402
+from figures import Figure, measured, parse, parser_of, report, spread, text_of  # noqa: E402
 
 TOKENS = 2048
 HAS_FSDP2 = tuple(map(int, torch.__version__.split(".")[:2])) >= (2, 13)  # on a CPU
@@ -273,19 +273,12 @@ if not HAS_FSDP2:  # nor rows within compiled code
     BENCHES = {name: bench for name, bench in BENCHES.items() if not any(one in name for one in without)}
 
 
-def measured(names: "list[str]", quick: bool) -> "Iterator[Figure]":
-    for name in names:
-        try:
-            yield BENCHES[name](quick)
-        except (RuntimeError, OSError, subprocess.CalledProcessError) as error:
-            print(f"gradmon-bench: {name}: {error}", file=sys.stderr)
-
-
 def main() -> int:
     options = parse(parser_of("--python", __doc__), list(BENCHES))
     os.environ.setdefault("GRADMON_LOG", "error")
     torch.set_num_threads(2)
-    return 0 if report(measured(options.names, options.quick), options) == len(options.names) else 1
+    figures = measured(options.names, lambda name: BENCHES[name](options.quick))
+    return 0 if report(figures, options) == len(options.names) else 1
 
 
 if __name__ == "__main__":
