@@ -72,6 +72,7 @@ std::vector<WatchedTensor> select(const WatchedModel& model, const std::vector<s
   const auto rows = row_names(model, settings.squash_name);
   const std::vector<std::string>& names = rows->parameters;
   std::vector<WatchedTensor> watched;
+  watched.reserve(model.parameters.size());
   for (const std::size_t i : distinct_parameters(model, selected)) {
     const WatchedParameter& parameter = model.parameters[i];
     const auto readers = readers_for(parameter, settings, selected[i]);

@@ -9,6 +9,7 @@
 #include <c10/core/impl/VirtualGuardImpl.h>
 #include <c10/util/BFloat16.h>
 #include <c10/util/Half.h>
+#include <c10/util/TypeCast.h>
 
 #include <algorithm>
 #include <cmath>
@@ -25,7 +26,7 @@ namespace {
 template <typename T>
 double narrow_threshold(double eps) {
   const float wide = float_threshold(eps);
-  T threshold(wide);
+  T threshold = c10::convert<T>(wide);  // On Arm, Half has no constructor from float.
   if (static_cast<float>(threshold) < wide)
     threshold = T(static_cast<std::uint16_t>(threshold.x + 1), T::from_bits());
   return static_cast<float>(threshold);

@@ -147,8 +147,9 @@ void RecordQueue::post_batch(StepEnded batch) noexcept {
   const std::uint64_t count = batch.count(), lost = rows_of(batch);
   try {
     const std::lock_guard lock(mutex_);
-    if (spare_.records.capacity() > open_.records.capacity()) open_.records.swap(spare_.records);
-    if (spare_.histograms.capacity() > open_.histograms.capacity()) open_.histograms.swap(spare_.histograms);
+    take_memory(open_, spare_);
+    // The next step mostly has as many rows; a vector that doubles takes up to twice their memory.
+    if (open_.records.empty()) open_.records.reserve(batch.records.size());
     if (!channel_->queue.enqueue(channel_->producer, Marker{std::move(batch)})) throw std::bad_alloc();
     for (std::size_t kind = 0; kind < rows.size(); ++kind) rows_[kind] += rows[kind];
     count_ += count;
