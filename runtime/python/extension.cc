@@ -247,8 +247,8 @@ class Core {
     const Collection* const reader = collection();
     if (reader == nullptr || !reader->reads_after_update()) return;
     guarded("the optimizer", [&] {
-      const PythonOptimizerState state(optimizer, 1, false);
-      read_after_update(state.parameters(), nullptr);
+      const std::vector<at::Tensor> parameters = parameters_of(optimizer);
+      read_after_update(parameters, nullptr);
     });
   }
 
