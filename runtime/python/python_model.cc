@@ -49,7 +49,7 @@ at::Tensor find_main_grad(const py::handle& parameter) {
   return THPVariable_Check(found.ptr()) ? found.cast<at::Tensor>() : at::Tensor();
 }
 
-py::bytes part_identities(const std::vector<py::dict>& holders, const std::vector<py::object>& further) {
+py::bytes part_identities(const std::vector<py::object>& holders, const std::vector<py::object>& further) {
   static PyObject* const main_grad = PyUnicode_InternFromString("main_grad");
   std::string found;
   const auto add = [&](const void* identity) {
@@ -61,7 +61,11 @@ py::bytes part_identities(const std::vector<py::dict>& holders, const std::vecto
     if (THPVariable_Check(part.ptr())) add(THPVariable_Unpack(part.ptr()).unsafeGetTensorImpl());
     if (const py::object one = attribute(part, main_grad); !one.is_none()) add(one.ptr());
   };
-  for (const py::dict& holder : holders) {
+  for (const py::object& holder : holders) {
+    if (!PyDict_Check(holder.ptr())) {  // of a scripted module
+      for (const py::handle& part : holder.attr("values")()) add_part(part);
+      continue;
+    }
     PyObject* name = nullptr;
     PyObject* part = nullptr;
     // Held, because an attribute of a program's class may run code, which may change the dict.

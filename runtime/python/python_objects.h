@@ -81,9 +81,9 @@ std::vector<at::Tensor> parameters_of(const pybind11::handle& optimizer);
 // The sum of the versions of the optimizer's parameters: another sum means that they were written. Torch
 // counts no version of an inference tensor.
 std::uint64_t versions_of(const pybind11::handle& optimizer);
-// The identities of the values of the dicts, of the further tensors, of their contents and of their
-// main_grads, as bytes. For ModelParts.
-pybind11::bytes part_identities(const std::vector<pybind11::dict>& holders,
+// The identities of the values of the dicts (or mappings), of the further tensors, of their contents and of
+// their main_grads, as bytes. For ModelParts.
+pybind11::bytes part_identities(const std::vector<pybind11::object>& holders,
                                 const std::vector<pybind11::object>& further);
 
 // A run of a parameter's elements in a tensor that an optimizer updates in its place.
