@@ -124,7 +124,7 @@ TEST_CASE("a batch without room waits until the writer has taken another") {
 
 TEST_CASE("when max_wait is over the queue drops until it is half empty, and then waits again") {
   RecordQueue queue(options(64, Overflow::block, 20ms));
-  for (const std::size_t rows : {20, 20, 24}) CHECK(end_step(queue, 1, rows) == rows);
+  for (const std::size_t rows : {20U, 20U, 24U}) CHECK(end_step(queue, 1, rows) == rows);
   CHECK(end_step(queue, 2, 1) == 0);
   CHECK(queue.dropping());
   take(queue);  // 44 rows are left
