@@ -96,7 +96,7 @@ TEST_CASE("after a kill anywhere in a frame the next job cuts it off and writes 
   const std::string three = read_text(file);
   const std::string wanted = plain_text(3), through_1 = plain_text(1);
   for (std::size_t cut = two; cut < three.size(); cut += 1 + (three.size() - two) / 50) {
-    for (const std::size_t zeros : {0, 500}) {  // as a file system may leave them
+    for (const std::size_t zeros : {0U, 500U}) {  // as a file system may leave them
       INFO(cut << ", " << zeros);
       write_bytes(file, three.substr(0, cut) + std::string(zeros, '\0'));
       const auto torn = frames_of(file);
