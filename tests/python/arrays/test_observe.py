@@ -67,6 +67,11 @@ def train(noted: twice.Noted, monitor: Any, backend: str, how: str = "wrapper", 
     noted.ends += [tensor.detach().clone() for tensor in model.state_dict().values()]
 
 
+def trained(directory: Path, backend: str, how: str) -> twice.Noted:
+    config = jobs.write_config(directory, **twice.EVERYTHING, step_interval=2)
+    return twice.with_monitor(config, directory / "out", lambda *given: train(*given, backend, how))
+
+
 def rows_of(directory: Path, kind: str) -> "dict[Any, Any]":
     found = twice.read(directory / "out", kind)
     return {key: row for key, row in found.items() if key[0].startswith("hidden")}
@@ -77,10 +82,7 @@ def test_rows_are_those_of_plain_torch_on_and_off(tmp_path: Path, backend: str, 
     """Ten times on and off: no breaks, the same training; one more graph if modules are within the first."""
     needed(backend)
     plain = twice.without(lambda noted, monitor: train(noted, monitor, backend, how))
-    config = jobs.write_config(tmp_path, **twice.EVERYTHING, step_interval=2)
-    watched = twice.with_monitor(
-        config, tmp_path / "out", lambda noted, monitor: train(noted, monitor, backend, how)
-    )
+    watched = trained(tmp_path, backend, how)
     assert plain.fired == ["" if backend == "none" else "(1, 0)"]
     assert watched.fired == (plain.fired if backend == "none" else ["(2, 0)"])
     assert all(torch.equal(one, other) for one, other in zip(plain.ends, watched.ends))
@@ -94,11 +96,7 @@ def test_rows_are_those_of_plain_torch_on_and_off(tmp_path: Path, backend: str, 
 
 @pytest.mark.parametrize("how", ["in_place", "forward"])
 def test_every_way_to_compile_is_seen(tmp_path: Path, how: str) -> None:
-    config = jobs.write_config(tmp_path, **twice.EVERYTHING, step_interval=2)
-    noted = twice.with_monitor(
-        config, tmp_path / "out", lambda noted, monitor: train(noted, monitor, "aot_eager", how)
-    )
-    assert noted.fired == ["(2, 0)"]
+    assert trained(tmp_path, "aot_eager", how).fired == ["(2, 0)"]
     assert len(rows_of(tmp_path, "actv")) == 10
 
 
@@ -107,13 +105,8 @@ def test_the_compiler_may_call_it_outside_of_cuda_graphs() -> None:
     assert torch.Tag.cudagraph_unsafe in torch.ops.gradmon.tap.default.tags
 
 
-def test_it_returns_the_tensor_itself_and_needs_no_monitor() -> None:
-    x = torch.ones(3)
-    assert gradmon.observe(x, "x") is x
-
-
-def test_what_is_no_tensor_is_returned_too() -> None:
-    for value in (None, 3, [torch.ones(2)]):
+def test_it_returns_the_tensor_itself_or_what_is_none_and_needs_no_monitor() -> None:
+    for value in (torch.ones(3), None, 3, [torch.ones(2)]):
         assert gradmon.observe(value, "x") is value  # type: ignore[arg-type]
 
 
@@ -140,18 +133,12 @@ def test_calls_and_micro_steps_are_told_apart(tmp_path: Path, compiled: bool) ->
             with torch.no_grad():  # an evaluation has no rows
                 run(jobs.batch(step))
     found = {key for key in jobs.rows(tmp_path / "out", "actv") if key[0].startswith("fc_again")}
-    assert found == {
-        (name, step, micro)
-        for name in ("fc_again.output", "fc_again.output@2")
-        for step in range(2)
-        for micro in range(2)
-    }
+    steps = [(step, micro) for step in range(2) for micro in range(2)]
+    assert found == {(name, *at) for name in ("fc_again.output", "fc_again.output@2") for at in steps}
 
 
 def test_targets_select_observed_names(tmp_path: Path) -> None:
-    model, optimizer = jobs.with_sgd(Net())
-    with jobs.monitor(tmp_path, xy_distribution=True, targets={"hidden": {}}).watch(model, optimizer):
-        jobs.train(model, optimizer, 1)
+    jobs.collect(tmp_path, 1, *jobs.with_sgd(Net()), xy_distribution=True, targets={"hidden": {}})
     assert {name for name, _, _ in jobs.rows(tmp_path / "out", "actv")} == {"hidden.output"}
 
 

@@ -4,7 +4,6 @@ import array
 import ctypes
 import gc
 import json
-import subprocess
 import sys
 import textwrap
 import weakref
@@ -74,9 +73,8 @@ def copied(values: Any) -> torch.Tensor:
     kinds = {"float16": torch.float16, "float32": torch.float32, "float64": torch.float64, "bool": torch.bool}
     kinds.update({name: getattr(torch, name) for name in ("int8", "int16", "int32", "int64", "uint8")})
     kinds.update({name: getattr(torch, name) for name in ("complex64", "complex128")})
-    return torch.tensor(contiguous.ravel().tolist(), dtype=kinds[contiguous.dtype.name]).reshape(
-        contiguous.shape
-    )
+    flat = torch.tensor(contiguous.ravel().tolist(), dtype=kinds[contiguous.dtype.name])
+    return flat.reshape(contiguous.shape)
 
 
 def of_type(name: str) -> Callable[[], Made]:
@@ -247,14 +245,8 @@ def test_at_least_40_arrays_have_the_rows_of_torch_tensors(tmp_path: Path) -> No
 
 
 def test_shapes_are_those_of_the_arrays(tmp_path: Path) -> None:
-    tapped(
-        tmp_path,
-        {
-            "negative": waves(3, 4, 5)[::-1, :, ::-1],
-            "scalar": np.array(1.0),
-            "structure": of_structure()[0],
-        },
-    )
+    negative = waves(3, 4, 5)[::-1, :, ::-1]
+    tapped(tmp_path, {"negative": negative, "scalar": np.array(1.0), "structure": of_structure()[0]})
     (file,) = (tmp_path / "out").rglob("grad_reduced_*.csv")
     assert all(text in file.read_text() for text in ('"[3, 4, 5]"', "[],", "[7],"))
 
@@ -306,11 +298,11 @@ def test_each_kind_has_its_rows(tmp_path: Path) -> None:
 def test_rows_stand_beside_those_of_a_torch_model(tmp_path: Path) -> None:
     model, optimizer = jobs.make()
     with twice.monitor_by_hand(tmp_path).watch(model, optimizer) as monitor:
-        for step in range(3):
-            optimizer.zero_grad()
-            model(jobs.batch(step)).pow(2).mean().backward()
+
+        def tap(step: int) -> None:
             monitor.tap("grad_reduced", "of_numpy", np.full(4, 1.0 + step))
-            optimizer.step()
+
+        jobs.train(model, optimizer, 3, reduced=tap)
     found = twice.read(tmp_path / "out", "grad_reduced")
     assert {name for name, _, _ in found} == {"of_numpy", "fc1.weight", "fc1.bias", "fc2.weight", "fc2.bias"}
     assert [found["of_numpy", step, 0]["norm"] for step in range(3)] == [2.0, 4.0, 6.0]
@@ -480,11 +472,7 @@ HOSTILE = """
 
 def test_lying_capsules_end_nothing(tmp_path: Path) -> None:
     jobs.write_config(tmp_path, **twice.HANDED_IN)
-    child = subprocess.run(
-        [sys.executable, "-X", "faulthandler", "-c", textwrap.dedent(HOSTILE), str(tmp_path)],
-        capture_output=True,
-        text=True,
-    )
+    child = jobs.python("-X", "faulthandler", "-c", textwrap.dedent(HOSTILE), tmp_path)
     assert child.returncode == 0, (child.returncode, child.stderr)
     found = twice.read(tmp_path / "out", "actv")
     assert {name for name, _, _ in found} == set(json.loads(child.stdout))

@@ -11,6 +11,7 @@ import lightning_loops
 import loops
 import pytest
 import ranks
+import twice
 
 
 class Loop(NamedTuple):
@@ -38,7 +39,7 @@ EACH = pytest.mark.parametrize("loop", LOOPS.values(), ids=LOOPS.keys())
 @EACH
 def test_rows_are_plain_torchs_also_of_a_short_last_accumulation(tmp_path: Path, loop: Loop) -> None:
     noted = loops.compare(tmp_path, getattr(loop.module, loop.train))
-    loops.check_equal(noted, loops.plain_noted(loop.divisor))
+    twice.check_equal(noted, loops.plain_noted(loop.divisor))
     assert {step for _, step, _ in noted.tensors["grad_reduced"]} == set(range(6))
     assert {name for name, _, _ in noted.tensors["grad_reduced"]} == loops.NAMES
     micro = {step: {m for _, s, m in noted.tensors["actv"] if s == step} for step in range(3)}

@@ -75,7 +75,7 @@ def test_only_what_is_trained_has_rows(tmp_path: Path) -> None:
 def test_rows_in_the_trainer_are_plain_torchs(tmp_path: Path) -> None:
     noted = loops.compare(tmp_path, by_trainer, squash_name=False)
     check_names(noted)
-    loops.check_equal(noted, plain_noted())
+    twice.check_equal(noted, plain_noted())
 
 
 def test_another_adapter_is_seen_from_the_step_on_in_which_it_is_trained(tmp_path: Path) -> None:

@@ -22,38 +22,23 @@ def average(tensor: torch.Tensor) -> None:
     dist.all_reduce(tensor)
 
 
-def other_rows(out: Path) -> "set[str]":
-    return {name for name, _, _ in jobs.rows(out, "other")}
-
-
-def train(tmp_path: Path, **cc: Any) -> Path:
+def rows_of(tmp_path: Path, calls: Callable[[Any], None], **cc: Any) -> "set[str]":
+    """The names of a step's rows. Makes the calls, given the model, after its backward."""
     model, optimizer = jobs.make()
-    out = tmp_path / "out"
     with jobs.monitor(tmp_path, jobs.ALONE, cc_distribution={"enable": True, **cc}).watch(model, optimizer):
-        for step in range(2):
-            optimizer.zero_grad()
-            model(jobs.batch(step)).pow(2).mean().backward()
-            average(model.fc1.weight.grad)
-            dist.broadcast(model.fc2.bias.grad, 0)
-            optimizer.step()
-    return out
+        jobs.train(model, optimizer, 1, reduced=lambda _: calls(model))
+    return {name for name, _, _ in jobs.rows(tmp_path / "out", "other")}
+
+
+def average_and_broadcast(model: Any) -> None:
+    average(model.fc1.weight.grad)
+    dist.broadcast(model.fc2.bias.grad, 0)
 
 
 def test_a_call_is_named_by_the_line_that_makes_it(tmp_path: Path, group: None) -> None:
-    reduce_line, broadcast_line = line_of(average, "all_reduce"), line_of(train, "broadcast")
-    names = other_rows(train(tmp_path))
+    reduce_line, broadcast_line = line_of(average, "all_reduce"), line_of(average_and_broadcast, "dist.")
+    names = rows_of(tmp_path, average_and_broadcast)
     assert names == {f"all_reduce.post_0@{HERE}[{reduce_line}]", f"broadcast.post_0@{HERE}[{broadcast_line}]"}
-
-
-def rows_of_one_step(tmp_path: Path, calls: Callable[[Any], None]) -> "set[str]":
-    """Makes the calls, given the model, after its backward."""
-    model, optimizer = jobs.make()
-    out = tmp_path / "out"
-    with jobs.monitor(tmp_path, jobs.ALONE, cc_distribution={"enable": True}).watch(model, optimizer):
-        model(jobs.batch(0)).pow(2).mean().backward()
-        calls(model)
-        optimizer.step()
-    return other_rows(out)
 
 
 def gather(model: Any) -> None:
@@ -61,7 +46,7 @@ def gather(model: Any) -> None:
 
 
 def test_a_call_is_not_named_by_a_decorator_that_torch_wraps_around_it(tmp_path: Path, group: None) -> None:
-    (name,) = rows_of_one_step(tmp_path, gather)
+    (name,) = rows_of(tmp_path, gather)
     assert name.endswith(f"@{HERE}[{line_of(gather, 'all_gather')}]")
 
 
@@ -73,14 +58,13 @@ def reduce_together(model: Any) -> None:
 
 def test_a_call_at_the_end_of_a_with_is_named_by_its_line(tmp_path: Path, group: None) -> None:
     place = f"{HERE}[{line_of(reduce_together, '_coalescing_manager')}]"
-    assert rows_of_one_step(tmp_path, reduce_together) == {
-        f"all_reduce_coalesced.post_{i}@{place}" for i in range(2)
-    }
+    names = rows_of(tmp_path, reduce_together)
+    assert names == {f"all_reduce_coalesced.post_{i}@{place}" for i in range(2)}
 
 
 def test_code_lines_select_by_the_call_or_by_what_has_called_it(tmp_path: Path, group: None) -> None:
-    line = line_of(train, "average(")
-    names = other_rows(train(tmp_path, cc_codeline=[rf"{HERE}\[{line}\]"]))
+    line = line_of(average_and_broadcast, "average(")
+    names = rows_of(tmp_path, average_and_broadcast, cc_codeline=[rf"{HERE}\[{line}\]"])
     assert {name.split(".")[0] for name in names} == {"all_reduce"}
 
 
@@ -91,24 +75,20 @@ def reduce_in_another_thread(model: Any) -> None:
 
 
 def test_calls_of_a_thread_that_python_has_started_are_named_too(tmp_path: Path, group: None) -> None:
-    names = rows_of_one_step(tmp_path, reduce_in_another_thread)
+    names = rows_of(tmp_path, reduce_in_another_thread)
     assert names == {f"all_reduce.post_0@{HERE}[{line_of(average, 'all_reduce')}]"}
 
 
 def test_the_stack_of_a_module_leads_from_its_caller_to_the_program(tmp_path: Path) -> None:
-    model, optimizer = jobs.make()
-    out = tmp_path / "out"
-    with jobs.monitor(tmp_path, stack_info=True).watch(model, optimizer):
-        jobs.train(model, optimizer, 2)
-    [path] = out.glob("*-rank0-*/stack_info.csv")
+    jobs.collect(tmp_path, 2, stack_info=True)
+    [path] = (tmp_path / "out").glob("*-rank0-*/stack_info.csv")
     with path.open(newline="") as file:
         stacks = {row["module_name"]: row["stack_info"] for row in csv.DictReader(file)}
     assert list(stacks) == ["0:model", "0:fc1", "0:act", "0:fc2"]
     root, inner = stacks["0:model"], stacks["0:fc1"]
-    assert root.startswith(
-        f"File {inspect.getsourcefile(jobs)}, line {line_of(jobs.train, 'backward')}, in train, \n "
-    )
-    assert "model(batch(step)).pow(2).mean().backward() \n" in root
+    line = line_of(jobs.train, ".backward()")
+    assert root.startswith(f"File {inspect.getsourcefile(jobs)}, line {line}, in train, \n ")
+    assert "model(batch(step, number)).pow(2).mean().backward() \n" in root
     assert f"in {test_the_stack_of_a_module_leads_from_its_caller_to_the_program.__name__}, \n" in root
     assert inner.startswith(f"File {inspect.getsourcefile(jobs)}")
     assert "return self.fc2(self.act(self.fc1(x)))" in inner and root.split(", in ")[0] in inner

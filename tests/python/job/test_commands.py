@@ -125,14 +125,8 @@ class TrainingOnAlert(Training):
 
     def __init__(self, directory: Path, **keys: Any) -> None:
         rules = [{"rule_name": "AnomalyNan", "args": {"threshold": 1e6}}]
-        keys = {
-            "dynamic_on": True,
-            "ops": ["norm"],
-            "wg_distribution": True,
-            "alert": {"rules": rules},
-            **keys,
-        }
-        super().__init__(jobs.write_config(directory, **keys), directory / "out", lr=0.01)
+        own = {"dynamic_on": True, "ops": ["norm"], "wg_distribution": True, "alert": {"rules": rules}}
+        super().__init__(jobs.write_config(directory, **own, **keys), directory / "out", lr=0.01)
 
     def step(self, factor: float = 1.0) -> None:
         self.optimizer.zero_grad()
@@ -176,9 +170,8 @@ def test_an_alert_is_listed_and_starts_a_capture(tmp_path: Path) -> None:
     training.monitor.stop()
     assert {alert["rule"] for alert in listed["alerts"]} == {"AnomalyNan"}
     assert (first["rank"], first["op"]) == (0, "norm") and first["value"] > 1e6
-    assert [alert.message for alert in training.monitor.alerts()] == [
-        alert["message"] for alert in listed["alerts"]
-    ]
+    messages = [alert["message"] for alert in listed["alerts"]]
+    assert [alert.message for alert in training.monitor.alerts()] == messages
     assert status["ranks"][0]["alerts"] == {"raised": listed["raised"], "listed": len(listed["alerts"])}
     assert [entry["cause"] for entry in history] == ["start", "alert", "alert"]
     assert history[1]["by"] == f"an alert (AnomalyNan on rank 0 at step {first['step']})"

@@ -115,10 +115,7 @@ def alone(model: Net, mode: Mode, rank: int, step: int, noted: twice.Noted) -> N
         if mode.each_micro:
             plain.zero_grad(set_to_none=True)
         loss_of(plain, mode, rank, step, micro).backward()
-        for name, parameter in plain.named_parameters():
-            if parameter.grad is not None:
-                at = micro if mode.each_micro else 0
-                noted.note("grad_unreduced", name, step, parameter.grad, at)
+        noted.gradients(plain, step, "grad_unreduced", micro=micro if mode.each_micro else 0)
 
 
 def make_optimizer(model: Net, mode: Mode) -> Any:
@@ -153,9 +150,7 @@ def train(noted: twice.Noted, monitor: Any, mode: Mode) -> None:
                 put_off = mode.no_sync and micro + 1 < mode.micro
                 with ddp.no_sync() if put_off else contextlib.nullcontext():
                     loss_of(ddp, mode, rank, step, micro).backward()
-            for name, parameter in model.named_parameters():
-                if parameter.grad is not None:
-                    noted.note("grad_reduced", name, step, parameter.grad)
+            noted.gradients(model, step, "grad_reduced")
             note_moments(noted, model, optimizer, step)
             optimizer.step()
             noted.weights(model, step, "param_updated")

@@ -3,7 +3,6 @@
 import os
 import re
 import subprocess
-import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -55,14 +54,20 @@ sys.exit(process.exitcode)
 CODES = {"normal": 0, "exception": 1, "sigterm": -15, "daemon": 0}
 
 
+def run(
+    directory: Path, script: str, *arguments: object, **environment: str
+) -> "subprocess.CompletedProcess[str]":
+    own = {"XDG_RUNTIME_DIR": str(directory), "OMP_NUM_THREADS": "1", **environment}
+    return ranks.run_program(script, [*map(str, arguments)], {**os.environ, **own})
+
+
 def end_once(directory: Path, end: str, monitored: bool) -> "tuple[int, str]":
     directory.mkdir()
-    config = ""
+    config: object = ""
     if monitored:
-        keys = {"wg_distribution": True, "xy_distribution": True, "all_xy": True, "mv_distribution": True}
-        config = str(jobs.write_config(directory, dynamic_on=True, collect_times=1_000_000, **keys))
-    env = {**os.environ, "XDG_RUNTIME_DIR": str(directory), "OMP_NUM_THREADS": "1"}
-    result = ranks.run_program(SCRIPT, [end, config, str(directory / "out")], env)
+        keys = {**jobs.GRADIENTS, **jobs.ACTIVATIONS, "mv_distribution": True}
+        config = jobs.write_config(directory, dynamic_on=True, collect_times=1_000_000, **keys)
+    result = run(directory, SCRIPT, end, config, directory / "out")
     return result.returncode, result.stderr
 
 
@@ -100,14 +105,8 @@ def end_on_slow_disk(directory: Path, end: str, open_ms: int, steps: int) -> "tu
     config = jobs.write_config(directory, collect_times=1_000_000, **jobs.EVERYTHING)
     shim = Path(os.environ["GRADMON_BUILD_DIR"]) / "lib" / "libgradmon_slow_writes.so"
     begun = time.monotonic()
-    env = {
-        **os.environ,
-        "XDG_RUNTIME_DIR": str(directory),
-        "OMP_NUM_THREADS": "1",
-        "LD_PRELOAD": str(shim),
-        "GRADMON_SLOW_OPEN_MS": str(open_ms),
-    }
-    result = ranks.run_program(SLOW_DISK, [end, str(config), str(directory / "out"), str(steps)], env)
+    slow = {"LD_PRELOAD": str(shim), "GRADMON_SLOW_OPEN_MS": str(open_ms)}
+    result = run(directory, SLOW_DISK, end, config, directory / "out", steps, **slow)
     return time.monotonic() - begun, result.stdout, result.stderr
 
 
@@ -146,16 +145,13 @@ def test_after_ctrl_c_the_rows_have_two_seconds(tmp_path: Path) -> None:
 
 def test_a_process_that_multiprocessing_forks_writes_all_rows_before_it_ends(tmp_path: Path) -> None:
     config = jobs.write_config(tmp_path, wg_distribution=True)
-    env = {**os.environ, "OMP_NUM_THREADS": "1"}
-    result = ranks.run_program(IN_A_FORKED_PROCESS, [str(config), str(tmp_path / "out")], env)
+    result = run(tmp_path, IN_A_FORKED_PROCESS, config, tmp_path / "out")
     assert result.returncode == 0, result.stderr
     assert jobs.steps_of(jobs.rows(tmp_path / "out", "grad_reduced"))["fc1.weight"] == list(range(200))
 
 
 # --- handlers of signals that run while gradmon waits, and in Python code that its hooks run ---
 
-
-GRADIENTS = {"wg_distribution": True}
 
 # The handler runs in the hook of the first gradient that is read, and there calls stop().
 IN_A_HOOK = """
@@ -221,15 +217,14 @@ jobs.train(model, optimizer, 2)  # goes on, without the monitor
 
 
 def printed(script: str, *arguments: object) -> str:
-    command = [sys.executable, "-c", script, *map(str, arguments)]
     env = {**os.environ, "GRADMON_RUN_ID": "alone", "XDG_RUNTIME_DIR": str(arguments[1])}
-    result = subprocess.run(command, capture_output=True, text=True, env=env, timeout=100)
+    result = jobs.python("-c", script, *arguments, env=env)
     assert result.returncode == 0, result.stderr
     return result.stdout
 
 
 def test_a_stop_within_a_hook_is_left_to_the_next_step(tmp_path: Path) -> None:
-    config = jobs.write_config(tmp_path, **GRADIENTS)
+    config = jobs.write_config(tmp_path, **jobs.GRADIENTS)
     said = printed(IN_A_HOOK, config, tmp_path / "out")
     assert said == "[False, True, True, True]\n"
     assert {step for _, step, _ in jobs.rows(tmp_path / "out", "grad_reduced")} == {0}
@@ -237,5 +232,5 @@ def test_a_stop_within_a_hook_is_left_to_the_next_step(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("raises", ["yes", "no"])
 def test_the_handler_of_a_signal_ends_the_wait_for_other_ranks(tmp_path: Path, raises: str) -> None:
-    config = jobs.write_config(tmp_path, dynamic_on=True, **GRADIENTS)
+    config = jobs.write_config(tmp_path, dynamic_on=True, **jobs.GRADIENTS)
     assert printed(WHILE_WAITING, config, tmp_path, raises) == "True stopped\n"

@@ -27,6 +27,7 @@ jobs.train(model, optimizer, 2)
 mon.monitor.stop()
 dist.barrier()
 """
+KINDS = ("grad_unreduced", "grad_reduced", "exp_avg")
 ALL = {"fc1.weight", "fc1.bias", "fc2.weight", "fc2.bias"}
 
 
@@ -34,16 +35,9 @@ def written(tmp_path: Path, shared: str, newer: bool = False, zero: bool = False
     """For each rank: the names in its rows, by kind."""
     config = jobs.write_config(tmp_path, wg_distribution=True, mv_distribution=True)
     out = tmp_path / "out"
-    ranks.run(
-        tmp_path, ranks.GLOO + SCRIPT, out=str(out), config=str(config), shared=shared, newer=newer, zero=zero
-    )
-    return [
-        {
-            kind: set(jobs.steps_of(jobs.rows(out, kind, rank)))
-            for kind in ("grad_unreduced", "grad_reduced", "exp_avg")
-        }
-        for rank in range(2)
-    ]
+    options = {"out": str(out), "config": str(config), "shared": shared, "newer": newer, "zero": zero}
+    ranks.run(tmp_path, ranks.GLOO + SCRIPT, **options)
+    return [{kind: set(jobs.steps_of(jobs.rows(out, kind, rank))) for kind in KINDS} for rank in range(2)]
 
 
 @pytest.mark.parametrize("newer", [False, True])

@@ -57,11 +57,14 @@ def load() -> Any:
     return module
 
 
+def environment(*without: str) -> "dict[str, str]":
+    kept = {key: value for key, value in os.environ.items() if not key.startswith(("MASTER_", *without))}
+    return {**kept, "USE_LIBUV": "0", "OMP_NUM_THREADS": "1"}
+
+
 def launch(how: "dict[str, Any]", late: bool = False) -> "list[list[Any]]":
-    env = {key: value for key, value in os.environ.items() if not key.startswith("MASTER_")}
-    env.update(USE_LIBUV="0", OMP_NUM_THREADS="1")
     options = json.dumps({"how": how, "late": late, "source": str(SOURCE), "store": STORE_OPTIONS})
-    said = run_each(RANK, options, [{**env, "RANK": str(rank)} for rank in range(2)])
+    said = run_each(RANK, options, [{**environment(), "RANK": str(rank)} for rank in range(2)])
     return [json.loads(of_rank.splitlines()[-1]) for of_rank in said]
 
 
@@ -169,21 +172,13 @@ monitor.stop()
 def test_ranks_that_only_the_process_group_names_are_one_job(late: bool, tmp_path: Path) -> None:
     config = tmp_path / "config.json"
     config.write_text('{"dynamic_on": false}')
-    env = {
-        key: value for key, value in os.environ.items() if not key.startswith(("MASTER_", "GRADMON_RUN_ID"))
-    }
-    env.update(USE_LIBUV="0", OMP_NUM_THREADS="1", XDG_RUNTIME_DIR=str(tmp_path))
-    port = free_port()
+    env = {**environment("GRADMON_RUN_ID"), "XDG_RUNTIME_DIR": str(tmp_path)}
     # Each under a shell of its own: a common parent process would identify the launch.
+    program = ["sh", "-c", '"$@"; true', "sh", sys.executable, "-B", "-c", JOB, str(free_port())]
+    places = [str(config), str(tmp_path / "out")]
     ranks = [
-        subprocess.Popen(
-            ["sh", "-c", '"$@"; true', "sh", sys.executable, "-B", "-c", JOB, str(port), str(rank), str(late)]
-            + [str(config), str(tmp_path / "out")],
-            env=env,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        for rank in range(2)
+        subprocess.Popen([*program, rank, str(late), *places], env=env, stdout=subprocess.PIPE, text=True)
+        for rank in ("0", "1")
     ]
     try:
         said = [rank.communicate(timeout=2 * WITHIN)[0].strip() for rank in ranks]
@@ -196,20 +191,12 @@ def test_ranks_that_only_the_process_group_names_are_one_job(late: bool, tmp_pat
 def test_ranks_outlive_the_store_that_they_still_ask(tmp_path: Path) -> None:
     """Rank 0, which serves the store, may end first."""
     (tmp_path / "config.json").write_text('{"wg_distribution": true}')
-    train = [
-        os.path.join(os.environ["GRADMON_BIN"], "gradmon-train"),
-        "--config",
-        str(tmp_path / "config.json"),
-    ]
+    train = [os.environ["GRADMON_BIN"] + "/gradmon-train", "--config", str(tmp_path / "config.json")]
     command = [*train, *"--steps 5 --threads 1 --layers 1 --width 8 --context 8 --batch 1".split()]
+    env = {**os.environ, "WORLD_SIZE": "3", "MASTER_ADDR": "127.0.0.1"}
+    env["MONITOR_OUTPUT_DIR"] = str(tmp_path / "out")
     for _ in range(4):
-        env = {
-            **os.environ,
-            "WORLD_SIZE": "3",
-            "MASTER_ADDR": "127.0.0.1",
-            "MASTER_PORT": str(free_port()),
-            "MONITOR_OUTPUT_DIR": str(tmp_path / "out"),
-        }
+        env["MASTER_PORT"] = str(free_port())
         ranks = [
             subprocess.Popen(command, env={**env, "RANK": str(rank)}, stderr=subprocess.DEVNULL)
             for rank in range(3)

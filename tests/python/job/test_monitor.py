@@ -3,8 +3,6 @@
 import dataclasses
 import gc
 import os
-import subprocess
-import sys
 import weakref
 from pathlib import Path
 from typing import Any, Callable, Optional
@@ -13,9 +11,6 @@ import gradmon
 import jobs
 import pytest
 import torch
-
-
-GRADIENTS = {"wg_distribution": True}
 
 
 def test_nothing_is_left_after_stop_and_the_monitor_can_go(tmp_path: Path) -> None:
@@ -57,7 +52,7 @@ def test_models_and_optimizers_can_go_once_it_has_stopped(tmp_path: Path) -> Non
 
 def test_a_monitor_that_nobody_keeps_watches_on_as_long_as_the_optimizer_lives(tmp_path: Path) -> None:
     model, optimizer = jobs.make()
-    jobs.monitor(tmp_path, **GRADIENTS).watch(model, optimizer)
+    jobs.monitor(tmp_path, **jobs.GRADIENTS).watch(model, optimizer)
     gc.collect()
     jobs.train(model, optimizer, 3)
     del optimizer
@@ -73,9 +68,8 @@ def test_a_collected_step_makes_no_tensor(tmp_path: Path) -> None:
         if collects:
             monitor.watch(model, optimizer)
         jobs.train(model, optimizer, 2)
-        with torch.profiler.profile(
-            activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True
-        ) as p:
+        cpu = [torch.profiler.ProfilerActivity.CPU]
+        with torch.profiler.profile(activities=cpu, profile_memory=True) as p:
             jobs.train(model, optimizer, 2)
         monitor.stop()
         events = p.profiler.kineto_results.events()
@@ -85,29 +79,23 @@ def test_a_collected_step_makes_no_tensor(tmp_path: Path) -> None:
     assert bare and memory_of_tensors(True) == bare
 
 
-def test_an_explicit_step_takes_over_and_counts_the_first_iteration_once(
-    tmp_path: Path,
-) -> None:
+def test_an_explicit_step_takes_over_and_counts_the_first_iteration_once(tmp_path: Path) -> None:
     model, optimizer = jobs.make()
-    monitor = jobs.monitor(tmp_path, **GRADIENTS)
-    monitor.watch(model, optimizer)
-    for step in range(4):
-        optimizer.zero_grad()
-        model(jobs.batch(step)).pow(2).mean().backward()
-        if step != 2:  # as when GradScaler skips an update
-            optimizer.step()
-        monitor.step()
-    monitor.stop()
+    with jobs.monitor(tmp_path, **jobs.GRADIENTS).watch(model, optimizer) as monitor:
+        for step in range(4):
+            optimizer.zero_grad()
+            model(jobs.batch(step)).pow(2).mean().backward()
+            if step != 2:  # as when GradScaler skips an update
+                optimizer.step()
+            monitor.step()
     assert jobs.steps_of(jobs.rows(tmp_path / "out", "grad_reduced"))["fc1.weight"] == [0, 1, 2, 3]
 
 
 def test_an_explicit_step_whose_first_iteration_was_left_out_counts_it(tmp_path: Path) -> None:
     model, optimizer = jobs.make()
-    monitor = jobs.monitor(tmp_path, **GRADIENTS)
-    monitor.watch(model, optimizer)
-    monitor.step()
-    jobs.train(model, optimizer, 2, lambda _: monitor.step())
-    monitor.stop()
+    with jobs.monitor(tmp_path, **jobs.GRADIENTS).watch(model, optimizer) as monitor:
+        monitor.step()
+        jobs.train(model, optimizer, 2, lambda _: monitor.step())
     assert jobs.steps_of(jobs.rows(tmp_path / "out", "grad_reduced"))["fc1.weight"] == [1, 2]
 
 
@@ -145,19 +133,9 @@ def test_metrics_are_those_of_the_step_collected_last(tmp_path: Path) -> None:
                 assert values == pytest.approx(rows[key], rel=1e-5, abs=1e-9, nan_ok=True)
 
 
-def test_modules_that_take_no_hooks_and_containers_in_themselves_are_passed_over(
-    tmp_path: Path,
-) -> None:
-    class Net(torch.nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.scripted = torch.jit.script(torch.nn.Linear(2, 2))
-            self.plain = torch.nn.Linear(2, 2)
-
-        def forward(self, context: dict) -> torch.Tensor:
-            return self.plain(self.scripted(context["x"]))
-
-    model, optimizer = jobs.with_sgd(Net())
+def test_modules_that_take_no_hooks_and_containers_in_themselves_are_passed_over(tmp_path: Path) -> None:
+    layers = {"scripted": torch.jit.script(torch.nn.Linear(2, 2)), "plain": torch.nn.Linear(2, 2)}
+    model, optimizer = jobs.with_sgd(jobs.Parts(lambda m, given: m.plain(m.scripted(given["x"])), **layers))
     context: dict = {"x": torch.ones(1, 2)}
     context["root"] = context
     with jobs.monitor(tmp_path, **jobs.EVERYTHING).watch(model, optimizer):
@@ -238,21 +216,17 @@ def test_unreadable_outputs_and_optimizers_end_nothing(
 
 
 def test_placements_of_another_kind_than_a_dtensors_do_not_disturb_watching(tmp_path: Path) -> None:
-    model = jobs.make_net()
+    model, optimizer = jobs.make()
     model.fc1.weight.placements = ["row"]  # type: ignore[attr-defined]
     model.fc2.weight.placements = 7  # type: ignore[attr-defined]
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    with jobs.monitor(tmp_path, wg_distribution=True).watch(model, optimizer):
-        jobs.train(model, optimizer, 1)
+    jobs.collect(tmp_path, 1, model, optimizer, **jobs.GRADIENTS)
     assert "fc1.weight" in {name for name, _, _ in jobs.rows(tmp_path / "out", "grad_reduced")}
 
 
 def test_paths_may_be_any_that_the_system_takes(tmp_path: Path) -> None:
     odd = tmp_path / os.fsdecode(b"r\xff")
     odd.mkdir()
-    model, optimizer = jobs.make()
-    with jobs.monitor(odd, **GRADIENTS).watch(model, optimizer):
-        jobs.train(model, optimizer, 1)
+    jobs.collect(odd, 1, **jobs.GRADIENTS)
     assert jobs.rows(odd / "out", "grad_reduced")
 
 
@@ -278,8 +252,7 @@ class Notebook:
     def __init__(self, directory: Path, dynamic: bool) -> None:
         self.directory = directory
         self.dynamic = dynamic
-        self.model = jobs.make_net()
-        self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.1)
+        self.model, self.optimizer = jobs.make()
 
     def run_cell(self, name: str, **keys: Any) -> gradmon.Monitor:
         """Runs the cell with a config and an output directory of that name, and the same model."""
@@ -325,8 +298,7 @@ for _ in range(3):
     jobs.train(model, optimizer, 1)
     print([one.status().reason for one in kept])
 """
-    command = [sys.executable, "-c", script]
-    result = subprocess.run(command, capture_output=True, text=True, timeout=100)
+    result = jobs.python("-c", script)
     assert result.returncode == 0 and result.stderr.count(SAID) == 1, result.stderr
     assert result.stdout.splitlines()[-1].count("stopped") == 2
 

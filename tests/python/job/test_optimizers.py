@@ -10,15 +10,13 @@ import pytest
 import torch
 from gradmon import _gradmon
 
-UPDATES = {"wg_distribution": True, "param_distribution": True, "mv_distribution": True}
-
 
 def sgd(*modules: torch.nn.Module) -> torch.optim.Optimizer:
     return torch.optim.SGD([p for module in modules for p in module.parameters()], lr=0.01)
 
 
 def make_monitor(tmp_path: Path) -> gradmon.Monitor:
-    return jobs.monitor(tmp_path, jobs.ALONE, **UPDATES)
+    return jobs.monitor(tmp_path, jobs.ALONE, **jobs.UPDATES)
 
 
 def updated(tmp_path: Path) -> "dict[str, list[int]]":
@@ -100,12 +98,8 @@ def test_an_encoder_that_two_optimizers_update(tmp_path: Path, shared_last: bool
             for optimizer in (whole, encoder) if shared_last else (encoder, whole):
                 backward(model)
                 optimizer.step()
-    assert updated(tmp_path) == {
-        "fc1.weight": [0, 1, 2],
-        "fc1.bias": [0, 1, 2],
-        "fc2.weight": [0, 1, 2],
-        "fc2.bias": [0, 1, 2],
-    }
+    names = [f"{layer}.{part}" for layer in ("fc1", "fc2") for part in ("weight", "bias")]
+    assert updated(tmp_path) == {name: [0, 1, 2] for name in names}
 
 
 def test_an_optimizer_of_more_parameters_replaces_one(

@@ -10,9 +10,9 @@ from typing import Any, Callable
 
 import jobs
 import pytest
+from training import gradmonctl
 
 ROOT = Path(__file__).resolve().parents[3]
-BIN = Path(os.environ["GRADMON_BIN"])
 TORCHRUN = [str(Path(sys.executable).parent / "torchrun")]
 if sys.executable == "/usr/bin/python3":
     TORCHRUN = [sys.executable, "-B", str(ROOT / "tests/python/support/debian_torchrun.py")]
@@ -39,19 +39,9 @@ class Job:
         }
         self.last_status: "dict[str, Any]" = {}
         self.log = (directory / "log").open("w+")
-        command = [
-            *TORCHRUN,
-            *options,
-            str(ROOT / "tests" / "demo" / "train_ddp.py"),
-            "--config",
-            str(self.config),
-        ]
-        self.process = subprocess.Popen(
-            [*command, "--steps", "100000000", "--step-ms", "10", "--layers", "1"],
-            env=self.env,
-            stdout=self.log,
-            stderr=subprocess.STDOUT,
-        )
+        program = [str(ROOT / "tests" / "demo" / "train_ddp.py"), "--config", str(self.config)]
+        command = [*TORCHRUN, *options, *program, *"--steps 100000000 --step-ms 10 --layers 1".split()]
+        self.process = subprocess.Popen(command, env=self.env, stdout=self.log, stderr=subprocess.STDOUT)
 
     def __enter__(self) -> "Job":
         return self
@@ -78,15 +68,13 @@ class Job:
         return found
 
     def ctl(self, *arguments: str) -> str:
-        command = [str(BIN / "gradmonctl"), *arguments]
-        done = subprocess.run(command, env=self.env, capture_output=True, text=True, timeout=WITHIN)
+        done = gradmonctl(*arguments, env=self.env, timeout=WITHIN)
         assert done.returncode == 0, done.stderr + self.printed()
         return done.stdout
 
     def status(self) -> "dict[str, Any]":
         """Empty while no hub answers. Kept as last_status."""
-        command = [str(BIN / "gradmonctl"), "status", "--json"]
-        done = subprocess.run(command, env=self.env, capture_output=True, text=True, timeout=WITHIN)
+        done = gradmonctl("status", "--json", env=self.env, timeout=WITHIN)
         self.last_status = dict(json.loads(done.stdout)) if done.returncode == 0 else {}
         return self.last_status
 

@@ -75,18 +75,20 @@ def test_rows_are_of_the_parameters_of_the_model(tmp_path: Path, change: Change,
         del model.spare
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
         monitor.watch(model, optimizer)
-        for step in range(STEPS):
-            dtype = next(model.parameters()).dtype
-            optimizer.zero_grad()
-            model(jobs.batch(step).to(dtype)).pow(2).mean().backward()
+        model.register_forward_pre_hook(lambda _, x: (x[0].to(model.fc1.weight.dtype),))
+
+        def reduced(step: int) -> None:
             noted.gradients(model, step)
             noted.weights(model, step, "param_origin")
-            optimizer.step()
+
+        def updated(step: int) -> None:
             noted.weights(model, step, "param_updated")
             if step + 1 == AFTER:
                 change(model, optimizer)
             if explicit:
                 monitor.step()
+
+        jobs.train(model, optimizer, STEPS, updated, reduced)
         noted.stop(monitor, model, optimizer)
 
     plain = twice.both(tmp_path, training)
@@ -127,12 +129,7 @@ def test_activations_are_of_the_layers_that_the_model_has(tmp_path: Path, change
 # --- parameters whose shape changes ---
 
 
-KEYS: "dict[str, Any]" = {
-    "wg_distribution": True,
-    "mv_distribution": True,
-    "xy_distribution": True,
-    "all_xy": True,
-}
+KEYS: "dict[str, Any]" = {**jobs.GRADIENTS, "mv_distribution": True, **jobs.ACTIVATIONS}
 
 
 def train(
@@ -140,13 +137,13 @@ def train(
 ) -> "dict[str, list[int]]":
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     with jobs.monitor(tmp_path, **KEYS, **keys).watch(model, optimizer) as monitor:
-        for step in range(6):
-            optimizer.zero_grad(set_to_none=True)
-            model(jobs.batch(step)).pow(2).mean().backward()
-            optimizer.step()
+
+        def each(step: int) -> None:
             before(step + 1)
             if explicit:
                 monitor.step()
+
+        jobs.train(model, optimizer, 6, each)
     return jobs.steps_of(jobs.rows(tmp_path / "out", "grad_unreduced"))
 
 

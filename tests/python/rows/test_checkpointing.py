@@ -7,21 +7,20 @@ import jobs
 import pytest
 import torch
 import twice
+from jobs import Parts
 from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import CheckpointImpl, checkpoint_wrapper
 from torch.utils.checkpoint import checkpoint, checkpoint_sequential
 
 KINDS = pytest.mark.parametrize("reentrant", [False, True], ids=["not_reentrant", "reentrant"])
 
 
-class Block(torch.nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.fc = torch.nn.Linear(4, 4)
-        self.act = torch.nn.GELU()
-        self.drop = torch.nn.Dropout(0.3)
+def linear() -> torch.nn.Module:
+    return torch.nn.Linear(4, 4)
 
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.drop(self.act(self.fc(x)))
+
+def block() -> torch.nn.Module:
+    layers = {"fc": linear(), "act": torch.nn.GELU(), "drop": torch.nn.Dropout(0.3)}
+    return Parts(lambda m, x: m.drop(m.act(m.fc(x))), **layers)
 
 
 class Net(torch.nn.Module):
@@ -30,9 +29,9 @@ class Net(torch.nn.Module):
 
     def __init__(self, reentrant: Optional[bool], nested: bool = False, tied: bool = False) -> None:
         super().__init__()
-        self.first = torch.nn.Linear(4, 4)
-        self.outer = Block()
-        self.inner = Block()
+        self.first = linear()
+        self.outer = block()
+        self.inner = block()
         self.last = torch.nn.Linear(4, 2)
         if tied:
             self.inner.fc.weight = self.outer.fc.weight
@@ -51,18 +50,8 @@ class Net(torch.nn.Module):
         return self.last(x)
 
 
-def train(
-    noted: twice.Noted, monitor: Any, model: torch.nn.Module, micro_batches: int = 1, steps: int = 2
-) -> None:
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    monitor.watch(model, optimizer, grad_acc_steps=micro_batches)
-    for step in range(steps):
-        optimizer.zero_grad()
-        for micro in range(micro_batches):
-            model(jobs.batch(step, micro)).pow(2).mean().backward()
-        noted.gradients(model, step)
-        optimizer.step()
-    noted.stop(monitor, model, optimizer)
+def train(noted: twice.Noted, monitor: Any, model: torch.nn.Module, micro_batches: int = 1) -> None:
+    twice.train(noted, monitor, model, 2, micro_batches, grad_acc_steps=micro_batches)
 
 
 def activations(model: torch.nn.Module, micro_batches: int = 1) -> "dict[str, dict[Any, torch.Tensor]]":
@@ -125,15 +114,14 @@ def test_backwards_in_the_order_of_their_forwards_after_all_of_them(tmp_path: Pa
 
 
 def test_a_sequence_in_segments(tmp_path: Path) -> None:
-    class Segments(torch.nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.layers = torch.nn.Sequential(Block(), Block(), Block(), Block())
+    def segments() -> torch.nn.Module:
+        layers = torch.nn.Sequential(block(), block(), block(), block())
+        return Parts(
+            lambda m, x: checkpoint_sequential(m.layers, 2, x.requires_grad_(), use_reentrant=True),
+            layers=layers,
+        )
 
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            return checkpoint_sequential(self.layers, 2, x.requires_grad_(), use_reentrant=True)
-
-    twice.compare(tmp_path, lambda noted, monitor: train(noted, monitor, Segments()))
+    twice.compare(tmp_path, lambda noted, monitor: train(noted, monitor, segments()))
     names = {name for name, step, _ in twice.read(tmp_path / "out", "actv") if step == 0}
     of_layers = {f"layers.{i}{part}" for i in range(4) for part in ("", ".fc", ".act", ".drop")}
     assert names == {f"{name}.{side}" for name in {"model", *of_layers} for side in ("input", "output")}
@@ -156,20 +144,18 @@ def test_torchs_wrapper_has_no_rows_beside_what_it_wraps(tmp_path: Path, impl: C
 def test_a_part_that_is_never_recomputed_has_its_rows(tmp_path: Path, reentrant: bool) -> None:
     """Its output is not used in the loss, so backward never recomputes it."""
 
-    class Beside(torch.nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.used, self.unused = torch.nn.Linear(4, 4), torch.nn.Linear(4, 4)
+    def forward(model: Any, x: torch.Tensor) -> Any:
+        x = x.requires_grad_()
+        checkpoint(model.unused, x, use_reentrant=reentrant)
+        return checkpoint(model.used, x, use_reentrant=reentrant)
 
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            x = x.requires_grad_()
-            checkpoint(self.unused, x, use_reentrant=reentrant)
-            return checkpoint(self.used, x, use_reentrant=reentrant)
+    def training(noted: twice.Noted, monitor: Any) -> None:
+        train(noted, monitor, Parts(forward, used=linear(), unused=linear()))
 
-    twice.compare(tmp_path, lambda noted, monitor: train(noted, monitor, Beside()))
-    forward = {name for name, _, _ in twice.read(tmp_path / "out", "actv")}
+    twice.compare(tmp_path, training)
+    seen = {name for name, _, _ in twice.read(tmp_path / "out", "actv")}
     backward = {name for name, _, _ in twice.read(tmp_path / "out", "actv_grad")}
-    assert {"unused.output", "used.output"} <= forward
+    assert {"unused.output", "used.output"} <= seen
     assert "used.output" in backward and "unused.output" not in backward
 
 
@@ -177,26 +163,14 @@ def test_features_are_invisible_to_selective_checkpointing(tmp_path: Path) -> No
     """Its recomputation takes the n-th result of an operator that the forward has kept."""
     selective = torch.utils.checkpoint.create_selective_checkpoint_contexts
 
-    class Experts(torch.nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.router = torch.nn.Linear(4, 4)
-            self.experts = torch.nn.Linear(4, 4)
-
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            return self.router(x).softmax(-1) * self.experts(x)
-
-    class Model(torch.nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.moe = Experts()
-
-        def forward(self, x: torch.Tensor) -> Any:
-            kept = [torch.ops.aten._softmax.default]
-            return checkpoint(self.moe, x, use_reentrant=False, context_fn=lambda: selective(kept))
+    def forward(model: Any, x: torch.Tensor) -> Any:
+        kept = [torch.ops.aten._softmax.default]
+        return checkpoint(model.moe, x, use_reentrant=False, context_fn=lambda: selective(kept))
 
     def training(noted: twice.Noted, monitor: Any) -> None:
-        train(noted, monitor, Model())
+        experts = {"router": linear(), "experts": linear()}
+        moe = Parts(lambda m, x: m.router(x).softmax(-1) * m.experts(x), **experts)
+        train(noted, monitor, Parts(forward, moe=moe))
 
     keys = {"moe_router_logit_hook": ["moe.router"]}
     config = jobs.write_config(tmp_path, recording_l2_features=True, l2_targets=keys)

@@ -1,10 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Copies that the program makes of a watched model are not watched."""
 import copy
-import os
 import pickle
-import subprocess
-import sys
 from pathlib import Path
 from typing import Callable, Iterator
 
@@ -68,9 +65,7 @@ import sys, torch
 sys.modules["gradmon"] = None  # cannot be imported
 print(torch.load({str(saved)!r}, weights_only=False)(torch.zeros(1, 4)).shape)
 """
-    result = subprocess.run(
-        [sys.executable, "-c", script], capture_output=True, text=True, env=dict(os.environ), timeout=240
-    )
+    result = jobs.python("-c", script)
     assert result.returncode == 0, result.stderr
     assert result.stdout == "torch.Size([1, 2])\n"
 
@@ -108,7 +103,5 @@ def test_a_replica_of_data_parallel_is_warned_of(tmp_path: Path, capfd: pytest.C
         model.fc2(replica(jobs.batch(0))).sum().backward()
         optimizer.step()
     assert "activations within nn.DataParallel have no rows" in capfd.readouterr().err
-    assert {name for name, _, _ in jobs.rows(tmp_path / "out", "grad_reduced")} >= {
-        "fc1.weight",
-        "fc2.weight",
-    }
+    names = {name for name, _, _ in jobs.rows(tmp_path / "out", "grad_reduced")}
+    assert names >= {"fc1.weight", "fc2.weight"}

@@ -2,8 +2,6 @@
 """One run in all formats: each holds the same numbers, to the last digit that it carries."""
 import math
 import struct
-import subprocess
-import sys
 from pathlib import Path
 
 import gradmon
@@ -104,20 +102,15 @@ def test_load_takes_the_form_that_a_run_has(tmp_path: Path) -> None:
 def test_load_refuses_the_database_that_this_process_writes(tmp_path: Path) -> None:
     out = tmp_path / "out"
     model, optimizer = jobs.make()
-    with jobs.monitor(tmp_path, wg_distribution=True, collect_times=1000, format=["sqlite"]).watch(
-        model, optimizer
-    ):
+    monitor = jobs.monitor(tmp_path, wg_distribution=True, collect_times=1000, format=["sqlite"])
+    with monitor.watch(model, optimizer):
         jobs.train(model, optimizer, 3)
         assert jobs.eventually(lambda: bool(list(out.glob("*/monitor_metrics.db-journal"))))
         (path,) = out.glob("*/monitor_metrics.db")
         for where in (out, path):
             with pytest.raises(ValueError, match="monitor_metrics.db: this process has it open"):
                 gradmon.load(where)
-        other = subprocess.run(
-            [sys.executable, "-c", f"import gradmon; gradmon.load({str(out)!r})"],
-            capture_output=True,
-            text=True,
-        )
+        other = jobs.python("-c", f"import gradmon; gradmon.load({str(out)!r})")
         assert other.returncode == 0, other.stderr
         jobs.train(model, optimizer, 3)
     assert set(gradmon.load(path)["step"]) == set(range(6))

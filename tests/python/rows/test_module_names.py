@@ -9,15 +9,6 @@ import pytest
 import torch
 
 
-class Encoder(torch.nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.layers = torch.nn.ModuleList(torch.nn.Linear(4, 4) for _ in range(2))
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.layers[1](self.layers[0](x))
-
-
 @pytest.mark.parametrize(
     ("keys", "names"),
     [
@@ -28,45 +19,26 @@ class Encoder(torch.nn.Module):
     ],
 )
 def test_rows_have_short_names(tmp_path: Path, keys: "dict[str, Any]", names: "set[str]") -> None:
-    model = torch.nn.Sequential()
-    model.add_module("encoder", Encoder())
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    with jobs.monitor(tmp_path, xy_distribution=True, squash_name=True, forward_only=True, **keys).watch(
-        model, optimizer
-    ):
-        jobs.train(model, optimizer, 1)
+    layers = torch.nn.ModuleList(torch.nn.Linear(4, 4) for _ in range(2))
+    encoder = jobs.Parts(lambda m, x: m.layers[1](m.layers[0](x)), layers=layers)
+    model = jobs.Parts(lambda m, x: m.encoder(x), encoder=encoder)
+    keys = {"xy_distribution": True, "squash_name": True, "forward_only": True, **keys}
+    jobs.collect(tmp_path, 1, *jobs.with_sgd(model), **keys)
     found = {name for name, _, _ in jobs.rows(tmp_path / "out", "actv")}
     assert {name[: -len(".input")] for name in found if name.endswith(".input")} == names
 
 
-class Masked(torch.nn.Module):
-    def forward(self, x: torch.Tensor, mask: torch.Tensor, factor: float = 1.0) -> torch.Tensor:
-        return x * mask * factor
-
-
-class Net(torch.nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.fc = torch.nn.Linear(4, 4)
-        self.masked = Masked()
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.masked(self.fc(x), factor=2.0, mask=torch.full((4,), 0.5))
-
-
-def activations(tmp_path: Path) -> "set[str]":
-    torch.manual_seed(3)
-    model, optimizer = jobs.with_sgd(Net())
-    with jobs.monitor(tmp_path, xy_distribution=True, all_xy=True).watch(model, optimizer):
-        jobs.train(model, optimizer, 1)
-    found = jobs.rows(tmp_path / "out", "actv")
-    if ("masked.input_mask", 0, 0) in found:
-        jobs.check(found["masked.input_mask", 0, 0], torch.full((4,), 0.5))
-    return {name for name, _, _ in found}
-
-
 def test_keyword_inputs_come_after_positional_ones(tmp_path: Path) -> None:
-    assert activations(tmp_path) >= {"masked.input", "masked.input_mask", "masked.output", "fc.input"}
+    mask = torch.full((4,), 0.5)
+    masked = jobs.Parts(lambda _, x, mask, factor=1.0: x * mask * factor)
+    model = jobs.Parts(
+        lambda m, x: m.masked(m.fc(x), factor=2.0, mask=mask), fc=torch.nn.Linear(4, 4), masked=masked
+    )
+    jobs.collect(tmp_path, 1, *jobs.with_sgd(model), **jobs.ACTIVATIONS)
+    found = jobs.rows(tmp_path / "out", "actv")
+    jobs.check(found["masked.input_mask", 0, 0], mask)
+    names = {name for name, _, _ in found}
+    assert names >= {"masked.input", "masked.input_mask", "masked.output", "fc.input"}
 
 
 class Tied(torch.nn.Module):
@@ -84,9 +56,8 @@ class Tied(torch.nn.Module):
 def features(tmp_path: Path, listed: "list[str]") -> "dict[str, Any]":
     torch.manual_seed(3)
     model, optimizer = jobs.with_sgd(Tied())
-    with jobs.monitor(tmp_path, recording_l2_features=True, l2_targets={"linear_hook": listed}).watch(
-        model, optimizer
-    ):
+    monitor = jobs.monitor(tmp_path, recording_l2_features=True, l2_targets={"linear_hook": listed})
+    with monitor.watch(model, optimizer):
         before = {name: parameter.detach().clone() for name, parameter in model.named_parameters()}
         model(torch.arange(6)).pow(2).mean().backward()
         optimizer.step()

@@ -76,11 +76,7 @@ def test_before_comes_after_the_last_call_of_a_closure() -> None:
 
 def test_an_optimizer_that_is_no_torch_optimizer_is_met() -> None:
     class Own:
-        def __init__(self) -> None:
-            self.steps = 0
-
         def step(self, scale: float, *, twice: bool = False) -> float:
-            self.steps += 1
             return scale * (2 if twice else 1)
 
     optimizer, told = Own(), Told()
@@ -180,8 +176,7 @@ def test_after_an_update_only_the_parameters_are_read(tmp_path: Path) -> None:
     optimizer = Scaled(model.parameters(), lr=0.1)
     jobs.train(model, optimizer, 1)
     by_torch = len(read)  # none before torch 2.13
-    with jobs.monitor(tmp_path, param_distribution=True).watch(model, optimizer):
-        jobs.train(model, optimizer, 1)
+    jobs.collect(tmp_path, 1, model, optimizer, param_distribution=True)
     assert len(read) == 2 * by_torch + 1
     assert jobs.rows(tmp_path / "out", "param_updated")
 
@@ -191,7 +186,6 @@ def test_a_moment_that_an_optimizer_keeps_under_another_name_is_said_to_be_missi
 ) -> None:
     """Adamax has exp_avg and exp_inf."""
     model, optimizer = make(torch.optim.Adamax)
-    with jobs.monitor(tmp_path, mv_distribution=True, collect_times=3).watch(model, optimizer):
-        jobs.train(model, optimizer, 3)
+    jobs.collect(tmp_path, 3, model, optimizer, mv_distribution=True, collect_times=3)
     assert jobs.rows(tmp_path / "out", "exp_avg") and not jobs.rows(tmp_path / "out", "exp_avg_sq")
     assert capfd.readouterr().err.count("its optimizer keeps no exp_avg_sq that gradmon can read") == 1

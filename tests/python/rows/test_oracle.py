@@ -289,8 +289,9 @@ def train(name: str, watcher: Any, ends_iterations: bool) -> "list[torch.Tensor]
     return [tensor.detach().clone() for model in run.models for tensor in model.state_dict().values()]
 
 
-def is_explained(name: str, kind: str, row: str) -> bool:
-    return any(kind == of and re.fullmatch(pattern, row) for of, pattern in EXPLAINED.get(name, []))
+def unexplained(name: str, kind: str, rows: "dict[Key, Any]") -> "dict[Key, Any]":
+    patterns = [pattern for of, pattern in EXPLAINED.get(name, []) if kind == of]
+    return {key: row for key, row in rows.items() if not any(re.fullmatch(one, key[0]) for one in patterns)}
 
 
 def near(found: "dict[str, Any]", tensor: torch.Tensor) -> bool:
@@ -330,29 +331,19 @@ def test_rows_are_what_plain_torch_has(name: str, tmp_path: Path) -> None:
     differences = []
     for kind in KINDS:
         found = twice.read(tmp_path / "out", kind)
-        wanted = {
-            key: value
-            for key, value in recorder.tensors[kind].items()
-            if not is_explained(name, kind, key[0])
-        }
-        differences += [f"{kind} {key}: not there" for key in wanted.keys() - found.keys()]
-        differences += [f"{kind} {key}: ought not to be there" for key in found.keys() - wanted.keys()]
-        for key in wanted.keys() & found.keys():
-            _compared += len(jobs.OPS)
-            if not near(found[key], wanted[key]):
-                differences.append(f"{kind} {key}: {found[key]}, plain torch {jobs.expected(wanted[key])}")
+        tensors = unexplained(name, kind, recorder.tensors[kind])
+        _compared += len(jobs.OPS) * len(tensors.keys() & found.keys())
+        differences += [f"{kind} {key}: ought not to be there" for key in found.keys() - tensors.keys()]
+        for key, tensor in tensors.items():
+            if key not in found or not near(found[key], tensor):
+                differences.append(f"{kind} {key}: {found.get(key)}, plain torch {jobs.expected(tensor)}")
     for kind, columns in FEATURES.items():
         found = read_columns(tmp_path / "out", kind, columns)
         _compared += len(columns) * len(found)
-        expected = {k: v for k, v in recorder.features[kind].items() if not is_explained(name, kind, k[0])}
-        found = {k: v for k, v in found.items() if not is_explained(name, kind, k[0])}
-        differences += [f"{kind} {key}: not there" for key in expected.keys() - found.keys()]
-        differences += [f"{kind} {key}: ought not to be there" for key in found.keys() - expected.keys()]
-        differences += [
-            f"{kind} {key}: {found[key]}, plain torch {expected[key]}"
-            for key in expected.keys() & found.keys()
-            if found[key] != pytest.approx(expected[key], rel=1e-5)
-        ]
+        found, wanted = (unexplained(name, kind, some) for some in (found, recorder.features[kind]))
+        for key in found.keys() | wanted.keys():
+            if found.get(key) != pytest.approx(wanted.get(key), rel=1e-5):
+                differences.append(f"{kind} {key}: {found.get(key)}, plain torch {wanted.get(key)}")
     assert not differences, "\n".join(sorted(differences)[:40])
 
 

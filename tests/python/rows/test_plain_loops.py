@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Common training loops in one process, also with gradients in main_grad: the values are plain torch's."""
 from pathlib import Path
-from typing import Any, Callable
+from typing import Any
 
 import jobs
 import oracle_loops
@@ -21,23 +21,13 @@ def loss_of(model: torch.nn.Module, step: int, micro: int = 0) -> torch.Tensor:
 def test_a_module_that_throws_when_called_by_itself_changes_no_row(tmp_path: Path) -> None:
     """As in a validation of a part of the model, on a batch that is not right."""
 
-    class Net(torch.nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.encoder = torch.nn.Sequential(torch.nn.Linear(4, 6), torch.nn.Linear(6, 2))
-
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            return self.encoder(x)
-
-    model, optimizer = jobs.with_sgd(Net())
-    with jobs.monitor(tmp_path, xy_distribution=True, all_xy=True).watch(model, optimizer):
-        for step in range(3):
-            if step == 1:
-                with torch.no_grad(), pytest.raises(RuntimeError):
-                    model.encoder(torch.ones(3, 5))
-            optimizer.zero_grad()
-            loss_of(model, step).backward()
-            optimizer.step()
+    encoder = torch.nn.Sequential(torch.nn.Linear(4, 6), torch.nn.Linear(6, 2))
+    model, optimizer = jobs.with_sgd(jobs.Parts(lambda m, x: m.encoder(x), encoder=encoder))
+    with jobs.monitor(tmp_path, **jobs.ACTIVATIONS).watch(model, optimizer):
+        jobs.train(model, optimizer, 1)
+        with torch.no_grad(), pytest.raises(RuntimeError):
+            encoder(torch.ones(3, 5))
+        jobs.train(model, optimizer, 2)
     for kind in ("actv", "actv_grad"):
         steps = jobs.steps_of(jobs.rows(tmp_path / "out", kind))
         assert len(steps) > 3 and set(map(tuple, steps.values())) == {(0, 1, 2)}, (kind, steps)
@@ -87,12 +77,13 @@ def test_a_layer_unfrozen_in_mid_training_has_rows_at_once_but_unreduced_ones_pe
         model.fc1.requires_grad_(False)
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
         monitor.watch(model, optimizer)
-        for step in range(4):
-            model.fc1.requires_grad_(step >= 2)
-            optimizer.zero_grad()
-            loss_of(model, step).backward()
-            noted.gradients(model, step, "grad_reduced")
-            optimizer.step()
+        jobs.train(
+            model,
+            optimizer,
+            4,
+            lambda step: model.fc1.requires_grad_(step >= 1),  # from the next one on
+            lambda step: noted.gradients(model, step, "grad_reduced"),
+        )
         noted.stop(monitor, model, optimizer)
 
     noted = twice.compare(tmp_path, training)
@@ -104,23 +95,15 @@ def test_a_layer_unfrozen_in_mid_training_has_rows_at_once_but_unreduced_ones_pe
     twice.check_rows(unreduced, {**later, **at_once}, "grad_unreduced")
 
 
-def evaluated(model: torch.nn.Module) -> None:
-    model.eval()
-    with torch.no_grad():
-        model(jobs.batch(100))
-    model.train()
-
-
-def evaluated_in_training_mode(model: torch.nn.Module) -> None:
-    with torch.no_grad():
-        model(jobs.batch(100))
-
-
-@pytest.mark.parametrize("evaluate", [evaluated, evaluated_in_training_mode])
+@pytest.mark.parametrize("in_training_mode", [False, True])
 @pytest.mark.parametrize("when", ["between", "before backward"])
-def test_evaluation_between_steps_leaves_no_rows(
-    tmp_path: Path, evaluate: "Callable[[torch.nn.Module], None]", when: str
-) -> None:
+def test_evaluation_between_steps_leaves_no_rows(tmp_path: Path, in_training_mode: bool, when: str) -> None:
+    def evaluate(model: torch.nn.Module) -> None:
+        model.train(in_training_mode)
+        with torch.no_grad():
+            model(jobs.batch(100))
+        model.train()
+
     def training(noted: twice.Noted, monitor: Any) -> None:
         model, optimizer = jobs.with_sgd(
             torch.nn.Sequential(torch.nn.Linear(4, 6), torch.nn.Dropout(0.5), torch.nn.Linear(6, 2))

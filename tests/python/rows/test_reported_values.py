@@ -48,9 +48,8 @@ def test_a_scalar_is_not_read_while_nothing_is_collected(tmp_path: Path) -> None
 
 def test_invalid_values_do_not_end_training(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     model, optimizer = jobs.make()
-    with jobs.monitor(tmp_path, scalars={"loss": "records"}, **jobs.EVERYTHING).watch(
-        model, optimizer
-    ) as monitor:
+    monitor = jobs.monitor(tmp_path, scalars={"loss": "records"}, **jobs.EVERYTHING)
+    with monitor.watch(model, optimizer):
         monitor.scalar("loss", None)
         monitor.scalar("loss", torch.zeros(2))
         monitor.scalar("large", 10**400)
@@ -74,13 +73,9 @@ def test_reported_attention_is_measured(tmp_path: Path, causal: bool) -> None:
     model, optimizer = jobs.make()
     torch.manual_seed(5)
     q, k = torch.randn(2, 7, 3, 4), torch.randn(2, 7, 3, 4)
-    with jobs.monitor(
-        tmp_path,
-        recording_l2_features=True,
-        l2_targets={"attention_hook": ["fc1.attention"]},
-        sa_order="b,s,h,d",
-        sa_causal=causal,
-    ).watch(model, optimizer) as monitor:
+    keys = {"recording_l2_features": True, "l2_targets": {"attention_hook": ["fc1.attention"]}}
+    monitor = jobs.monitor(tmp_path, sa_order="b,s,h,d", sa_causal=causal, **keys)
+    with monitor.watch(model, optimizer):
         monitor.attention("fc1.attention", q, k, causal=causal)
         jobs.train(model, optimizer, 1)
     scores = torch.einsum("bqhd,bkhd->bhqk", q, k).double() / 2

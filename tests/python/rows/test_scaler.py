@@ -21,10 +21,11 @@ SCALE = 1024.0
 
 
 class SmallScaler:
-    """Does what GradScaler does, for a torch whose GradScaler needs a GPU."""
+    """A scaler as programs write it: like torch's, it skips an update if a gradient is not finite."""
 
-    def __init__(self, init_scale: float) -> None:
+    def __init__(self, init_scale: float = SCALE) -> None:
         self._scale = init_scale
+        self._finite: Optional[bool] = None  # of the gradients, once they are unscaled
 
     def get_scale(self) -> float:
         return self._scale
@@ -32,17 +33,21 @@ class SmallScaler:
     def scale(self, loss: torch.Tensor) -> torch.Tensor:
         return loss * self._scale
 
-    def step(self, optimizer: Any) -> None:
+    def unscale_(self, optimizer: Any) -> None:
         gradients = [p.grad for g in optimizer.param_groups for p in g["params"] if p.grad is not None]
         for gradient in gradients:
-            gradient /= self._scale
-        self._found_inf = not all(bool(gradient.isfinite().all()) for gradient in gradients)
-        if not self._found_inf:
+            gradient.div_(self._scale)
+        self._finite = all(bool(gradient.isfinite().all()) for gradient in gradients)
+
+    def step(self, optimizer: Any) -> None:
+        if self._finite is None:
+            self.unscale_(optimizer)
+        if self._finite:
             optimizer.step()
 
     def update(self) -> None:
-        if self._found_inf:
-            self._scale /= 2
+        self._scale *= 1.0 if self._finite else 0.5
+        self._finite = None
 
 
 def torchs_own(init_scale: float) -> Any:
@@ -59,15 +64,20 @@ def make_scaler(request: Any) -> Callable[[float], Any]:
     return request.param
 
 
+def gradient_of(model: Any, step: int = 0) -> torch.Tensor:
+    """The gradient of fc1.weight in plain torch."""
+    plain: Any = jobs.make_net()
+    plain.load_state_dict(model.state_dict())
+    plain(jobs.batch(step)).pow(2).mean().backward()
+    gradient: torch.Tensor = plain.fc1.weight.grad
+    return gradient
+
+
 def train(model: Any, optimizer: Any, scaler: Any, steps: int, overflow_at: int) -> "list[torch.Tensor]":
     """Returns the gradient of fc1.weight in each step, without the scale."""
-    plain = jobs.make_net()
     gradients = []
     for step in range(steps):
-        plain.load_state_dict(model.state_dict())
-        plain.zero_grad()
-        plain(jobs.batch(step)).pow(2).mean().backward()
-        gradients.append(plain.fc1.weight.grad.clone())
+        gradients.append(gradient_of(model, step))
         optimizer.zero_grad()
         loss = model(jobs.batch(step)).pow(2).mean()
         if step == overflow_at:
@@ -146,10 +156,9 @@ def test_status_warns_where_ranks_leave_out_different_updates(
     tmp_path: Path, told: bool, overflows: int, steps: int
 ) -> None:
     config = jobs.write_config(tmp_path, dynamic_on=False)
-    places = {"config": str(config), "out": str(tmp_path / "out")}
-    said = ranks.run(tmp_path, ranks.GLOO + SKIPPING, told=told, overflows=overflows, steps=steps, **places)[
-        0
-    ]
+    options = {"told": told, "overflows": overflows, "steps": steps}
+    options.update(config=str(config), out=str(tmp_path / "out"))
+    said = ranks.run(tmp_path, ranks.GLOO + SKIPPING, **options)[0]
     if overflows == 1:
         assert "GradScaler skipped 0 updates on rank 0 and 1 on rank 1" in said
     else:
@@ -171,13 +180,12 @@ class FusedSGD(torch.optim.SGD):
 def test_a_scale_that_the_optimizer_divides_out_is_divided_out(tmp_path: Path) -> None:
     model = jobs.make_net()
     optimizer = FusedSGD(model.parameters(), lr=0.1)
-    plain = jobs.make_net()
-    plain(jobs.batch(0)).pow(2).mean().backward()
     with watched(tmp_path, model, optimizer):
         (model(jobs.batch(0)).pow(2).mean() * SCALE).backward()
         optimizer.grad_scale = torch.tensor(SCALE)
         optimizer.step()
-    jobs.check(jobs.rows(tmp_path / "out", "grad_reduced")["fc1.weight", 0, 0], plain.fc1.weight.grad)
+    found = jobs.rows(tmp_path / "out", "grad_reduced")
+    jobs.check(found["fc1.weight", 0, 0], gradient_of(jobs.make_net()))
 
 
 def test_zeros_are_those_of_the_gradient_without_the_scale(tmp_path: Path) -> None:
@@ -223,14 +231,13 @@ class GivenScaler(torch.optim.SGD):
 def test_an_optimizer_that_is_handed_the_scaler_has_its_scale_divided_by(tmp_path: Path) -> None:
     model = jobs.make_net()
     optimizer = GivenScaler(model.parameters(), lr=0.1)
-    plain = jobs.make_net()
-    plain(jobs.batch(0)).pow(2).mean().backward()
     scaler = SmallScaler(SCALE)
     with watched(tmp_path, model, optimizer):
         assert "grad_scaler" in inspect.signature(optimizer.step).parameters  # as GradScaler calls it
         scaler.scale(model(jobs.batch(0)).pow(2).mean()).backward()
         optimizer.step(grad_scaler=scaler)
-    jobs.check(jobs.rows(tmp_path / "out", "grad_reduced")["fc1.weight", 0, 0], plain.fc1.weight.grad)
+    found = jobs.rows(tmp_path / "out", "grad_reduced")
+    jobs.check(found["fc1.weight", 0, 0], gradient_of(jobs.make_net()))
 
 
 def test_a_disabled_scaler_is_ignored(tmp_path: Path) -> None:
@@ -292,7 +299,6 @@ def test_an_update_after_the_boundary_changes_the_scale_of_the_step(tmp_path: Pa
     model = jobs.make_net()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.0)
     scaler = SmallScaler(SCALE)
-    plain = jobs.make_net()
     with watched(tmp_path, model, optimizer, scaler) as monitor:
         for step in range(3):
             optimizer.zero_grad()
@@ -303,9 +309,7 @@ def test_an_update_after_the_boundary_changes_the_scale_of_the_step(tmp_path: Pa
             scaler.update()
     found = jobs.rows(tmp_path / "out", "grad_unreduced")
     for step in (1, 2):
-        plain.zero_grad()
-        plain(jobs.batch(step)).pow(2).mean().backward()
-        jobs.check(found["fc1.weight", step, 0], plain.fc1.weight.grad)
+        jobs.check(found["fc1.weight", step, 0], gradient_of(model, step))
 
 
 # --- autocast, and scalers that leave an update out ---
@@ -361,55 +365,28 @@ def test_values_have_the_types_that_they_have_in_autocast(tmp_path: Path, reentr
                 twice.check_bits(found[name, 0, 0], tensor, name)
 
 
-class OwnScaler:
-    """A scaler as programs write it: like torch's, it skips an update if a gradient is not finite."""
-
-    def __init__(self) -> None:
-        self.factor = 1024.0
-        self.finite = True
-
-    def scale(self, loss: torch.Tensor) -> torch.Tensor:
-        return loss * self.factor
-
-    def unscale_(self, optimizer: Any) -> None:
-        gradients = [p.grad for group in optimizer.param_groups for p in group["params"]]
-        self.finite = all(bool(gradient.isfinite().all()) for gradient in gradients)
-        for gradient in gradients:
-            gradient.div_(self.factor)
-
-    def step(self, optimizer: Any) -> None:
-        if self.finite:
-            optimizer.step()
-
-    def update(self) -> None:
-        self.factor *= 1.0 if self.finite else 0.5
-
-
-def make(model: torch.nn.Module, scaler: str, fused: bool) -> "tuple[torch.optim.Optimizer, Any]":
-    optimizer = torch.optim.AdamW(model.parameters(), lr=0.01, fused=fused)
-    return optimizer, torch.amp.GradScaler("cpu", init_scale=1024.0) if scaler == "torch" else OwnScaler()
-
-
 @pytest.mark.parametrize(
-    "kind, clips, fused",
+    "make_scaler, clips, fused",
     [
-        ("own", True, False),
-        ("torch", True, False),
-        ("torch", False, False),
-        ("torch", True, True),
-        ("torch", False, True),
+        (SmallScaler, True, False),
+        (torchs_own, True, False),
+        (torchs_own, False, False),
+        (torchs_own, True, True),
+        (torchs_own, False, True),
     ],
 )
-def test_a_scaler_that_leaves_an_update_out(tmp_path: Path, kind: str, clips: bool, fused: bool) -> None:
+def test_a_scaler_that_leaves_an_update_out(
+    tmp_path: Path, make_scaler: Callable[[float], Any], clips: bool, fused: bool
+) -> None:
     """grad_unreduced has the scaled gradient that backward left, grad_reduced the one that the optimizer
     uses. `clips`: the program unscales. Otherwise the scaler does or, if `fused`, the optimizer."""
     bad = 2  # the step whose gradients are not finite
 
     def training(noted: twice.Noted, monitor: Any) -> None:
         model = Net()
-        optimizer, scaler = make(model, kind, fused)
+        optimizer, scaler = torch.optim.AdamW(model.parameters(), lr=0.01, fused=fused), make_scaler(SCALE)
         monitor.watch(model, optimizer)
-        factor = 1024.0
+        factor = SCALE
         for step in range(5):
             optimizer.zero_grad()
             scaler.scale(loss_of(model, step) * (float("inf") if step == bad else 1.0)).backward()
@@ -468,7 +445,7 @@ def test_updates_left_out_where_the_optimizer_ends_the_steps(tmp_path: Path) -> 
 
     def training(noted: twice.Noted, monitor: Any) -> None:
         model = Net()
-        optimizer, scaler = torch.optim.SGD(model.parameters(), lr=0.1), OwnScaler()
+        optimizer, scaler = torch.optim.SGD(model.parameters(), lr=0.1), SmallScaler()
         monitor.watch(model, optimizer)
         for iteration in range(5):
             optimizer.zero_grad()

@@ -25,7 +25,7 @@ def make():
     model.first = FSDP(model.first, **keys)
     model.norm = FSDP(model.norm, **keys)
     model = FSDP(model, **keys)
-    return model, torch.optim.Adam((p for p in model.parameters() if p.requires_grad), lr=0.05)
+    return model, sharded_loops.adam(model)
 for options in json.loads(sys.argv[1])["variants"]:
     # Without orig params a flat parameter is trained or frozen as a whole.
     sharded_loops.make_net = net if options["orig"] else lambda: net().requires_grad_(True)
@@ -60,11 +60,24 @@ def of_three(tmp_path_factory: pytest.TempPathFactory) -> "dict[str, Seen]":
     return variants.run(tmp_path_factory.mktemp("three"), ranks.GLOO + SCRIPT, 3, THREE_RANKS)
 
 
+def types_of(tmp_path: Path, rank: int) -> "set[str]":
+    (file,) = (tmp_path / "out").glob(f"*-rank{rank}-*/grad_unreduced_0-999.csv")
+    return {line.split(",")[-1] for line in file.read_text().splitlines()[1:]}
+
+
 def check_values(found: "dict[str, float]", elements: "list[float]", what: str) -> None:
     jobs.check_values(found, jobs.expected(torch.tensor(elements)), what, 4e-6)  # float32, after three steps
 
 
-def check(tmp_path: Path, seen: "list[dict[str, Any]]", sharded: bool = True) -> None:
+def unreduced_of(found: "dict[str, Any]", rank: int) -> "dict[str, Any]":
+    """The rank's own gradients in plain torch."""
+    own = f"grad_unreduced/{rank} "
+    return {key.replace(own, "grad_unreduced "): it for key, it in found["truth"].items() if own in key}
+
+
+def check(all_seen: Seen, sharded: bool = True) -> None:
+    variants.check_same(all_seen)
+    tmp_path, seen = all_seen
     truth = seen[0]["truth"]
     for kind in AFTER:
         held: "dict[str, int]" = {}
@@ -74,21 +87,14 @@ def check(tmp_path: Path, seen: "list[dict[str, Any]]", sharded: bool = True) ->
                 key, scope = f"{kind} {name} {step}", labels[f"0:{name}"][kind]
                 assert scope["scope"] == ("piece" if sharded else "replica")
                 whole = truth[key]
-                begin = scope.get("begin", 0)
-                count = scope.get("count", len(whole))
+                begin, count = scope.get("begin", 0), scope.get("count", len(whole))
                 check_values(values, whole[begin : begin + count], f"{key} of rank {rank}")
                 held[key] = held.get(key, 0) + count
         # Pieces of all ranks make up each tensor of plain torch, under plain torch's names.
         copies = 1 if sharded else len(seen)
         assert held == {key: copies * len(truth[key]) for key in truth if key.split(" ")[0] == kind}
     for rank, found in enumerate(seen):
-        assert found["equal"] and found["left"] == []
-        assert found["collectives"][0] == found["collectives"][1] > 0
-        own = {
-            key.replace(f"/{rank} ", " "): values
-            for key, values in truth.items()
-            if key.startswith(f"grad_unreduced/{rank} ")
-        }
+        own = unreduced_of(found, rank)
         rows = jobs.rows(tmp_path / "out", "grad_unreduced", rank)
         assert {f"grad_unreduced {name} {step}" for name, step, _ in rows} == set(own)
         for (name, step, _), values in rows.items():
@@ -101,12 +107,12 @@ def check(tmp_path: Path, seen: "list[dict[str, Any]]", sharded: bool = True) ->
 def test_rows_are_pieces_of_the_programs_own_parameters(
     of_two: "dict[str, Seen]", variant: str, orig: bool
 ) -> None:
-    check(*of_two[f"{variant} {orig}"], sharded=variant != "unsharded")
+    check(of_two[f"{variant} {orig}"], sharded=variant != "unsharded")
 
 
 @pytest.mark.parametrize("orig", [True, False])
 def test_pieces_need_not_be_of_one_size(of_three: "dict[str, Seen]", orig: bool) -> None:
-    check(*of_three[f"pieces {orig}"])
+    check(of_three[f"pieces {orig}"])
 
 
 @pytest.mark.parametrize("orig", [True, False])
@@ -114,8 +120,7 @@ def test_mixed_precision_reads_the_gradient_in_its_own_type(of_two: "dict[str, S
     tmp_path, seen = of_two[f"mixed {orig}"]
     for rank, found in enumerate(seen):
         assert found["equal"] and found["collectives"][0] == found["collectives"][1] > 0
-        (file,) = (tmp_path / "out").glob(f"*-rank{rank}-*/grad_unreduced_0-999.csv")
-        assert {line.split(",")[-1] for line in file.read_text().splitlines()[1:]} == {"torch.bfloat16"}
+        assert types_of(tmp_path, rank) == {"torch.bfloat16"}
         rows = jobs.rows(tmp_path / "out", "grad_unreduced", rank)
         for name in ("first.weight", "norm.bias", "few.bias"):
             truth = torch.tensor(found["truth"][f"grad_unreduced/{rank} {name} 0"])
@@ -143,7 +148,7 @@ def make():
         fully_shard(model.norm, **keys)
     fully_shard(model.first, **keys)
     fully_shard(model, **keys)
-    return model, torch.optim.Adam((p for p in model.parameters() if p.requires_grad), lr=0.05)
+    return model, sharded_loops.adam(model)
 for options in json.loads(sys.argv[1])["variants"]:
     found = sharded_loops.compare(make, options)
     truth = sharded_loops.unsharded(options.get("micros", 1), options.get("sync", "last"))
@@ -160,13 +165,9 @@ TWO_RANKS_FSDP2: "dict[str, dict[str, Any]]" = {
     "sync each": {"micros": 3, "sync": "each"},
     "offload": {"offload": True},
     **{
-        f"mixed {micros} {reduce_dtype}": {
-            "param_dtype": "bf16",
-            "micros": micros,
-            "reduce_dtype": reduce_dtype,
-        }
+        f"mixed {micros} {reduced}": {"param_dtype": "bf16", "micros": micros, "reduce_dtype": reduced}
         for micros in (1, 2)
-        for reduce_dtype in (None, "fp32")
+        for reduced in (None, "fp32")
     },
 }
 FOUR_RANKS: "dict[str, dict[str, Any]]" = {"each module": {}, "hybrid": {"hsdp": True}}
@@ -197,27 +198,20 @@ def of_kind(found: "dict[str, dict[str, float]]", kind: str) -> "dict[str, dict[
     return {key: values for key, values in found.items() if key.split(" ")[0] == kind}
 
 
-def check_fsdp2(tmp_path: Path, seen: "list[dict[str, Any]]") -> None:
+def check_fsdp2(seen: Seen) -> None:
     """Rows as plain torch has them beside gradmon, training bit-equal, no collective, nothing left."""
-    for rank, found in enumerate(seen):
-        assert found["equal"] and found["left"] == []
-        assert found["collectives"][0] == found["collectives"][1] > 0
+    variants.check_same(seen)
+    for rank, found in enumerate(seen.ranks):
         for kind in AFTER:
-            check_equal(rows(tmp_path, kind, rank), of_kind(found["recorded"], kind))
-        truth = {
-            key.replace(f"/{rank}", ""): values
-            for key, values in found["truth"].items()
-            if key.startswith(f"grad_unreduced/{rank} ")
-        }
-        check_equal(rows(tmp_path, "grad_unreduced", rank), truth)
+            check_equal(rows(seen.path, kind, rank), of_kind(found["recorded"], kind))
+        check_equal(rows(seen.path, "grad_unreduced", rank), unreduced_of(found, rank))
 
 
 @pytest.mark.parametrize("modules", ["each module", "group"])
 def test_rows_are_of_each_ranks_gradients_and_shards(of_two_fsdp2: "dict[str, Seen]", modules: str) -> None:
-    path, seen = of_two_fsdp2[modules]
-    check_fsdp2(path, seen)
-    names = {key.split(" ")[1] for key in rows(path, "grad_unreduced", 0)}
-    assert names == TRAINED
+    check_fsdp2(of_two_fsdp2[modules])
+    path = of_two_fsdp2[modules].path
+    assert {key.split(" ")[1] for key in rows(path, "grad_unreduced", 0)} == TRAINED
     # The first collected step is step 0, in which FSDP gathers for the first time.
     assert {key.split(" ")[2] for key in rows(path, "grad_unreduced", 1)} == {"0", "1", "2"}
 
@@ -238,7 +232,7 @@ def test_scopes_say_which_part_of_the_tensor_a_row_is_of(of_two_fsdp2: "dict[str
 
 @pytest.mark.parametrize("sync", ["last", "each"])
 def test_an_accumulated_gradient_is_read_before_reduction(of_two_fsdp2: "dict[str, Seen]", sync: str) -> None:
-    check_fsdp2(*of_two_fsdp2[f"sync {sync}"])
+    check_fsdp2(of_two_fsdp2[f"sync {sync}"])
 
 
 @pytest.mark.parametrize("reduce_dtype", [None, "fp32"])
@@ -256,36 +250,29 @@ def check_mixed(tmp_path: Path, seen: "list[dict[str, Any]]", dtype: str) -> Non
         for kind in AFTER:
             check_equal(rows(tmp_path, kind, rank), of_kind(found["recorded"], kind))
         unreduced = rows(tmp_path, "grad_unreduced", rank)
+        truth = unreduced_of(found, rank)
         for name in TRAINED:  # only the first step's: bfloat16 makes the weights differ from then on
-            own, truth = (
-                unreduced[f"grad_unreduced {name} 0"],
-                found["truth"][f"grad_unreduced/{rank} {name} 0"],
-            )
-            assert math.isclose(own["norm"], truth["norm"], rel_tol=0.05), name
-        (file,) = (tmp_path / "out").glob(f"*-rank{rank}-*/grad_unreduced_0-999.csv")
-        assert {line.split(",")[-1] for line in file.read_text().splitlines()[1:]} == {dtype}
+            key = f"grad_unreduced {name} 0"
+            assert math.isclose(unreduced[key]["norm"], truth[key]["norm"], rel_tol=0.05), name
+        assert types_of(tmp_path, rank) == {dtype}
 
 
 def test_hybrid_sharding_has_shards_and_replicas_of_them(of_four: "dict[str, Seen]") -> None:
-    path, seen = of_four["hybrid"]
-    check_fsdp2(path, seen)
+    check_fsdp2(of_four["hybrid"])
     for rank in range(4):
-        scope = scopes(path, rank)["0:first.weight"]["grad_reduced"]
+        scope = scopes(of_four["hybrid"].path, rank)["0:first.weight"]["grad_reduced"]
         assert scope["scope"] == "shard" and scope["replicas"] == 2
         assert scope["mesh"]["dims"] == ["replicate", "shard"]
         assert scope["offset"] == [4 * (rank % 2), 0]
 
 
 def test_a_rank_without_a_part_of_a_parameter_has_no_row_of_it(of_four: "dict[str, Seen]") -> None:
-    path, seen = of_four["each module"]
-    check_fsdp2(path, seen)
+    check_fsdp2(of_four["each module"])
     for kind in AFTER:
-        names = {key.split(" ")[1] for key in rows(path, kind, 3)}
+        names = {key.split(" ")[1] for key in rows(of_four["each module"].path, kind, 3)}
         assert not names & {"few.weight", "few.bias", "scale"}  # 3 rows over 4 ranks
         assert "first.weight" in names
 
 
-def test_offloaded_gradients_and_weights_are_read_where_they_are(
-    of_two_fsdp2: "dict[str, Seen]",
-) -> None:
-    check_fsdp2(*of_two_fsdp2["offload"])
+def test_offloaded_gradients_and_weights_are_read_where_they_are(of_two_fsdp2: "dict[str, Seen]") -> None:
+    check_fsdp2(of_two_fsdp2["offload"])

@@ -34,14 +34,14 @@ def truth(steps: int) -> "list[dict[str, torch.Tensor]]":
     """The gradients of each step, before anything changes them."""
     model, optimizer = jobs.make()
     found = []
-    for step in range(steps):
-        optimizer.zero_grad()
-        model(jobs.batch(step)).pow(2).mean().backward()
+
+    def note(_: int) -> None:
         found.append({n: p.grad.clone() for n, p in model.named_parameters() if p.grad is not None})
         for parameter in model.parameters():
             if parameter.grad is not None:
                 divide(parameter)
-        optimizer.step()
+
+    jobs.train(model, optimizer, steps, reduced=note)
     return found
 
 
@@ -93,9 +93,7 @@ def test_hooks_that_are_removed_or_added_in_between_are_as_they_would_be(tmp_pat
 def test_a_reading_is_kept_if_a_hook_comes_after_it(tmp_path: Path) -> None:
     model, optimizer = jobs.make()
     with watch(tmp_path, model, optimizer):
-        model(jobs.batch(0)).pow(2).mean().backward()
-        hooked(model, divide)
-        optimizer.step()
+        jobs.train(model, optimizer, 1, reduced=lambda _: hooked(model, divide))
     check(tmp_path, 1)
 
 

@@ -60,16 +60,9 @@ sharded_loops.report(equal=equal, left=left, hooks=[hooks, jobs.hooks_of(plain)]
 @pytest.mark.parametrize("world", [2, 4], ids=["fsdp2", "fsdp2 with tensor parallelism"])
 def test_switches_are_at_agreed_steps_and_leave_nothing(tmp_path: Path, world: int) -> None:
     config = jobs.write_config(tmp_path, dynamic_on=False, **jobs.EVERYTHING)
-    told = ranks.reports(
-        tmp_path,
-        ranks.GLOO + SCRIPT,
-        world,
-        tensor_parallel=world == 4,
-        config=str(config),
-        out=str(tmp_path / "out"),
-        keys=jobs.EVERYTHING,
-        switches=SWITCHES,
-    )
+    options = {"config": str(config), "out": str(tmp_path / "out"), "keys": jobs.EVERYTHING}
+    options.update(tensor_parallel=world == 4, switches=SWITCHES)
+    told = ranks.reports(tmp_path, ranks.GLOO + SCRIPT, world, **options)
     for found in told:
         assert found["equal"] and found["left"] == []
         assert found["hooks"][0] == found["hooks"][1]  # while it is off
@@ -81,8 +74,7 @@ def test_switches_are_at_agreed_steps_and_leave_nothing(tmp_path: Path, world: i
 
 # Between two steps the model goes to another type and back, as one that is offloaded goes to the CPU.
 SCRIPT_MOVED = """
-import weakref, fsdp2_on_cpu, sharded_loops
-fsdp2_on_cpu.prepare()
+import weakref, sharded_loops
 
 def make():
     torch.manual_seed(3)
@@ -93,7 +85,7 @@ def make():
     else:
         from torch.distributed.fsdp import fully_shard
         fully_shard(model)
-    return model, torch.optim.Adam((p for p in model.parameters() if p.requires_grad), lr=0.05)
+    return model, sharded_loops.adam(model)
 
 def train(watched):
     model, optimizer = make()
@@ -127,9 +119,7 @@ print(json.dumps({"same": weights == plain, "released": released() is None}))
 def test_a_watched_model_of_fsdp2_can_be_moved(tmp_path: Path, state: str, zero: bool) -> None:
     """torch.utils.swap_tensors() refuses a parameter, and its gradient, that others refer to. `kept`: there
     are gradients."""
-    config = jobs.write_config(
-        tmp_path, **{**jobs.EVERYTHING, "dynamic_on": state == "on", "collect_times": 6}
-    )
+    config = jobs.write_config(tmp_path, **jobs.EVERYTHING, dynamic_on=state == "on", collect_times=6)
     options = {"config": str(config), "out": str(tmp_path / "out"), "dynamic": state != "on", "zero": zero}
     told = ranks.reports(tmp_path, ranks.GLOO + SCRIPT_MOVED, 2, how="fsdp2", moves=True, **options)
     assert [found["same"] for found in told] == [True, True]

@@ -125,8 +125,7 @@ def collected(
         jobs.train(model, optimizer, 2)
 
         def sentences() -> "list[str]":
-            status = monitor.status()
-            return [] if status is None else [one for one in status.warnings if "cc_distribution" in one]
+            return [one for one in jobs.warnings_of(monitor) if "cc_distribution" in one]
 
         assert not said or jobs.eventually(lambda: len(sentences()) == len(said))
         assert sorted(sentences()) == sorted(said)
@@ -152,9 +151,8 @@ def test_tensors_of_symmetric_memory_have_rows(tmp_path: Path, kernels: None) ->
 
 def test_operators_that_are_not_read_are_named_once(tmp_path: Path, kernels: None) -> None:
     others = [name for name in operators() if name not in READ and has_stand_in(name)]
-    assert (
-        set(others) >= SILENT - {"_barrier", "_rendezvous", "nccl_wait_signal"} or torch.__version__ < "2.13"
-    )
+    silent = SILENT - {"_barrier", "_rendezvous", "nccl_wait_signal"}
+    assert set(others) >= silent or torch.__version__ < "2.13"
     said = [
         f"cc_distribution: torch.ops.symm_mem.{name} is not read: gradmon does not know when its tensors are "
         "complete"
@@ -165,30 +163,20 @@ def test_operators_that_are_not_read_are_named_once(tmp_path: Path, kernels: Non
     assert collected(tmp_path, lambda: [call(name) for name in 2 * others], said) == {}
 
 
-class Summed(torch.nn.Module):
-    """Sums what its layer returns over the ranks, in place."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.layer = torch.nn.Linear(4, 4, bias=False)
-        self.next = torch.nn.ReLU()
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        y = self.layer(x)
-        with torch.no_grad():
-            name = dist.distributed_c10d._get_default_group().group_name
-            torch.ops.symm_mem.two_shot_all_reduce_(y.detach(), "sum", name)
-        return self.next(y)
+def summed(model: Any, x: torch.Tensor) -> torch.Tensor:
+    """Sums what the layer returns over the ranks, in place."""
+    y = model.layer(x)
+    name = dist.distributed_c10d._get_default_group().group_name
+    torch.ops.symm_mem.two_shot_all_reduce_(y.detach(), "sum", name)
+    result: torch.Tensor = model.next(y)
+    return result
 
 
 def test_an_activation_is_read_again_after_symmetric_memory_changed_it(tmp_path: Path, kernels: None) -> None:
-    torch.manual_seed(7)
-    model = Summed()
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.0)
-    with jobs.monitor(tmp_path, jobs.ALONE, xy_distribution=True, all_xy=True, forward_only=True).watch(
-        model, optimizer
-    ):
-        jobs.train(model, optimizer, 1)
+    model = jobs.Parts(summed, layer=torch.nn.Linear(4, 4, bias=False), next=torch.nn.ReLU())
+    jobs.collect(
+        tmp_path, 1, *jobs.with_sgd(model), options=jobs.ALONE, **jobs.ACTIVATIONS, forward_only=True
+    )
     rows = {name: row["norm"] for (name, _, _), row in jobs.rows(tmp_path / "out", "actv").items()}
     assert rows["next.input"] == pytest.approx(2 * rows["layer.output"])
 
@@ -214,13 +202,8 @@ def test_functional_collectives_have_rows(tmp_path: Path, group: None) -> None:
     rows = collected(tmp_path, lambda: functional_calls(name))
     # Some call c10d's coalesced operators.
     ops = {one.partition(".")[0].replace("_coalesced", "").replace("_into_tensor", "") for one in rows}
-    assert {one.replace("allgather", "all_gather") for one in ops} == {
-        "all_reduce",
-        "all_gather",
-        "reduce_scatter_tensor",
-        "all_to_all_single",
-        "broadcast",
-    }
+    expected = {"all_reduce", "all_gather", "reduce_scatter_tensor", "all_to_all_single", "broadcast"}
+    assert {one.replace("allgather", "all_gather") for one in ops} == expected
     assert all(row["norm"] == 6.0 for row in rows.values())
 
 

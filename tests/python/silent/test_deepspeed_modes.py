@@ -79,13 +79,8 @@ class Zero:
             start += gradient.numel()
         self.all_grad_tensors[0] = gradients
         parameters = [parameter for _, parameter in self.named]
-        keywords = {
-            self.group_argument: 0,
-            "dtype": torch.float32,
-            "device": "cpu",
-            "return_tensor_list": True,
-        }
-        self.reduced = self.get_flat_partition(parameters, CUT, 0, **keywords)
+        keywords = {"dtype": torch.float32, "device": "cpu", "return_tensor_list": True}
+        self.reduced = self.get_flat_partition(parameters, CUT, 0, **{self.group_argument: 0, **keywords})
 
     def get_flat_partition(
         self, tensor_list: Any, first_offset: int, partition_size: int, **keywords: Any
@@ -118,9 +113,8 @@ class Zero:
 class Engine:
     """As DeepSpeedEngine."""
 
-    def __init__(self, stage: int, optimizer: Any, managed: bool = True) -> None:
-        self.stage, self.optimizer, self.managed = stage, optimizer, managed
-        self.module: Any = None
+    def __init__(self, module: torch.nn.Module, stage: int, optimizer: Any, managed: bool = True) -> None:
+        self.module, self.stage, self.optimizer, self.managed = module, stage, optimizer, managed
         self.global_steps = 0
 
     def zero_optimization_stage(self) -> int:
@@ -145,8 +139,7 @@ def watch(engine: Engine, directory: Path, **keys: Any) -> gradmon.Monitor:
 def train_with_muon(directory: Path, overflow: "int | None") -> Zero:
     model = jobs.make_net()
     optimizer = Zero(model)
-    engine = Engine(1, optimizer)
-    engine.module = model
+    engine = Engine(model, 1, optimizer)
     with watch(engine, directory):
         for optimizer.number in range(STEPS):
             optimizer.overflows = optimizer.number == overflow
@@ -171,13 +164,12 @@ def test_muons_rows_have_gradients_and_momenta_before_updates(tmp_path: Path, ov
 
 def step_until_said(model: torch.nn.Module, optimizer: Zero, reason: str, directory: Path) -> None:
     """Makes one step; status must say the reason."""
-    engine = Engine(1, optimizer)
-    engine.module = model
+    engine = Engine(model, 1, optimizer)
     with watch(engine, directory) as monitor:
         model(jobs.batch(0)).pow(2).mean().backward()
         optimizer.reduce()
         engine.step()
-        assert jobs.eventually(lambda: any(reason in one for one in monitor.status().warnings))
+        assert jobs.eventually(lambda: any(reason in one for one in jobs.warnings_of(monitor)))
 
 
 def test_a_version_without_the_call_that_replaces_gradients_has_no_row_and_a_reason(tmp_path: Path) -> None:
@@ -206,9 +198,8 @@ def test_a_renamed_argument_of_that_call_leaves_no_row_but_a_reason(tmp_path: Pa
     model = jobs.make_net()
     optimizer = Zero(model)
     optimizer.group_argument = "group"
-    step_until_said(
-        model, optimizer, "the engine replaces gradients before they are read: IndexError", tmp_path
-    )
+    reason = "the engine replaces gradients before they are read: IndexError"
+    step_until_said(model, optimizer, reason, tmp_path)
     assert twice.read(tmp_path / "out", "grad_reduced") == {}
     assert twice.read(tmp_path / "out", "param_updated")
 
@@ -275,8 +266,7 @@ def own_gradients() -> "tuple[dict[Any, torch.Tensor], dict[Any, torch.Tensor]]"
 def test_unmanaged_micro_batches_have_their_own_rows(tmp_path: Path, each: bool) -> None:
     model = jobs.make_net()
     optimizer = torch.optim.AdamW([p for n, p in model.named_parameters() if "spare" not in n], lr=0.01)
-    engine = Engine(0, optimizer, managed=False)
-    engine.module = model
+    engine = Engine(model, 0, optimizer, managed=False)
     with watch(engine, tmp_path, monitor_mbs_grad=each, collect_times=1):
         for loss in micro_batches(model, 0):
             loss.backward()
@@ -293,8 +283,7 @@ def test_a_coalesced_gradient_is_no_micro_batchs_own(
 ) -> None:
     model = jobs.make_net()
     optimizer = Taking(model)
-    engine = Engine(2, optimizer)
-    engine.module = model
+    engine = Engine(model, 2, optimizer)
     with watch(engine, tmp_path, monitor_mbs_grad=each, collect_times=1):
         with optimizer.coalesced():
             for loss in micro_batches(model, 0):
@@ -303,7 +292,5 @@ def test_a_coalesced_gradient_is_no_micro_batchs_own(
     absent = "accumulates the micro batches, so the gradient of one cannot be read"
     assert (absent in capfd.readouterr().err) == each
     own, total = own_gradients()
-    first = {key: tensor for key, tensor in own.items() if key[2] == 0}
-    twice.check_rows(
-        twice.read(tmp_path / "out", "grad_unreduced"), first if each else total, "grad_unreduced"
-    )
+    expected = {key: tensor for key, tensor in own.items() if key[2] == 0} if each else total
+    twice.check_rows(twice.read(tmp_path / "out", "grad_unreduced"), expected, "grad_unreduced")

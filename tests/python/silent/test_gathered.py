@@ -73,23 +73,16 @@ def test_a_gradient_that_autograd_reduces_is_no_unreduced_one(tmp_path: Path, me
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1, foreach=False)
     monitor = jobs.monitor(tmp_path, jobs.ALONE, wg_distribution=True, param_distribution=True)
     truth = {}
+
+    def note(step: int) -> None:
+        gradient = own["weight"].grad
+        truth[step] = getattr(gradient, "_local_tensor", gradient).norm().item()
+
     with monitor.watch(model, optimizer):
-        for step in range(2):
-            optimizer.zero_grad()
-            model(jobs.batch(step)).pow(2).mean().backward()
-            gradient = own["weight"].grad
-            truth[step] = getattr(gradient, "_local_tensor", gradient).norm().item()
-            optimizer.step()
+        jobs.train(model, optimizer, 2, reduced=note)
         said = f"no rows in grad_unreduced of 0.weight: {WHY}"
-        assert jobs.eventually(lambda: said in getattr(monitor.status(), "warnings", []))
-        found: "dict[str, str]" = {}
-
-        def asked() -> bool:
-            found.update(reasons(tmp_path / "out"))
-            return bool(found)
-
-        assert jobs.eventually(asked)
-        assert found["grad_unreduced 0.weight"] == WHY
+        assert jobs.eventually(lambda: said in jobs.warnings_of(monitor))
+        assert jobs.eventually(lambda: reasons(tmp_path / "out").get("grad_unreduced 0.weight") == WHY)
     rows = jobs.rows(tmp_path / "out", "grad_unreduced")
     assert {name for name, _, _ in rows} == {"0.bias", "1.weight", "1.bias"}
     rows = jobs.rows(tmp_path / "out", "grad_reduced")
@@ -103,9 +96,7 @@ def test_a_property_of_a_programs_own_changes_nothing(tmp_path: Path) -> None:
     torch.manual_seed(7)
     model = torch.nn.Sequential(torch.nn.Linear(4, 3))
     model[0].__class__ = FlexShardLinear  # its parameter is no part of anything
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    with jobs.monitor(tmp_path, jobs.ALONE, wg_distribution=True).watch(model, optimizer):
-        jobs.train(model, optimizer, 1)
+    jobs.collect(tmp_path, 1, *jobs.with_sgd(model), options=jobs.ALONE, **jobs.GRADIENTS)
     assert ("0.weight", 0, 0) in jobs.rows(tmp_path / "out", "grad_unreduced")
 
 

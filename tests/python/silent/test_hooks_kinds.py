@@ -3,7 +3,7 @@
 rows are those of plain torch."""
 import contextlib
 from pathlib import Path
-from typing import Any, Callable, Optional
+from typing import Any, Callable, NamedTuple, Optional
 
 import gradmon
 import jobs
@@ -48,9 +48,11 @@ def logical(tensor: torch.Tensor) -> torch.Tensor:
     return torch.view_as_real(shown) if shown.is_complex() else shown
 
 
-def check_rows(found: Any, kind: str, name: str, step: int, tensor: torch.Tensor) -> None:
-    expected = jobs.expected(logical(tensor))
-    jobs.check_values(found[kind][name, step, 0], expected, (kind, name, step), 1e-5)
+def check_rows(output: Path, seen: "dict[tuple[str, str, int], torch.Tensor]") -> None:
+    found = {kind: jobs.rows(output, kind) for kind in ("actv", "actv_grad")}
+    for (kind, name, step), tensor in seen.items():
+        expected = jobs.expected(logical(tensor))
+        jobs.check_values(found[kind][name, step, 0], expected, (kind, name, step), 1e-5)
 
 
 # --- activations that are written between two modules, and lazy views ---
@@ -75,7 +77,7 @@ class Written(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.first, self.second, self.third = nn.Linear(4, 4), nn.Linear(4, 4), nn.Linear(4, 1)
-        self.kernel = Applied(WriteInMemory.apply)
+        self.kernel = applied(WriteInMemory.apply)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         x = self.second(self.kernel(self.first(x)))
@@ -83,13 +85,8 @@ class Written(nn.Module):
         return self.third(x)
 
 
-class Applied(nn.Module):
-    def __init__(self, function: Callable[[torch.Tensor], Any]) -> None:
-        super().__init__()
-        self.function = function
-
-    def forward(self, x: Any) -> Any:
-        return self.function(x)
+def applied(function: Callable[[torch.Tensor], Any]) -> nn.Module:
+    return jobs.Parts(lambda _, x: function(x))
 
 
 class Lazy(nn.Module):
@@ -98,10 +95,10 @@ class Lazy(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.weight = nn.Parameter(torch.randn(5, dtype=torch.complex64))
-        self.conjugate, self.imaginary = Applied(torch.conj), Applied(torch.imag)
-        self.both = Applied(lambda x: (x * 1, (x * 1).conj()))
-        self.twice = Applied(lambda x: (lambda y: (y, y.conj()))(x * 1))
-        self.once, self.again = Applied(torch.conj), Applied(torch.conj)
+        self.conjugate, self.imaginary = applied(torch.conj), applied(torch.imag)
+        self.both = applied(lambda x: (x * 1, (x * 1).conj()))
+        self.twice = applied(lambda x: (lambda y: (y, y.conj()))(x * 1))
+        self.once, self.again = applied(torch.conj), applied(torch.conj)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         y = self.conjugate(torch.fft.fft(x) * self.weight)
@@ -150,18 +147,14 @@ def test_a_row_shows_what_is_there_when_a_module_sees_it(tmp_path: Path, kind: t
     model = made(kind)
     ends = train(model, width, watch_in(tmp_path))
     assert all(torch.equal(one, other) for one, other in zip(ends, train(made(kind), width)))
-    found = {one: jobs.rows(tmp_path / "out", one) for one in ("actv", "actv_grad")}
-    for (one, name, step), tensor in seen.items():
-        check_rows(found, one, name, step, tensor)
+    check_rows(tmp_path / "out", seen)
     assert len(seen) > 20
 
 
 def test_reused_readings_are_those_of_views_alike_and_miss_writes_without_a_version(tmp_path: Path) -> None:
     seen = seen_by_plain_hooks(made(Lazy), 5)
     train(made(Lazy), 5, watch_in(tmp_path, reuse_readings=True))
-    found = {one: jobs.rows(tmp_path / "out", one) for one in ("actv", "actv_grad")}
-    for (one, name, step), tensor in seen.items():
-        check_rows(found, one, name, step, tensor)
+    check_rows(tmp_path / "out", seen)
     train(made(Written), 4, watch_in(tmp_path / "written", reuse_readings=True))
     rows = jobs.rows(tmp_path / "written/out", "actv")
     assert rows["third.input", 0, 0] == rows["second.output", 0, 0]  # what its page says that it cannot see
@@ -196,20 +189,13 @@ def fake(x: torch.Tensor) -> torch.Tensor:
     return tensor
 
 
-class Wrapped:
+class Wrapped(NamedTuple):
     """What goes through the inner module, and what its rows are of; None: there are none."""
 
-    def __init__(
-        self,
-        make: Callable[[torch.Tensor], Any],
-        rows: "Optional[Callable[[torch.Tensor], torch.Tensor]]" = None,
-        add: "Optional[Callable[[Any], torch.Tensor]]" = None,
-        around: "Optional[Callable[[nn.Module, torch.Tensor], Any]]" = None,
-    ) -> None:
-        self.make = make
-        self.rows = rows
-        self.add = add  # the result of the inner module takes part in the loss
-        self.around = around
+    make: Callable[[torch.Tensor], Any]
+    rows: "Optional[Callable[[torch.Tensor], torch.Tensor]]" = None
+    add: "Optional[Callable[[Any], torch.Tensor]]" = None  # the inner module's result takes part in the loss
+    around: "Optional[Callable[[nn.Module, torch.Tensor], Any]]" = None
 
 
 def dense(x: torch.Tensor) -> torch.Tensor:
@@ -266,22 +252,14 @@ class Aside(nn.Module):
         return x + 0 * self.kind.add(result).sum() if self.kind.add else x
 
 
-class Beside(nn.Module):
-    def __init__(self, kind: Wrapped) -> None:
-        super().__init__()
-        torch.manual_seed(3)
-        self.first, self.aside, self.last = nn.Linear(4, 4), Aside(kind), nn.Linear(4, 2)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.last(self.aside(self.first(x)))
-
-
 ALL_KINDS = ("actv", "actv_grad", "grad_unreduced", "grad_reduced", "param_updated")
 
 
-def rows_beside(tmp_path: Path, kind: Wrapped, **keys: Any) -> "tuple[Any, Beside]":
+def rows_beside(tmp_path: Path, kind: Wrapped, **keys: Any) -> "tuple[Any, Any]":
     """All rows, by kind, and the model after a training of two steps."""
-    model = Beside(kind)
+    torch.manual_seed(3)
+    layers = {"first": nn.Linear(4, 4), "aside": Aside(kind), "last": nn.Linear(4, 2)}
+    model = jobs.Parts(lambda m, x: m.last(m.aside(m.first(x))), **layers)
     train(model, 4, watch_in(tmp_path, print_struct=True, **keys))
     return {one: jobs.rows(tmp_path / "out", one) for one in ALL_KINDS}, model
 
@@ -302,17 +280,10 @@ def test_a_tensor_of_another_kind_has_its_rows_or_none_and_the_others_stay(tmp_p
         for key, row in rest.items():
             assert row == pytest.approx(expected[key], rel=1e-5, abs=1e-7, nan_ok=True), (one, key)
     inner = {key: row for key, row in found["actv"].items() if of_inner(key[0])}
-    if kind.rows is None:
-        return check_none(inner)
-    assert {key[:2] for key in inner} == {
-        (f"aside.inner.{s}", i) for s in ("input", "output") for i in (0, 1)
-    }
+    sides = ("input", "output") if kind.rows is not None else ()
+    assert {key[:2] for key in inner} == {(f"aside.inner.{side}", i) for side in sides for i in (0, 1)}
     for (_, step, _), row in inner.items():
         jobs.check_values(row, jobs.expected(logical(kind.rows(model.aside.inputs[step]))), name, 1e-5)
-
-
-def check_none(rows: Any) -> None:
-    assert not rows, rows
 
 
 # --- gradients that no hook of an accumulator sees, and moments of negated gradients ---
@@ -339,18 +310,13 @@ def test_mg_direction_compares_the_gradient_as_the_optimizer_uses_it(
     tmp_path: Path, optimizer: Any, options: "dict[str, Any]", maximize: bool
 ) -> None:
     """The gradient is the same in both steps, so that the momentum has its sign everywhere."""
-    model = nn.Linear(4, 2, bias=False)
-    keys = {"mg_direction": True, "xy_distribution": False}
 
-    class Same(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.fc = model
+    def forward(model: Any, _: torch.Tensor) -> torch.Tensor:
+        slope = torch.linspace(-1, 1, 8).reshape(2, 4)
+        return ((model.fc.weight - model.fc.weight.detach()) * slope).sum() + torch.ones(())
 
-        def forward(self, _: torch.Tensor) -> torch.Tensor:
-            slope = torch.linspace(-1, 1, 8).reshape(2, 4)
-            return ((self.fc.weight - self.fc.weight.detach()) * slope).sum() + torch.ones(())
-
-    train(Same(), 4, watch_in(tmp_path, **keys), optimizer=optimizer, maximize=maximize, **options)
+    same = jobs.Parts(forward, fc=nn.Linear(4, 2, bias=False))
+    watch = watch_in(tmp_path, mg_direction=True, xy_distribution=False)
+    train(same, 4, watch, optimizer=optimizer, maximize=maximize, **options)
     found = jobs.rows(tmp_path / "out", "other")
     assert found == {("fc.weight", 1, 0): {"mg_direction": 1.0}}

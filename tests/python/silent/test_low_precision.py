@@ -251,16 +251,10 @@ def te_nvfp4(row_scaled: bool) -> Case:
     padded = codes(128, 8)
     padded[:20, :6] = block
     factors = block.view(torch.float8_e4m3fn).float() * largest.view(-1, 1) * torch.tensor(1 / (6 * 448))
-    tensor = engine(
-        "NVFP4Tensor", (20, 96), _rowwise_data=found, _rowwise_scale_inv=padded, _amax_rowwise=largest
-    )
-    return Case(
-        tensor,
-        e2m1(found) * spread(factors, 1, 16, (20, 96)),
-        "nvfp4_e2m1/16",
-        block.view(torch.float8_e4m3fn).float(),
-        "torch.float8_e4m3fn",
-    )
+    parts = {"_rowwise_data": found, "_rowwise_scale_inv": padded, "_amax_rowwise": largest}
+    numbers, scale = e2m1(found) * spread(factors, 1, 16, (20, 96)), block.view(torch.float8_e4m3fn).float()
+    tensor = engine("NVFP4Tensor", (20, 96), **parts)
+    return Case(tensor, numbers, "nvfp4_e2m1/16", scale, "torch.float8_e4m3fn")
 
 
 def te_blocks(both: bool, by_rows: bool = True) -> Case:
@@ -308,14 +302,11 @@ class OneRank:
     shape = (12, 32)
 
 
+TRAINING_WEIGHT = "TrainingWeightWrapperTensor/TrainingWeightWrapperBaseTensor"
 CASES: "dict[str, Callable[[], Case]]" = {
     "cast_weight": cast_weight,
-    "training_weight": lambda: held(
-        "Float8TrainingWeightWrapperTensor/TrainingWeightWrapperBaseTensor", "_data"
-    ),
-    "mx_training_weight": lambda: held(
-        "MXFP8TrainingWeightWrapperTensor/TrainingWeightWrapperBaseTensor", "_data"
-    ),
+    "training_weight": lambda: held("Float8" + TRAINING_WEIGHT, "_data"),
+    "mx_training_weight": lambda: held("MXFP8" + TRAINING_WEIGHT, "_data"),
     "identity": lambda: held(ENGINE.format("IdentityTensor", "IdentityTensor"), "_hp_data"),
     "optim_8bit": optim_8bit,
     "optim_4bit": optim_4bit,
@@ -476,10 +467,8 @@ class LowBitAdam(torch.optim.Optimizer):
             if not state:
                 state.update(step=torch.tensor(0.0))
                 for key in ("exp_avg", "exp_avg_sq"):
-                    sizes = parameter.shape
-                    state[key] = make(
-                        "OptimState8bit", sizes, codes=codes(*sizes), scale=waves(1), qmap=waves(256)
-                    )
+                    parts = {"codes": codes(*parameter.shape), "scale": waves(1), "qmap": waves(256)}
+                    state[key] = make("OptimState8bit", parameter.shape, **parts)
             state["step"] += 1
             for key in ("exp_avg", "exp_avg_sq"):
                 state[key].codes.add_(number + 1)
@@ -520,10 +509,8 @@ def test_a_scale_is_no_part_of_the_norm_of_all_weights(tmp_path: Path) -> None:
     model = torch.nn.Linear(3, 2)
     model.register_parameter("low", torch.nn.Parameter(case.tensor, requires_grad=False))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    monitor = jobs.monitor(
-        tmp_path, jobs.ALONE, param_distribution=True, ndigits=17, scalars={"weight_norm": "records"}
-    )
-    with monitor.watch(model, optimizer):
+    keys = {"param_distribution": True, "ndigits": 17, "scalars": {"weight_norm": "records"}}
+    with jobs.monitor(tmp_path, jobs.ALONE, **keys).watch(model, optimizer):
         model(waves(4, 3)).sum().backward()
         optimizer.step()
     rows = twice.read(tmp_path / "out", "param_updated")
@@ -560,29 +547,17 @@ def test_each_type_of_torch_has_its_row_or_a_reason(
     assert len(rows) >= 17
     for name, row in rows.items():
         tensor = values[name]
-        if tensor.is_quantized:
-            numbers = tensor.dequantize()
-        elif tensor.is_complex():
-            numbers = torch.view_as_real(tensor)
-        else:
-            numbers = tensor
-        x = numbers.double()
+        numbers = tensor.dequantize() if tensor.is_quantized else tensor
+        x = (torch.view_as_real(numbers) if numbers.is_complex() else numbers).double()
         assert row["dtype"] == name
         assert (row["min"], row["max"], row["nans"]) == (x.min(), x.max(), x.isnan().sum()), name
         assert abs(row["mean"] - x.mean()) <= 1e-6 * x.abs().mean(), name
         assert abs(row["norm"] - x.norm()) <= 1e-6 * x.norm(), name
-    absent = values.keys() - rows.keys()
+    absent = {name.partition("torch.")[2] for name in values.keys() - rows.keys()}
     assert not absent or "no row: " in capfd.readouterr().err
-    assert absent <= {
-        f"torch.{name}"
-        for name in [
-            "float4_e2m1fn_x2",
-            "quint2x4",
-            "quint4x2",
-            *(f"bits{n}" for n in ("8", "16", "1x8", "2x4", "4x2")),
-        ]
-        + [f"{sign}int{n}" for sign in ("", "u") for n in range(1, 8)]
-    }, absent
+    bits = {f"bits{n}" for n in ("8", "16", "1x8", "2x4", "4x2")}
+    small = {f"{sign}int{n}" for sign in ("", "u") for n in range(1, 8)}
+    assert absent <= {"float4_e2m1fn_x2", "quint2x4", "quint4x2"} | bits | small, absent
 
 
 # --- partial DTensors ---
@@ -617,12 +592,8 @@ def scalar_rows(output: Path) -> "dict[str, float]":
 def test_a_part_of_a_number_is_refused_with_the_remedy(
     tmp_path: Path, mesh: Any, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    monitor = jobs.monitor(
-        tmp_path,
-        jobs.ALONE,
-        scalars={"whole": "records", "norm": "records", "shard": "records", "expert_load": "records"},
-    )
-    with monitor.watch():
+    names = ("whole", "norm", "shard", "expert_load")
+    with jobs.monitor(tmp_path, jobs.ALONE, scalars={name: "records" for name in names}).watch() as monitor:
         monitor.scalar("whole", placed(mesh, torch.tensor(3.0), "replicate"))
         monitor.scalar("norm", placed(mesh, torch.tensor(2.0), "partial"))
         monitor.scalar("shard", placed(mesh, torch.ones(1), "shard"))
@@ -638,18 +609,12 @@ def test_a_part_of_a_number_is_refused_with_the_remedy(
     assert "full_tensor()" in said
 
 
-class Observing(torch.nn.Module):
-    def __init__(self, mesh: Any) -> None:
-        super().__init__()
-        self.mesh = mesh
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        gradmon.observe(placed(self.mesh, x, "partial"), "summand")
+def test_a_summand_that_is_tapped_or_observed_is_said_to_be_partial(tmp_path: Path, mesh: Any) -> None:
+    def forward(_: Any, x: torch.Tensor) -> torch.Tensor:
+        gradmon.observe(placed(mesh, x, "partial"), "summand")
         return x
 
-
-def test_a_summand_that_is_tapped_or_observed_is_said_to_be_partial(tmp_path: Path, mesh: Any) -> None:
-    model = Observing(mesh)
+    model = jobs.Parts(forward)
     monitor = jobs.monitor(tmp_path, jobs.ALONE, **twice.HANDED_IN, all_xy=True)
     with monitor.watch(model):
         model(waves(4))

@@ -115,6 +115,7 @@ class Training:
         self.chunk = DistributedDataParallel(jobs.make_net())
         self.optimizer: Any = MegatronOptimizer(self.chunk)
         self.noted = twice.Noted()
+        self.taken = 0  # steps
 
     def watch(self, tmp_path: Path, **options: Any) -> Any:
         config = jobs.write_config(tmp_path, **{**twice.EVERYTHING, "squash_name": False})
@@ -124,6 +125,11 @@ class Training:
 
     def capture(self) -> None:
         self.optimizer.step = OptimizerCudaGraphWrapper(self.optimizer.step, self.optimizer)
+
+    def run(self, steps: int = STEPS, each: "Callable[[], Any]" = lambda: None) -> None:
+        for _ in range(steps):
+            self.step(self.taken)
+            each()
 
     def step(self, number: int, update: "Optional[Callable[[], Any]]" = None) -> None:
         self.optimizer.zero_grad()
@@ -137,6 +143,7 @@ class Training:
             self.note(key, number, [state[one][key] for one in self.optimizer.copies if one in state])
         (update or self.optimizer.step)()
         self.note("param_updated", number, self.optimizer.copies)
+        self.taken = number + 1
 
     def note(self, kind: str, number: int, tensors: "list[Any]") -> None:
         names = [name for name, _ in self.chunk.module.named_parameters() if not name.startswith("spare")]
@@ -150,7 +157,11 @@ class Training:
 
 
 def warnings_of(monitor: Any) -> str:
-    return "\n".join(monitor.status().warnings)
+    return "\n".join(jobs.warnings_of(monitor))
+
+
+def steps_in(output: Path, kind: str) -> "set[int]":
+    return {step for _, step, _ in twice.read(output, kind)}
 
 
 @pytest.mark.parametrize("when", ["before watch()", "after watch()"])
@@ -158,12 +169,10 @@ def test_steps_end_outside_a_captured_optimizer_step_and_have_rows(tmp_path: Pat
     training = Training()
     if when == "before watch()":
         training.capture()
-    monitor = training.watch(tmp_path)
-    if when == "after watch()":
-        training.capture()
-    for number in range(STEPS):
-        training.step(number)
-    monitor.stop()
+    with training.watch(tmp_path):
+        if when == "after watch()":
+            training.capture()
+        training.run()
     training.check(tmp_path / "out")
     reduced = twice.read(tmp_path / "out", "grad_reduced")
     assert {step for _, step, _ in reduced} == set(range(WARM_UP))
@@ -173,20 +182,14 @@ def test_steps_end_outside_a_captured_optimizer_step_and_have_rows(tmp_path: Pat
 
 def test_what_a_captured_optimizer_step_leaves_out_is_in_the_status(tmp_path: Path) -> None:
     training = Training()
-    monitor = training.watch(tmp_path)
-    assert (
-        gradmon.megatron.captured_by(training.optimizer, training.chunk) is None
-        and warnings_of(monitor) == ""
-    )
-    training.capture()
-    assert "OptimizerCudaGraphWrapper" in str(
-        gradmon.megatron.captured_by(training.optimizer, training.chunk)
-    )
-    for number in range(STEPS):
-        training.step(number)
-    assert jobs.eventually(lambda: "no rows in grad_reduced and mg_direction" in warnings_of(monitor))
-    assert "train without --optimizer-cuda-graph" in warnings_of(monitor)
-    monitor.stop()
+    captured_by = gradmon.megatron.captured_by
+    with training.watch(tmp_path) as monitor:
+        assert captured_by(training.optimizer, training.chunk) is None and warnings_of(monitor) == ""
+        training.capture()
+        assert "OptimizerCudaGraphWrapper" in str(captured_by(training.optimizer, training.chunk))
+        training.run()
+        assert jobs.eventually(lambda: "no rows in grad_reduced and mg_direction" in warnings_of(monitor))
+        assert "train without --optimizer-cuda-graph" in warnings_of(monitor)
 
 
 def test_the_graph_goes_where_megatron_deletes_the_replaced_step(tmp_path: Path) -> None:
@@ -194,8 +197,7 @@ def test_the_graph_goes_where_megatron_deletes_the_replaced_step(tmp_path: Path)
     monitor = training.watch(tmp_path)
     training.capture()
     graph = weakref.ref(training.optimizer.step)
-    for number in range(STEPS):
-        training.step(number)
+    training.run()
     assert graph() is not None
     gc.disable()
     try:
@@ -212,17 +214,12 @@ def test_an_agreed_switch_comes_in_a_rank_whose_step_is_replayed(tmp_path: Path)
     monitor = training.watch(tmp_path, dynamic=True)
     training.capture()
     jobs.reach_the_hub(monitor)
-    number = 0
 
     def collected() -> bool:
-        nonlocal number
-        training.step(number)
-        number += 1
+        training.run(1)
         return bool(twice.read(tmp_path / "out", "param_updated"))
 
-    for _ in range(WARM_UP + 2):
-        training.step(number)
-        number += 1
+    training.run(WARM_UP + 2)
     monitor.on(collect_times=2)
     assert jobs.eventually(collected)
     monitor.stop()
@@ -245,17 +242,14 @@ def test_a_step_that_the_programs_own_graph_replays_ends_by_hand(tmp_path: Path)
     for kind, tensors in later.items():
         found = twice.read(tmp_path / "out", kind)
         twice.check_rows({key: row for key, row in found.items() if key[1] > 1}, tensors, kind)
-    assert {step for _, step, _ in twice.read(tmp_path / "out", "grad_reduced")} == {0}
-    assert {step for _, step, _ in twice.read(tmp_path / "out", "grad_unreduced")} == set(range(STEPS))
+    assert steps_in(tmp_path / "out", "grad_reduced") == {0}
+    assert steps_in(tmp_path / "out", "grad_unreduced") == set(range(STEPS))
 
 
 def test_a_step_is_not_ended_twice_where_the_program_calls_step(tmp_path: Path) -> None:
     training = Training()
-    monitor = training.watch(tmp_path)
-    for number in range(STEPS):
-        training.step(number)
-        monitor.step()
-    monitor.stop()
+    with training.watch(tmp_path) as monitor:
+        training.run(each=monitor.step)
     training.check(tmp_path / "out")
 
 
@@ -265,23 +259,19 @@ def test_after_a_captured_backward_updates_go_on(tmp_path: Path, monkeypatch: py
         sys.modules, "megatron.core.full_cuda_graph", types.SimpleNamespace(FullCudaGraphWrapper=wrapper)
     )
     training = Training()
-    monitor = training.watch(tmp_path)
-    for number in range(STEPS):
-        if number == WARM_UP:
-            wrapper.cuda_graph["training"] = object()
-            captured = training.chunk.bucket_groups
-        if number >= WARM_UP:  # start_grad_sync() is in the graph
-            training.chunk.bucket_groups = []
-        training.step(number)
-        if number >= WARM_UP:
+    with training.watch(tmp_path) as monitor:
+        training.run(WARM_UP)
+        wrapper.cuda_graph["training"] = object()
+        captured = training.chunk.bucket_groups
+        for _ in range(WARM_UP, STEPS):
+            training.chunk.bucket_groups = []  # start_grad_sync() is in the graph
+            training.run(1)
             training.chunk.bucket_groups = captured
-    assert jobs.eventually(lambda: "no rows in grad_unreduced, actv and actv_grad" in warnings_of(monitor))
-    monitor.stop()
+        said = "no rows in grad_unreduced, actv and actv_grad"
+        assert jobs.eventually(lambda: said in warnings_of(monitor))
     training.check(tmp_path / "out", "grad_unreduced")
-    reduced = {step for _, step, _ in twice.read(tmp_path / "out", "grad_reduced")}
-    assert reduced == set(range(STEPS))
-    unreduced = {step for _, step, _ in twice.read(tmp_path / "out", "grad_unreduced")}
-    assert unreduced == set(range(WARM_UP))
+    assert steps_in(tmp_path / "out", "grad_reduced") == set(range(STEPS))
+    assert steps_in(tmp_path / "out", "grad_unreduced") == set(range(WARM_UP))
 
 
 @pytest.mark.parametrize(
@@ -297,11 +287,10 @@ def test_the_config_of_megatron_tells_at_once_what_will_be_captured(
 ) -> None:
     training = Training()
     training.chunk.config.cuda_graph_impl = way
-    monitor = training.watch(tmp_path)
-    found = gradmon.megatron.captured_by(training.optimizer, [training.chunk])
-    assert (found is None) if said is None else (found or "").startswith(said)
-    assert jobs.eventually(lambda: (found or "") in warnings_of(monitor))
-    monitor.stop()
+    with training.watch(tmp_path) as monitor:
+        found = gradmon.megatron.captured_by(training.optimizer, [training.chunk])
+        assert (found is None) if said is None else (found or "").startswith(said)
+        assert jobs.eventually(lambda: (found or "") in warnings_of(monitor))
 
 
 # --- which part of a weight a rank's rows are of ---
@@ -310,8 +299,7 @@ def test_the_config_of_megatron_tells_at_once_what_will_be_captured(
 # Four ranks, two of tensor parallelism times two that share a weight of 24 rows, filled up to 32.
 SCRIPT = """
 import types
-from gradmon.megatron import description_of
-from gradmon.megatron import all_pieces
+from gradmon.megatron import all_pieces, description_of
 made = {name: [dist.new_group(of) for of in ranks] for name, ranks in
         {"tensor": [[0, 1], [2, 3]], "rows": [[0, 2], [1, 3]], "alone": [[0], [1], [2], [3]]}.items()}
 tensor, rows, alone = made["tensor"][rank // 2], made["rows"][rank % 2], made["alone"][rank]
@@ -367,18 +355,14 @@ def test_rows_that_only_fill_up_a_shard_are_no_part_of_the_weight(labels: "list[
     assert [("small" in of_rank["grad_unreduced"]) for of_rank in labels] == [True, True, False, False]
 
 
-def test_gradients_before_reduction_belong_to_the_ranks_of_the_weight(
-    labels: "list[dict[str, Any]]",
-) -> None:
+def test_gradients_before_reduction_belong_to_the_ranks_of_the_weight(labels: "list[dict[str, Any]]") -> None:
     meshes = [of_rank["grad_unreduced"]["column"]["mesh"] for of_rank in labels]
     assert [mesh.pop("coordinate") for mesh in meshes] == [[0, 0], [1, 0], [0, 1], [1, 1]]
     assert meshes == [{"dims": ["tp", "gtp_remat"], "shape": [2, 2], "ranks": [0, 1, 2]}] * 4
     assert "mesh" not in labels[0]["param_updated"]["column"]
 
 
-def test_the_shard_of_a_gated_layer_has_a_part_of_each_half(
-    labels: "list[dict[str, Any]]",
-) -> None:
+def test_the_shard_of_a_gated_layer_has_a_part_of_each_half(labels: "list[dict[str, Any]]") -> None:
     assert [of_rank["param_updated"]["gated"]["stride"] for of_rank in labels] == [2] * 4
     assert "stride" not in labels[0]["param_updated"]["column"]
 

@@ -18,24 +18,29 @@ Values = dict[tuple[str, str, int], float]
 class Job:
     """A monitor in static mode, and what plain torch has beside it: norms by kind, name and step."""
 
-    def __init__(self, place: Path, **keys: Any) -> None:
+    def __init__(self, place: Path, net: nn.Module, **keys: Any) -> None:
         self.monitor = jobs.monitor(place, ops=["norm", "nans"], ndigits=16, **{**KINDS, **keys})
         self.want: Values = {}
+        self._net = net
         self._out = place / "out"
 
-    def note(self, kind: str, step: int, net: nn.Module) -> None:
-        for name, parameter in net.named_parameters():
+    def note(self, kind: str, step: int) -> None:
+        for name, parameter in self._net.named_parameters():
             tensor = parameter.grad if kind.startswith("grad") else parameter
             if tensor is not None:
                 self.want[kind, name, step] = tensor.detach().norm().item()
 
-    def update(self, step: int, net: nn.Module, *steps: Callable[[], Any]) -> None:
-        """Steps after a backward, and notes what the step uses and makes."""
-        self.note("grad_reduced", step, net)
-        self.note("param_origin", step, net)
-        for each in steps:
-            each()
-        self.note("param_updated", step, net)
+    def train(self, count: int, *steps: Callable[[], Any], end: Callable[[], Any] = lambda: None) -> None:
+        """So many steps, each of these calls after a backward; notes what they use and make."""
+        for number in range(count):
+            self._net.zero_grad()
+            backward(self._net, number)
+            self.note("grad_reduced", number)
+            self.note("param_origin", number)
+            for each in steps:
+                each()
+            self.note("param_updated", number)
+            end()
 
     def rows(self) -> Values:
         self.monitor.stop()
@@ -58,9 +63,10 @@ class Job:
 OF_UPDATE = {"grad_reduced", "param_origin", "param_updated"}
 
 
-def net_of(seed: int = 3) -> nn.Sequential:
-    torch.manual_seed(seed)
-    return nn.Sequential(nn.Linear(4, 4), nn.LayerNorm(4), nn.Linear(4, 1))
+def job_of(place: Path, **keys: Any) -> "tuple[Job, nn.Sequential]":
+    torch.manual_seed(3)
+    net = nn.Sequential(nn.Linear(4, 4), nn.LayerNorm(4), nn.Linear(4, 1))
+    return Job(place, net, **keys), net
 
 
 def backward(net: nn.Module, seed: int) -> None:
@@ -87,41 +93,34 @@ def test_a_step_that_was_bound_or_compiled_before_watch_has_all_rows_and_ends_on
 ) -> None:
     if kind is Twice:
         Twice([nn.Parameter(torch.ones(1))], lr=0.1), torch.optim.SGD([nn.Parameter(torch.ones(1))], lr=0.1)
-    job, net = Job(tmp_path), net_of()
+    job, net = job_of(tmp_path)
     optimizer = kind(net.parameters(), lr=0.1)
     step = taken(optimizer.step)
     job.monitor.watch(net, optimizer)
-    for number in range(3):
-        optimizer.zero_grad()
-        backward(net, number)
-        job.update(number, net, step)
+    job.train(3, step)
     job.check(OF_UPDATE)
 
 
 @pytest.mark.parametrize("given", [list, tuple, lambda some: dict(enumerate(some))])
 def test_a_list_tuple_or_dict_of_optimizers_is_watched_as_its_optimizers(tmp_path: Path, given: Any) -> None:
-    job, net = Job(tmp_path), net_of()
+    job, net = job_of(tmp_path)
     sgd = torch.optim.SGD([p for p in net.parameters() if p.dim() == 2], lr=0.1)
     adam = torch.optim.AdamW([p for p in net.parameters() if p.dim() < 2], lr=0.1)
     job.monitor.watch(net, given([sgd, adam]))
-    for number in range(3):
-        sgd.zero_grad()
-        adam.zero_grad()
-        backward(net, number)
-        job.update(number, net, sgd.step, adam.step)
+    job.train(3, sgd.step, adam.step)
     job.check(OF_UPDATE)
 
 
 @pytest.mark.parametrize("wrong", ["bound", "parameters", "nested", "model"])
 def test_what_is_no_optimizer_is_refused_before_anything_is_watched(tmp_path: Path, wrong: str) -> None:
-    job, net = Job(tmp_path), net_of()
+    job, net = job_of(tmp_path)
     sgd = torch.optim.SGD(net.parameters(), lr=0.1)
     given = {"bound": sgd.step, "parameters": net.parameters(), "nested": [[sgd]], "model": net}[wrong]
     with pytest.raises(TypeError, match="optimizer: expected an optimizer, with step.. and param_groups"):
         job.monitor.watch(net, given)
     job.monitor.watch(net, sgd)
     backward(net, 0)
-    job.note("grad_reduced", 0, net)
+    job.note("grad_reduced", 0)
     sgd.step()
     job.check({"grad_reduced"})
 
@@ -130,24 +129,19 @@ def test_what_is_no_optimizer_is_refused_before_anything_is_watched(tmp_path: Pa
 def test_a_step_that_makes_the_state_for_a_checkpoint_is_not_counted(tmp_path: Path, in_loop: bool) -> None:
     from torch.distributed.checkpoint.state_dict import get_optimizer_state_dict
 
-    job, net = Job(tmp_path), net_of()
+    job, net = job_of(tmp_path)
     optimizer = torch.optim.AdamW(net.parameters(), lr=0.1)
     job.monitor.watch(net, optimizer, explicit_steps=in_loop)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         get_optimizer_state_dict(net, optimizer)
-    for number in range(2):
-        optimizer.zero_grad()
-        backward(net, number)
-        job.update(number, net, optimizer.step)
-        if in_loop:
-            job.monitor.step()
+    job.train(2, optimizer.step, end=job.monitor.step if in_loop else lambda: None)
     job.check(OF_UPDATE)
 
 
 @pytest.mark.parametrize("zeroed", ["before", "to_none", "to_zeros"])
 def test_an_iteration_without_an_update_has_all_rows_but_param_updated(tmp_path: Path, zeroed: str) -> None:
-    job, net = Job(tmp_path), net_of()
+    job, net = job_of(tmp_path)
     optimizer = torch.optim.Adam(net.parameters(), lr=0.1)
     job.monitor.watch(net, optimizer, explicit_steps=True)
     for number in range(4):
@@ -159,14 +153,14 @@ def test_an_iteration_without_an_update_has_all_rows_but_param_updated(tmp_path:
         x[0, 0] = math.nan if skips else x[0, 0]
         net(x).square().mean().backward()
         if not skips or zeroed == "before":
-            job.note("grad_reduced", number, net)
-        job.note("param_origin", number, net)
+            job.note("grad_reduced", number)
+        job.note("param_origin", number)
         if number > 0 and not (skips and zeroed == "to_none"):
             for name, parameter in net.named_parameters():
                 job.want["exp_avg", name, number] = optimizer.state[parameter]["exp_avg"].norm().item()
         if not skips:
             optimizer.step()
-            job.note("param_updated", number, net)
+            job.note("param_updated", number)
         if zeroed != "before":
             optimizer.zero_grad(set_to_none=zeroed == "to_none")
         job.monitor.step()
@@ -202,7 +196,7 @@ class Climber(torch.optim.Optimizer):
 
 
 def climbing(tmp_path: Path, **options: Any) -> "tuple[Job, Any, Climber]":
-    job, net = Job(tmp_path), net_of()
+    job, net = job_of(tmp_path)
     optimizer = Climber(net.parameters())
     job.monitor.watch(net, optimizer, **options)
     return job, net, optimizer
@@ -218,14 +212,14 @@ def test_an_optimizer_that_moves_the_weights_before_its_closure_has_right_rows(
         optimizer.zero_grad()
         backward(net, number)
         if not halves:
-            job.note("param_origin", number, net)
+            job.note("param_origin", number)
             optimizer.step(lambda number=number: backward(net, number))
         else:  # no row says what the weights were
             optimizer.first_step()
             backward(net, number)
             optimizer.second_step()
-        job.note("grad_reduced", number, net)
-        job.note("param_updated", number, net)
+        job.note("grad_reduced", number)
+        job.note("param_updated", number)
         if explicit or halves:
             job.monitor.step()
     job.check(OF_UPDATE)
@@ -247,7 +241,7 @@ def test_passes_without_the_end_of_a_step_are_said_in_status(tmp_path: Path) -> 
 
 @pytest.mark.parametrize("how", ["closure", "evaluation", "halves"])
 def test_many_passes_in_one_step_of_closures_and_evaluations_are_no_warning(tmp_path: Path, how: str) -> None:
-    job, net = Job(tmp_path, xy_distribution=True), net_of()
+    job, net = job_of(tmp_path, xy_distribution=True)
     optimizer = torch.optim.SGD(net.parameters(), lr=0.0)
     job.monitor.watch(net, optimizer)
     for number in range(80):

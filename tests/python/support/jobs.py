@@ -5,22 +5,20 @@ import csv
 import json
 import math
 import os
+import subprocess
+import sys
 import time
 from collections import defaultdict
 from pathlib import Path
-from typing import Any, Callable, Iterator, Optional, TypeVar
+from typing import Any, Callable, Iterator, TypeVar
 
 import torch
 
 OPS = ["min", "max", "mean", "norm", "nans", "zeros", "absmax"]
-EVERYTHING = {
-    "wg_distribution": True,
-    "param_distribution": True,
-    "mv_distribution": True,
-    "mg_direction": True,
-    "xy_distribution": True,
-    "all_xy": True,
-}
+ACTIVATIONS = {"xy_distribution": True, "all_xy": True}
+GRADIENTS = {"wg_distribution": True}
+UPDATES = {**GRADIENTS, "param_distribution": True, "mv_distribution": True}
+EVERYTHING = {**UPDATES, "mg_direction": True, **ACTIVATIONS}
 
 
 def write_config(directory: Path, **keys: Any) -> Path:
@@ -55,6 +53,19 @@ class Net(torch.nn.Module):
         return self.fc2(self.act(self.fc1(x)))
 
 
+class Parts(torch.nn.Module):
+    """A model from named modules and a forward function, whose first argument is the model."""
+
+    def __init__(self, forward: Callable[..., Any], **modules: torch.nn.Module) -> None:
+        super().__init__()
+        for name, module in modules.items():
+            self.add_module(name, module)
+        self._forward = forward
+
+    def forward(self, *inputs: Any, **keywords: Any) -> Any:
+        return self._forward(self, *inputs, **keywords)
+
+
 def make_net() -> Net:
     torch.manual_seed(7)
     return Net()
@@ -72,15 +83,34 @@ def batch(step: int, micro: int = 0) -> torch.Tensor:
     return torch.sin(torch.arange(12.0) * 0.7 + step + 0.3 * micro).reshape(3, 4)
 
 
+def nothing(_step: int) -> None:
+    pass
+
+
 def train(
-    model: torch.nn.Module, optimizer: Any, steps: int, each: Optional[Callable[[int], Any]] = None
+    model: torch.nn.Module,
+    optimizer: Any,
+    steps: int,
+    each: Callable[[int], Any] = nothing,
+    reduced: Callable[[int], Any] = nothing,
+    micro: int = 1,
 ) -> None:
+    """`micro` times forward and backward, then an update. reduced, each: called with the step before its
+    update and after it."""
     for step in range(steps):
         optimizer.zero_grad()
-        model(batch(step)).pow(2).mean().backward()
+        for number in range(micro):
+            model(batch(step, number)).pow(2).mean().backward()
+        reduced(step)
         optimizer.step()
-        if each is not None:
-            each(step)
+        each(step)
+
+
+def collect(directory: Path, steps: int, *trained: Any, options: "dict[str, Any]" = {}, **keys: Any) -> None:
+    """Trains under monitor(). trained: a model and its optimizer, if not those of make()."""
+    model, optimizer = trained or make()
+    with monitor(directory, options, **keys).watch(model, optimizer):
+        train(model, optimizer, steps)
 
 
 def train_until(
@@ -146,6 +176,17 @@ def check_values(
     for op, value in expected.items():
         scale = {"norm": expected["norm"], "nans": 0.0, "zeros": 1.0}.get(op, largest)
         assert abs(found[op] - value) <= tolerance * scale, (what, op, found[op], value)
+
+
+def warnings_of(monitor: Any) -> "list[str]":
+    status = monitor.status()
+    return list(status.warnings) if status is not None else []
+
+
+def python(*words: object, **options: Any) -> "subprocess.CompletedProcess[str]":
+    """Another Python. options: of subprocess.run()."""
+    command = [sys.executable, "-B", *map(str, words)]
+    return subprocess.run(command, **{"capture_output": True, "text": True, "timeout": 240, **options})
 
 
 def eventually(condition: Callable[[], bool], seconds: float = 60) -> bool:

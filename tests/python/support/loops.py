@@ -174,13 +174,8 @@ def compare(directory: Path, training: Training, **keys: Any) -> twice.Noted:
     """As train_twice(). This rank's rows must be what the training noted."""
     out = directory / "out"
     bare = train_twice(own_directory(directory), training, out, **keys)
-    assert bare.tensors.keys() >= {
-        "grad_unreduced",
-        "grad_reduced",
-        "param_origin",
-        "param_updated",
-        "exp_avg",
-    }
+    kinds = {"grad_unreduced", "grad_reduced", "param_origin", "param_updated", "exp_avg"}
+    assert bare.tensors.keys() >= kinds
     for kind, tensors in bare.tensors.items():
         found = twice.read(out, kind, rank())
         if kind == "actv":
@@ -193,22 +188,11 @@ def check_scaled(directory: Path, training: Training) -> None:
     """A training of four steps whose scaler leaves out an update: all steps count."""
     bare = train_twice(directory, training, directory / "out")
     reduced = twice.read(directory / "out", "grad_reduced")
-    assert {(name, step) for name, step, _ in reduced} == {
-        (name, step) for name in NAMES for step in range(4)
-    }
+    assert reduced.keys() == {(name, step, 0) for name in NAMES for step in range(4)}
     for key, tensor in bare.tensors["grad_reduced"].items():
         twice.check_bits(reduced[key], tensor)
     updated = twice.read(directory / "out", "param_updated")
     twice.check_rows(updated, bare.tensors["param_updated"], "param_updated")
-
-
-def check_equal(one: twice.Noted, other: twice.Noted) -> None:
-    """Both have noted the same: names, steps, micro steps and bits."""
-    assert one.tensors.keys() == other.tensors.keys()
-    for kind, tensors in one.tensors.items():
-        assert tensors.keys() == other.tensors[kind].keys(), kind
-        for key, tensor in tensors.items():
-            assert torch.equal(tensor, other.tensors[kind][key]), (kind, key)
 
 
 def plain_noted(divisor: "Callable[[int], int]") -> twice.Noted:

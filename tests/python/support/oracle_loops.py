@@ -3,6 +3,7 @@
 from typing import Any, Callable
 
 import torch
+from jobs import nothing
 from torch import nn
 
 STEPS = 3
@@ -46,10 +47,6 @@ def adam(model: nn.Module, **options: Any) -> Any:
     return torch.optim.Adam(model.parameters(), lr=0.01, **options)
 
 
-def nothing(_step: int) -> None:
-    pass
-
-
 def one_model(
     run: Run,
     model: nn.Module,
@@ -81,16 +78,3 @@ def one_model(
 def mlp(inputs: int = 4, outputs: int = 2, inplace: bool = False) -> nn.Module:
     act = nn.ReLU(inplace=True) if inplace else nn.Tanh()
     return nn.Sequential(nn.Linear(inputs, 6), act, nn.Linear(6, outputs))
-
-
-class Parts(nn.Module):
-    """A model from named modules and a forward function."""
-
-    def __init__(self, forward: Callable[..., Any], **modules: nn.Module) -> None:
-        super().__init__()
-        for name, module in modules.items():
-            self.add_module(name, module)
-        self._forward = forward
-
-    def forward(self, *inputs: Any) -> Any:
-        return self._forward(self, *inputs)

@@ -3,7 +3,8 @@
 from typing import Any
 
 import torch
-from oracle_loops import LOOPS, Parts, Run, adam, data, mlp, one_model, tokens
+from jobs import Parts
+from oracle_loops import LOOPS, Run, adam, data, mlp, one_model, tokens
 from torch import nn
 from torch.nn import functional
 from torch.utils.checkpoint import checkpoint

@@ -3,7 +3,8 @@
 from typing import Any
 
 import torch
-from oracle_loops import LOOPS, STEPS, Parts, Run, adam, data, mlp, one_model
+from jobs import Parts
+from oracle_loops import LOOPS, STEPS, Run, adam, data, mlp, one_model
 from torch import nn
 from torch.nn import functional
 from torch.nn.parallel import DistributedDataParallel
@@ -55,13 +56,8 @@ def closure(run: Run) -> None:
 def clipping(run: Run) -> None:
     model = mlp()
     clip = nn.utils.clip_grad_norm_
-    one_model(
-        run,
-        model,
-        loss=lambda out: out.pow(2).sum() * 50,
-        to_none=False,
-        reduced=lambda _: clip(model.parameters(), 0.1),
-    )
+    large = {"loss": lambda out: out.pow(2).sum() * 50, "to_none": False}
+    one_model(run, model, **large, reduced=lambda _: clip(model.parameters(), 0.1))
 
 
 def zero_grad_after_the_step(run: Run) -> None:
@@ -107,15 +103,13 @@ def gan(run: Run, generator_first: bool, explicit: bool) -> None:
     for pair in pairs if generator_first else reversed(pairs):
         run.watch(*pair)
     for step in range(STEPS):
-        for parameter in discriminator.parameters():
-            parameter.requires_grad_(True)
+        discriminator.requires_grad_(True)
         of_discriminator.zero_grad()
         fake = generator(data(3, 4, step=step, micro=1))
         run.backward(functional.softplus(-discriminator(data(3, 4, step=step))).mean())
         run.backward(functional.softplus(discriminator(fake.detach())).mean())
         of_discriminator.step()
-        for parameter in discriminator.parameters():
-            parameter.requires_grad_(False)
+        discriminator.requires_grad_(False)
         of_generator.zero_grad()
         run.backward(functional.softplus(-discriminator(fake)).mean())
         of_generator.step()
@@ -150,12 +144,14 @@ def one_optimizer_of_two_models(run: Run) -> None:
     one_model(run, decoder, lambda step: encoder(data(3, 4, step=step)), optimizer)
 
 
-def given_main_gradients(model: torch.nn.Module) -> "list[Any]":
+def given_main_gradients(model: torch.nn.Module, by_hooks: bool = True) -> "list[Any]":
     """As in Megatron's DDP: a hook at each accumulator adds the gradient to main_grad, unless a kernel
     has added it, and clears `grad`. The caller must keep the result alive."""
     accumulators = []
     for parameter in model.parameters():
         parameter.main_grad = torch.zeros(parameter.shape, dtype=torch.float64)
+        if not by_hooks:
+            continue
 
         def add(*_: Any, parameter: Any = parameter) -> None:
             if not getattr(parameter, "grad_added_to_main_grad", False):
@@ -167,15 +163,19 @@ def given_main_gradients(model: torch.nn.Module) -> "list[Any]":
     return accumulators
 
 
-def train_on_main_gradients(run: Run, model: torch.nn.Module) -> None:
+def train_on_main_gradients(run: Run, model: torch.nn.Module, by_hooks: bool = True) -> None:
+    """by_hooks: False: the program accumulates into main_grad itself, without a hook."""
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    accumulators = given_main_gradients(model)
+    accumulators = given_main_gradients(model, by_hooks)
     run.watch(model, optimizer)
     for step in range(STEPS):
         for parameter in model.parameters():
             parameter.main_grad.zero_()
         for micro in range(2):
             run.backward(model(data(3, 4, step=step, micro=micro)).pow(2).mean())
+            for parameter in model.parameters() if not by_hooks else ():
+                parameter.main_grad += parameter.grad
+                parameter.grad = None
         for parameter in model.parameters():
             parameter.grad = parameter.main_grad.float()
         optimizer.step()
@@ -205,29 +205,6 @@ class Fused(torch.autograd.Function):
 class FusedLinear(torch.nn.Linear):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return Fused.apply(x, self.weight) + self.bias
-
-
-def main_gradients(run: Run) -> None:
-    """The program accumulates into main_grad itself, without a hook."""
-    model = mlp()
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    for parameter in model.parameters():
-        parameter.main_grad = torch.zeros_like(parameter)
-    run.watch(model, optimizer)
-    for step in range(STEPS):
-        for parameter in model.parameters():
-            parameter.main_grad.zero_()
-        for micro in range(2):
-            run.backward(model(data(3, 4, step=step, micro=micro)).pow(2).mean())
-            for parameter in model.parameters():
-                parameter.main_grad += parameter.grad
-                parameter.grad = None
-        for parameter in model.parameters():
-            parameter.grad = parameter.main_grad.clone()
-        optimizer.step()
-        for parameter in model.parameters():
-            parameter.grad = None
-        run.end()
 
 
 class MasterWeights:
@@ -278,12 +255,8 @@ def ddp(run: Run, skip_sync: bool = False, **options: Any) -> None:
         with model.no_sync():
             run.backward(model(data(3, 4, step=step)).pow(2).mean())
 
-    one_model(
-        run,
-        model,
-        lambda step: data(3, 4, step=step, micro=1),
-        **({"begin": not_reduced} if skip_sync else {}),
-    )
+    begin = {"begin": not_reduced} if skip_sync else {}
+    one_model(run, model, lambda step: data(3, 4, step=step, micro=1), **begin)
 
 
 LOOPS.update(
@@ -309,7 +282,7 @@ LOOPS.update(
     main_gradients_by_a_kernel=lambda run: train_on_main_gradients(
         run, nn.Sequential(FusedLinear(4, 5), nn.Tanh(), FusedLinear(5, 2))
     ),
-    main_gradients=main_gradients,
+    main_gradients=lambda run: train_on_main_gradients(run, mlp(), by_hooks=False),
     master_weights_of_megatron=lambda run: train_with_master_weights(
         run, ("float16_groups", "fp32_from_float16_groups")
     ),

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Trains a small model with sharded parameters, with and without gradmon, and the same model unsharded."""
 import contextlib
-import copy
 import json
+from collections import Counter
 from typing import Any, Callable, Iterator, Optional
 
 import fsdp2_on_cpu
@@ -56,18 +56,13 @@ def local(tensor: Any) -> torch.Tensor:
     return found.detach()
 
 
+def adam(model: torch.nn.Module) -> torch.optim.Optimizer:
+    return torch.optim.Adam((p for p in model.parameters() if p.requires_grad), lr=0.05)
+
+
 def statistics(tensor: Any) -> "dict[str, float]":
-    x = local(tensor).double()
-    if x.numel() == 0:
-        return {}
-    return {
-        "norm": x.norm().item(),
-        "min": x.min().item(),
-        "max": x.max().item(),
-        "mean": x.mean().item(),
-        "nans": float(x.isnan().sum()),
-        "zeros": (x.abs() < 1e-8).double().mean().item(),
-    }
+    x = local(tensor)
+    return jobs.expected(x) if x.numel() > 0 else {}
 
 
 class Recorder:
@@ -77,7 +72,7 @@ class Recorder:
         self,
         model: torch.nn.Module,
         optimizer: torch.optim.Optimizer,
-        seen_as: "Callable[[Any], Any]" = lambda tensor: statistics(tensor),
+        seen_as: "Callable[[Any], Any]" = statistics,
     ) -> None:
         self.found: "dict[str, Any]" = {}
         self._seen_as = seen_as
@@ -143,7 +138,7 @@ def unsharded(micros: int, sync: str, seen_as: "Callable[[Any], Any]" = statisti
     and the mean of them, as `seen_as` has them."""
     batches = list(range(dist.get_world_size()))
     model = make_net()
-    optimizer = torch.optim.Adam((p for p in model.parameters() if p.requires_grad), lr=0.05)
+    optimizer = adam(model)
     found: "dict[str, Any]" = {}
 
     def note(kind: str, name: str, step: int, tensor: Optional[torch.Tensor]) -> None:
@@ -245,11 +240,7 @@ def compare(
 
 
 def difference(some: "list[str]", others: "list[str]") -> "list[str]":
-    left = copy.copy(some)
-    for other in others:
-        if other in left:
-            left.remove(other)
-    return left
+    return sorted((Counter(some) - Counter(others)).elements())
 
 
 def report(**found: Any) -> None:

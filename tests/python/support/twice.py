@@ -13,12 +13,7 @@ import torch
 Key = "tuple[str, int, int]"  # name (after "1:" where it is the second chunk's), step, micro step
 EVERYTHING = {**jobs.EVERYTHING, "ndigits": 100}  # every bit of a double
 # The kinds that a program can hand in.
-HANDED_IN = {
-    "wg_distribution": True,
-    "param_distribution": True,
-    "mv_distribution": True,
-    "xy_distribution": True,
-}
+HANDED_IN = {f"{kind}_distribution": True for kind in ("wg", "param", "mv", "xy")}
 
 
 class Noted:
@@ -34,12 +29,14 @@ class Noted:
         unwrapped = name.replace("_checkpoint_wrapped_module.", "").replace("_orig_mod.", "")
         self.tensors[kind][unwrapped, step, micro] = tensor.detach().clone()
 
-    def gradients(self, model: torch.nn.Module, step: int, kind: str = "", prefix: str = "") -> None:
+    def gradients(
+        self, model: torch.nn.Module, step: int, kind: str = "", prefix: str = "", micro: int = 0
+    ) -> None:
         """Notes gradients. Without `kind` as both kinds: one process reduces nothing."""
         for name, parameter in model.named_parameters():
             if parameter.grad is not None:
                 for one in [kind] if kind else ["grad_unreduced", "grad_reduced"]:
-                    self.note(one, prefix + name, step, parameter.grad)
+                    self.note(one, prefix + name, step, parameter.grad, micro)
 
     def weights(self, model: torch.nn.Module, step: int, kind: str, prefix: str = "") -> None:
         for name, parameter in model.named_parameters():
@@ -89,6 +86,16 @@ class NoMonitor:
 Training = Callable[[Noted, Any], None]  # its second argument is a Monitor or a NoMonitor
 
 
+def train(
+    noted: Noted, monitor: Any, model: torch.nn.Module, steps: int = 3, micro: int = 1, **options: Any
+) -> None:
+    """A training that notes the gradients of each step, and its end. options: of watch()."""
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    monitor.watch(model, optimizer, **options)
+    jobs.train(model, optimizer, steps, reduced=lambda step: noted.gradients(model, step), micro=micro)
+    noted.stop(monitor, model, optimizer)
+
+
 def without(training: Training) -> Noted:
     torch.manual_seed(7)
     noted = Noted()
@@ -126,11 +133,16 @@ def check_same_training(plain: Noted, watched: Noted) -> None:
     assert all(torch.equal(one, other) for one, other in zip(plain.ends, watched.ends))
     assert plain.fired == watched.fired
     assert plain.hooks == watched.hooks
-    assert plain.tensors.keys() == watched.tensors.keys()
-    for kind, tensors in plain.tensors.items():
-        assert tensors.keys() == watched.tensors[kind].keys()
+    check_equal(plain, watched)
+
+
+def check_equal(one: Noted, other: Noted) -> None:
+    """Both have noted the same: names, steps, micro steps and bits."""
+    assert one.tensors.keys() == other.tensors.keys()
+    for kind, tensors in one.tensors.items():
+        assert tensors.keys() == other.tensors[kind].keys(), kind
         for key, tensor in tensors.items():
-            assert torch.equal(tensor, watched.tensors[kind][key]), (kind, key)
+            assert torch.equal(tensor, other.tensors[kind][key]), (kind, key)
 
 
 def read(output: Path, kind: str, rank: int = 0) -> "dict[Key, dict[str, Any]]":

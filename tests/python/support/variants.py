@@ -36,6 +36,13 @@ def run(
     }
 
 
+def check_same(seen: Seen) -> None:
+    """Each rank trained as without gradmon, with as many collectives, and nothing is left on its objects."""
+    for found in seen.ranks:
+        assert found["equal"] and found["left"] == []
+        assert found["collectives"][0] == found["collectives"][1] > 0
+
+
 def scopes(path: Path, rank: int) -> "dict[str, Any]":
     """What the rows of the rank are of, by target and kind."""
     (file,) = (path / "out").glob(f"*-rank{rank}-*/scopes.json")

@@ -33,9 +33,8 @@ def log(layer: str, tensor: torch.Tensor, what: str) -> None:
 def train(noted: twice.Noted, monitor: Any) -> None:
     directory = Path(tempfile.mkdtemp())
     (directory / "inspect.yaml").write_text(CONFIG)
-    inspect_api.initialize(
-        str(directory / "inspect.yaml"), log_dir=str(directory), default_logging_enabled=True
-    )
+    config, logs = str(directory / "inspect.yaml"), str(directory)
+    inspect_api.initialize(config, log_dir=logs, default_logging_enabled=True)
     model = jobs.Net()
     inspect_api.infer_and_assign_layer_names(model)
     optimizer = torch.optim.Adam(model.parameters(), lr=0.01)

@@ -117,8 +117,20 @@ def make_spec() -> Any:
     return spec
 
 
+def training(batches: int, steps: int) -> TrainingConfig:
+    """batches: of all ranks in a step."""
+    return TrainingConfig(
+        local_batch_size=BATCH,
+        global_batch_size=BATCH * batches,
+        seq_len=LENGTH,
+        steps=steps,
+        max_norm=CLIP,
+        disable_cuda_graphs=True,
+        mixed_precision_param="float32",
+    )
+
+
 def make_trainer(directory: Path, case: str = "plain", steps: int = STEPS, **keys: Any) -> Any:
-    micro = CASES[case]["micro"]
     loss: Any = CrossEntropyLoss.Config(global_vocab_size=TOKENS)
     if case == "chunked":
         loss = ChunkedLossWrapper.Config(loss_fn=loss, num_chunks=4)
@@ -135,15 +147,7 @@ def make_trainer(directory: Path, case: str = "plain", steps: int = STEPS, **key
             ],
         ),
         "loss": loss,
-        "training": TrainingConfig(
-            local_batch_size=BATCH,
-            global_batch_size=BATCH * micro * dist.get_world_size(),
-            seq_len=LENGTH,
-            steps=steps,
-            max_norm=CLIP,
-            disable_cuda_graphs=True,
-            mixed_precision_param="float32",
-        ),
+        "training": training(CASES[case]["micro"] * dist.get_world_size(), steps),
         "activation_checkpoint": FullAC.Config() if case == "checkpointed" else None,
         "parallelism": ParallelismConfig(spmd_backend="partial_dtensor"),
         **keys,
@@ -156,15 +160,7 @@ def parallel(**degrees: Any) -> "dict[str, Any]":
     """What two ranks that are not data parallel add to the trainer's config."""
     return {
         "parallelism": ParallelismConfig(spmd_backend="partial_dtensor", **degrees),
-        "training": TrainingConfig(
-            local_batch_size=BATCH,
-            global_batch_size=BATCH,
-            seq_len=LENGTH,
-            steps=STEPS,
-            max_norm=CLIP,
-            disable_cuda_graphs=True,
-            mixed_precision_param="float32",
-        ),
+        "training": training(1, STEPS),
     }
 
 
