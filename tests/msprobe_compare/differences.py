@@ -6,8 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Optional
 
-from comparison import Finding
-from releases import RELEASES
+from comparison import RELEASES, Finding
 
 # Fields of a finding that an entry may restrict, each by a regular expression of the whole text.
 _FIELDS = ("case", "what", "file", "name", "column", "step", "original", "ours")
