@@ -11,6 +11,7 @@
 
 #include "tests/benchmarks/measure.h"
 #include "tests/control/link/agent_job.h"
+#include "tests/support/process_figures.h"
 
 namespace gradmon {
 namespace {
@@ -217,15 +218,6 @@ double processor_time(pid_t pid) {
   return total;
 }
 
-double resident_megabytes(pid_t pid) {
-  std::ifstream status("/proc/" + std::to_string(pid) + "/status");
-  for (std::string word; status >> word;) {
-    double kilobytes = 0;
-    if (word == "VmRSS:" && status >> kilobytes) return kilobytes / 1024;
-  }
-  throw std::runtime_error("no VmRSS");
-}
-
 std::vector<Figure> hub_idle(Effort effort) {
   const double seconds = pick(effort, 1, 20);
   const EightRanks job(milliseconds(25));
@@ -234,7 +226,7 @@ std::vector<Figure> hub_idle(Effort effort) {
   std::this_thread::sleep_for(std::chrono::duration<double>(seconds));
   return {{"hub_idle_percent", 100 * (processor_time(hub) - before) / seconds, "% of a core", at_most(0.1),
            "gradmon-hub beside 8 ranks that are off, over " + text_of(seconds) + " s"},
-          {"hub_resident_mb", resident_megabytes(hub), "MiB", at_most(12), "its resident memory then"}};
+          {"hub_resident_mb", resident_mib(hub), "MiB", at_most(12), "its resident memory then"}};
 }
 
 }  // namespace

@@ -28,35 +28,30 @@ constexpr const char* kUsage =
 struct Request {
   Effort effort = Effort::full;
   std::string json;
-  std::vector<std::string> names;
+  std::vector<std::string> names;  // empty: all
 };
-
-bool wanted(const Bench& bench, const std::vector<std::string>& names) {
-  return names.empty() || std::find_first_of(bench.yields.begin(), bench.yields.end(), names.begin(),
-                                             names.end()) != bench.yields.end();
-}
 
 int run(const Request& request, const std::vector<Bench>& benches) {
   std::vector<Figure> figures;
   int code = 0;
-  for (const Bench& bench : benches) {
-    if (!wanted(bench, request.names)) continue;
+  for (const auto& [yields, measure] : benches) {
+    const auto first =
+        std::find_first_of(yields.begin(), yields.end(), request.names.begin(), request.names.end());
+    if (!request.names.empty() && first == yields.end()) continue;
     try {
-      for (Figure& figure : bench.run(request.effort)) {
+      for (Figure& figure : measure(request.effort)) {
         if (request.effort == Effort::quick) figure.how += "; quick: the value is not meaningful";
         std::cout << line_of(figure) << std::endl;
         figures.push_back(std::move(figure));
       }
     } catch (const std::exception& error) {
-      std::cerr << "gradmon-bench: " << bench.yields.front() << ": " << error.what() << std::endl;
+      std::cerr << "gradmon-bench: " << yields.front() << ": " << error.what() << std::endl;
       code = 1;
     }
   }
-  if (!request.json.empty() && !(std::ofstream(request.json) << json_of(figures)).flush()) {
-    std::cerr << "gradmon-bench: cannot write " << request.json << std::endl;
-    return 1;
-  }
-  return code;
+  if (request.json.empty() || (std::ofstream(request.json) << json_of(figures)).flush()) return code;
+  std::cerr << "gradmon-bench: cannot write " << request.json << std::endl;
+  return 1;
 }
 
 int wrong(const std::string& why) {
