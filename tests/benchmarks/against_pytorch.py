@@ -76,12 +76,11 @@ def by_numpy(x: torch.Tensor) -> Way:
     return read
 
 
-WAYS: "dict[str, Callable[[torch.Tensor], Way]]" = {
-    "torch": by_torch,
-    "compile": by_compile,
-    "numpy": by_numpy,
+WAYS = {
+    "torch": (by_torch, "torch's ops one after another"),
+    "compile": (by_compile, "torch.compile of them"),
+    "numpy": (by_numpy, "NumPy's"),
 }
-THEIRS = {"torch": "torch's ops one after another", "compile": "torch.compile of them", "numpy": "NumPy's"}
 # NumPy has no bfloat16.
 NAMES = [
     f"stats_vs_{way}_{dtype}" for dtype in DTYPES for way in WAYS if (way, dtype) != ("numpy", "bfloat16")
@@ -103,7 +102,7 @@ def figures_of(dtype: str, ways: "tuple[str, ...]", quick: bool) -> "dict[str, F
     kind = DTYPES[dtype]
     x = torch.randn(mebibytes * MIB // kind.itemsize).to(kind)
     ours = by_gradmon(x)
-    others = {name: WAYS[name](x) for name in ways}
+    others = {name: WAYS[name][0](x) for name in ways}
     tolerance = 1e-3 if kind.itemsize >= 4 else 0.1  # torch's own norm of 32 million halves is 4 % too low
     for name, way in others.items():
         check(f"{name}, {dtype}", way(), ours(), tolerance)
@@ -122,7 +121,7 @@ def figures_of(dtype: str, ways: "tuple[str, ...]", quick: bool) -> "dict[str, F
         threads = "processor time of one thread" if count == 1 else f"{count} threads each (NumPy: 1)"
         how = (
             f"six ops on {mebibytes} MiB of {dtype} ({text_of(statistics.median(own) * 1000)} ms) against "
-            f"{THEIRS[way]} ({text_of(statistics.median(theirs) * 1000)} ms), {threads}, in turns"
+            f"{WAYS[way][1]} ({text_of(statistics.median(theirs) * 1000)} ms), {threads}, in turns"
         )
         ratios = [their / our for their, our in zip(theirs, own)]
         found[name] = median_figure(name, ratios, "times as fast", 1, how, at_least=True)

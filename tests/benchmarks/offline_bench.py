@@ -100,18 +100,18 @@ class Bench:
     def job(self) -> Path:
         return self.run_of("job", self.size)
 
-    def both(self, words: "list[str]", output: Optional[Path] = None) -> "tuple[list[Ran], list[Ran]]":
-        """Runs of this and of the older gradmonctl, in turns. `output` is removed after each."""
-
-        def ran(program: str) -> Ran:
-            done = run([program, *words])
-            if output is not None:
-                shutil.rmtree(output)
-            return done
-
+    def both(self, work: "Callable[[str], Ran]") -> "tuple[list[Ran], list[Ran]]":
+        """Runs of this and of the older gradmonctl, in turns."""
         programs = [program for program in (self.gradmonctl, self.baseline) if program]
-        ours, *older = in_turns(self.rounds, *(functools.partial(ran, program) for program in programs))
+        ours, *older = in_turns(self.rounds, *(functools.partial(work, program) for program in programs))
         return ours, older[0] if older else []
+
+    def converted(self, program: str, form: str, job: Path, *options: str) -> Ran:
+        """Removes the output."""
+        output = self.scratch / form
+        ran = run([program, "convert", form, str(job), "--output-dirpath", str(output), *options])
+        shutil.rmtree(output)
+        return ran
 
 
 def median(runs: "list[Ran]") -> float:
@@ -126,7 +126,7 @@ def against(ours: "list[Ran]", older: "list[Ran]") -> "tuple[float, str]":
 
 
 def analyse(bench: Bench, which: str, what: str) -> Figure:
-    ours, older = bench.both(["analyse", which, str(bench.job)])
+    ours, older = bench.both(lambda program: run([program, "analyse", which, str(bench.job)]))
     if what == "peak":
         peak = max(one.peak for one in ours) / MIB
         return Figure(f"analyse_{which}_peak_mib", peak, "MiB", 512, f"{bench.size.text()}; peak memory")
@@ -139,11 +139,7 @@ def convert_alone(bench: Bench, form: str, steps: int) -> "tuple[Ran, Size]":
     """A run of one process, with the rows of one rank."""
     size = Size(1, 50, 100, 50) if bench.quick else Size(1, steps, 1000, 100)
     job = bench.run_of(f"one_rank_{steps}", size)
-    output = bench.scratch / form
-    command = [bench.gradmonctl, "convert", form, str(job), "--output-dirpath", str(output)]
-    ran = run([*command, "--process-num", "1"])
-    shutil.rmtree(output)
-    return ran, size
+    return bench.converted(bench.gradmonctl, form, job, "--process-num", "1"), size
 
 
 def conversion_rate(bench: Bench, form: str) -> Figure:
@@ -160,8 +156,7 @@ def conversion_peak(bench: Bench, form: str) -> Figure:
 
 
 def convert(bench: Bench, form: str) -> Figure:
-    output = bench.scratch / form
-    ours, older = bench.both(["convert", form, str(bench.job), "--output-dirpath", str(output)], output)
+    ours, older = bench.both(lambda program: bench.converted(program, form, bench.job))
     ratio, text = against(ours, older)
     how = f"{bench.size.text()}; rate of the older gradmonctl is 1; {text}"
     return Figure(f"{form}_vs_baseline", 1 / ratio if ratio else 0, "times", 0.5, how, at_least=True)
@@ -178,11 +173,7 @@ import_data(CSV2DBConfig(directories, db_file=sys.argv[1], micro_step=False))
 def convert_against_msprobe(bench: Bench) -> Figure:
     """csv2db of a hundredth of the rows: msprobe reads some thousand rows a second."""
     size = Size(1, 2, 10) if bench.quick else Size(1, 20, 1000)
-    ours = run(
-        [bench.gradmonctl, "convert", "csv2db", str(bench.job), "--output-dirpath", str(bench.scratch / "db")]
-    )
-    shutil.rmtree(bench.scratch / "db")
-    rate = bench.size.rows() / ours.seconds
+    rate = bench.size.rows() / bench.converted(bench.gradmonctl, "csv2db", bench.job).seconds
     if bench.msprobe is None:
         how = f"{text_of(rate)} rows/s; without --msprobe there is no ratio"
         return Figure("csv2db_vs_msprobe", 0, "times", 100, how, at_least=True)
