@@ -3,16 +3,18 @@
 """The six statistics of one tensor by gradmon, by torch, by torch.compile and by NumPy, in turns;
 tools/bench --against pytorch runs it."""
 import ctypes
+import functools
 import math
 import os
 import statistics
+import sys
 import time
 from pathlib import Path
-from typing import Callable, Iterator, List
+from typing import Callable, List
 
 import numpy
 import torch
-from figures import Figure, parse, parser_of, report, spread, text_of
+from figures import Figure, in_turns, median_figure, parse, parser_of, report, text_of
 
 MIB = 1 << 20
 EPS = 1e-8
@@ -74,12 +76,11 @@ def by_numpy(x: torch.Tensor) -> Way:
     return read
 
 
-WAYS: "dict[str, Callable[[torch.Tensor], Way]]" = {
-    "torch": by_torch,
-    "compile": by_compile,
-    "numpy": by_numpy,
+WAYS = {
+    "torch": (by_torch, "torch's ops one after another"),
+    "compile": (by_compile, "torch.compile of them"),
+    "numpy": (by_numpy, "NumPy's"),
 }
-THEIRS = {"torch": "torch's ops one after another", "compile": "torch.compile of them", "numpy": "NumPy's"}
 # NumPy has no bfloat16.
 NAMES = [
     f"stats_vs_{way}_{dtype}" for dtype in DTYPES for way in WAYS if (way, dtype) != ("numpy", "bfloat16")
@@ -93,53 +94,53 @@ def check(name: str, found: Values, wanted: Values, tolerance: float) -> None:
             raise RuntimeError(f"{name}: {op} is {a}; gradmon's is {b}")
 
 
-def figures_of(dtype: str, ways: "list[str]", mebibytes: int, rounds: int) -> "list[Figure]":
+@functools.lru_cache(maxsize=None)
+def figures_of(dtype: str, ways: "tuple[str, ...]", quick: bool) -> "dict[str, Figure]":
     """How many times as fast gradmon is as each of the ways: at least 1 where it is ahead."""
+    mebibytes, rounds = (1, 2) if quick else (64, 20)
     torch.manual_seed(1)
     kind = DTYPES[dtype]
-    bytes_each = torch.empty(0, dtype=kind).element_size()
-    x = torch.randn(mebibytes * MIB // bytes_each).to(kind)
+    x = torch.randn(mebibytes * MIB // kind.itemsize).to(kind)
     ours = by_gradmon(x)
-    others = {name: WAYS[name](x) for name in ways}
-    tolerance = 1e-3 if bytes_each >= 4 else 0.1  # torch's own norm of 32 million halves is 4 % too low
+    others = {name: WAYS[name][0](x) for name in ways}
+    tolerance = 1e-3 if kind.itemsize >= 4 else 0.1  # torch's own norm of 32 million halves is 4 % too low
     for name, way in others.items():
         check(f"{name}, {dtype}", way(), ours(), tolerance)
-    clock = time.thread_time if torch.get_num_threads() == 1 else time.perf_counter
-    times: "dict[str, list[float]]" = {name: [] for name in ["gradmon", *others]}
-    for _ in range(rounds):
-        for name, way in [("gradmon", ours), *others.items()]:
-            begin = clock()
-            way()
-            times[name].append(clock() - begin)
-    return [figure(dtype, mebibytes, name, times[name], times["gradmon"]) for name in others]
-
-
-def figure(dtype: str, mebibytes: int, name: str, theirs: "list[float]", ours: "list[float]") -> Figure:
-    ratios = [their / our for their, our in zip(theirs, ours)]
     count = torch.get_num_threads()
-    threads = "processor time of one thread" if count == 1 else f"{count} threads each (NumPy: 1)"
-    how = (
-        f"six ops on {mebibytes} MiB of {dtype} ({text_of(statistics.median(ours) * 1000)} ms) against "
-        f"{THEIRS[name]} ({text_of(statistics.median(theirs) * 1000)} ms), {threads}, in turns; "
-        f"{spread(ratios)}"
-    )
-    value = statistics.median(ratios)
-    return Figure(f"stats_vs_{name}_{dtype}", value, "times as fast", 1, how, at_least=True)
+    clock = time.thread_time if count == 1 else time.perf_counter
+
+    def seconds(way: Way) -> float:
+        begin = clock()
+        way()
+        return clock() - begin
+
+    own, *times = in_turns(rounds, *(functools.partial(seconds, way) for way in (ours, *others.values())))
+    found = {}
+    for way, theirs in zip(ways, times):
+        name = f"stats_vs_{way}_{dtype}"
+        threads = "processor time of one thread" if count == 1 else f"{count} threads each (NumPy: 1)"
+        how = (
+            f"six ops on {mebibytes} MiB of {dtype} ({text_of(statistics.median(own) * 1000)} ms) against "
+            f"{WAYS[way][1]} ({text_of(statistics.median(theirs) * 1000)} ms), {threads}, in turns"
+        )
+        ratios = [their / our for their, our in zip(theirs, own)]
+        found[name] = median_figure(name, ratios, "times as fast", 1, how, at_least=True)
+    return found
 
 
-def measured(names: "list[str]", quick: bool) -> "Iterator[Figure]":
-    for dtype in DTYPES:
-        ways = [way for way in WAYS if f"stats_vs_{way}_{dtype}" in names]
-        yield from figures_of(dtype, ways, *((1, 2) if quick else (64, 20))) if ways else ()
-
-
-def main() -> None:
+def main() -> int:
     parser = parser_of("--against pytorch", __doc__)
     parser.add_argument("--threads", type=int, default=1, help="of torch, for all but NumPy; default: 1")
     options = parse(parser, NAMES)
     torch.set_num_threads(options.threads)
-    report(measured(options.names, options.quick), options)
+
+    def bench(name: str) -> Figure:
+        dtype = name.rpartition("_")[2]
+        ways = tuple(way for way in WAYS if f"stats_vs_{way}_{dtype}" in options.names)
+        return figures_of(dtype, ways, options.quick)[name]
+
+    return report(options, bench)
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

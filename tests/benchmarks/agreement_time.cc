@@ -11,6 +11,7 @@
 
 #include "tests/benchmarks/measure.h"
 #include "tests/control/link/agent_job.h"
+#include "tests/support/process_figures.h"
 
 namespace gradmon {
 namespace {
@@ -39,18 +40,18 @@ class VerdictTimes {
     Step from;          // the step from which all ranks had applied the revision
     SteadyTime last{};  // when the last of them heard its verdict
   };
-  // Waits for the first revision after `last` that `ranks` ranks have applied. nullopt after 10 s: a rank
-  // that has lapsed does not hear the verdict of an off.
-  std::optional<Heard> wait_for(int ranks, Revision& last) {
+  // Waits for the next revision that `ranks` ranks have applied. nullopt after 10 s: a rank that has lapsed
+  // does not hear the verdict of an off.
+  std::optional<Heard> next(int ranks) {
     std::unique_lock lock(mutex_);
     auto found = heard_.end();
     const bool heard = changed_.wait_for(lock, std::chrono::seconds(10), [&] {
-      found = std::find_if(heard_.upper_bound(last), heard_.end(),
+      found = std::find_if(heard_.upper_bound(last_), heard_.end(),
                            [&](const auto& entry) { return entry.second.ranks == ranks; });
       return found != heard_.end();
     });
     if (!heard) return {};
-    last = found->first;
+    last_ = found->first;
     return found->second;
   }
 
@@ -58,6 +59,7 @@ class VerdictTimes {
   std::mutex mutex_;
   std::condition_variable changed_;
   std::map<Revision, Heard> heard_;  // guarded by mutex_
+  Revision last_;                    // of next(): its thread only
 };
 
 // A job of eight ranks without torch on this host, which is off at first. One thread.
@@ -69,44 +71,52 @@ class EightRanks {
   explicit EightRanks(microseconds pace)
       : pace_{Clock::now(), pace,
               [this](Revision revision, Step from, SteadyTime heard) { times_.note(revision, from, heard); }},
-        job_(kRanks, config_text(false, 0), {}, &pace_) {
+        job_(kRanks, config_text(), {}, &pace_) {
     const auto met = [&] { return job_.rank(0).agent().status().reason == "never turned on"; };
     if (!eventually(met, std::chrono::seconds(20))) throw std::runtime_error("eight ranks did not meet");
   }
 
-  // Any thread.
-  VerdictTimes& times() { return times_; }
+  std::optional<VerdictTimes::Heard> next_verdict() { return times_.next(kRanks); }
   // When step n begins on every rank.
   SteadyTime begin_of(std::int64_t n) const { return pace_.zero + n * pace_.pause; }
   pid_t hub() const { return job_.hub_pid(); }
 
-  // They make a change, and return the time just before it. save_by_rename writes a new file beside the
-  // config and renames that, as editors do. `number` makes the text unique.
-  SteadyTime save_by_rename(bool on, int number) {
+  // They turn the job on or off, in turns, and return the time just before it. save_by_rename writes a new
+  // file beside the config and renames that, as editors do.
+  SteadyTime save_by_rename() {
     const fs::path aside = job_.config_path().string() + ".new";
-    std::ofstream(aside) << config_text(on, number);
+    change();
+    std::ofstream(aside) << config_text();
     const SteadyTime begin = Clock::now();
     fs::rename(aside, job_.config_path());
     return begin;
   }
-  SteadyTime save_in_place(bool on, int number) {
+  SteadyTime save_in_place() {
+    change();
     const SteadyTime begin = Clock::now();
-    std::ofstream(job_.config_path()) << config_text(on, number);
+    std::ofstream(job_.config_path()) << config_text();
     return begin;
   }
-  SteadyTime command(bool on, int) {
+  SteadyTime command() {
+    change();
     const SteadyTime begin = Clock::now();
-    const CommandReply reply = job_.ask(on ? CommandVerb::on : CommandVerb::off);
+    const CommandReply reply = job_.ask(on_ ? CommandVerb::on : CommandVerb::off);
     if (reply.outcome != CommandOutcome::done) throw std::runtime_error(reply.message);
     return begin;
   }
 
  private:
-  static std::string config_text(bool on, int number) {
-    return std::string(R"({"dynamic_on": )") + (on ? "true" : "false") +
-           R"(, "collect_times": 1000000, "lookahead_steps": 1, "note": )" + std::to_string(number) + "}\n";
+  void change() {
+    on_ = !on_;
+    changes_ += 1;  // makes the text unique
+  }
+  std::string config_text() const {
+    return std::string(R"({"dynamic_on": )") + (on_ ? "true" : "false") +
+           R"(, "collect_times": 1000000, "lookahead_steps": 1, "note": )" + std::to_string(changes_) + "}\n";
   }
 
+  bool on_ = false;
+  int changes_ = 0;
   VerdictTimes times_;  // own synchronisation
   const MeasuredPace pace_;
   // Keep last: its threads use the other members.
@@ -115,42 +125,25 @@ class EightRanks {
 
 // --- Commit times.
 
-class Stopwatch {
- public:
-  explicit Stopwatch(EightRanks& job) : job_(job) {}
-
-  using Change = SteadyTime (EightRanks::*)(bool on, int number);
-  // The milliseconds from each of `count` changes until all ranks have heard its verdict.
-  std::vector<double> time(int count, milliseconds between, Change change) {
-    std::vector<double> taken;
-    for (int lost = 0; static_cast<int>(taken.size()) < count;) {
-      std::this_thread::sleep_for(between);
-      on_ = !on_;
-      if (const auto ms = time_to_hear((job_.*change)(on_, ++changes_))) {
-        taken.push_back(*ms);
-      } else if (++lost > kMaxLost) {
-        throw std::runtime_error("not all ranks hear of the changes");
-      }
-    }
-    return taken;
-  }
-
- private:
-  static constexpr int kMaxLost = 3;
-
-  std::optional<double> time_to_hear(SteadyTime begin) {
-    for (;;) {  // Skips verdicts from before the change: after a lapse the job decides by itself.
-      const auto heard = job_.times().wait_for(EightRanks::kRanks, last_);
-      if (!heard) return {};
-      if (heard->last >= begin) return std::chrono::duration<double, std::milli>(heard->last - begin).count();
+// The milliseconds from each of `count` changes until all ranks have heard its verdict.
+std::vector<double> times_to_hear(EightRanks& job, int count, milliseconds between,
+                                  SteadyTime (EightRanks::*change)()) {
+  constexpr int kMaxLost = 3;
+  std::vector<double> taken;
+  for (int lost = 0; static_cast<int>(taken.size()) < count;) {
+    std::this_thread::sleep_for(between);
+    const SteadyTime begin = (job.*change)();
+    auto heard = job.next_verdict();
+    // Skips verdicts from before the change: after a lapse the job decides by itself.
+    while (heard && heard->last < begin) heard = job.next_verdict();
+    if (heard) {
+      taken.push_back(std::chrono::duration<double, std::milli>(heard->last - begin).count());
+    } else if (++lost > kMaxLost) {
+      throw std::runtime_error("not all ranks hear of the changes");
     }
   }
-
-  EightRanks& job_;
-  bool on_ = false;
-  int changes_ = 0;
-  Revision last_;
-};
+  return taken;
+}
 
 std::vector<Figure> commit_time(Effort effort) {
   // ConfigFile accepts four saves a second; a save that comes sooner would have to wait.
@@ -158,10 +151,9 @@ std::vector<Figure> commit_time(Effort effort) {
   constexpr milliseconds kBetweenCommands{30};
   const int count = pick(effort, 4, 50);
   EightRanks job(milliseconds(1));
-  Stopwatch watch(job);
-  const auto renamed = watch.time(count, kBetweenSaves, &EightRanks::save_by_rename);
-  const auto commanded = watch.time(count, kBetweenCommands, &EightRanks::command);
-  const auto written = watch.time(count, kBetweenSaves, &EightRanks::save_in_place);
+  const auto renamed = times_to_hear(job, count, kBetweenSaves, &EightRanks::save_by_rename);
+  const auto commanded = times_to_hear(job, count, kBetweenCommands, &EightRanks::command);
+  const auto written = times_to_hear(job, count, kBetweenSaves, &EightRanks::save_in_place);
   const auto figure = [](const char* name, const std::vector<double>& taken, double goal,
                          const std::string& what) {
     return median_figure(name, taken, "ms", at_most(goal),
@@ -185,12 +177,11 @@ std::vector<Figure> edit_latency(Effort effort) {
   const auto step_now = [&] { return (Clock::now() - job.begin_of(0)) / kPace; };
   int held = 0;
   std::int64_t latest = 0;
-  Revision last;
   for (int i = 0; i < count; ++i) {
     std::this_thread::sleep_until(job.begin_of(step_now() + kStepsBetween) + kLatest * i / count);
-    job.save_by_rename(i % 2 == 0, i + 1);
+    job.save_by_rename();
     const std::int64_t saved_in = step_now();
-    const auto heard = job.times().wait_for(EightRanks::kRanks, last);
+    const auto heard = job.next_verdict();
     if (!heard) continue;  // the config did not take effect on all ranks
     const std::int64_t later = heard->from.value - saved_in;
     held += later == 1 ? 1 : 0;
@@ -217,15 +208,6 @@ double processor_time(pid_t pid) {
   return total;
 }
 
-double resident_megabytes(pid_t pid) {
-  std::ifstream status("/proc/" + std::to_string(pid) + "/status");
-  for (std::string word; status >> word;) {
-    double kilobytes = 0;
-    if (word == "VmRSS:" && status >> kilobytes) return kilobytes / 1024;
-  }
-  throw std::runtime_error("no VmRSS");
-}
-
 std::vector<Figure> hub_idle(Effort effort) {
   const double seconds = pick(effort, 1, 20);
   const EightRanks job(milliseconds(25));
@@ -234,7 +216,7 @@ std::vector<Figure> hub_idle(Effort effort) {
   std::this_thread::sleep_for(std::chrono::duration<double>(seconds));
   return {{"hub_idle_percent", 100 * (processor_time(hub) - before) / seconds, "% of a core", at_most(0.1),
            "gradmon-hub beside 8 ranks that are off, over " + text_of(seconds) + " s"},
-          {"hub_resident_mb", resident_megabytes(hub), "MiB", at_most(12), "its resident memory then"}};
+          {"hub_resident_mb", resident_mib(hub), "MiB", at_most(12), "its resident memory then"}};
 }
 
 }  // namespace

@@ -17,10 +17,11 @@ from pathlib import Path
 from typing import Any, Callable, Iterable, Optional
 
 import numpy
-from figures import Figure, measured, parse, parser_of, report, spread, text_of
+import torch
+from collecting_rig import OPS, EmptyStep, Touched, rows_on_disk, scratch_job, until
+from figures import Figure, in_turns, parse, parser_of, report, spread, text_of
 
 ROOT = Path(__file__).resolve().parents[2]
-OPS = ["norm", "min", "max", "mean", "nans", "zeros"]
 STEPS = "tests/benchmarks/switched_steps.cc"
 SIZES = (100, 1000, 5000, 10000)  # parameters of four elements
 WITH_MSPROBE = (1000, 5000)
@@ -51,26 +52,22 @@ def resident_mb() -> float:
 
 def steps_of(monitored_by: str, config: Path, parameters: int, count: int) -> "dict[str, Any]":
     """Steps without collecting, of the switch, and with it: as switched_steps.cc, or of msprobe."""
-    import torch
-    from collecting_rig import EmptyStep, Touched
-
     torch.set_num_threads(2)
     model = Touched([torch.Size([4])] * parameters)
     optimizer = EmptyStep(model)
     steps: "list[list[float]]" = []
     end_step: "Callable[[], Any]" = lambda: None
 
+    def step() -> None:
+        begin, begin_cpu = time.perf_counter(), time.thread_time()
+        model.backward()
+        optimizer.step()
+        end_step()
+        cpu = time.thread_time() - begin_cpu
+        steps.append([time.perf_counter() - begin, cpu, resident_mb()])
+
     def step_until(reached: "Callable[[], bool]") -> None:
-        deadline = time.monotonic() + 300
-        while not reached():
-            if time.monotonic() > deadline:
-                raise RuntimeError(f"the monitor does not get on: step {len(steps)}")
-            begin, begin_cpu = time.perf_counter(), time.thread_time()
-            model.backward()
-            optimizer.step()
-            end_step()
-            cpu = time.thread_time() - begin_cpu
-            steps.append([time.perf_counter() - begin, cpu, resident_mb()])
+        until(reached, step, f"the monitor gets on: step {len(steps)}", seconds=300)
 
     if monitored_by == "msprobe":  # writes within the step
         from msprobe.pytorch import TrainerMon
@@ -84,7 +81,7 @@ def steps_of(monitored_by: str, config: Path, parameters: int, count: int) -> "d
     else:
         import gradmon
 
-        output = config.parent / "monitor_output"
+        output = config.parent / "monitor_output"  # as of scratch_job()
         monitor = gradmon.Monitor(config, rank=0, world_size=1, output_dir=output, dynamic=True)
         monitor.watch(model, optimizer)
         end_step = monitor.step
@@ -157,14 +154,6 @@ def with_msprobe() -> "Optional[Path]":
 # --- The processes, in turns.
 
 
-def in_turns(pairs: int, sides: "Iterable[str]", measure: "Callable[[str], Any]") -> "dict[str, list[Any]]":
-    found: "dict[str, list[Any]]" = {side: [] for side in sides}
-    for turn in range(pairs):
-        for side in found if turn % 2 == 0 else reversed(found):
-            found[side].append(measure(side))
-    return found
-
-
 def compared(name: str, values: "dict[str, list[float]]", unit: str) -> Figure:
     """Our values against those of the other side, in pairs."""
     ours, (other, theirs) = values[OWN], next(pair for pair in values.items() if pair[0] != OWN)
@@ -206,6 +195,9 @@ class Bench:
             raise RuntimeError(f"{side}: {' '.join(map(str, command))}: {done.stderr.strip()[-2000:]}")
         return done.stdout
 
+    def in_turns(self, sides: "Iterable[str]", measure: "Callable[[str], Any]") -> "dict[str, list[Any]]":
+        return dict(zip(sides, in_turns(self.pairs, *(functools.partial(measure, one) for one in sides))))
+
     # --- A model of small parameters.
 
     @functools.lru_cache(maxsize=None)
@@ -220,18 +212,16 @@ class Bench:
                 command = [python, "-B", __file__, "--steps", side]
             off = {} if side == "msprobe" else {"dynamic_on": False, "collect_times": 10**6}
             keys = {"targets": {}, "ops": OPS, "wg_distribution": True, "format": "csv", **off}
-            with tempfile.TemporaryDirectory(prefix="gradmon-bench-", ignore_cleanup_errors=True) as scratch:
-                config = Path(scratch) / "monitor_config.json"
-                config.write_text(json.dumps(keys))
+            with scratch_job(**keys) as (config, _):
                 output = self.output(side, [*command, config, str(parameters), str(count)])
-                rows = sum(len(path.read_text().splitlines()) - 1 for path in Path(scratch).rglob("*.csv"))
+                rows = rows_on_disk(config.parent)
             run = json.loads("{" + output.rsplit("{", 1)[-1])
             if rows < 2 * parameters * (len(run["steps"]) - run["on"]):
                 raise RuntimeError(f"{side} collected too little")
             return costs(run, parameters)
 
         others = ["msprobe"] if self.msprobe and parameters in WITH_MSPROBE else []
-        return in_turns(self.pairs, [*self.trees, *others], measure)
+        return self.in_turns([*self.trees, *others], measure)
 
     def small(self, name: str) -> Figure:
         *words, size = name.removeprefix("python_").split("_")
@@ -248,7 +238,7 @@ class Bench:
         if name.rsplit("_", 1)[-1] in map(str, SIZES):
             return self.small(name)
         if name not in self.found:  # one run yields several
-            runs = in_turns(self.pairs, self.trees, functools.partial(self.gradmon_bench, name=name))
+            runs = self.in_turns(self.trees, functools.partial(self.gradmon_bench, name=name))
             for each in runs[OWN][0].keys() & runs["baseline"][0].keys():
                 units = {run[each]["unit"] for of in runs.values() for run in of}
                 if len(units) > 1:  # hubs_simulated: not all runs came to the same size
@@ -283,7 +273,7 @@ def main() -> int:
     parser.add_argument("--pairs", type=int, default=5, help="runs of each side (5)")
     bench = Bench(parser.parse_args())
     options = parse(parser, bench.names())
-    return 0 if report(measured(options.names, bench.figure), options) == len(options.names) else 1
+    return report(options, bench.figure)
 
 
 if __name__ == "__main__":

@@ -10,13 +10,10 @@
 #include <chrono>
 #include <fstream>
 #include <stdexcept>
-#include <thread>
 #include <utility>
 
 namespace gradmon {
 namespace {
-
-using Clock = std::chrono::steady_clock;
 
 constexpr int kInterval = 5;
 
@@ -40,17 +37,16 @@ MonitorOptions ScratchJob::options() const {
 }
 
 std::int64_t step_until(Monitor& monitor, const std::string& state, const std::string& reason) {
-  const auto deadline = Clock::now() + std::chrono::seconds(20);
-  for (std::int64_t steps = 0;; ++steps) {
-    const Status status = monitor.status();
-    if (status.state == state && (reason.empty() || status.reason == reason)) return steps;
-    if (Clock::now() > deadline) {
-      throw std::runtime_error("the monitor did not reach state " + state + "; it is " + status.state + ", " +
-                               status.reason);
-    }
-    monitor.step();
-    std::this_thread::sleep_for(std::chrono::milliseconds(1));
-  }
+  Status status;
+  std::int64_t steps = -1;
+  const auto reached = [&] {
+    if (++steps > 0) monitor.step();
+    status = monitor.status();
+    return status.state == state && (reason.empty() || status.reason == reason);
+  };
+  if (eventually(reached, std::chrono::seconds(20))) return steps;
+  throw std::runtime_error("the monitor did not reach state " + state + "; it is " + status.state + ", " +
+                           status.reason);
 }
 
 std::size_t records_on_disk(const std::filesystem::path& output) {
@@ -106,18 +102,15 @@ CollectingRig::CollectingRig(const std::string& kinds, Step step, TimeBase spent
   step_.backward();  // creates the gradients; update() below creates the moments
   monitor_.watch(step_.model, step_.optimizer);
   monitor_.update(step_.optimizer);
-  next_ = step_until(monitor_, "on", "");
-  effective_ = monitor_.status().effective_step;
-  for (int i = 0; i < 4 || !last_but_one_was_collected(); ++i) time_step();
-}
-
-bool CollectingRig::last_but_one_was_collected() const {
-  const std::int64_t since = next_ - 2 - effective_;
-  return since >= 0 && since % kInterval == 0;
+  const std::int64_t steps = step_until(monitor_, "on", "");
+  const std::int64_t collected = monitor_.status().effective_step;
+  const std::int64_t begin = std::max(steps + 4, collected + 2);
+  const std::int64_t late = (begin - collected - 2) % kInterval;
+  // Ends so that the last step but one has been collected.
+  for (std::int64_t i = steps; i < begin + (kInterval - late) % kInterval; ++i) time_step();
 }
 
 double CollectingRig::time_step() {
-  next_ += 1;
   const double begin = seconds_now(spent_);
   step_.backward();
   monitor_.step(step_.optimizer);
@@ -140,15 +133,15 @@ CollectingRig::Added CollectingRig::measure(int rounds, const std::function<void
 }
 
 double CollectingRig::own_share() const {
-  // The hub sends the status at least once a second.
-  const auto deadline = Clock::now() + std::chrono::seconds(10);
-  while (Clock::now() < deadline) {
-    const Status status = monitor_.status();
-    if (!status.ranks.empty() && status.ranks.front().overhead.collected != 0)
-      return status.ranks.front().overhead.share * kInterval;
-    std::this_thread::sleep_for(std::chrono::milliseconds(20));
-  }
-  throw std::runtime_error("the monitor has not measured itself");
+  Status status;
+  const bool is_known = eventually(  // the hub sends the status at least once a second
+      [&] {
+        status = monitor_.status();
+        return !status.ranks.empty() && status.ranks.front().overhead.collected != 0;
+      },
+      std::chrono::seconds(10));
+  if (!is_known) throw std::runtime_error("the monitor has not measured itself");
+  return status.ranks.front().overhead.share * kInterval;
 }
 
 void CollectingRig::check(std::size_t rows) {

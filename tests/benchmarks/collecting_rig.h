@@ -88,14 +88,11 @@ class CollectingRig {
 
  private:
   double time_step();
-  bool last_but_one_was_collected() const;
 
   const ScratchJob job_;
   const Step step_;
   const TimeBase spent_;
   Monitor monitor_;
-  std::int64_t next_ = 0;
-  std::int64_t effective_ = 0;
 };
 
 }  // namespace gradmon

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The rig of tools/bench --python: the time that collecting adds to a training step; and models and
-optimizers that take hardly any time themselves."""
+"""The rig of the benchmarks in Python that train: a scratch job, the time that collecting adds to a training
+step, and models and optimizers that take hardly any time themselves."""
+import functools
 import json
 import tempfile
 import time
@@ -10,8 +11,6 @@ from typing import Any, Callable, Iterator
 
 import torch
 import torch.distributed as dist
-
-import gradmon
 
 INTERVAL = 5  # a round of measure()
 OPS = ["norm", "min", "max", "mean", "nans", "zeros"]
@@ -34,6 +33,29 @@ def scratch_job(**keys: Any) -> "Iterator[tuple[Path, dict[str, Any]]]":
         yield config, {"rank": 0, "world_size": 1, "output_dir": output, "dynamic": True}
 
 
+def until(reached: "Callable[[], bool]", act: "Callable[[], object]", what: str, seconds: float = 20) -> None:
+    """Acts until the condition is true. Raises RuntimeError if it is not within the time."""
+    deadline = time.monotonic() + seconds
+    while not reached():
+        if time.monotonic() > deadline:
+            raise RuntimeError(f"not within {seconds} s: {what}")
+        act()
+
+
+def rows_on_disk(output: Path) -> int:
+    return sum(len(path.read_text().splitlines()) - 1 for path in output.rglob("*.csv"))
+
+
+def stop(monitor: Any, output: Path, least: int) -> int:
+    """Stops the monitor; returns the rows on disk. Raises RuntimeError if rows were dropped, or are fewer."""
+    monitor.stop()
+    if monitor.status().ranks[0].dropped > 0:
+        raise RuntimeError("rows were dropped")
+    if (rows := rows_on_disk(output)) < least:
+        raise RuntimeError("too little was collected")
+    return rows
+
+
 class CollectingRig:
     """The time that collecting adds to a training step: every fifth step is collected. It and the one
     before it, at whose end the hooks attach, are compared with the steps before and after these two."""
@@ -41,19 +63,28 @@ class CollectingRig:
     def __init__(
         self, keys: "dict[str, Any]", model: torch.nn.Module, optimizer: Any, backward: "Callable[[], None]"
     ) -> None:
+        import gradmon
+
         self._scratch = scratch_job(dynamic_on=True, step_interval=INTERVAL, ops=OPS, **keys)
         config, options = self._scratch.__enter__()
         self._output = options["output_dir"]
         self._optimizer, self._backward = optimizer, backward
         backward()  # creates the gradients
-        self.monitor = gradmon.Monitor(config, **options)
-        self.monitor.watch(model, optimizer)
-        self._next = self._steps_until_on()
-        self._effective = self.monitor.status().effective_step
+        self.monitor = monitor = gradmon.Monitor(config, **options).watch(model, optimizer)
         steps = 0
-        while steps < 4 or not self._last_but_one_was_collected():
-            self._timed_step()
+
+        def step() -> None:
+            nonlocal steps
             steps += 1
+            monitor.step()
+            time.sleep(0.001)
+
+        until(lambda: monitor.status().state == "on", step, "the monitor is on")
+        collected = monitor.status().effective_step
+        begin = max(steps + 4, collected + 2)
+        begin += (collected + 2 - begin) % INTERVAL  # the last step but one has been collected
+        for _ in range(begin - steps):
+            self._step()
 
     def measure(self, rounds: int, read: "Callable[[], object]" = lambda: None) -> "tuple[list[float], ...]":
         """Three lists of seconds: each collected step and the one before it, minus the two steps beside
@@ -61,8 +92,8 @@ class CollectingRig:
         added, idle, reads = [], [], []
         for _ in range(rounds):
             reads.append(seconds_of(read))
-            self._timed_step()  # not counted: `read` has filled the caches
-            before, attaching, collected, after = (self._timed_step() for _ in range(4))
+            self._step()  # not counted: `read` has filled the caches
+            before, attaching, collected, after = (seconds_of(self._step) for _ in range(4))
             idle += [before, after]
             added.append(attaching + collected - before - after)
         return added, idle, reads
@@ -70,40 +101,15 @@ class CollectingRig:
     def own_share(self) -> float:
         """The cost of a collected step as a share of a step's time, over the last eight, as
         measured by the monitor."""
-        deadline = time.monotonic() + 10  # the status comes from the hub
-        while (share := self.monitor.status().ranks[0].overhead) is None:
-            if time.monotonic() > deadline:
-                raise RuntimeError("the monitor has not measured itself")
-            time.sleep(0.05)
-        return float(share) * INTERVAL
+        monitor, nap = self.monitor, functools.partial(time.sleep, 0.05)
+        known = "the monitor has measured itself"  # the hub tells it
+        until(lambda: monitor.status().ranks[0].overhead is not None, nap, known, seconds=10)
+        return float(monitor.status().ranks[0].overhead) * INTERVAL
 
     def check(self, rows: int) -> None:
         """Stops the monitor. Raises if rows were dropped, or fewer than `rows` are on disk."""
-        self.monitor.stop()
-        if self.monitor.status().ranks[0].dropped > 0:
-            raise RuntimeError("rows were dropped")
-        if sum(len(path.read_text().splitlines()) - 1 for path in self._output.rglob("*.csv")) < rows:
-            raise RuntimeError("too little was collected")
+        stop(self.monitor, self._output, rows)
         self._scratch.__exit__(None, None, None)
-
-    def _steps_until_on(self) -> int:
-        deadline = time.monotonic() + 20
-        steps = 0
-        while (state := self.monitor.status().state) != "on":
-            if time.monotonic() > deadline:
-                raise RuntimeError(f"the monitor did not reach state on; it is {state}")
-            self.monitor.step()
-            steps += 1
-            time.sleep(0.001)
-        return steps
-
-    def _last_but_one_was_collected(self) -> bool:
-        since = self._next - 2 - self._effective
-        return since >= 0 and since % INTERVAL == 0
-
-    def _timed_step(self) -> float:
-        self._next += 1
-        return seconds_of(self._step)
 
     def _step(self) -> None:
         self._backward()

@@ -1,13 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Measured figures with their goals, and the command line of the benchmarks in Python."""
+"""Figures with their goals, tasks that run in turns, and the command line of the benchmarks in Python."""
 import argparse
 import json
+import math
 import statistics
 import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Callable, Iterable, Iterator, Sequence
+from typing import Any, Callable, Iterable, Sequence, TypeVar
+
+T = TypeVar("T")
 
 
 def text_of(value: float) -> str:
@@ -44,6 +47,28 @@ def spread(values: "Sequence[float]") -> str:
     return f"minimum, median and maximum of {len(values)}: {' '.join(map(text_of, three))}"
 
 
+def median_figure(
+    name: str, values: "Sequence[float]", unit: str, goal: float, how: str, at_least: bool = False
+) -> Figure:
+    """The median of the values; `how` is followed by their spread."""
+    return Figure(name, statistics.median(values), unit, goal, f"{how}; {spread(values)}", at_least)
+
+
+def median_interval(values: "Sequence[float]") -> "tuple[float, float]":
+    """The 95 % confidence interval of the median, for any distribution (measure.h)."""
+    cut = max(0, math.floor((len(values) - 1) / 2 - 0.98 * math.sqrt(len(values))))
+    return sorted(values)[cut], sorted(values)[-1 - cut]
+
+
+def in_turns(rounds: int, *tasks: "Callable[[], T]") -> "list[list[T]]":
+    """The results of each task, by round: A B, B A, A B … So a disturbance hits all tasks alike."""
+    found: "list[list[T]]" = [[] for _ in tasks]
+    for turn in range(rounds):
+        for results, task in list(zip(found, tasks))[:: 1 if turn % 2 == 0 else -1]:
+            results.append(task())
+    return found
+
+
 def parser_of(command: str, description: "str | None") -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog=f"tools/bench {command}", description=description)
     quick = "checks that every benchmark runs; the values are not meaningful"
@@ -66,23 +91,23 @@ def parse(parser: argparse.ArgumentParser, names: "Sequence[str]") -> argparse.N
     return options
 
 
-def measured(names: "Sequence[str]", bench: "Callable[[str], Figure]") -> "Iterator[Figure]":
-    """The figures of these names; prints the error of one that cannot be measured."""
-    for name in names:
+def report(
+    options: argparse.Namespace, bench: "Callable[[str], Figure | Iterable[Figure]]", **more: Any
+) -> int:
+    """Measures all names of the options: prints each figure, or the error of one that cannot be measured, and
+    writes the file of --json. Returns the exit code."""
+    done, code = [], 0
+    for name in options.names:
         try:
-            yield bench(name)
+            found = bench(name)
+            for figure in [found] if isinstance(found, Figure) else found:
+                figure.how += "; quick: the value is not meaningful" if options.quick else ""
+                print(figure.line(), flush=True)
+                done.append(figure.as_json())
         except (RuntimeError, OSError, subprocess.CalledProcessError) as error:
             print(f"gradmon-bench: {name}: {error}", file=sys.stderr)
-
-
-def report(figures: "Iterable[Figure]", options: argparse.Namespace, **more: Any) -> int:
-    """Prints each figure when it is measured, then writes the file of --json. Returns their number."""
-    done = []
-    for figure in figures:
-        figure.how += "; quick: the value is not meaningful" if options.quick else ""
-        print(figure.line(), flush=True)
-        done.append(figure.as_json())
+            code = 1
     if options.json is not None:
         text = json.dumps({**more, "figures": done}, indent=2, ensure_ascii=False)
         options.json.write_text(text + "\n")
-    return len(done)
+    return code

@@ -26,37 +26,31 @@ std::string line_of(const Figure& figure) {
 }
 
 std::string json_of(const std::vector<Figure>& figures) {
-  nlohmann::ordered_json all = {{"figures", nlohmann::ordered_json::array()}};
+  using Json = nlohmann::ordered_json;
+  Json all = Json::array();
   for (const Figure& figure : figures) {
-    nlohmann::ordered_json one;
-    one["name"] = figure.name;
-    one["value"] = figure.value;
-    one["unit"] = figure.unit;
-    one["goal"] = nullptr;
-    if (figure.goal) one["goal"] = figure.goal->bound;
-    one["met"] = nullptr;
-    if (const auto met = figure.is_met()) one["met"] = *met;
-    one["how"] = figure.how;
-    all["figures"].push_back(std::move(one));
+    const auto met = figure.is_met();
+    all.push_back({{"name", figure.name},
+                   {"value", figure.value},
+                   {"unit", figure.unit},
+                   {"goal", figure.goal ? Json(figure.goal->bound) : Json()},
+                   {"met", met ? Json(*met) : Json()},
+                   {"how", figure.how}});
   }
-  return all.dump(2) + "\n";
+  return Json{{"figures", all}}.dump(2) + "\n";
 }
 
-Range range_of(std::vector<double> values) {
+double median_of(std::vector<double> values) {
   std::sort(values.begin(), values.end());
-  const std::size_t half = values.size() / 2;
-  const double median = values.size() % 2 == 1 ? values[half] : (values[half - 1] + values[half]) / 2;
-  return {values.front(), median, values.back()};
+  return (values[(values.size() - 1) / 2] + values[values.size() / 2]) / 2;
 }
-
-double median_of(const std::vector<double>& values) { return range_of(values).median; }
 
 std::vector<double> scaled(std::vector<double> values, double factor) {
   for (double& value : values) value *= factor;
   return values;
 }
 
-Interval median_interval(std::vector<double> values) {
+std::pair<double, double> median_interval(std::vector<double> values) {
   std::sort(values.begin(), values.end());
   const auto n = static_cast<double>(values.size());
   // The number of values below the median is binomial(n, 1/2); its normal approximation, rounded outwards.
@@ -73,12 +67,13 @@ std::string text_of(double value) {
   return text;
 }
 
-std::string text_of(const Range& range) {
-  return text_of(range.minimum) + " " + text_of(range.median) + " " + text_of(range.maximum);
+std::string range_text(const std::vector<double>& values) {
+  const auto [least, most] = std::minmax_element(values.begin(), values.end());
+  return text_of(*least) + " " + text_of(median_of(values)) + " " + text_of(*most);
 }
 
 std::string spread_of(const std::vector<double>& values) {
-  return "minimum, median and maximum of " + std::to_string(values.size()) + ": " + text_of(range_of(values));
+  return "minimum, median and maximum of " + std::to_string(values.size()) + ": " + range_text(values);
 }
 
 Figure median_figure(std::string name, const std::vector<double>& values, std::string unit,

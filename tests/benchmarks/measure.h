@@ -7,6 +7,7 @@
 #include <functional>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace gradmon {
@@ -53,26 +54,16 @@ std::vector<Bench> agreement_time();  // changes on eight ranks, and their idle 
 std::vector<Bench> simulated_hubs();  // the agreement of thousands of ranks
 std::vector<Bench> writing_rate();    // queue, files, alert rules, gradmonctl convert
 
-// The spread of repeated measurements.
-struct Range {
-  double minimum = 0;
-  double median = 0;
-  double maximum = 0;
-};
-Range range_of(std::vector<double> values);  // at least one
-double median_of(const std::vector<double>& values);
+// Of repeated measurements, at least one.
+double median_of(std::vector<double> values);
 std::vector<double> scaled(std::vector<double> values, double factor);
 
 // The 95 % confidence interval of the median, for any distribution: its bounds are two of the
 // sorted values. Fewer than six values give the interval of all values.
-struct Interval {
-  double low = 0;
-  double high = 0;
-};
-Interval median_interval(std::vector<double> values);
+std::pair<double, double> median_interval(std::vector<double> values);
 
-std::string text_of(double value);        // four significant digits, never scientific below 10¹⁵
-std::string text_of(const Range& range);  // "0.81 0.93 0.97"
+std::string text_of(double value);  // four significant digits, never scientific below 10¹⁵
+std::string range_text(const std::vector<double>& values);  // minimum, median and maximum: "0.81 0.93 0.97"
 // "minimum, median and maximum of 40: 0.81 0.93 0.97"
 std::string spread_of(const std::vector<double>& values);
 // The median of the values; `how` is followed by their spread.

@@ -16,9 +16,8 @@ from typing import Any, Callable, NamedTuple, Optional
 
 import numpy
 from baseline_bench import built
-from figures import Figure, measured, parse, parser_of, report, text_of
+from figures import Figure, in_turns, parse, parser_of, report, text_of
 
-ROUNDS = 3
 MIB = 1 << 20
 
 
@@ -43,7 +42,7 @@ def name_of(i: int) -> str:
     return f"layers.{i // len(parts)}.{parts[i % len(parts)]}.weight"
 
 
-def write_run(output: Path, size: Size, kind: str = "grad_reduced") -> Path:
+def write_run(output: Path, size: Size) -> Path:
     """CSV files as gradmon writes them."""
     random = numpy.random.default_rng(51)
     template = "\n".join(
@@ -59,7 +58,7 @@ def write_run(output: Path, size: Size, kind: str = "grad_reduced") -> Path:
             for step in steps:
                 values = random.standard_normal(5 * size.names)
                 text += template.replace("STEP", str(step)) % tuple(values) + "\n"
-            (directory / f"{kind}_{first}-{steps[-1]}.csv").write_text(text)
+            (directory / f"grad_reduced_{first}-{steps[-1]}.csv").write_text(text)
     return output
 
 
@@ -89,23 +88,30 @@ class Bench:
         self.msprobe: Optional[str] = options.msprobe
         self.scratch = scratch
         self.quick: bool = options.quick
+        self.rounds = 1 if options.quick else 3
         self.size = Size(2, 20, 10) if options.quick else Size(4, 2500, 1000)
 
-    @functools.cached_property
-    def job(self) -> Path:
-        return write_run(self.scratch / "job", self.size)
+    @functools.lru_cache(maxsize=None)
+    def run_of(self, name: str, size: Size) -> Path:
+        """The rows of a run of this size, written once."""
+        return write_run(self.scratch / name, size)
 
-    def both(self, words: "list[str]", output: Optional[Path] = None) -> "tuple[list[Ran], list[Ran]]":
-        """Runs of this and of the older gradmonctl, in turns. `output` is removed after each."""
-        ours, older = [], []
-        for _ in range(1 if self.quick else ROUNDS):
-            for program, found in ((self.gradmonctl, ours), (self.baseline, older)):
-                if program is None:
-                    continue
-                found.append(run([program, *words]))
-                if output is not None:
-                    shutil.rmtree(output)
-        return ours, older
+    @property
+    def job(self) -> Path:
+        return self.run_of("job", self.size)
+
+    def both(self, work: "Callable[[str], Ran]") -> "tuple[list[Ran], list[Ran]]":
+        """Runs of this and of the older gradmonctl, in turns."""
+        programs = [program for program in (self.gradmonctl, self.baseline) if program]
+        ours, *older = in_turns(self.rounds, *(functools.partial(work, program) for program in programs))
+        return ours, older[0] if older else []
+
+    def converted(self, program: str, form: str, job: Path, *options: str) -> Ran:
+        """Removes the output."""
+        output = self.scratch / form
+        ran = run([program, "convert", form, str(job), "--output-dirpath", str(output), *options])
+        shutil.rmtree(output)
+        return ran
 
 
 def median(runs: "list[Ran]") -> float:
@@ -120,7 +126,7 @@ def against(ours: "list[Ran]", older: "list[Ran]") -> "tuple[float, str]":
 
 
 def analyse(bench: Bench, which: str, what: str) -> Figure:
-    ours, older = bench.both(["analyse", which, str(bench.job)])
+    ours, older = bench.both(lambda program: run([program, "analyse", which, str(bench.job)]))
     if what == "peak":
         peak = max(one.peak for one in ours) / MIB
         return Figure(f"analyse_{which}_peak_mib", peak, "MiB", 512, f"{bench.size.text()}; peak memory")
@@ -129,20 +135,11 @@ def analyse(bench: Bench, which: str, what: str) -> Figure:
     return Figure(f"analyse_{which}_vs_baseline", ratio, "times", 1.2, how)
 
 
-@functools.lru_cache(maxsize=None)
-def job_of_one_rank(bench: Bench, steps: int) -> "tuple[Path, Size]":
-    size = Size(1, 50, 100, 50) if bench.quick else Size(1, steps, 1000, 100)
-    return write_run(bench.scratch / f"one_rank_{steps}", size), size
-
-
 def convert_alone(bench: Bench, form: str, steps: int) -> "tuple[Ran, Size]":
     """A run of one process, with the rows of one rank."""
-    job, size = job_of_one_rank(bench, steps)
-    output = bench.scratch / form
-    command = [bench.gradmonctl, "convert", form, str(job), "--output-dirpath", str(output)]
-    ran = run([*command, "--process-num", "1"])
-    shutil.rmtree(output)
-    return ran, size
+    size = Size(1, 50, 100, 50) if bench.quick else Size(1, steps, 1000, 100)
+    job = bench.run_of(f"one_rank_{steps}", size)
+    return bench.converted(bench.gradmonctl, form, job, "--process-num", "1"), size
 
 
 def conversion_rate(bench: Bench, form: str) -> Figure:
@@ -159,8 +156,7 @@ def conversion_peak(bench: Bench, form: str) -> Figure:
 
 
 def convert(bench: Bench, form: str) -> Figure:
-    output = bench.scratch / form
-    ours, older = bench.both(["convert", form, str(bench.job), "--output-dirpath", str(output)], output)
+    ours, older = bench.both(lambda program: bench.converted(program, form, bench.job))
     ratio, text = against(ours, older)
     how = f"{bench.size.text()}; rate of the older gradmonctl is 1; {text}"
     return Figure(f"{form}_vs_baseline", 1 / ratio if ratio else 0, "times", 0.5, how, at_least=True)
@@ -177,15 +173,11 @@ import_data(CSV2DBConfig(directories, db_file=sys.argv[1], micro_step=False))
 def convert_against_msprobe(bench: Bench) -> Figure:
     """csv2db of a hundredth of the rows: msprobe reads some thousand rows a second."""
     size = Size(1, 2, 10) if bench.quick else Size(1, 20, 1000)
-    job = write_run(bench.scratch / "small", size)
-    ours = run(
-        [bench.gradmonctl, "convert", "csv2db", str(bench.job), "--output-dirpath", str(bench.scratch / "db")]
-    )
-    shutil.rmtree(bench.scratch / "db")
-    rate = bench.size.rows() / ours.seconds
+    rate = bench.size.rows() / bench.converted(bench.gradmonctl, "csv2db", bench.job).seconds
     if bench.msprobe is None:
         how = f"{text_of(rate)} rows/s; without --msprobe there is no ratio"
         return Figure("csv2db_vs_msprobe", 0, "times", 100, how, at_least=True)
+    job = bench.run_of("small", size)
     directories = [str(path) for path in sorted(job.glob("*-rank*"))]
     theirs = run([bench.msprobe, "-c", _MSPROBE, str(bench.scratch / "theirs.trend.db"), *directories])
     their_rate = size.rows() / theirs.seconds
@@ -196,27 +188,16 @@ def convert_against_msprobe(bench: Bench) -> Figure:
     return Figure("csv2db_vs_msprobe", rate / their_rate, "times", 100, how, at_least=True)
 
 
-class Layers:
-    """A job of many ranks, as CSV files and as Parquet dataset."""
-
-    size: Size
-
-    @staticmethod
-    @functools.lru_cache(maxsize=None)
-    def made(bench: Bench) -> "tuple[Path, Path, Size]":
-        size = Size(4, 10, 10, 10) if bench.quick else Size(1000, 100, 100, 100)
-        job = write_run(bench.scratch / "wide", size)
-        stored = bench.scratch / "parquet"
-        run([bench.gradmonctl, "convert", "parquet", str(job), "-o", str(stored)])
-        return job, stored, size
-
-
 def layer_query(bench: Bench, form: str, goal: float) -> Figure:
-    job, stored, size = Layers.made(bench)
+    """Of a job of many ranks, as CSV files and as Parquet dataset."""
+    size = Size(4, 10, 10, 10) if bench.quick else Size(1000, 100, 100, 100)
+    place = bench.run_of("wide", size)
+    if form == "parquet":
+        job, place = place, bench.scratch / "parquet"
+        run([bench.gradmonctl, "convert", "parquet", str(job), "-o", str(place)])
     sql = f"SELECT rank, step, value FROM rows WHERE name = '{name_of(7)}' AND op = 'norm'"
-    place = job if form == "csv" else stored
     words = [bench.gradmonctl, "query", sql, str(place), "--format", "csv"]
-    seconds = statistics.median(run(words).seconds for _ in range(1 if bench.quick else ROUNDS))
+    seconds = statistics.median(run(words).seconds for _ in range(bench.rounds))
     how = f"gradmonctl query for one name and statistic; {size.text()}"
     return Figure(f"layer_query_{form}_s", seconds, "s", goal, how)
 
@@ -243,8 +224,7 @@ def main() -> int:
     options: Any = parse(parser, list(BENCHES))
     with tempfile.TemporaryDirectory(prefix="gradmon-offline-") as scratch:
         bench = Bench(options, Path(scratch))
-        figures = measured(options.names, lambda name: BENCHES[name](bench))
-        return 0 if report(figures, options) == len(options.names) else 1
+        return report(options, lambda name: BENCHES[name](bench))
 
 
 if __name__ == "__main__":

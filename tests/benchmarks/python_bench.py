@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The costs of gradmon in Python, in figures; tools/bench --python runs it."""
 import functools
+import importlib.util
 import itertools
 import json
 import os
@@ -11,28 +12,62 @@ import sys
 import tempfile
 import time
 from pathlib import Path
-from typing import Any, Callable
+from typing import Any, Callable, NamedTuple
 
 import numpy
 import torch
+import torch._inductor.config
 
 import gradmon
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "demo"))
-import compiled_bench  # noqa: E402
 import train_ddp  # noqa: E402
-from collecting_rig import CollectingRig, EmptyStep, Touched, scratch_job, sharded  # noqa: E402
-from figures import Figure, measured, parse, parser_of, report, spread, text_of  # noqa: E402
+from collecting_rig import (  # noqa: E402
+    OPS,
+    CollectingRig,
+    EmptyStep,
+    Touched,
+    rows_on_disk,
+    scratch_job,
+    seconds_of,
+    sharded,
+    until,
+)
+from figures import (  # noqa: E402
+    Figure,
+    in_turns,
+    median_figure,
+    median_interval,
+    parse,
+    parser_of,
+    report,
+    spread,
+    text_of,
+)
 
 TOKENS = 2048
-HAS_FSDP2 = tuple(map(int, torch.__version__.split(".")[:2])) >= (2, 13)  # on a CPU
 GRADIENTS = {"wg_distribution": True}
+ACTIVATIONS = {"xy_distribution": True, "all_xy": True}
 
 
 def transformer(quick: bool) -> "tuple[train_ddp.CharTransformer, train_ddp.Text]":
     text = train_ddp.Text(Path(train_ddp.__file__), 0)
     torch.manual_seed(1)
     return train_ddp.CharTransformer(*((1, 64) if quick else (6, 512)), text.characters), text
+
+
+def backward_of(model: Any, optimizer: Any, text: train_ddp.Text, batch: int) -> "Callable[[], None]":
+    """The part of a step of train_ddp.py before the optimizer."""
+
+    def backward() -> None:
+        given, wanted = text.batch(batch)
+        optimizer.zero_grad()
+        torch.nn.functional.cross_entropy(model(given).flatten(0, 1), wanted.flatten()).backward()
+
+    return backward
+
+
+# --- A monitor that is idle.
 
 
 class MegatronOptimizer(EmptyStep):
@@ -51,42 +86,22 @@ class MegatronModel(torch.nn.Module):
         self.expert_parallel_bucket_groups: "list[Any]" = []
 
 
-def under_monitor(
-    model: torch.nn.Module, optimizer: EmptyStep, config: Path, options: "dict[str, Any]"
-) -> Any:
-    return gradmon.Monitor(config, **options).watch(model, optimizer)
-
-
-def under_megatron(
-    model: torch.nn.Module, optimizer: EmptyStep, config: Path, options: "dict[str, Any]"
-) -> Any:
-    return gradmon.megatron.watch(model, optimizer, config, **options)
-
-
-# The model and the optimizer that a monitor watches, and how.
-IDLE: "dict[str, tuple[Callable[[], torch.nn.Module], type[EmptyStep], Callable[..., Any], str]]" = {
-    "python_idle_step": (lambda: torch.nn.Linear(4, 3), EmptyStep, under_monitor, ""),
-    "python_idle_step_fsdp2": (
-        lambda: sharded(torch.nn.Linear(4, 3)),
-        EmptyStep,
-        under_monitor,
-        " a model under FSDP2 (one rank)",
-    ),
-    "python_idle_step_megatron": (
-        MegatronModel,
-        MegatronOptimizer,
-        under_megatron,
-        " classes of the form of Megatron's DistributedDataParallel and chained optimizer",
-    ),
+# What the monitor watches.
+IDLE = {
+    "python_idle_step": "",
+    "python_idle_step_fsdp2": " a model under FSDP2 (one rank)",
+    "python_idle_step_megatron": " classes like Megatron's DistributedDataParallel and chained optimizer",
 }
 
 
 def idle_step(quick: bool, name: str) -> Figure:
     """A monitor watches one of two equal optimizer steps."""
     rounds, steps = (3, 2000) if quick else (40, 50000)
-    make_model, make_optimizer, watch, where = IDLE[name]
-    model = make_model()
-    bare, watched = make_optimizer(model), make_optimizer(model)
+    megatron = name == "python_idle_step_megatron"
+    model = MegatronModel() if megatron else torch.nn.Linear(4, 3)
+    if name == "python_idle_step_fsdp2":
+        sharded(model)
+    bare, watched = ((MegatronOptimizer if megatron else EmptyStep)(model) for _ in range(2))
 
     def microseconds(optimizer: EmptyStep) -> float:
         begin = time.thread_time()
@@ -94,21 +109,26 @@ def idle_step(quick: bool, name: str) -> Figure:
             optimizer.step()
         return (time.thread_time() - begin) / steps * 1e6
 
-    with scratch_job(dynamic_on=False) as job, watch(model, watched, *job) as monitor:
-        added = []
-        for turn in range(rounds + 1):
-            pair = [microseconds(one) for one in ((bare, watched) if turn % 2 else (watched, bare))]
-            added.append(pair[1] - pair[0] if turn % 2 else pair[0] - pair[1])
-        until = time.monotonic() + 10  # an idle rank reports its step once a second
-        while monitor.status().ranks[0].step < rounds * steps:
-            if time.monotonic() > until:
-                raise RuntimeError("the monitor did not take part")
-            time.sleep(0.05)
+    with scratch_job(dynamic_on=False) as (config, options):
+        watch = gradmon.megatron.watch if megatron else gradmon.Monitor(config, **options).watch
+        more = {"config": config, **options} if megatron else {}
+        with watch(model, watched, **more) as monitor:
+            tasks = (functools.partial(microseconds, one) for one in (bare, watched))
+            without, idle = in_turns(rounds + 1, *tasks)
+            until(  # an idle rank reports its step once a second
+                lambda: monitor.status().ranks[0].step >= rounds * steps,
+                lambda: time.sleep(0.05),
+                "the monitor takes part",
+            )
+    added = [one - other for one, other in zip(idle[1:], without[1:])]
     how = (
-        f"processor time that an idle monitor, watching{where} in dynamic mode, adds to an optimizer's empty "
-        f"step, in blocks of {steps} with and without, in turns; {spread(added[1:])} (msprobe: 6.7 to 12.4)"
+        f"processor time that an idle monitor, watching{IDLE[name]} in dynamic mode, adds to an optimizer's "
+        f"empty step, in blocks of {steps} with and without, in turns (msprobe: 6.7 to 12.4)"
     )
-    return Figure(name, statistics.median(added[1:]), "µs", 1, how)
+    return median_figure(name, added, "µs", 1, how)
+
+
+# --- Collected steps.
 
 
 def grads_vs_read(quick: bool, under_fsdp2: bool) -> Figure:
@@ -138,9 +158,9 @@ def grads_vs_read(quick: bool, under_fsdp2: bool) -> Figure:
         f"what collecting all gradients before and after reduction, six ops, adds to a step {where}of a "
         f"model of {count / 1e6:.1f} million parameters ({text_of(adds * 1000)} ms; its backward and "
         f"optimizer made cheap), over two plain reads of those bytes ({text_of(read * 1000)} ms), on two "
-        f"threads, in turns; {spread([seconds / read for seconds in added])}"
+        "threads, in turns"
     )
-    return Figure(name, adds / read, "times the read", 1.5, how)
+    return median_figure(name, [seconds / read for seconds in added], "times the read", 1.5, how)
 
 
 def fsdp2_hook(quick: bool) -> Figure:
@@ -166,13 +186,7 @@ def activations(quick: bool) -> Figure:
     model, text = transformer(quick)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
     batch = TOKENS // train_ddp.CONTEXT
-
-    def backward() -> None:
-        given, wanted = text.batch(batch)
-        optimizer.zero_grad()
-        torch.nn.functional.cross_entropy(model(given).flatten(0, 1), wanted.flatten()).backward()
-
-    rig = CollectingRig({"xy_distribution": True, "all_xy": True}, model, optimizer, backward)
+    rig = CollectingRig(ACTIVATIONS, model, optimizer, backward_of(model, optimizer, text, batch))
     added, idle, _ = rig.measure(rounds)
     share = rig.own_share()
     rig.check(rounds * len(list(model.modules())))
@@ -188,29 +202,27 @@ def activations(quick: bool) -> Figure:
     return Figure("python_activations", share, "of a step", 0.10, how)
 
 
-def observe(quick: bool, on: bool) -> Figure:
+def observe(quick: bool, name: str, goal: float) -> Figure:
     steps, calls = (20, 64) if quick else (400, 64)
+    on = name == "python_observe_on"
     names = [f"tensor_{i}" for i in range(calls)]
     x = torch.ones(1024)
     spent = []
-    keys = {"xy_distribution": True, "all_xy": True, "format": ["api"], "start_step": 0 if on else 10**6}
-    with scratch_job(**keys) as (config, options):
-        monitor = gradmon.Monitor(config, **{**options, "dynamic": False})
-        with monitor.watch(torch.nn.Linear(4, 3), None):
+    with scratch_job(**ACTIVATIONS, format=["api"], start_step=0 if on else 10**6) as (config, options):
+        with gradmon.Monitor(config, **{**options, "dynamic": False}) as monitor:
+            monitor.watch(torch.nn.Linear(4, 3), None)
             for _ in range(steps):
                 begin = time.thread_time()
-                for name in names:
-                    gradmon.observe(x, name)
+                for tensor in names:
+                    gradmon.observe(x, tensor)
                 spent.append((time.thread_time() - begin) / calls * 1e6)
                 monitor.step()
-    del spent[: steps // 10]  # they fill caches
     state = "in a collected step" if on else "while nothing is collected"
     how = (
         f"processor time of a call of gradmon.observe() with a tensor of 4 KiB, {state}, in blocks of "
-        f"{calls} names; {spread(spent)}"
+        f"{calls} names"
     )
-    name = "python_observe_on" if on else "python_observe_off"
-    return Figure(name, statistics.median(spent), "µs", 3 if on else 0.3, how)
+    return median_figure(name, spent[steps // 10 :], "µs", goal, how)  # the first fill caches
 
 
 def rows_of_load(quick: bool) -> Figure:
@@ -236,10 +248,10 @@ def rows_of_load(quick: bool) -> Figure:
     peak = statistics.median(bytes_ / rows for rows, _, bytes_ in found)
     how = (
         f"rows of the table (a value each) that gradmon.load() makes of {files} CSV files of {tensors} rows "
-        f"of six values, per second of processor time; {spread(rates)}; the process grows by "
-        f"{text_of(peak)} bytes a row at most (goal: 200)"
+        f"of six values, per second of processor time; the process grows by {text_of(peak)} bytes a row at "
+        "most (goal: 200)"
     )
-    return Figure("load_rows_per_s", statistics.median(rates), "rows/s", 300000, how, at_least=True)
+    return median_figure("load_rows_per_s", rates, "rows/s", 300000, how, at_least=True)
 
 
 LOAD = """
@@ -257,28 +269,127 @@ print(json.dumps([len(table), time.process_time() - begin, memory("VmHWM") - bef
 """
 
 
+# --- A training step that torch.compile has compiled.
+
+
+class Compiled(NamedTuple):
+    what: str
+    first: float  # seconds of the first step without gradmon, and of the second
+    second: float
+    switch: float  # the longest step until the switch: the one in which the graph is compiled once more
+    off: "list[float]"  # times of watched steps, each over that of a step without gradmon beside it
+    on: "list[float]"
+
+
+@functools.lru_cache(maxsize=None)
+def compiled(quick: bool) -> Compiled:
+    rounds = 3 if quick else 25
+    torch._inductor.config.force_disable_caches = True  # of earlier processes: torch compiles each graph
+    layers, width, tokens = (1, 64, 256) if quick else (6, 512, TOKENS)
+    backend = "aot_eager" if quick else "inductor"
+    text = train_ddp.Text(Path(train_ddp.__file__), 0)
+
+    def training(module: Any) -> "tuple[Any, torch.optim.Optimizer, Callable[[], float]]":
+        """The compiled model, its optimizer, and a step, which returns its time."""
+        torch.manual_seed(1)
+        model = torch.compile(module.CharTransformer(layers, width, text.characters), backend=backend)
+        optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
+        backward = backward_of(model, optimizer, text, max(1, tokens // train_ddp.CONTEXT))
+        return model, optimizer, lambda: seconds_of(lambda: (backward(), optimizer.step()))
+
+    _, _, plain = training(loaded_again(train_ddp))
+    first, second = plain(), plain()
+    model, optimizer, watched = training(train_ddp)
+
+    def shares() -> "list[float]":
+        bare, own = in_turns(rounds, plain, watched)
+        return [mine / other for mine, other in zip(own, bare)]
+
+    keys = {**ACTIVATIONS, "ops": OPS, "collect_times": 10**6}
+    with scratch_job(dynamic_on=False, **keys) as (config, options):
+        with gradmon.Monitor(config, **options).watch(model, optimizer) as monitor:
+            watched()
+            off = shares()
+            config.write_text(json.dumps({"dynamic_on": True, **keys}))
+            steps = [watched()]
+            until(
+                lambda: monitor.status().state == "on",
+                lambda: steps.append(watched()),
+                "the monitor is on",
+                seconds=600,
+            )
+            steps += [watched(), watched()]
+            on = shares()
+        if rows_on_disk(options["output_dir"]) < rounds * layers:
+            raise RuntimeError("too little was collected")
+    what = (
+        f"a step of tests/demo/train_ddp.py --layers {layers} --width {width}, {tokens} tokens, "
+        f"torch.compile(model, backend={backend!r}), on two threads"
+    )
+    return Compiled(what, first, second, max(steps), off, on)
+
+
+def loaded_again(module: Any) -> Any:
+    """With classes and code of its own: modules of one class share compiled code, and torch then ignores the
+    hooks of the second one (findings/hooks_of_a_second_module_are_not_called.sh)."""
+    spec = importlib.util.spec_from_file_location(module.__name__ + "_again", module.__file__)
+    assert spec is not None and spec.loader is not None
+    again = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(again)
+    return again
+
+
+def off_vs_plain(quick: bool) -> Figure:
+    found = compiled(quick)
+    how = (
+        f"{found.what}: watched, off, against the same without gradmon, in turns; 95 % of the median within "
+        "{:.3f} to {:.3f}".format(*median_interval(found.off))
+    )
+    return median_figure("compiled_off_vs_plain", found.off, "times", 1.01, how)
+
+
+def on_vs_off(quick: bool) -> Figure:
+    found = compiled(quick)
+    how = (
+        f"{found.what}: all inputs, outputs and their gradients, six ops, against the same without gradmon, "
+        "in turns"
+    )
+    return median_figure("compiled_on_vs_off", found.on, "times", 1.10, how)
+
+
+def first_switch(quick: bool) -> Figure:
+    found = compiled(quick)
+    compiling = found.first - found.second
+    how = (
+        f"{found.what}: the step in which the switch compiles the graph once more; torch's own compilation "
+        f"of it without gradmon took {text_of(compiling)} s (goal: 1.3 times that)"
+    )
+    return Figure("first_switch_s", found.switch, "s", 1.3 * compiling, how)
+
+
 BENCHES: "dict[str, Callable[[bool], Figure]]" = {
     **{name: functools.partial(idle_step, name=name) for name in IDLE},
     "python_grads_vs_read": functools.partial(grads_vs_read, under_fsdp2=False),
     "python_activations": activations,
-    "python_observe_off": functools.partial(observe, on=False),
-    "python_observe_on": functools.partial(observe, on=True),
+    "python_observe_off": functools.partial(observe, name="python_observe_off", goal=0.3),
+    "python_observe_on": functools.partial(observe, name="python_observe_on", goal=3),
     "load_rows_per_s": rows_of_load,
     "python_fsdp2_grads_vs_read": functools.partial(grads_vs_read, under_fsdp2=True),
     "python_fsdp2_hook": fsdp2_hook,
-    **compiled_bench.BENCHES,
+    "compiled_off_vs_plain": off_vs_plain,
+    "compiled_on_vs_off": on_vs_off,
+    "first_switch_s": first_switch,
 }
-if not HAS_FSDP2:  # nor rows within compiled code
-    without = ("fsdp2", *compiled_bench.BENCHES)
-    BENCHES = {name: bench for name, bench in BENCHES.items() if not any(one in name for one in without)}
+NEEDS_2_13 = ("fsdp2", "compiled", "first_switch")  # torch: rows within compiled code, FSDP2 on a CPU
 
 
 def main() -> int:
-    options = parse(parser_of("--python", __doc__), list(BENCHES))
+    has_it = tuple(map(int, torch.__version__.split(".")[:2])) >= (2, 13)
+    names = [name for name in BENCHES if has_it or not any(word in name for word in NEEDS_2_13)]
+    options = parse(parser_of("--python", __doc__), names)
     os.environ.setdefault("GRADMON_LOG", "error")
     torch.set_num_threads(2)
-    figures = measured(options.names, lambda name: BENCHES[name](options.quick))
-    return 0 if report(figures, options) == len(options.names) else 1
+    return report(options, lambda name: BENCHES[name](options.quick))
 
 
 if __name__ == "__main__":

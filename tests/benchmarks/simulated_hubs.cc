@@ -393,8 +393,8 @@ std::vector<Figure> measure(Effort effort) {
         times.push_back(agreement.milliseconds);
         messages.push_back(agreement.messages / hubs);
       }
-      figure.how += "; " + size + ": " + text_of(range_of(times)) + " ms, " + text_of(median_of(messages)) +
-                    " messages a hub";
+      figure.how +=
+          "; " + size + ": " + range_text(times) + " ms, " + text_of(median_of(messages)) + " messages a hub";
       figure.value = median_of(times);
       figure.unit = "ms for " + size;
     } catch (const std::runtime_error& error) {

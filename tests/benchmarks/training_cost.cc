@@ -90,16 +90,13 @@ Figure share_of_read(std::string name, const CollectingRig::Added& added, double
 
 void until_steps_are_counted(Monitor& monitor) {
   const auto step = [&monitor] {
+    monitor.step();
     const Status status = monitor.status();
     return status.ranks.empty() ? -1 : status.ranks.front().step;
   };
-  const std::int64_t before = step();
-  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(20);
-  while (step() <= before) {
-    if (std::chrono::steady_clock::now() > deadline)
-      throw std::runtime_error("the monitor did not take part");
-    monitor.step();
-  }
+  const auto is_later = [&, before = step()] { return step() > before; };
+  if (!eventually(is_later, std::chrono::seconds(20)))
+    throw std::runtime_error("the monitor did not take part");
 }
 
 // The nanoseconds of processor time per step of a job, in each repetition.
@@ -153,14 +150,14 @@ std::vector<Figure> idle_overhead(Effort effort) {
   const Rounds done =
       interleave(pick(effort, 3, 40), TimeBase::wall, {{run, [&] { monitor.reset(); }}, {run, attach}});
   const std::vector<double> ratios = done.ratios(1, 0);
-  const Interval interval = median_interval(ratios);
+  const auto [low, high] = median_interval(ratios);
   Figure figure = median_figure(
       "idle_overhead", ratios, "times the step without gradmon", at_most(1),
       "blocks of " + std::to_string(steps) + " steps (" + text_of(median_of(done.seconds[0]) * 1000 / steps) +
           " ms) of gradmon-train's small model, with an idle monitor and with none, in turns; goal: not "
           "distinguishable; 95 % of the median: " +
-          text_of(interval.low) + " to " + text_of(interval.high));
-  figure.met = interval.low <= 1 && interval.high >= 1;
+          text_of(low) + " to " + text_of(high));
+  figure.met = low <= 1 && high >= 1;
   return {figure};
 }
 
@@ -276,21 +273,13 @@ std::vector<Figure> reading_ns(Effort effort) {
 
 // --- Activations.
 
-// The default, and the config's reuse_readings.
-enum class Readings { each_time, reused };
-
-std::string activation_keys(Readings readings) {
-  return std::string(R"("xy_distribution": true, "all_xy": true)") +
-         (readings == Readings::reused ? R"(, "reuse_readings": true)" : "");
-}
-
-std::string activation_name(Readings readings, const std::string& end) {
-  return (readings == Readings::reused ? "activations_reused_" : "activations_") + end;
-}
-
-std::string reuse_text(Readings readings) {
-  return readings == Readings::reused ? "with reuse_readings, " : "";
-}
+struct Readings {
+  std::string name, keys, text;
+  double most_reads;  // Nearly all activations are seen twice.
+};
+const Readings kEachTime{"activations_", R"("xy_distribution": true, "all_xy": true)", "", 2.4};
+const Readings kReused{"activations_reused_", kEachTime.keys + R"(, "reuse_readings": true)",
+                       "with reuse_readings, ", 1.2};
 
 // A new tensor in the next of three places, with unknown content. glibc 2.36 puts each tensor of a collected
 // step into cold memory, because small objects that live on take the slivers beside its aligned pieces, and
@@ -338,7 +327,7 @@ struct CheapChain : torch::nn::Module {
   std::vector<std::shared_ptr<Halve>> links;
 };
 
-Figure activations_vs_read(Effort effort, Readings readings) {
+Figure activations_vs_read(Effort effort, const Readings& readings) {
   const int rounds = pick(effort, 2, 120);
   CheapChain chain(pick(effort, 8, 512));
   torch::optim::SGD optimizer(chain.parameters(), torch::optim::SGDOptions(0));
@@ -346,7 +335,7 @@ Figure activations_vs_read(Effort effort, Readings readings) {
     optimizer.zero_grad();
     observe(chain)().sum().backward();
   };
-  CollectingRig rig(activation_keys(readings), {chain, optimizer, backward});
+  CollectingRig rig(readings.keys, {chain, optimizer, backward});
   std::vector<at::Tensor> alike;  // one for each activation that is collected
   for (int i = 0; i <= CheapChain::kLinks; ++i) alike.push_back(at::full_like(chain.first, 0.5));
   const auto added = rig.measure(rounds, [&] {
@@ -355,27 +344,25 @@ Figure activations_vs_read(Effort effort, Readings readings) {
   });
   rig.check(4 * CheapChain::kLinks * static_cast<std::size_t>(rounds));
   return share_of_read(
-      activation_name(readings, "vs_read"), added,
-      readings == Readings::reused ? 1.2 : 2.4,  // Nearly all are seen twice.
-      reuse_text(readings) +
+      readings.name + "vs_read", added, readings.most_reads,
+      readings.text +
           "all inputs, outputs and their gradients of 24 modules that hand on 4 MiB each, in "
           "three places in turns",
       "the " + std::to_string(2 * (CheapChain::kLinks + 1)) + " tensors there are");
 }
 
-Figure activations_overhead(Effort effort, std::int64_t tokens, Readings readings) {
+Figure activations_overhead(Effort effort, std::int64_t tokens, const Readings& readings) {
   const Shape shape = shape_of(effort);
   const int rounds = pick(effort, 2, 8);
   Training training(shape, tokens / shape.context);
-  CollectingRig rig(activation_keys(readings),
-                    {training.model(), training.optimizer(), [&] { training.backward(); }});
+  CollectingRig rig(readings.keys, {training.model(), training.optimizer(), [&] { training.backward(); }});
   const auto added = rig.measure(rounds, [] {});
   const double share = rig.own_share();
   rig.check(static_cast<std::size_t>(rounds));
   const double idle = median_of(added.idle);
   return {
-      activation_name(readings, "overhead_" + std::to_string(tokens)), share, "of a step", at_most(0.10),
-      reuse_text(readings) + "the share of the training thread's time that this takes in " +
+      readings.name + "overhead_" + std::to_string(tokens), share, "of a step", at_most(0.10),
+      readings.text + "the share of the training thread's time that this takes in " +
           options_of(shape, tokens) + " (" + text_of(idle * 1000) +
           " ms) on two threads, by the monitor's own meter; by the whole step and the two steps beside it, "
           "with the machine's noise: " +
@@ -384,10 +371,9 @@ Figure activations_overhead(Effort effort, std::int64_t tokens, Readings reading
 
 std::vector<Figure> activation_cost(Effort effort) {
   const TorchThreads two(kThreads);
-  return {activations_vs_read(effort, Readings::each_time), activations_vs_read(effort, Readings::reused),
-          activations_overhead(effort, 2048, Readings::each_time),
-          activations_overhead(effort, 2048, Readings::reused),
-          activations_overhead(effort, 512, Readings::each_time)};
+  return {activations_vs_read(effort, kEachTime), activations_vs_read(effort, kReused),
+          activations_overhead(effort, 2048, kEachTime), activations_overhead(effort, 2048, kReused),
+          activations_overhead(effort, 512, kEachTime)};
 }
 
 std::vector<Figure> communication_cost(Effort effort) {

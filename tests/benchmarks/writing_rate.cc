@@ -6,10 +6,9 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
-#include <condition_variable>
 #include <filesystem>
+#include <future>
 #include <memory>
-#include <mutex>
 #include <random>
 #include <stdexcept>
 #include <thread>
@@ -32,16 +31,14 @@ namespace {
 namespace fs = std::filesystem;
 using Clock = std::chrono::steady_clock;
 
+using Names = std::shared_ptr<NameTable>;
+
 constexpr std::size_t kRowsOfStep = 1000;
 constexpr std::size_t kOpsOfRow = 6;
 constexpr ValueMask kAllOps = (1U << kOpsOfRow) - 1;
 
 double seconds_since(Clock::time_point begin) {
   return std::chrono::duration<double>(Clock::now() - begin).count();
-}
-
-void check(const tl::expected<void, SinkError>& written) {
-  if (!written) throw std::runtime_error(written.error().text);
 }
 
 // The rows of one step of a model with a thousand parameters, six ops.
@@ -68,12 +65,27 @@ std::vector<Record> rows_of_step(NameTable& names) {
   return rows;
 }
 
-Layout layout_of_six_ops(bool compress = false) {
+const std::vector<Op> kSixOps = {Op::norm, Op::min, Op::max, Op::mean, Op::nans, Op::zeros};
+
+Layout layout_of(const std::vector<Op>& ops = kSixOps, bool compress = false) {
   Layout layout;
   layout.compress = compress;
   layout.revision = Revision{1};
-  layout.ops = {Op::norm, Op::min, Op::max, Op::mean, Op::nans, Op::zeros};
+  layout.ops = ops;
   return layout;
+}
+
+// The steps of a model whose names are in `names`; this thread writes them.
+void write_steps(Sink& sink, NameTable& names, const Layout& layout, std::int64_t steps) {
+  const auto check = [](const tl::expected<void, SinkError>& written) {
+    if (!written) throw std::runtime_error(written.error().text);
+  };
+  std::vector<Record> rows = rows_of_step(names);
+  check(sink.begin_revision(layout));
+  for (std::int64_t step = 0; step < steps; ++step) {
+    for (Record& row : rows) row.step = step;
+    check(sink.write_step(Step{step}, rows));
+  }
 }
 
 // --- Queue, CSV files and database.
@@ -111,8 +123,6 @@ double queue_rate(std::int64_t steps) {
   return static_cast<double>(all) / seconds_since(begin);
 }
 
-using Names = std::shared_ptr<NameTable>;
-
 std::unique_ptr<Sink> make_csv(const fs::path& output, Names names) {
   return std::make_unique<CsvSink>([output] { return output; }, std::move(names));
 }
@@ -135,29 +145,21 @@ std::size_t rows_in_database(const fs::path& output) {
 // Rows per second, from the first push until all rows are in their files.
 double sink_rate(std::unique_ptr<Sink> (*make)(const fs::path&, Names),
                  std::size_t (*rows_on_disk)(const fs::path&), std::int64_t steps,
-                 const Layout& layout = layout_of_six_ops()) {
+                 const Layout& layout = layout_of()) {
   const ScratchJob place("{}");
   const auto names = std::make_shared<NameTable>();
   std::vector<Record> rows = rows_of_step(*names);
   auto queue = std::make_shared<RecordQueue>(QueueOptions{});
-  std::mutex mutex;
-  std::condition_variable changed;
-  bool finished = false;
-  WriterThread writer(queue, [&](Revision, Step) {
-    const std::lock_guard lock(mutex);
-    finished = true;
-    changed.notify_all();
-  });
+  std::promise<void> finished;
+  WriterThread writer(queue, [&](Revision, Step) { finished.set_value(); });
   std::vector<std::unique_ptr<Sink>> sinks;
   sinks.push_back(make(place.output(), names));
   writer.begin_revision(layout, std::move(sinks));
   const auto begin = Clock::now();
   push_steps(*queue, rows, steps);
-  std::unique_lock lock(mutex);
-  if (!changed.wait_for(lock, std::chrono::seconds(60), [&] { return finished; }))
+  if (finished.get_future().wait_for(std::chrono::seconds(60)) != std::future_status::ready)
     throw std::runtime_error("the rows were not written within 60 s");
   const double taken = seconds_since(begin);
-  lock.unlock();
   const std::size_t all = static_cast<std::size_t>(steps) * rows.size();
   if (rows_on_disk(place.output()) != all) throw std::runtime_error("not all rows are on disk");
   return static_cast<double>(all) / taken;
@@ -177,40 +179,27 @@ std::size_t rows_in_frames(const fs::path& output) {
   return lines - files;  // without the headers
 }
 
-// Bytes of plain CSV files over those of compressed ones.
-double bytes_saved(const std::vector<Op>& ops, std::int64_t steps) {
-  std::array<double, 2> bytes{};
-  for (const bool compress : {false, true}) {
-    const ScratchJob scratch("{}");
+// Bytes of plain CSV files of 20 steps over those of compressed ones.
+double bytes_saved(const std::vector<Op>& ops) {
+  const auto bytes = [&](bool compress) {
+    const TemporaryDirectory scratch;
     const auto names = std::make_shared<NameTable>();
-    std::vector<Record> rows = rows_of_step(*names);
-    CsvSink sink([&] { return scratch.path() / "rows"; }, names);
-    Layout layout = layout_of_six_ops(compress);
-    layout.ops = ops;
-    check(sink.begin_revision(layout));
-    for (std::int64_t step = 0; step < steps; ++step) {
-      for (Record& row : rows) row.step = step;
-      check(sink.write_step(Step{step}, rows));
-    }
-    for (const auto& file : fs::directory_iterator(scratch.path() / "rows"))
-      bytes[compress ? 1 : 0] += static_cast<double>(file.file_size());
-  }
-  return bytes[0] / bytes[1];
+    write_steps(*make_csv(scratch / "rows", names), *names, layout_of(ops, compress), 20);
+    double size = 0;
+    for (const auto& file : fs::directory_iterator(scratch / "rows"))
+      size += static_cast<double>(file.file_size());
+    return size;
+  };
+  return bytes(false) / bytes(true);
 }
 
 // Values per second of one thread, from the first row until all are in their event files.
 double event_file_rate(std::int64_t steps) {
-  const ScratchJob scratch("{}");
+  const TemporaryDirectory scratch;
   const auto names = std::make_shared<NameTable>();
-  std::vector<Record> rows = rows_of_step(*names);
   TensorBoardSink sink({[&] { return scratch.path(); }, names, Rank{0}, "{}"});
-  check(sink.begin_revision(layout_of_six_ops()));
-  const auto begin = Clock::now();
-  for (std::int64_t step = 0; step < steps; ++step) {
-    for (Record& row : rows) row.step = step;
-    check(sink.write_step(Step{step}, rows));
-  }
-  return static_cast<double>(steps) * kRowsOfStep * kOpsOfRow / seconds_since(begin);
+  const double seconds = seconds_of([&] { write_steps(sink, *names, layout_of(), steps); });
+  return static_cast<double>(steps) * kRowsOfStep * kOpsOfRow / seconds;
 }
 
 template <typename Rate>
@@ -243,15 +232,15 @@ std::vector<Figure> compressed_csv(Effort effort) {
   std::vector<double> plain, compressed;
   for (int i = 0; i < repetitions; ++i) {  // in turns
     plain.push_back(sink_rate(make_csv, records_on_disk, steps));
-    compressed.push_back(sink_rate(make_csv, rows_in_frames, steps, layout_of_six_ops(true)));
+    compressed.push_back(sink_rate(make_csv, rows_in_frames, steps, layout_of(kSixOps, true)));
   }
   const std::string what = "CSV files of steps of 1,000 rows with ";
   return {median_figure("rows_per_s_csv_zstd", compressed, "rows/s", at_least(0.45 * median_of(plain)),
                         "as rows_per_s_csv with \"compress\": \"zstd\"; the goal is 0.45 of the plain rate, "
                         "measured in turns"),
-          {"csv_zstd_saves", bytes_saved(layout_of_six_ops().ops, 20), "times the bytes", at_least(4.5),
+          {"csv_zstd_saves", bytes_saved(kSixOps), "times the bytes", at_least(4.5),
            what + "six ops, over compressed ones"},
-          {"csv_zstd_saves_norm", bytes_saved({Op::norm}, 20), "times the bytes", at_least(7),
+          {"csv_zstd_saves_norm", bytes_saved({Op::norm}), "times the bytes", at_least(7),
            what + "the norm alone, over compressed ones"}};
 }
 
@@ -303,7 +292,7 @@ std::vector<Figure> alert_evaluation(Effort effort) {
   }
   return {median_figure("alert_ns_per_value", norms, "ns", at_most(200),
                         "four rules, 5,000 rows a step, full windows of 64; a value of rows with six ops: " +
-                            text_of(range_of(all)) + "; rows of a norm alone")};
+                            range_text(all) + "; rows of a norm alone")};
 }
 
 }  // namespace

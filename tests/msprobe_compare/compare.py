@@ -9,11 +9,10 @@ import tempfile
 from pathlib import Path
 from typing import Any, Optional
 
-from comparison import Comparison, Finding
+from comparison import RELEASES, Comparison, Finding, Release
 from differences import Difference, DifferencesError, explanation, read_differences
 from launching import FOLDER, Case, read_cases, run
 from readings import Side
-from releases import RELEASES, Release
 from timing import measure
 
 PAGE = FOLDER.parents[1] / "runtime" / "python" / "coming-from-msprobe.md"

@@ -1,14 +1,64 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Finds all differences between msprobe's output and gradmon's of one training."""
+"""Finds all differences between the output of a release of msprobe and gradmon's of one training."""
 import math
+import re
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Optional
 
 from readings import KEY_COLUMNS, STRUCTURE, Side, Table, prefix_of, stack_parts, structure_parts
-from releases import Release
 
 _EXACT = ("min", "max", "nans", "zeros")
+_PLACE = re.compile(r"\.(input|output)(_\w+)?(@\d+)?$")
+
+
+@dataclass(frozen=True)
+class Release:
+    """A release line of msprobe: how it shortens names, and where it puts files."""
+
+    name: str
+    shortening: "tuple[str, ...]"  # patterns of squash_param_name in module_metric.py; the first match counts
+    squash_name: bool  # the default of the key
+    structure: str  # where print_struct writes
+    columns: "dict[str, str]" = field(default_factory=dict)  # gradmon's name, where it differs
+
+    def short_name(self, name: str, squash_name: "Optional[bool]" = None) -> str:
+        """The name that this release gives to our row."""
+        name = re.sub(r"\.router$", ".moe_router", name)
+        name = re.sub(r"^(\d+:)?(model|root)(?=\.(in|out)put|$)", r"\1", name)  # of the whole model
+        if not (self.squash_name if squash_name is None else squash_name):
+            return name
+        stage, colon, name = name.rpartition(":")
+        place = _PLACE.search(name)
+        module, rest = (name[: place.start()], place[0]) if place else (name, "")
+        for pattern in self.shortening:
+            found = re.findall(pattern, module)
+            if found:
+                return stage + colon + str(found[0]) + rest
+        return stage + colon + name
+
+
+RELEASES = {
+    release.name: release
+    for release in (
+        Release(
+            "8.1",
+            (r"layers?\.(.*)", r"embeddings?\.(.*)", "final.*", "output.*", "norm.*"),
+            squash_name=True,
+            structure="module_struct.json",
+        ),
+        Release(
+            "26.2",
+            tuple(
+                rf"^.*\.({end})"
+                for end in (r"layers?\..*", r"embeddings?\..*", "final.*", "output.*", "norm.*")
+            ),
+            squash_name=False,
+            structure="module_struct/rank0/module_struct.json",
+            columns={"router_weight_similarity": "cosine", "per_token_expert_entropy": "entropy"},
+        ),
+    )
+}
 
 
 @dataclass(frozen=True)
@@ -50,8 +100,9 @@ class Comparison:
         self._structure(original, ours)
         for key in sorted(original.tables.keys() | ours.tables.keys()):
             self._file(key[1], original.tables.get(key), ours.tables.get(key))
-        for name in sorted(original.files.keys() | ours.files.keys()):
-            self._other_file(name, original, ours)
+        for name in sorted(original.files.keys() ^ ours.files.keys()):
+            self._add("file_missing" if name in original.files else "file_extra", file=name)
+        self.same["files"] += len(original.files.keys() & ours.files.keys())
 
     def _add(self, what: str, **more: str) -> None:
         self.findings.append(Finding(self._case, what, **more))
@@ -187,12 +238,6 @@ class Comparison:
             return a == b
         of_sum = 4e-16 * abs(a) if column in _EXACT else 1e-14 * scale
         return abs(a - b) <= 1.01 * 10.0**-self._ndigits + of_sum if column != "nans" else a == b
-
-    def _other_file(self, name: str, original: Side, ours: Side) -> None:
-        if name not in ours.files or name not in original.files:
-            self._add("file_missing" if name in original.files else "file_extra", file=name)
-            return
-        self.same["files"] += 1
 
     def _parts(self, file: str, original: "dict[str, str]", ours: "dict[str, str]") -> None:
         """Parts of a file that is not a table of rows."""

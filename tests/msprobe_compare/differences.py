@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """The documented differences: which findings they explain, and where users read of them."""
 import json
+import math
 import re
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Optional
+from typing import Any, Callable, Optional
 
-from comparison import Finding
-from releases import RELEASES
+from comparison import RELEASES, Finding
 
 # Fields of a finding that an entry may restrict, each by a regular expression of the whole text.
 _FIELDS = ("case", "what", "file", "name", "column", "step", "original", "ours")
@@ -68,29 +68,20 @@ def explanation(finding: Finding, differences: "list[Difference]") -> Optional[D
     return None
 
 
-def _ratio(original: str, ours: str) -> Optional[float]:
-    try:
-        return float(original) / float(ours)
-    except (ValueError, ZeroDivisionError):
-        return None
+def _within(relative: float, absolute: float = 0.0) -> "Callable[[str, str], bool]":
+    """True if rounding explains the difference of two numbers; a cell may also be empty or no number."""
 
+    def explains(original: str, ours: str) -> bool:
+        try:
+            return math.isclose(float(original), float(ours), rel_tol=relative, abs_tol=absolute)
+        except ValueError:
+            return False
 
-def _float32(original: str, ours: str) -> bool:
-    """True if rounding to float32 explains the difference."""
-    ratio = _ratio(original, ours)
-    return ratio is not None and abs(ratio - 1) < 2.0**-23
-
-
-def _float32_sum(original: str, ours: str) -> bool:
-    """True if a sum in float32 explains the difference from a sum in double precision."""
-    try:
-        return abs(float(original) - float(ours)) <= 1e-6 * abs(float(ours)) + 1e-7
-    except ValueError:  # a cell that is empty or no number
-        return False
+    return explains
 
 
 _RELATIONS = {
     "": lambda original, ours: True,
-    "float32": _float32,
-    "float32 sum": _float32_sum,
+    "float32": _within(2.0**-23),
+    "float32 sum": _within(2e-6, 2e-7),  # against a sum in double precision
 }

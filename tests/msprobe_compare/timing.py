@@ -70,11 +70,7 @@ class TimedRun:
 
     def close(self) -> None:
         """Ends the training."""
-        assert self._process.stdin is not None
-        self._process.stdin.close()
-        for _ in self._process.stdout or ():
-            pass
-        self._process.wait()
+        self._process.communicate()
 
 
 def runs(scratch: Path, package: Path, stack: ExitStack) -> "list[TimedRun]":

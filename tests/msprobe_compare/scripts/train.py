@@ -139,11 +139,8 @@ class Containers(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.pair, self.gate, self.named = (
-            self.Pair(self.WIDTH),
-            self.Gate(self.WIDTH),
-            self.Named(self.WIDTH),
-        )
+        self.pair, self.gate = self.Pair(self.WIDTH), self.Gate(self.WIDTH)
+        self.named = self.Named(self.WIDTH)
         self.twice, self.rare = nn.Linear(self.WIDTH, self.WIDTH), nn.Linear(self.WIDTH, self.WIDTH)
 
     def forward(self, x: Tensor, *, with_rare: bool) -> Tensor:
@@ -391,26 +388,6 @@ def transformer(run: Run) -> None:
     run.end(model, **more)
 
 
-class Timed(nn.Module):
-    WIDTH, LAYERS, CHARACTERS, CONTEXT, BATCH = 512, 6, 96, 128, 16
-
-    def __init__(self) -> None:
-        super().__init__()
-        width = self.WIDTH
-        self.embedding = nn.Embedding(self.CHARACTERS, width)
-        self.layers = nn.ModuleList(
-            nn.TransformerEncoderLayer(width, 4, 2 * width, dropout=0.0, batch_first=True)
-            for _ in range(self.LAYERS)
-        )
-        self.final = nn.Linear(width, self.CHARACTERS)
-
-    def forward(self, text: Tensor) -> Tensor:
-        x = self.embedding(text)
-        for layer in self.layers:
-            x = layer(x)
-        return self.final(x)
-
-
 def idle_processor_time() -> float:
     """The process's processor time, once its threads have finished their work."""
     until = time.monotonic() + 2.0
@@ -427,10 +404,12 @@ def timed(run: Run) -> None:
     a step's processor time when the process has become idle: that includes the work of a monitor's writer
     after the step, which must not run into the block of another process."""
     torch.set_num_threads(int(os.environ["OMP_NUM_THREADS"]))
-    model = Timed()
+    width, characters = 512, 96
+    layers = [nn.TransformerEncoderLayer(width, 4, 2 * width, 0.0, batch_first=True) for _ in range(6)]
+    model = nn.Sequential(nn.Embedding(characters, width), *layers, nn.Linear(width, characters))
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4)
     run.monitor().set_monitor(model, optimizer=optimizer, grad_acc_steps=1)
-    text = torch.randint(model.CHARACTERS, (model.BATCH, model.CONTEXT + 1))
+    text = torch.randint(characters, (16, 128 + 1))
 
     def step() -> None:
         optimizer.zero_grad()
