@@ -164,8 +164,12 @@ def expected(tensor: torch.Tensor) -> "dict[str, float]":
 
 
 def check(found: "dict[str, float]", tensor: torch.Tensor) -> None:
-    for op, value in expected(tensor).items():
-        assert math.isclose(found[op], value, rel_tol=1e-5, abs_tol=1e-9), (op, found[op], value)
+    values = expected(tensor)
+    # A mean cancels: its error is the values' own, which differs from one kind of CPU to another.
+    of_mean = 1e-7 * values["absmax"] if math.isfinite(values["absmax"]) else 0
+    for op, value in values.items():
+        abs_tol = max(1e-9, of_mean if op == "mean" else 0)
+        assert math.isclose(found[op], value, rel_tol=1e-5, abs_tol=abs_tol), (op, found[op], value)
 
 
 def check_values(
