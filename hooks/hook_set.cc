@@ -191,7 +191,7 @@ class HookSet::Attached {
 
   void begin_step(Step step, Readers active) {
     rows_.begin_step(step, active);
-    active_ = active;
+    reading_ = true;
     for (const auto& probe : probes_)
       is_active(*probe) ? probe->begin_step(step, active) : probe->release_hooks();
     awaits_values_ = false;
@@ -201,7 +201,7 @@ class HookSet::Attached {
   void stop_reading() noexcept {
     if (tracker_) tracker_->disarm();
     for (const auto& probe : probes_) probe->disarm();
-    stopped_ = std::exchange(active_, 0);
+    reading_ = false;
   }
 
   void release_hooks() noexcept {
@@ -219,7 +219,7 @@ class HookSet::Attached {
     probes_.clear();
   }
 
-  Readers active() const noexcept { return active_; }
+  Readers active() const noexcept { return reading_ ? rows_.active() : Readers{0}; }
   const std::vector<WatchedTensor>& parameters() const noexcept { return watched_; }
   bool reads_moments() const noexcept { return reads_moments_; }
   bool reads_after_update() const noexcept { return reads_after_update_; }
@@ -258,20 +258,18 @@ class HookSet::Attached {
 
   // Call it after stop_reading().
   void end_step() {
-    active_ = stopped_;
     for (std::size_t i = first_reader_; awaits_values_ && i < gradient_probes_; ++i)
-      probes_[i]->begin_step({}, active_);
+      probes_[i]->begin_step({}, rows_.active());
     for (const auto& probe : probes_) {
       if (is_active(*probe)) probe->write_rows(rows_);
     }
     rows_.end_step();
-    active_ = 0;
   }
 
   std::uint64_t not_applicable() const noexcept { return rows_.not_applicable(); }
 
  private:
-  bool is_active(const Probe& probe) const { return (probe.readers() & active_) != 0; }
+  bool is_active(const Probe& probe) const { return (probe.readers() & rows_.active()) != 0; }
   bool reads(KindSet kinds, Readers readers = ~Readers{0}) const {
     return any_reads(watched_, kinds, readers);
   }
@@ -345,8 +343,7 @@ class HookSet::Attached {
   // Training thread only.
   ParameterIndices parameter_indices_;
   RowWriter rows_;
-  Readers active_ = 0;          // in this step; 0: nothing is read
-  Readers stopped_ = 0;         // active_ before stop_reading()
+  bool reading_ = false;        // a step is read
   bool awaits_values_ = false;  // gradients were passed early; rows only if their update follows
   // The first of probes_: GradientHooks, and from first_reader_ on those that read gradients and moments.
   std::size_t first_reader_ = 0, gradient_probes_ = 0;

@@ -2,10 +2,7 @@
 // The alerts of a rank: the stages that find them, and the rows that are compared with other ranks.
 #pragma once
 
-#include <ATen/core/Tensor.h>
-
 #include <array>
-#include <atomic>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -15,7 +12,6 @@
 #include <optional>
 #include <set>
 #include <string>
-#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -24,10 +20,9 @@
 #include "control/config/config.h"
 #include "control/link/report_outbox.h"
 #include "gradmon/monitor.h"
-#include "hooks/hook_set.h"
-#include "hooks/rows/record_stream.h"
+#include "hooks/rows/target_match.h"
+#include "hooks/rows/watched_model.h"
 #include "runtime/collect/run_directory.h"
-#include "runtime/collect/training_scalars.h"
 #include "writers/alert_stage.h"
 #include "writers/queue/name_table.h"
 #include "writers/queue/record.h"

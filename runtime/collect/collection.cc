@@ -2,7 +2,6 @@
 #include "runtime/collect/collection.h"
 
 #include <ATen/SequenceNumber.h>
-#include <torch/version.h>
 
 #include <algorithm>
 #include <array>
@@ -160,87 +159,6 @@ class Collection::OwnTime {
   const std::chrono::steady_clock::time_point begun_;
 };
 
-// Rank 0's notes about the job, in run-{id}.json. Training thread, at step boundaries; the writer
-// thread writes the file. The first note() creates the file.
-class Collection::RunNotes {
- public:
-  // `writer` must outlive this object.
-  RunNotes(const Settings& settings, WriterThread& writer)
-      : directory_(settings.directory), ranks_(settings.ranks), writer_(writer) {
-    file_.world_size = settings.world_size;
-    file_.versions = {{"gradmon", GRADMON_VERSION}, {"torch", TORCH_VERSION}};
-  }
-
-  // Adds the scopes of a model chunk.
-  void add_model(const WatchedModel& chunk) {
-    auto scopes = file_.scopes ? *file_.scopes : RunFile::Scopes();
-    for (const WatchedParameter& parameter : chunk.parameters)
-      scopes[std::to_string(parameter.vpp_stage) + ":" + parameter.name] = parameter.placement;
-    file_.scopes = std::make_shared<const RunFile::Scopes>(std::move(scopes));
-    renew();
-  }
-
-  // Adds a plan that was put in force.
-  void note(const Commitment& commitment) {
-    const Plan& plan = *commitment.plan;
-    add_revision(file_, {commitment.revision, commitment.effective, plan.on, name_of(plan.cause), plan.by,
-                         plan.config_text});
-    renew();
-  }
-
-  // Queues a write of the file with the ranks known now. Does nothing before the first note(). Calls
-  // before the writer thread starts the write are merged into one.
-  void renew() noexcept {
-    if (file_.revisions.empty()) return;
-    try {
-      file_.ranks.clear();
-      for (const RankStatus& rank : ranks_()) {
-        if (!rank.host.empty()) file_.ranks.push_back({rank.rank, rank.host, rank.pid});
-      }
-      const auto held = draft_->put(file_);
-      if (!held) return;
-      writer_.write_file([directory = directory_, draft = draft_, held] {
-        return write_run_file(*directory, draft->take());
-      });
-    } catch (const std::exception& error) {
-      log_warn(std::string("the file of this run is not written: ") + error.what());
-    }
-  }
-
- private:
-  struct Draft {
-    std::mutex mutex;
-    // Guarded by mutex.
-    RunFile file;
-    std::weak_ptr<const void> queued;  // held by a queued write that has not started
-
-    // Returns the object that the caller's write must hold; null: a write is already queued. After a write
-    // that the writer thread has refused, the next one is queued.
-    std::shared_ptr<const void> put(const RunFile& changed) {
-      const std::lock_guard lock(mutex);
-      file = changed;
-      if (!queued.expired()) return nullptr;
-      const std::shared_ptr<const void> held = std::make_shared<char>();
-      queued = held;
-      return held;
-    }
-    RunFile take() {
-      const std::lock_guard lock(mutex);
-      queued.reset();
-      return file;
-    }
-  };
-
-  // Constant after construction.
-  const std::shared_ptr<RunDirectory> directory_;
-  const std::function<std::vector<RankStatus>()> ranks_;
-  WriterThread& writer_;
-  // Own synchronisation; the next content to write.
-  const std::shared_ptr<Draft> draft_ = std::make_shared<Draft>();
-
-  RunFile file_;
-};
-
 Collection::Collection(Settings settings, WriterThread::OnFinished on_finished)
     : settings_(std::move(settings)),
       names_(std::make_shared<NameTable>(NameTable::kNamesOfARank)),
@@ -251,7 +169,9 @@ Collection::Collection(Settings settings, WriterThread::OnFinished on_finished)
               settings_.on_alerts),
       scopes_(*names_, settings_.replicas.size()),
       writer_(queue_, std::move(on_finished)),
-      notes_(settings_.ranks ? std::make_unique<RunNotes>(settings_, writer_) : nullptr),
+      notes_(settings_.ranks ? std::make_unique<RunNotes>(settings_.directory, settings_.world_size,
+                                                          settings_.ranks, writer_)
+                             : nullptr),
       stream_(std::make_unique<Stream>(*names_, *queue_, ledger_, scopes_, settings_, writer_,
                                        [this](const std::string& sentence) { warn(sentence); })) {
   alerts_.flight()->report_progress(writer_.progress());

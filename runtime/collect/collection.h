@@ -140,7 +140,6 @@ class Collection {
  private:
   class Stream;
   class OwnTime;
-  class RunNotes;
 
   bool leaves_replicas() const;
   HookSettings hook_settings() const;

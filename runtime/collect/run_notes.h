@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -13,8 +14,10 @@
 #include <vector>
 
 #include "control/agree/journal.h"
+#include "control/agree/step_gate.h"
 #include "control/step.h"
 #include "control/vocabulary.h"
+#include "gradmon/status.h"
 #include "hooks/rows/watched_model.h"
 #include "runtime/collect/run_directory.h"
 #include "writers/queue/name_table.h"
@@ -62,6 +65,34 @@ std::string to_json(const RunFile& file);
 // Writes run-{id}.json into the output directory, by rename. Fills in run id and start time. Writer thread:
 // may wait for the job's identity, see RunDirectory::identity().
 tl::expected<void, std::string> write_run_file(RunDirectory& directory, RunFile file);
+
+// Rank 0's notes about the job, in run-{id}.json. Training thread, at step boundaries; the writer
+// thread writes the file. The first note() creates the file.
+class RunNotes {
+ public:
+  // `ranks`: those that rank 0 knows of now. `writer` must outlive this object.
+  RunNotes(std::shared_ptr<RunDirectory> directory, int world_size,
+           std::function<std::vector<RankStatus>()> ranks, WriterThread& writer);
+
+  // Adds the scopes of a model chunk.
+  void add_model(const WatchedModel& chunk);
+  // Adds a plan that was put in force.
+  void note(const Commitment& commitment);
+  // Queues a write of the file with the ranks known now. Does nothing before the first note(). Calls
+  // before the writer thread starts the write are merged into one.
+  void renew() noexcept;
+
+ private:
+  struct Draft;
+
+  // Constant after construction.
+  const std::shared_ptr<RunDirectory> directory_;
+  const std::function<std::vector<RankStatus>()> ranks_;
+  WriterThread& writer_;
+  const std::shared_ptr<Draft> draft_;  // own synchronisation; the next content to write
+
+  RunFile file_;
+};
 
 // The scopes of this rank's rows, by target and kind, for scopes.json in the rank's directory and for the
 // sinks (writers/FORMAT.md). Training thread.

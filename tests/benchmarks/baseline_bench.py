@@ -36,7 +36,7 @@ RATIOS = {
     "python_record_cpu_us_10000": 0.25,
     "python_record_cpu_vs_msprobe_5000": 1 / 200,
 }
-# Of steps_of(). "cpu": processor time, which other processes lengthen less than the time that passes.
+# measure_gradmon() gives them. "cpu": processor time, which other processes lengthen less than time itself.
 SMALL = {
     **dict.fromkeys(("record_us", "record_cpu_us"), SIZES),
     **dict.fromkeys(("switch_ms", "switch_cpu_ms", "resident_mb"), SIZES[2:]),
@@ -98,7 +98,7 @@ def steps_of(monitored_by: str, config: Path, parameters: int, count: int) -> "d
 
 
 def costs(run: "dict[str, Any]", parameters: int) -> "dict[str, float]":
-    """Those of steps: seconds by the clock, seconds of processor time of the training thread, memory."""
+    """The costs of steps: seconds by the clock, seconds of processor time of the training thread, memory."""
     begin, asked, on = run["begin"], run["asked"], run["on"]
     steps = numpy.array(run["steps"])
     idle, collected = (numpy.median(part[:, :2], axis=0) for part in (steps[begin:asked], steps[on:]))
@@ -185,7 +185,7 @@ class Bench:
         self.found: "dict[str, Figure]" = {}
 
     def output(self, side: str, command: "list[Any]") -> str:
-        """What a command prints, with the package and the programs of this side."""
+        """Returns the output of a command, with the package and the programs of this side."""
         tree = self.trees.get(side, self.trees[OWN])
         if "/" not in str(command[0]):
             command = [tree / "bin" / command[0], *command[1:]]

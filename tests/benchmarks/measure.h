@@ -54,7 +54,7 @@ std::vector<Bench> agreement_time();  // changes on eight ranks, and their idle 
 std::vector<Bench> simulated_hubs();  // the agreement of thousands of ranks
 std::vector<Bench> writing_rate();    // queue, files, alert rules, gradmonctl convert
 
-// Of repeated measurements, at least one.
+// At least one measurement.
 double median_of(std::vector<double> values);
 std::vector<double> scaled(std::vector<double> values, double factor);
 

@@ -189,7 +189,7 @@ def convert_against_msprobe(bench: Bench) -> Figure:
 
 
 def layer_query(bench: Bench, form: str, goal: float) -> Figure:
-    """Of a job of many ranks, as CSV files and as Parquet dataset."""
+    """Times a query of one layer in a job of many ranks, from CSV files or a Parquet dataset."""
     size = Size(4, 10, 10, 10) if bench.quick else Size(1000, 100, 100, 100)
     place = bench.run_of("wide", size)
     if form == "parquet":

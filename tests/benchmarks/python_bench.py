@@ -86,7 +86,7 @@ class MegatronModel(torch.nn.Module):
         self.expert_parallel_bucket_groups: "list[Any]" = []
 
 
-# What the monitor watches.
+# The watched model.
 IDLE = {
     "python_idle_step": "",
     "python_idle_step_fsdp2": " a model under FSDP2 (one rank)",
