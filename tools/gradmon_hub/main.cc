@@ -3,6 +3,7 @@
 // on one host. The job's ranks start it; users do not.
 // gradmon-hub --publish-alerts /SOCKET: the hub's publisher (control/hub/alert_publisher.h).
 #include <fcntl.h>
+#include <malloc.h>
 #include <signal.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
@@ -42,6 +43,8 @@ void bound_resources() {
     setrlimit(RLIMIT_AS, &memory);
   }
 #endif
+  // Else glibc raises the limit with each block that is freed, and keeps the memory of a flood's frames.
+  mallopt(M_MMAP_THRESHOLD, 128 * 1024);
   rlimit descriptors{};
   if (getrlimit(RLIMIT_NOFILE, &descriptors) == 0) {
     descriptors.rlim_cur = descriptors.rlim_max;
