@@ -15,6 +15,7 @@
 #include "hooks/device/cuda_totals.h"
 #include "hooks/observe/graph_node.h"
 #include "hooks/probes/gradient_attachment.h"
+#include "hooks/rows/read_ahead.h"
 #include "hooks/rows/wrapper_tensor.h"
 #include "hooks/stats/readable.h"
 
@@ -244,10 +245,8 @@ class GradientHooks::Slot {
     return !undecided_.empty();
   }
 
-  UnlessZeros unless_zeros() const {
-    const std::lock_guard lock(mutex_);
-    return took_part_for_certain() ? UnlessZeros{} : undecided_;
-  }
+  // After close(), as the next ones.
+  UnlessZeros unless_zeros() const { return took_part_for_certain() ? UnlessZeros{} : undecided_; }
 
   // For the delivery's own row: in a flat tensor, a reading of zeros alone is dropped.
   UnlessZeros unless_zeros(const GradientDelivery& delivery) const {
@@ -279,7 +278,6 @@ class GradientHooks::Slot {
 
   // The reason why a gradient has no grad_unreduced; null if it has one, or if the parameter took no part.
   const char* why_unread() const {
-    const std::lock_guard lock(mutex_);
     if (reads_ == GradientReads::nothing) return nullptr;
     if (left_unread_ || (postponed_ && !deliveries_.updated())) return kShortStep;
     if (!came_unseen_ || delivered_ || watched_.gradient_source != UnreducedSource::accumulator)
@@ -324,9 +322,11 @@ class GradientHooks::Slot {
   // does not change the mark.
   void accumulated() noexcept {
     if (!armed()) return;
+    hooks_.ask_for_next(parameter_);
     const at::Tensor& gradient = leaf().grad();
     {
       const std::lock_guard lock(mutex_);
+      if (!armed()) return;
       auto now = GradientMark::of(leaf());
       const auto& last = seen_ ? seen_ : before_;
       if (!now || (now == last && !may_be_filled_unseen(gradient))) return;
@@ -335,11 +335,13 @@ class GradientHooks::Slot {
     delivered(gradient);
   }
 
-  // Passes the deliveries that an update has used; all deliveries if no update came. Call it while disarmed.
-  // The deliveries passed to `take` do not change until the next step.
+  // Call it while disarmed. Waits for a hook that runs; from now on none changes the slot until the next
+  // step.
+  void close() const { const std::lock_guard lock(mutex_); }
+
+  // Passes the deliveries that an update has used; all deliveries if no update came.
   template <typename Take>
   void each_delivery(Take take) const {
-    const std::lock_guard lock(mutex_);
     if (delivered_) deliveries_.each_used(take);  // else only zeros were delivered
   }
 
@@ -580,7 +582,8 @@ GradientHooks::GradientHooks(const std::vector<WatchedTensor>& watched, Gradient
     : watched_(watched),
       fuse_(fuse),
       settings_(settings),
-      limit_(kMostDeliveries, "gradients of a parameter") {
+      limit_(kMostDeliveries, "gradients of a parameter"),
+      next_(watched.size()) {
   for (std::size_t i = 0; i < watched_.size(); ++i) {
     auto& micro_batches = micro_batches_[watched_[i].vpp_stage];
     if (!micro_batches) micro_batches = std::make_shared<MicroBatches>();
@@ -596,9 +599,11 @@ void GradientHooks::release_hooks() noexcept {
 
 void GradientHooks::begin_step(Step, Readers active) {
   active_ = active & settings_.readers;
-  for (const auto& slot : slots_) {
-    slot->refresh();
-    slot->begin_step();
+  for (std::size_t i = 0; i < slots_.size(); ++i) {
+    ask_for_gradients_after(watched_, i);
+    ask_for_slot_after(i);
+    slots_[i]->refresh();
+    slots_[i]->begin_step();
   }
   leader_.store(nullptr, std::memory_order_relaxed);
   arrivals_.store(0, std::memory_order_relaxed);
@@ -660,14 +665,21 @@ UnlessZeros GradientHooks::unless_zeros(std::size_t parameter) const {
 }
 
 void GradientHooks::before_update(const Update& update) {
-  for (const std::size_t i : update.parameter_indices) slots_[i]->before_update();
+  for (const std::size_t i : update.parameter_indices) {
+    ask_for_slot_after(i);
+    slots_[i]->before_update();
+  }
 }
 
 void GradientHooks::write_rows(RowWriter& rows) {
+  for (const auto& slot : slots_) slot->close();
   if (settings_.reads == GradientReads::nothing) return;
   std::uint64_t sequence = 0;
   order_deliveries();
-  for (const GradientDelivery* delivery : ordered_) {
+  for (std::size_t i = 0; i < ordered_.size(); ++i) {
+    constexpr std::size_t ahead = 8;
+    const GradientDelivery* const delivery = ordered_[i];
+    if (i + ahead < ordered_.size()) ask_for(ordered_[i + ahead], sizeof *delivery);
     const WatchedTensor& parameter = watched_[delivery->parameter];
     const Readers readers = parameter.readers_for(Kind::grad_unreduced) & active_;
     rows.write({Kind::grad_unreduced, parameter.target, sequence++, delivery->micro_step, 0, readers},
@@ -690,6 +702,19 @@ void GradientHooks::order_deliveries() {
     });
   }
   ordered_.erase(std::remove(ordered_.begin(), ordered_.end(), nullptr), ordered_.end());
+  for (std::size_t i = 1; i < ordered_.size(); ++i)
+    next_[ordered_[i - 1]->parameter].store(ordered_[i]->parameter, std::memory_order_relaxed);
+}
+
+void GradientHooks::ask_for_slot_after(std::size_t parameter) const noexcept {
+  constexpr std::size_t ahead = 4;
+  if (parameter + ahead < slots_.size()) ask_for(slots_[parameter + ahead].get(), sizeof(Slot));
+}
+
+void GradientHooks::ask_for_next(std::size_t parameter) const noexcept {
+  const std::size_t next = next_[parameter].load(std::memory_order_relaxed);
+  ask_for(slots_[next].get(), sizeof(Slot));
+  ask_for(&watched_[next], sizeof(WatchedTensor));
 }
 
 void GradientHooks::count_unread(RowWriter& rows) {

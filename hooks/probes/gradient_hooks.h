@@ -228,6 +228,9 @@ class GradientHooks : public Probe {
   void begin_last_micro_batch(const Slot& delivered);
   void count_pass(const Slot& delivered) noexcept;
   void order_deliveries();
+  // For the memory of slots whose turn comes soon.
+  void ask_for_slot_after(std::size_t parameter) const noexcept;
+  void ask_for_next(std::size_t parameter) const noexcept;
   void count_unread(RowWriter& rows);
 
   // Constant after construction, except that the training thread sets `micro_batches` and active_ while
@@ -247,6 +250,8 @@ class GradientHooks : public Probe {
   std::atomic<const Slot*> leader_{nullptr};  // its parameter got a gradient first in this step
   std::atomic<bool> repeated_{false};         // a parameter received several gradients in one micro batch
   StepLimit limit_;                           // deliveries per parameter
+  // By parameter: the one whose gradient came after it in the last step, as it mostly does again.
+  std::vector<std::atomic<std::size_t>> next_;
   // Training thread only.
   bool repeats_logged_ = false;
   std::vector<const GradientDelivery*> ordered_;  // of the last step, by arrival

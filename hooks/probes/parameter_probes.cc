@@ -13,6 +13,7 @@
 #include "hooks/device/device_fetch.h"
 #include "hooks/rows/hook_fuse.h"
 #include "hooks/rows/optimizer_state.h"
+#include "hooks/rows/read_ahead.h"
 #include "hooks/rows/wrapper_tensor.h"
 #include "hooks/stats/moment_stats.h"
 
@@ -76,6 +77,8 @@ class GradientProbe : public ParameterProbe {
     const UpdateReads reads = update.reads();  // at the end of an iteration zero_grad() may have run first
     const bool at_the_end = reads == UpdateReads::gradients || reads == UpdateReads::everything_left_out;
     for (const std::size_t i : update.parameter_indices) {
+      ask_for_gradients_after(watched_, i);
+      if (i + 4 < reduced_.size()) ask_for(&reduced_[i + 4], sizeof(Reading));
       reduced_[i].has_value = false;
       if (active(i, Kind::grad_reduced) == 0 || !hooks_.took_part(i)) continue;
       const at::Tensor gradient = update.gradient_of(*watched_[i].tensor);

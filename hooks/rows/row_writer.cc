@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "control/log.h"
+#include "hooks/rows/read_ahead.h"
 #include "hooks/stats/readable.h"
 
 namespace gradmon {
@@ -316,6 +317,7 @@ void write_in_order(RowWriter& rows, Kind kind, const std::vector<WatchedTensor>
                     const std::vector<Reading>& readings,
                     const std::function<UnlessZeros(std::size_t)>& unless_zeros) {
   for (std::size_t i = 0; i < watched.size(); ++i) {
+    if (i + 4 < watched.size()) ask_for(&readings[i + 4], sizeof(Reading));
     const Readers readers = watched[i].readers_for(kind) & rows.active();
     rows.write({kind, watched[i].target, watched[i].index, 0, 0, readers}, readings[i], watched[i].name,
                unless_zeros && readings[i].has_value ? unless_zeros(i) : UnlessZeros{});

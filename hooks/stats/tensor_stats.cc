@@ -92,12 +92,7 @@ StartedStats start(const at::Tensor& tensor, double eps) {
     stats.outcome = Outcome::empty;
     return started;
   }
-  if (!has_allocated_storage(tensor)) return started;
-  if (is_plain_in_memory(tensor)) {
-    stats.values = values_of(cpu_stats(tensor, eps));
-    stats.outcome = Outcome::measured;
-    return started;
-  }
+  if (!has_allocated_storage(tensor) || read_in_memory(tensor, eps, stats)) return started;
   if (std::string why = why_captured(tensor.device()); !why.empty()) throw std::runtime_error(why);
 
   const PlainTorch plain;
@@ -201,6 +196,16 @@ DType dtype_of(const at::Tensor& tensor) {
   if (name == "ComplexHalf") name = "complex32";
   std::transform(name.begin(), name.end(), name.begin(), [](unsigned char c) { return std::tolower(c); });
   return dtype_named("torch." + name);
+}
+
+bool read_in_memory(const at::Tensor& tensor, double eps, TensorStats& stats) {
+  if (!tensor.defined() || !is_plain_in_memory(tensor) || tensor.numel() == 0 ||
+      !has_allocated_storage(tensor))
+    return false;
+  stats.dtype = dtype_of(tensor);
+  stats.values = values_of(cpu_stats(tensor, eps));
+  stats.outcome = TensorStats::Outcome::measured;
+  return true;
 }
 
 tl::expected<StartedStats, std::string> start_tensor_stats(const at::Tensor& tensor, double eps) noexcept {

@@ -56,7 +56,12 @@ struct StartedStats {
 // The error is torch's message.
 tl::expected<StartedStats, std::string> start_tensor_stats(const at::Tensor& tensor, double eps) noexcept;
 
-// The same for the numbers that the values represent. They are computed in pieces of bounded memory.
+// Reads a strided tensor in CPU memory at once into `stats`, as start_tensor_stats() does. False: it is no
+// such tensor, or has no elements.
+bool read_in_memory(const at::Tensor& tensor, double eps, TensorStats& stats);
+
+// start_tensor_stats() for the numbers that the values represent. They are computed in pieces of bounded
+// memory.
 tl::expected<StartedStats, std::string> start_tensor_stats(const ScaledValues& values, double eps) noexcept;
 
 // start_tensor_stats(), then waits for the device.

@@ -22,7 +22,6 @@ std::string owner_name(const std::string& row) {
 void TargetLedger::begin_plan() {
   drop_step();
   modules_.clear();
-  last_rows_.clear();
   const std::lock_guard lock(mutex_);
   state_ = {};
 }
@@ -74,6 +73,7 @@ void TargetLedger::note_reason(Kind kind, std::uint32_t target, std::string_view
 // If a whole module is silent, the module has the reason instead of its rows. Call it with mutex_ held.
 void TargetLedger::keep_reasons() {
   state_.reasons.clear();
+  if (!reasons_this_step_.empty()) state_.settle();
   for (auto& [key, why] : reasons_this_step_) {
     const auto fired = state_.fired.find(key);
     if (fired != state_.fired.end() && fired->second.collected == state_.collected) continue;
@@ -91,25 +91,29 @@ void TargetLedger::keep_reasons() {
   }
 }
 
-TargetLedger::Fired& TargetLedger::fired_entry(Key key) {
-  const auto [fired, first] = state_.fired.try_emplace(key);
-  if (first) mark_fired(key);
-  return fired->second;
+void TargetLedger::PlanState::settle() {
+  if (repeated.step < 0) return;
+  for (const Key key : last_rows) fired[key] = repeated;
+  repeated = {};
 }
 
 void TargetLedger::end_step(Step step, WallTime now) noexcept {
   const std::lock_guard lock(mutex_);
   state_.collected += 1;
-  state_.fired_last = 0;
   try {
-    last_rows_.resize(fired_this_step_.size());
-    for (std::size_t i = 0; i < fired_this_step_.size(); ++i) {
-      const Key key = fired_this_step_[i];
-      if (last_rows_[i].second == nullptr || last_rows_[i].first != key)
-        last_rows_[i] = {key, &fired_entry(key)};
-      Fired& fired = *last_rows_[i].second;
-      if (fired.collected != state_.collected) state_.fired_last += 1;
-      fired = {step.value, now, state_.collected};
+    const Fired fired{step.value, now, state_.collected};
+    if (fired_this_step_ == state_.last_rows) {
+      state_.repeated = fired;
+    } else {
+      state_.settle();
+      state_.fired_last = 0;
+      for (const Key key : fired_this_step_) {
+        const auto [entry, first] = state_.fired.try_emplace(key);
+        if (first) mark_fired(key);
+        if (entry->second.collected != state_.collected) state_.fired_last += 1;
+        entry->second = fired;
+      }
+      state_.last_rows.swap(fired_this_step_);
     }
     keep_reasons();
   } catch (const std::bad_alloc&) {
@@ -141,10 +145,11 @@ TargetCounts TargetLedger::count_targets(const PlanState& state) {
 }
 
 TargetList TargetLedger::list() const {
-  const PlanState state = [this] {
+  PlanState state = [this] {
     const std::lock_guard lock(mutex_);
     return state_;
   }();
+  state.settle();
   TargetList list;
   list.counts = count_targets(state);
   list.unmatched = state.unmatched;

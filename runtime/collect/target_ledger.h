@@ -76,10 +76,15 @@ class TargetLedger {
     std::unordered_map<Key, std::string> reasons;  // of the last step
     std::int64_t collected = 0;                    // steps
     std::int64_t fired_last = 0;                   // number of targets that fired in the last step
+    // The rows of the last step in their order. Most steps have the same rows: those then have `repeated`
+    // instead of their entries in `fired`, until settle().
+    std::vector<Key> last_rows;
+    Fired repeated;
+
+    void settle();
   };
   void mark_fired(Key key);
   void keep_reasons();
-  Fired& fired_entry(Key key);
   TargetStatus make_status(const PlanState& state, Key key, const std::string& why) const;
   static TargetCounts count_targets(const PlanState& state);
 
@@ -87,9 +92,6 @@ class TargetLedger {
   // Training thread only.
   std::vector<Key> fired_this_step_;
   std::vector<std::pair<Key, std::string>> reasons_this_step_;
-  // The rows of the last step, in their order, and their place in state_.fired: most steps have the same
-  // rows.
-  std::vector<std::pair<Key, Fired*>> last_rows_;
   std::map<std::pair<int, std::string>, std::uint32_t> modules_;  // expected, by stage and name
 
   mutable std::mutex mutex_;
