@@ -22,15 +22,15 @@ using torch::autograd::variable_list;
 
 class PostHook : public IgnoredByCompiledAutograd<torch::autograd::FunctionPostHook> {
  public:
-  explicit PostHook(AccumulatorHook::Body body) : body_(std::move(body)) {}
+  explicit PostHook(GradientListener& listener) : listener_(listener) {}
 
   variable_list operator()(const variable_list& outputs, const variable_list& inputs) override {
-    body_(inputs);
+    listener_.delivered(inputs);
     return outputs;
   }
 
  private:
-  const AccumulatorHook::Body body_;
+  GradientListener& listener_;
 };
 
 }  // namespace
@@ -48,10 +48,10 @@ bool reaches(const at::Tensor& leaf) {
   return accumulator && nodes->count(accumulator.get()) > 0;
 }
 
-void AccumulatorHook::attach(NodePointer accumulator, Order order, Body body) {
+void AccumulatorHook::attach(NodePointer accumulator, Order order, GradientListener& listener) {
   detach();
   accumulator_ = std::move(accumulator);
-  key_ = accumulator_->add_post_hook(std::make_unique<PostHook>(std::move(body)));
+  key_ = accumulator_->add_post_hook(std::make_unique<PostHook>(listener));
   if (order == Order::last) return;
   auto& hooks = accumulator_->post_hooks();
   std::rotate(hooks.begin(), hooks.end() - 1, hooks.end());
@@ -73,11 +73,11 @@ class OwnPostAccumulateHook : public IgnoredByCompiledAutograd<PostAccumulateGra
  public:
   ~OwnPostAccumulateHook() override {
     for (PostAccumulateHook* const one : all_) one->on_ = nullptr;
-    for (PostAccumulateHook* const one : all_) one->lost_();
+    for (PostAccumulateHook* const one : all_) one->owner_.replaced();
   }
 
   void operator()(const at::Tensor&) override {
-    for (const PostAccumulateHook* const one : all_) one->body_();
+    for (const PostAccumulateHook* const one : all_) one->listener_.accumulated();
   }
   void apply_with_saved(at::Tensor&, torch::dynamo::autograd::SwapSavedVariables&) override {}
 
@@ -126,14 +126,11 @@ static bool has_other_post_accumulate_hooks(const at::Tensor&) { return false; }
 
 #endif
 
-PostAccumulateHook::PostAccumulateHook(Body body, std::function<void()> lost)
-    : body_(std::move(body)), lost_(std::move(lost)) {}
-
 PostAccumulateHook::~PostAccumulateHook() { leave(); }
 
 bool PostAccumulateHook::attach_before_others(const HookFirst& hook_first) {
   if (!hook_first) return false;
-  auto take_off = hook_first(body_);
+  auto take_off = hook_first([&listener = listener_] { listener.accumulated(); });
   if (!take_off) return false;
   leave();
   take_off_ = std::move(take_off);
@@ -183,14 +180,6 @@ void PostAccumulateHook::leave() noexcept {
 }
 
 #endif
-
-GradientAttachment::GradientAttachment(const WatchedTensor& parameter, bool needs_inputs, Calls calls,
-                                       HookFuse& fuse)
-    : parameter_(parameter),
-      needs_inputs_(needs_inputs),
-      delivered_(std::move(calls.delivered)),
-      fuse_(fuse),
-      after_accumulation_(std::move(calls.accumulated), [this] { replaced(); }) {}
 
 void GradientAttachment::refresh() {
   const at::Tensor& parameter = *parameter_.tensor;
@@ -246,7 +235,7 @@ bool GradientAttachment::attach_after_accumulation() {
 void GradientAttachment::attach_to_accumulator(NodePointer accumulator) {
   // With a main gradient, run after the hook that adds to it.
   const auto order = parameter_.main_gradient ? AccumulatorHook::Order::last : AccumulatorHook::Order::first;
-  to_accumulator_.attach(std::move(accumulator), order, delivered_);
+  to_accumulator_.attach(std::move(accumulator), order, listener_);
 }
 
 // Other code has replaced our hook with its own, or swapped the tensor for another.

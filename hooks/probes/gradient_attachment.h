@@ -23,15 +23,25 @@ bool fits(const torch::autograd::Node& accumulator, const at::Tensor& parameter)
 // True if the backward pass that runs on this thread accumulates into this leaf.
 bool reaches(const at::Tensor& leaf);
 
+class GradientAttachment;
 class OwnPostAccumulateHook;
+
+// Gets the calls of a parameter's hook, on any thread that runs a backward.
+class GradientListener {
+ public:
+  // By the accumulator, with the gradients that it received, after the accumulation.
+  virtual void delivered(const torch::autograd::variable_list& inputs) noexcept = 0;
+  // After an accumulation; since torch 2.7 also after a pass without a gradient.
+  virtual void accumulated() noexcept = 0;
+
+ protected:
+  ~GradientListener() = default;
+};
 
 // A post-hook of the node that accumulates a parameter's gradient. Training thread, while no backward runs
 // through the node. Keeps the node alive, because a parameter holds its accumulator only weakly.
 class AccumulatorHook {
  public:
-  // `inputs`: the gradients that the node received. Called after the accumulation, on any thread that runs a
-  // backward.
-  using Body = std::function<void(const torch::autograd::variable_list& inputs)>;
   // The place among the post-hooks that the node has when the hook is attached.
   enum class Order : bool { first, last };
 
@@ -41,7 +51,7 @@ class AccumulatorHook {
   AccumulatorHook& operator=(const AccumulatorHook&) = delete;
 
   // Detaches from the earlier node first.
-  void attach(NodePointer accumulator, Order order, Body body);
+  void attach(NodePointer accumulator, Order order, GradientListener& listener);
   void detach() noexcept;
   // Null while detached.
   const NodePointer& accumulator() const { return accumulator_; }
@@ -59,14 +69,14 @@ class AccumulatorHook {
 // made it: a backward on another stream waits for that stream, and fails while captured into a CUDA graph.
 class PostAccumulateHook {
  public:
-  using Body = std::function<void()>;
   // Puts a body before the program's Python hooks of this kind; returns a function that removes the body, or
   // null if the program has never had such hooks: see WatchedParameter.
-  using HookFirst = std::function<std::function<void()>(Body)>;
+  using HookFirst = std::function<std::function<void()>(std::function<void()>)>;
 
-  // `lost` is called, once for each attach_alone(), when the tensor loses the hook without detach(): other
-  // code has replaced the hook, or the tensor, with another. `lost` may attach again.
-  PostAccumulateHook(Body body, std::function<void()> lost);
+  // `owner` is told, once for each attach_alone(), when the tensor loses the hook without detach(): other
+  // code has replaced the hook, or the tensor, with another. It may attach again.
+  PostAccumulateHook(GradientListener& listener, GradientAttachment& owner)
+      : listener_(listener), owner_(owner) {}
   ~PostAccumulateHook();
   PostAccumulateHook(const PostAccumulateHook&) = delete;
   PostAccumulateHook& operator=(const PostAccumulateHook&) = delete;
@@ -85,8 +95,8 @@ class PostAccumulateHook {
 
   void leave() noexcept;
 
-  const Body body_;
-  const std::function<void()> lost_;
+  GradientListener& listener_;
+  GradientAttachment& owner_;
   std::function<void()> take_off_;  // null unless attached before others
   // The tensor's hook, which calls this one; null unless attached alone. Clears this when it dies.
   OwnPostAccumulateHook* on_ = nullptr;
@@ -100,14 +110,15 @@ class PostAccumulateHook {
 // Otherwise uses a hook of the accumulator, and holds the accumulator.
 class GradientAttachment {
  public:
-  struct Calls {
-    AccumulatorHook::Body delivered;       // by the accumulator, with its inputs
-    PostAccumulateHook::Body accumulated;  // since torch 2.7 also called by a pass without a gradient
-  };
-
-  // `needs_inputs`: `delivered` is preferred to `accumulated`, if it is possible. `parameter` and `fuse` must
-  // outlive this.
-  GradientAttachment(const WatchedTensor& parameter, bool needs_inputs, Calls calls, HookFuse& fuse);
+  // `needs_inputs`: delivered() is preferred to accumulated(), if it is possible. `parameter`, `listener` and
+  // `fuse` must outlive this.
+  GradientAttachment(const WatchedTensor& parameter, bool needs_inputs, GradientListener& listener,
+                     HookFuse& fuse)
+      : parameter_(parameter),
+        needs_inputs_(needs_inputs),
+        listener_(listener),
+        fuse_(fuse),
+        after_accumulation_(listener, *this) {}
   ~GradientAttachment() { detach(); }
   GradientAttachment(const GradientAttachment&) = delete;
   GradientAttachment& operator=(const GradientAttachment&) = delete;
@@ -123,17 +134,18 @@ class GradientAttachment {
 
   // The tensor that backward accumulates into.
   const at::Tensor& leaf() const { return leaf_.defined() ? leaf_ : *parameter_.tensor; }
-  // Call it in `delivered`. True: other code's post-accumulate hook, added after refresh(), has run before.
+  // Call it in delivered(). True: other code's post-accumulate hook, added after refresh(), has run before.
   bool overtaken() const;
 
  private:
   bool attach_after_accumulation();
   void attach_to_accumulator(NodePointer accumulator);
+  friend class OwnPostAccumulateHook;
   void replaced() noexcept;
 
   const WatchedTensor& parameter_;
   const bool needs_inputs_;
-  const AccumulatorHook::Body delivered_;
+  GradientListener& listener_;
   HookFuse& fuse_;
   at::Tensor leaf_;  // undefined: the parameter itself
   // Only one is attached.

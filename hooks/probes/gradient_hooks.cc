@@ -183,19 +183,17 @@ bool MicroBatches::follow(Task task) {
   return open_.insert(task).second;
 }
 
-class GradientHooks::Slot {
+class GradientHooks::Slot final : public GradientListener {
  public:
   Slot(std::size_t parameter, GradientHooks& hooks)
-      : parameter_(parameter),
-        watched_(hooks.watched_[parameter]),
+      : watched_(hooks.watched_[parameter]),
         hooks_(hooks),
         micro_batches_(*hooks.micro_batches_[watched_.vpp_stage]),
+        parameter_(parameter),
         attachment_(
             watched_,
             hooks.settings_.reads == GradientReads::each_micro_batch && reads_for(hooks.settings_.readers),
-            {[this](const variable_list& inputs) { delivered(inputs.empty() ? at::Tensor() : inputs[0]); },
-             [this] { accumulated(); }},
-            hooks.fuse_) {}
+            *this, hooks.fuse_) {}
   Slot(const Slot&) = delete;
   Slot& operator=(const Slot&) = delete;
 
@@ -217,14 +215,17 @@ class GradientHooks::Slot {
   void begin_step() {
     const std::lock_guard lock(mutex_);
     reads_ = reads_for(hooks_.active_) ? hooks_.settings_.reads : GradientReads::nothing;
-    delivered_ = fired_ = moved_to_main_ = left_unread_ = has_non_zeros_ = looked_unseen_ = came_unseen_ =
-        false;
+    delivered_ = fired_ = left_unread_ = has_non_zeros_ = looked_unseen_ = came_unseen_ = false;
     was_empty_ = watched_.tensor->numel() == 0;
     undecided_.clear();
-    postponed_.reset();
+    forget_rare();
     deliveries_.begin_step();
     before_ = GradientMark::of(*watched_.tensor);
     seen_.reset();
+  }
+
+  void delivered(const variable_list& inputs) noexcept override {
+    delivered(inputs.empty() ? at::Tensor() : inputs[0]);
   }
 
   bool took_part() {
@@ -258,10 +259,8 @@ class GradientHooks::Slot {
   // step.
   void before_update() {
     const std::lock_guard lock(mutex_);
-    if (deliveries_.unused()) left_unread_ = postponed_.has_value();
-    postponed_.reset();
-    last_mark_.reset();
-    moved_to_main_ = false;
+    if (deliveries_.unused()) left_unread_ = is_postponed();
+    forget_rare();
     if (reads_ == GradientReads::last_of_step) deliveries_.keep_last_of_two();
     deliveries_.mark_used();
   }
@@ -270,16 +269,16 @@ class GradientHooks::Slot {
   void read_postponed() {
     const auto elsewhere = GradientElsewhere::of(watched_);
     const std::lock_guard lock(mutex_);
-    if (!postponed_ || reaches(leaf())) return;
-    if (gathers() || *postponed_ == GradientMark::of(leaf())) return read_accumulated(elsewhere);
-    postponed_.reset();
+    if (!is_postponed() || reaches(leaf())) return;
+    if (gathers() || *rare_->postponed == GradientMark::of(leaf())) return read_accumulated(elsewhere);
+    rare_->postponed.reset();
     unused_delivery().reading.mark_not_applicable("the program changed the gradient between micro batches");
   }
 
   // The reason why a gradient has no grad_unreduced; null if it has one, or if the parameter took no part.
   const char* why_unread() const {
     if (reads_ == GradientReads::nothing) return nullptr;
-    if (left_unread_ || (postponed_ && !deliveries_.updated())) return kShortStep;
+    if (left_unread_ || (is_postponed() && !deliveries_.updated())) return kShortStep;
     if (!came_unseen_ || delivered_ || watched_.gradient_source != UnreducedSource::accumulator)
       return nullptr;
     if (watched_.sharding && !watched_.sharding->no_unreduced.empty()) return nullptr;  // already reported
@@ -320,7 +319,7 @@ class GradientHooks::Slot {
 
   // Called after an accumulation. Since torch 2.7 also called by a pass that has delivered no gradient, which
   // does not change the mark.
-  void accumulated() noexcept {
+  void accumulated() noexcept override {
     if (!armed()) return;
     hooks_.ask_for_next(parameter_);
     const at::Tensor& gradient = leaf().grad();
@@ -359,6 +358,19 @@ class GradientHooks::Slot {
   }
   const at::Tensor& leaf() const { return attachment_.leaf(); }
 
+  struct Rare;
+  Rare& rare() {
+    if (!rare_) rare_ = std::make_unique<Rare>();
+    return *rare_;
+  }
+  bool is_postponed() const { return rare_ && rare_->postponed; }
+  void forget_rare() {
+    if (!rare_) return;
+    rare_->last_mark.reset();
+    rare_->postponed.reset();
+    rare_->moved_to_main = false;
+  }
+
   void delivered(const at::Tensor& received) noexcept {
     if (!armed() || hooks_.fuse_.tripped()) return;
     hooks_.fuse_.guard(watched_.name, [&] {
@@ -389,7 +401,7 @@ class GradientHooks::Slot {
 
   void leave_out_overtaken() {
     delivered_ = true;
-    postponed_.reset();
+    if (rare_) rare_->postponed.reset();
     if (reads_ == GradientReads::nothing || takes_deliveries()) return;
     micro_batch_delivery().reading.mark_not_applicable(
         "a post-accumulate hook that came during this step may have changed the gradient");
@@ -441,12 +453,12 @@ class GradientHooks::Slot {
   void postpone() {
     detect_moved_gradient();
     unused_delivery().reading.has_value = false;
-    postponed_.emplace(GradientMark::of(leaf()));
+    rare().postponed.emplace(GradientMark::of(leaf()));
   }
 
   void read_accumulated(const GradientElsewhere& elsewhere) {
     detect_moved_gradient();
-    postponed_.reset();
+    if (rare_) rare_->postponed.reset();
     read(unused_delivery(), elsewhere);
   }
 
@@ -472,8 +484,9 @@ class GradientHooks::Slot {
   void detect_moved_gradient() {
     if (!watched_.main_gradient) return;
     const auto now = GradientMark::of(leaf());
-    if (delivered_ && last_mark_ && !(now && now->same_gradient(*last_mark_))) moved_to_main_ = true;
-    last_mark_ = now;
+    std::optional<GradientMark>& last = rare().last_mark;
+    if (delivered_ && last && !(now && now->same_gradient(*last))) rare_->moved_to_main = true;
+    last = now;
   }
 
   // If a hook adds the gradient to the main gradient, it has already released the gradient here.
@@ -483,7 +496,7 @@ class GradientHooks::Slot {
     if (elsewhere.accumulated.defined()) return take_sum(delivery, elsewhere.accumulated, own);
     if (main.tensor.defined() && (main.fused_accumulation || !own.defined()))
       return take(delivery, main.tensor);
-    if (moved_to_main_)
+    if (rare_ && rare_->moved_to_main)
       return delivery.reading.mark_not_applicable(
           "the program moves the gradient to main_grad after each backward");
     take(delivery, own);
@@ -503,10 +516,7 @@ class GradientHooks::Slot {
 
   GradientDelivery& next(int micro_step) {
     delivered_ = true;
-    if (hooks_.limit_.reached(deliveries_.count())) {
-      if (!left_out_) left_out_ = std::make_unique<GradientDelivery>();
-      return *left_out_;
-    }
+    if (hooks_.limit_.reached(deliveries_.count())) return rare().left_out;
     GradientDelivery& delivery = deliveries_.add();
     delivery.parameter = parameter_;
     delivery.arrival = hooks_.arrivals_.fetch_add(1, std::memory_order_relaxed) + 1;
@@ -549,32 +559,38 @@ class GradientHooks::Slot {
     if (kept.scope) delivery.reading.scope = kept.scope;
   }
 
-  const std::size_t parameter_;
+  // Parts of the state that few parameters need.
+  struct Rare {
+    // After the last delivery; for parameters with a main gradient only.
+    std::optional<GradientMark> last_mark;
+    bool moved_to_main = false;  // in this step: see detect_moved_gradient()
+    // Mark after the last unread delivery; unset if there was none.
+    std::optional<std::optional<GradientMark>> postponed;
+    GradientDelivery left_out;  // delivery after kMostDeliveries; has no row
+  };
+
   const WatchedTensor& watched_;
   GradientHooks& hooks_;
-  MicroBatches& micro_batches_;                   // of the parameter's chunk
-  GradientAttachment attachment_;                 // changed by the training thread only
+  MicroBatches& micro_batches_;  // of the parameter's chunk
+  const std::size_t parameter_;
   GradientReads reads_ = GradientReads::nothing;  // in this step; changes only while disarmed
 
   mutable std::mutex mutex_;
   // Guarded by mutex_.
-  std::optional<GradientMark> before_;
-  std::optional<GradientMark> seen_;  // by accumulated(), in this step
   bool delivered_ = false;
   bool fired_ = false;          // the accumulator
   bool has_non_zeros_ = false;  // flat tensor: in the last reading; else: in a gradient that no hook saw
   bool looked_unseen_ = false;  // took_part() has looked for a gradient that no hook saw
   bool came_unseen_ = false;    // took_part() has found a gradient that no hook saw
   bool was_empty_ = false;      // the parameter was empty when the step began
-  UnlessZeros undecided_;       // in this step: gradients that a device is still comparing with 0
-  // After the last delivery; for parameters with a main gradient only.
-  std::optional<GradientMark> last_mark_;
-  bool moved_to_main_ = false;  // in this step: see detect_moved_gradient()
-  // Mark after the last unread delivery; unset if there was none.
-  std::optional<std::optional<GradientMark>> postponed_;
-  bool left_unread_ = false;  // the last update used a gradient that had not been read
+  bool left_unread_ = false;    // the last update used a gradient that had not been read
+  std::optional<GradientMark> before_;
+  std::optional<GradientMark> seen_;  // by accumulated(), in this step
+  UnlessZeros undecided_;             // in this step: gradients that a device is still comparing with 0
   GradientDeliveries deliveries_;
-  std::unique_ptr<GradientDelivery> left_out_;  // delivery after kMostDeliveries; has no row
+  std::unique_ptr<Rare> rare_;
+
+  GradientAttachment attachment_;  // changed by the training thread only
 };
 
 GradientHooks::GradientHooks(const std::vector<WatchedTensor>& watched, GradientHookSettings settings,
