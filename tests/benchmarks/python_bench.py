@@ -301,7 +301,7 @@ def compiled(quick: bool) -> Compiled:
     first, second = plain(), plain()
     model, optimizer, watched = training(train_ddp)
 
-    def shares() -> "list[float]":
+    def shares(rounds: int) -> "list[float]":
         bare, own = in_turns(rounds, plain, watched)
         return [mine / other for mine, other in zip(own, bare)]
 
@@ -309,7 +309,7 @@ def compiled(quick: bool) -> Compiled:
     with scratch_job(dynamic_on=False, **keys) as (config, options):
         with gradmon.Monitor(config, **options).watch(model, optimizer) as monitor:
             watched()
-            off = shares()
+            off = shares(6 * rounds)  # to tell 1 % apart
             config.write_text(json.dumps({"dynamic_on": True, **keys}))
             steps = [watched()]
             until(
@@ -319,7 +319,7 @@ def compiled(quick: bool) -> Compiled:
                 seconds=600,
             )
             steps += [watched(), watched()]
-            on = shares()
+            on = shares(rounds)
         if rows_on_disk(options["output_dir"]) < rounds * layers:
             raise RuntimeError("too little was collected")
     what = (
