@@ -49,7 +49,7 @@ constexpr char kWithRules[] = R"({"alert": {"rules": [{"rule_name": "AnomalyNan"
 // A job with one rank, and a client of its hub.
 struct PublishingJob {
   const JobPlace place;
-  const HubProcess hub{place, GRADMON_HUB_PROGRAM};
+  const HubProcess hub{place, GRADMONCTL};
   HubPeer rank{place}, client{place};
   std::int64_t raised = 0;  // the step of the newest alerts, which no others have
 
@@ -123,7 +123,7 @@ TEST_CASE("a subscriber that reads nothing costs another one no alert") {
   Subscriber reading(job.place, "");
   REQUIRE(job.reaches(reading, "AnomalyNan"));
   constexpr std::size_t at_once = 16;
-  constexpr std::size_t alerts = 3 * PublishSocket::kMostWaiting;
+  constexpr std::size_t alerts = 3 * kMostUnread;
   for (std::size_t sent = 0; sent < alerts; sent += at_once) {
     job.raise("AnomalyNan", at_once);
     for (std::size_t i = 0; i < at_once; ++i) REQUIRE(reading.next(milliseconds{10'000}));
@@ -164,7 +164,7 @@ TEST_CASE("a subscriber's message beyond the bound ends its own connection alone
   Subscriber honest(job.place, "");
   REQUIRE(job.reaches(honest, "AnomalyNan"));
   const std::int64_t before = job.bound_at();
-  Subscriber hostile(job.place, std::string(8 * PublishSocket::kMostBytesIn, 't'));
+  Subscriber hostile(job.place, std::string(8 * kMostFromSubscriber, 't'));
   for (int i = 0; i < 20; ++i) {
     job.raise("AnomalyNan");
     REQUIRE(honest.next(milliseconds{10'000}));
@@ -228,7 +228,7 @@ struct DeafProgram {
   AlertPublisher::Clock::time_point now = AlertPublisher::Clock::time_point{} + std::chrono::hours(1);
 
   DeafProgram() {
-    write_text(path, "#!/bin/sh\necho >> \"$2.starts\"\n: > \"$2\"\nexec sleep 1000\n");
+    write_text(path, "#!/bin/sh\necho >> \"$3.starts\"\n: > \"$3\"\nexec sleep 1000\n");
     REQUIRE(::chmod(path.c_str(), 0700) == 0);
   }
   ~DeafProgram() {

@@ -23,7 +23,7 @@ struct Argument {
 
   std::string name;  // "--json"; without dashes it is positional: "FILE"
   Destination destination;
-  std::string help;              // may have several lines
+  std::string help;              // may have several lines; "": not for users, and not in the help
   std::string placeholder = {};  // stands for the value in the help: "SECONDS"
   bool required = false;
   std::string needs = {};                 // the option required with this one

@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tools/gradmonctl/commands/commands.h"
 
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <map>
 #include <memory>
@@ -10,6 +14,7 @@
 
 #include "control/alerts/alert_json.h"
 #include "control/host/history_file.h"
+#include "control/hub/transport/bus.h"
 #include "control/text/alert_words.h"
 #include "tools/gradmonctl/cli/command_line.h"
 #include "tools/gradmonctl/cli/find_job.h"
@@ -219,6 +224,26 @@ int follow_alerts(const AlertsRequest& request, const LiveJob& job, const Consol
 
 namespace {
 
+void lower(decltype(RLIMIT_DATA) resource, rlim_t most) {
+  rlimit limit{};
+  if (::getrlimit(resource, &limit) != 0) return;
+  limit.rlim_cur = std::min(limit.rlim_max, most);
+  ::setrlimit(resource, &limit);
+}
+
+// The publisher of a lead hub (control/hub/alert_publisher.h): serves the alerts that arrive at the standard
+// input to the subscribers of `socket`.
+int publish_alerts(const std::string& socket, const Console& console) {
+  prctl(PR_SET_NAME, "gradmon-publish");
+  lower(RLIMIT_CORE, 0);  // libzmq aborts when memory or descriptors run out
+#ifndef GRADMON_UNBOUNDED_MEMORY
+  lower(RLIMIT_DATA, rlim_t{128} << 20U);
+  lower(RLIMIT_NOFILE, 256);
+#endif
+  const std::string error = publish_packets(STDIN_FILENO, socket);
+  return error.empty() ? kExitDone : report_error(error, console);
+}
+
 class AlertsSubcommand : public SubcommandFor<AlertsRequest> {
  public:
   std::string usage() const override { return "alerts [RUN] [--follow] [--rank R] [--all] [--json]"; }
@@ -233,11 +258,13 @@ class AlertsSubcommand : public SubcommandFor<AlertsRequest> {
          "you press Ctrl-C"},
         {"--rank", &request().rank, "only the alerts of this rank", "R"},
         {"--all", &request().all, "a line for each alert, with its tag; whole lines"},
-        {"--json", &request().json, "one JSON object (with --follow: one a line for each alert)"}};
+        {"--json", &request().json, "one JSON object (with --follow: one a line for each alert)"},
+        {"--publish", &request().publish, ""}};
     add_job_options(arguments, request().selector);
     return arguments;
   }
   int perform(const Console& console) override {
+    if (!request().publish.empty()) return publish_alerts(request().publish, console);
     JobSelector selector = request().selector;
     if (!request().run.empty()) selector.output_dir = request().run;
     const std::string run = output_directory(selector);

@@ -109,6 +109,7 @@ struct AlertsRequest {
   bool all = false;     // each alert, and whole lines in a terminal
   bool follow = false;  // then print new ones
   std::optional<std::int64_t> rank = {};
+  std::string publish = {};  // of the hub's publisher: the socket that it serves
 };
 
 using AlertFiles = std::function<tl::expected<std::vector<RankAlert>, std::string>()>;
