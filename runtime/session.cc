@@ -17,7 +17,6 @@
 #include "control/link/report_outbox.h"
 #include "control/log.h"
 #include "control/text/output_names.h"
-#include "control/wire/plan_source.h"
 #include "hooks/rows/optimizer_state.h"
 #include "hooks/rows/target_names.h"
 #include "runtime/collect/expected_targets.h"
@@ -64,18 +63,17 @@ AgentOptions agent_options(const Environment& environment, const std::filesystem
 }
 
 // Static mode: reads the file once. The plan is on, regardless of dynamic_on.
-Commitment static_commitment(const std::filesystem::path& config, Step start, PlanConfigs& configs) {
+Commitment static_commitment(const std::filesystem::path& config, Step start) {
   auto read = read_file(config);
   if (!read) throw std::invalid_argument(config.string() + ": " + read.error());
-  auto source = plan_from_config(read->content.text, config.string());
+  auto source = plan_from_config(read->content, config.string());
   if (!source) throw std::invalid_argument(source.error());
   for (const std::string& warning : source->warnings) log_warn(warning);
   source->plan->on = true;
   source->plan->cause = Cause::start;
   source->plan->by = config.string();
-  const Schedule schedule = static_schedule(Step{source->config.start_step}, start,
-                                            source->config.step_interval, source->config.collect_times);
-  configs.keep(*source->plan, std::move(source->config));
+  const Schedule schedule = static_schedule(Step{source->config().start_step}, start,
+                                            source->config().step_interval, source->config().collect_times);
   return {Revision{}, source->plan, schedule.first()};
 }
 
@@ -157,8 +155,7 @@ Monitor::Session::Session(std::filesystem::path config, Step start, Environment 
           start_, [directory = directory_](Step from) { return find_samples(directory->choose(), from); })),
       configs_(config_.string()),
       gate_(start_),
-      static_plan_(environment_.dynamic ? std::nullopt
-                                        : std::optional(static_commitment(config_, start_, configs_))),
+      static_plan_(environment_.dynamic ? std::nullopt : std::optional(static_commitment(config_, start_))),
       current_(start_),
       unended_(Rank{environment_.rank}, environment_.grad_acc_steps),
       agent_(agent_options(environment_, config_, start_, launch, std::move(exchange_notes), static_plan_),
@@ -265,7 +262,8 @@ void Monitor::Session::pass_gate() {
   if (opening.swap) swap(*opening.swap);
   if (!collection_ || !fatal_error_.empty()) return;
   if (opening.ended) collection_->end_collection(current_);
-  collection_->begin_step(current_, opening.collect ? Collection::Collect::yes : Collection::Collect::no, samples_);
+  collection_->begin_step(current_, opening.collect ? Collection::Collect::yes : Collection::Collect::no,
+                          samples_);
   every_step_ = collection_->needs_every_step();
 }
 
@@ -399,7 +397,6 @@ void Monitor::Session::set_static(const Command& command) {
   auto source = plan_from_config(text, config_.string() + ", as the program has set it");
   if (!source) return log_warn(source.error());
   const Commitment& old = *static_plan_;
-  configs_.keep(*source->plan, std::move(source->config));
   if (text == old.plan->config_text) return;
   source->plan->on = true;
   source->plan->cause = old.plan->cause;

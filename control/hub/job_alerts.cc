@@ -13,7 +13,6 @@
 #include "control/host/history_file.h"
 #include "control/hub/job_service.h"
 #include "control/log.h"
-#include "control/wire/plan_source.h"
 
 namespace gradmon {
 namespace {
@@ -172,16 +171,19 @@ const JobService::Alerting& JobService::alerting() {
   const PlanPtr plan = coordinator_.committed_plan();
   const std::string& text = plan ? plan->config_text : job_.lead.static_text;
   if (text == alerting_text_) return alerting_;
-  const auto source = plan_from_config(text, job_.lead.config_path);
   alerting_ = {};
-  if (source) {
-    const auto& rules = source->config.alert.rules;
+  alerting_.config = plan ? plan->config : nullptr;
+  if (!alerting_.config) {  // of static mode, or of a plan that an earlier hub has logged
+    if (const auto source = plan_from_config(text, job_.lead.config_path))
+      alerting_.config = source->plan->config;
+  }
+  if (alerting_.config) {
+    const auto& rules = alerting_.config->alert.rules;
     alerting_.rules = !rules.empty();
     alerting_.divergence = std::any_of(rules.begin(), rules.end(), [](const AlertRule& rule) {
       return rule.anomaly == Anomaly::rank_divergence;
     });
-    alerting_.on_alert = source->config.on_alert;
-    alerting_.config = std::make_shared<const Config>(source->config);
+    alerting_.on_alert = alerting_.config->on_alert;
   }
   alerting_text_ = text;
   return alerting_;

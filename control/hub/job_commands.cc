@@ -14,7 +14,6 @@
 #include "control/log.h"
 #include "control/text/utf8.h"
 #include "control/wire/messages.h"
-#include "control/wire/plan_source.h"
 
 namespace gradmon {
 namespace {
@@ -319,7 +318,7 @@ void JobService::adopt_late_off(const Command& off, const ConfigService::Edited&
   adopted_text_ = edited->text;
   adopted_sha256_ = edited->identity.sha256;
   if (coordinator_.newest_is_off()) return;
-  auto source = plan_from_config(edited->text, job_.lead.config_path);
+  auto source = plan_from_config(*edited, job_.lead.config_path);
   if (!source) return;
   source->plan->cause = Cause::ctl;
   source->plan->by = off.by;
@@ -361,7 +360,7 @@ void JobService::on_edit_done(const std::string& peer, const Command& command, C
                     failed_reply(CommandOutcome::failed, "the config file was not changed: " + error.text));
     return propose_without_file(peer, command, error.text);
   }
-  auto source = plan_from_config(edited->text, job_.lead.config_path);
+  auto source = plan_from_config(*edited, job_.lead.config_path);
   if (!source) return answer(peer, command, failed_reply(CommandOutcome::invalid_config, source.error()));
   broken_file_.clear();
   clear_error(ErrorSource::content);
@@ -384,7 +383,7 @@ void JobService::propose_without_file(const std::string& peer, const Command& co
 void JobService::propose(const std::string& peer, const Command& command, PlanSource source,
                          std::optional<FileIdentity> file, std::string note) {
   note_warnings(source.warnings);
-  write_back_allowed_ = source.config.write_back;
+  write_back_allowed_ = source.config().write_back;
   if (!source.plan->on && coordinator_.newest_is_off()) {
     coordinator_.forget_refusal();
     return answer(peer, command,
@@ -397,7 +396,7 @@ void JobService::propose(const std::string& peer, const Command& command, PlanSo
   if (command.at) source.plan->at = Step{*command.at};
   CommandReply reply;
   reply.message = std::move(note);
-  reply.collects_nothing = source.plan->on && !collects_anything(source.config);
+  reply.collects_nothing = source.plan->on && !collects_anything(source.config());
   if (reply.collects_nothing)
     reply.message += std::string(reply.message.empty() ? "" : "; ") + "nothing will be collected: " + kNoKind;
   answer(peer, command, reply);

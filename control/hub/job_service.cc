@@ -282,7 +282,7 @@ void JobService::perform(CoordinatorActions actions) {
 
 void JobService::on_content(ConfigService::Content content, const std::string& writer) {
   if (!writer.empty() && (begun_ || restored_)) return ignore_save_by(writer, *content);
-  auto source = content ? plan_from_config(content->text, job_.lead.config_path)
+  auto source = content ? plan_from_config(*content, job_.lead.config_path)
                         : tl::unexpected(job_.lead.config_path + ": " + content.error());
   if (!source) {
     broken_file_ = content ? source.error() : "";
@@ -311,8 +311,8 @@ void JobService::write_back_is_over() {
 }
 
 void JobService::adopt(const FileContent& content, PlanSource source) {
-  if (!first_config_) first_config_ = source.config;
-  for (const std::string_view key : changed_restart_keys(*first_config_, source.config)) {
+  if (!first_config_) first_config_ = source.config();
+  for (const std::string_view key : changed_restart_keys(*first_config_, source.config())) {
     source.warnings.push_back("\"" + std::string(key) + "\" takes effect at the next start");
   }
   note_warnings(source.warnings);
@@ -320,7 +320,7 @@ void JobService::adopt(const FileContent& content, PlanSource source) {
   clear_error(ErrorSource::content);
   adopted_text_ = content.text;
   adopted_sha256_ = source.plan->config_sha256;
-  write_back_allowed_ = source.config.write_back;
+  write_back_allowed_ = source.config().write_back;
   source.plan->file = content.identity;
   source.plan->by = job_.lead.config_path;
   source.plan->cause = begun_ ? Cause::file : Cause::start;

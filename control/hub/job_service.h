@@ -19,13 +19,13 @@
 #include "control/alerts/alert_history.h"
 #include "control/alerts/alert_report.h"
 #include "control/alerts/replica_comparison.h"
+#include "control/config/config.h"
 #include "control/host/child_process.h"
 #include "control/hub/config_service.h"
 #include "control/hub/disk_thread.h"
 #include "control/log.h"
 #include "control/wire/command.h"
 #include "control/wire/messages.h"
-#include "control/wire/plan_source.h"
 
 namespace gradmon {
 

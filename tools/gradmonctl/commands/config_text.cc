@@ -14,8 +14,6 @@
 #include "control/config/config_parser.h"
 #include "control/config/config_schema.h"
 #include "control/config/json_edit.h"
-#include "control/config/json_locate.h"
-#include "control/config/json_schema.h"
 #include "control/files/file_access.h"
 #include "control/hub/transport/command_client.h"
 #include "tools/gradmonctl/cli/printable.h"

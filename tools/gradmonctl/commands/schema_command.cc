@@ -2,7 +2,6 @@
 #include <memory>
 
 #include "control/config/config_schema.h"
-#include "control/config/json_schema.h"
 #include "tools/gradmonctl/cli/command_line.h"
 
 namespace gradmon {
