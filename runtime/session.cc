@@ -265,7 +265,8 @@ void Monitor::Session::pass_gate() {
   if (opening.swap) swap(*opening.swap);
   if (!collection_ || !fatal_error_.empty()) return;
   if (opening.ended) collection_->end_collection(current_);
-  collection_->begin_step(current_, opening.collect ? Collection::Collect::yes : Collection::Collect::no, samples_);
+  collection_->begin_step(current_, opening.collect ? Collection::Collect::yes : Collection::Collect::no,
+                          samples_);
   every_step_ = collection_->needs_every_step();
 }
 
@@ -314,9 +315,7 @@ void Monitor::Session::prepare_collection(std::int64_t capacity) {
   if (environment_.rank == 0) settings.ranks = [this] { return agent_.status().ranks; };
   settings.stack = stack_;
   settings.pipeline = groups_.pipeline;
-  settings.on_alerts = [outbox = agent_.alert_outbox()](const StepAlerts& alerts) {
-    outbox->put(to_report(alerts));
-  };
+  settings.on_alerts = [outbox = agent_.alert_outbox()](const AlertReport& report) { outbox->put(report); };
   settings.replicas = groups_.replicas.empty() ? groups_.data : groups_.replicas;
   settings.moments_differ = groups_.moments_differ;
   settings.on_replicas = [outbox = agent_.replica_outbox()](ReplicaStep step) {

@@ -22,7 +22,7 @@ constexpr std::size_t kMostRanksNamed = 8;  // of the ranks with one value
 struct DifferingTarget {
   std::string target;  // "0:fc1.weight"
   Rank rank;           // the lowest of the ranks that differ most from the majority
-  RankAlert alert;     // of that rank
+  Alert alert;         // of that rank
 };
 
 struct ReplicaDifferences {
@@ -96,7 +96,7 @@ std::string comparison_text(const Widest& widest, const std::vector<EqualRanks>&
 DifferingTarget describe(const std::string& target, const ReplicaRequest& request, const Widest& widest,
                          const std::vector<EqualRanks>& of, const RowsOfTarget& rows) {
   DifferingTarget found{target, Rank{of[widest.of].ranks.front()}, {}};
-  RankAlert& alert = found.alert;
+  Alert& alert = found.alert;
   alert.rank = found.rank;
   alert.rule = name_of(Anomaly::rank_divergence);
   alert.step = request.step;

@@ -32,7 +32,7 @@ constexpr rlim_t kMostDescriptors = 256;
 constexpr std::size_t kLongestPacket = 64 << 10;  // an alert with every byte of its texts escaped has 10 KiB
 
 // A packet is the length of the rule's name in one byte, the name, and the alert as JSON.
-std::string encode_packet(const RankAlert& alert) {
+std::string encode_packet(const Alert& alert) {
   const std::string rule = alert.rule.substr(0, 255);
   return std::string(1, static_cast<char>(rule.size())) + rule +
          to_json(alert).dump(-1, ' ', false, Json::error_handler_t::replace);
@@ -53,9 +53,9 @@ void lower(decltype(RLIMIT_DATA) resource, rlim_t most) {
 
 }  // namespace
 
-void AlertPublisher::publish(const std::vector<RankAlert>& alerts) {
+void AlertPublisher::publish(const std::vector<Alert>& alerts) {
   if (settings_.program.empty()) return;
-  for (const RankAlert& alert : alerts) {
+  for (const Alert& alert : alerts) {
     const std::string packet = encode_packet(alert);
     const ssize_t sent =
         alerts_.valid() ? ::send(alerts_.get(), packet.data(), packet.size(), MSG_DONTWAIT | MSG_NOSIGNAL)

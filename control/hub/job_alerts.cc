@@ -41,7 +41,7 @@ std::string variable(const std::string& name, std::string value) {
 }  // namespace
 
 // Takes the alerts that fit; adds the others to left_out.
-std::string AlertCommand::input(const std::vector<RankAlert>& alerts, std::uint64_t left_out) {
+std::string AlertCommand::input(const std::vector<Alert>& alerts, std::uint64_t left_out) {
   Json json{{"job", job_.name},
             {"launch_id", job_.launch_id},
             {"output_dir", job_.output_dir},
@@ -49,7 +49,7 @@ std::string AlertCommand::input(const std::vector<RankAlert>& alerts, std::uint6
   Json list = Json::array();
   std::size_t room = LimitedCommand::kMostInput -
                      std::min(text_of(json).size() + kRoomForTheRest, LimitedCommand::kMostInput);
-  for (const RankAlert& alert : alerts) {
+  for (const Alert& alert : alerts) {
     Json one = to_json(alert);
     const std::size_t bytes = text_of(one).size() + 1;
     if (bytes > room) {
@@ -65,7 +65,7 @@ std::string AlertCommand::input(const std::vector<RankAlert>& alerts, std::uint6
   return text_of(json) + '\n';
 }
 
-std::vector<std::string> AlertCommand::environment(const RankAlert& alert) const {
+std::vector<std::string> AlertCommand::environment(const Alert& alert) const {
   std::vector<std::string> all;
   for (const char* name : kPassedOn) {
     if (const char* value = std::getenv(name)) all.push_back(variable(name, value));
@@ -82,7 +82,7 @@ std::vector<std::string> AlertCommand::environment(const RankAlert& alert) const
 }
 
 void AlertCommand::on_alerts(const std::vector<std::string>& exec, Ticks cooldown,
-                             const std::vector<RankAlert>& alerts, std::uint64_t left_out, Ticks now) {
+                             const std::vector<Alert>& alerts, std::uint64_t left_out, Ticks now) {
   if (exec.empty() || alerts.empty()) return;
   if (running_ || !trigger_.try_fire(now, std::max(cooldown, kLeastPause))) {
     missed_ += alerts.size() + left_out;
@@ -131,7 +131,7 @@ void JobService::raise(Rank rank, const std::string& process_id, const AlertRepo
   const auto added = alerts_.add(rank, present, report, wall_now());
   if (added.empty()) return;
   dependencies_.publish(added);
-  for (const RankAlert& alert : added) unsaved_alerts_.push_back({alert, process_id});
+  for (const Alert& alert : added) unsaved_alerts_.push_back({alert, process_id});
   drop_oldest_unsaved_alerts();
   const auto& wanted = alerting().on_alert;
   if (!wanted) return;
@@ -187,7 +187,7 @@ const JobService::Alerting& JobService::alerting() {
   return alerting_;
 }
 
-void JobService::capture_after(const RankAlert& alert, const Config::OnAlert& wanted) {
+void JobService::capture_after(const Alert& alert, const Config::OnAlert& wanted) {
   if (!job_.lead.dynamic) return;
   if (coordinator_.busy()) {  // A lasting fault begins once: it would start no capture after the change.
     if (!capture_waiting_) capture_waiting_ = alert;
@@ -210,7 +210,7 @@ void JobService::capture_after(const RankAlert& alert, const Config::OnAlert& wa
 // Starts the capture for an alert that began during a change, if the plan in force still wants one.
 void JobService::capture_waiting() {
   if (!capture_waiting_ || coordinator_.busy()) return;
-  const RankAlert alert = *std::exchange(capture_waiting_, std::nullopt);
+  const Alert alert = *std::exchange(capture_waiting_, std::nullopt);
   const auto wanted = alerting().on_alert;
   if (wanted && wanted->collect) capture_after(alert, *wanted);
 }

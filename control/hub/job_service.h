@@ -75,7 +75,7 @@ class AlertCommand {
 
   // Alerts have arrived, and `left_out` others with them. Runs `exec`, or counts the alerts for its next run.
   // `now`: of a steady clock.
-  void on_alerts(const std::vector<std::string>& exec, Ticks cooldown, const std::vector<RankAlert>& alerts,
+  void on_alerts(const std::vector<std::string>& exec, Ticks cooldown, const std::vector<Alert>& alerts,
                  std::uint64_t left_out, Ticks now);
   // Call it at least every second. Returns a line for the log if a program has failed.
   std::optional<std::string> poll();
@@ -83,8 +83,8 @@ class AlertCommand {
   const std::string& failure() const { return failure_; }
 
  private:
-  std::string input(const std::vector<RankAlert>& alerts, std::uint64_t left_out);
-  std::vector<std::string> environment(const RankAlert& alert) const;
+  std::string input(const std::vector<Alert>& alerts, std::uint64_t left_out);
+  std::vector<std::string> environment(const Alert& alert) const;
 
   const Job job_;
   AlertTrigger trigger_;
@@ -141,8 +141,8 @@ class JobService {
     std::shared_ptr<Mailbox> mailbox;
     std::function<void(Outgoing)> send;
     std::function<void(const std::string& peer, const Command&, const CommandReply&)> reply;
-    std::function<void(LogLevel, const std::string&)> tell;      // writes a line into rank 0's log
-    std::function<void(const std::vector<RankAlert>&)> publish;  // to subscribers; never waits
+    std::function<void(LogLevel, const std::string&)> tell;  // writes a line into rank 0's log
+    std::function<void(const std::vector<Alert>&)> publish;  // to subscribers; never waits
   };
 
   JobService(Job job, Dependencies dependencies);
@@ -214,7 +214,7 @@ class JobService {
   CommandReply listed_alerts(const Command& command) const;
   void count_alerts(Status& status) const;
   const Alerting& alerting();
-  void capture_after(const RankAlert& alert, const Config::OnAlert& wanted);
+  void capture_after(const Alert& alert, const Config::OnAlert& wanted);
   void capture_waiting();
   void refuse_static_capture();
   void list_targets(const std::string& peer, const Command& command);
@@ -247,7 +247,7 @@ class JobService {
   std::vector<AlertHistory::Kept> unsaved_alerts_;  // at most AlertHistory::kMostKept
   AlertCommand alert_command_;
   AlertTrigger capture_trigger_;
-  std::optional<RankAlert> capture_waiting_;  // the first alert to start a capture after the open change
+  std::optional<Alert> capture_waiting_;  // the first alert to start a capture after the open change
   ReplicaComparison replicas_;
   Ticks replicas_looked_at_{};
   UnraisedAlerts unraised_;

@@ -283,7 +283,7 @@ Lead::Lead(const Introduction& introduction, Host host)
         answer(peer, command, std::move(reply));
       },
       host_.tell,
-      [this](const std::vector<RankAlert>& alerts) {
+      [this](const std::vector<Alert>& alerts) {
         publisher_.tend(Clock::now(), true);
         publisher_.publish(alerts);
       }};

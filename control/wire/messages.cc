@@ -185,13 +185,12 @@ struct NumberedFields<DryRun> : FieldTable<At<1, &DryRun::id>, At<2, &DryRun::pl
 // Alerts, and values that other ranks should hold as well.
 
 template <>
-struct NumberedFields<RankAlert>
-    : FieldTable<At<1, &RankAlert::number>, At<2, &RankAlert::at>, At<3, &RankAlert::rank>,
-                 At<4, &RankAlert::rule>, At<5, &RankAlert::step>, At<6, &RankAlert::micro_step>,
-                 At<7, &RankAlert::pp_stage>, At<8, &RankAlert::vpp_stage>, At<9, &RankAlert::call_id>,
-                 At<10, &RankAlert::tag_name>, At<11, &RankAlert::op>, At<12, &RankAlert::value>,
-                 At<13, &RankAlert::history_mean>, At<14, &RankAlert::message>,
-                 At<15, &RankAlert::left_out>> {};
+struct NumberedFields<Alert> {
+  template <typename Self, typename Visit>
+  static void each_field(Self& self, Visit visit) {
+    each_alert_field([&](const char*, std::uint32_t number, auto member) { visit(number, self.*member); });
+  }
+};
 
 template <>
 struct NumberedFields<AlertReport> : FieldTable<At<1, &AlertReport::alerts>, At<2, &AlertReport::left_out>> {

@@ -34,19 +34,13 @@ namespace gradmon {
 // rank alone.
 AlertOrigin find_alert_origin(Rank rank, const std::vector<int>& pipeline);
 
-// A rank's report of the alerts of a step. Any thread.
-AlertReport to_report(const StepAlerts& alerts);
-
-// The reverse, for alerts that the lead hub has found in the values of the rank. Any thread.
-StepAlerts to_step_alerts(const AlertReport& report, const AlertOrigin& origin);
-
 // Makes the alert stages of each plan. Their histories, the recent alerts, the dump and the flight recorder
 // are kept from plan to plan. Training thread, except recent() and raise().
 class AlertStages {
  public:
   // `on_alerts`: see AlertStage::Settings.
   AlertStages(std::shared_ptr<RunDirectory> directory, AlertOrigin origin,
-              std::shared_ptr<const NameTable> names, std::function<void(const StepAlerts&)> on_alerts);
+              std::shared_ptr<const NameTable> names, std::function<void(const AlertReport&)> on_alerts);
 
   using OnRecords = std::function<void(Step, const std::vector<Record>&)>;  // see AlertStage::Settings
 
@@ -54,19 +48,19 @@ class AlertStages {
   std::unique_ptr<AlertStage> make(const Config& config, OnRecords on_records = nullptr) const;
   // From now on raise() follows this config.
   void raise_under(const Config& config);
-  // Any thread. Logs, dumps and reports these alerts on the writer thread. Drops them if the config in force
-  // has no alert rules.
-  void raise(const AlertReport& report, WriterThread& writer) const;
+  // Any thread. Logs, dumps and reports alerts that the lead hub has found in this rank's values, on the
+  // writer thread. Drops them if the config in force has no alert rules.
+  void raise(AlertReport report, WriterThread& writer) const;
   // The recorder is for the writer thread only, except for its counts().
   const std::shared_ptr<FlightRecorder>& flight() const { return flight_; }
 
   // The last alerts, oldest first. Any thread.
-  std::vector<Alert> recent() const;
+  std::vector<Alert> recent() const { return state_->recent.content().alerts; }
 
  private:
   const AlertOrigin origin_;
   const std::shared_ptr<const NameTable> names_;
-  const std::function<void(const StepAlerts&)> on_alerts_;
+  const std::function<void(const AlertReport&)> on_alerts_;
   const std::shared_ptr<AlertState> state_;
   const std::shared_ptr<AnomalyDump> dump_;
   const std::shared_ptr<FlightRecorder> flight_;

@@ -18,6 +18,7 @@
 #include <utility>
 #include <vector>
 
+#include "control/alerts/alert_report.h"
 #include "control/log.h"
 #include "control/vocabulary.h"
 #include "hooks/observe/call_site.h"
@@ -552,23 +553,20 @@ void define_metric(py::module_& m) {
       });
 }
 
+// Rank and Revision are numbers to Python.
+template <typename Value>
+const Value& as_seen_by_python(const Value& value) {
+  return value;
+}
+int as_seen_by_python(Rank rank) { return rank.value; }
+
 void define_alert(py::module_& m) {
-  py::class_<Alert>(m, "Alert")
-      .def("__repr__",
-           [](const py::object& self) {
-             return described(self, {"rule", "step", "message"});
-           })
-      .def_readonly("rule", &Alert::rule)
-      .def_readonly("step", &Alert::step)
-      .def_readonly("micro_step", &Alert::micro_step)
-      .def_readonly("pp_stage", &Alert::pp_stage)
-      .def_readonly("vpp_stage", &Alert::vpp_stage)
-      .def_readonly("call_id", &Alert::call_id)
-      .def_readonly("tag_name", &Alert::tag_name)
-      .def_readonly("op", &Alert::op)
-      .def_readonly("value", &Alert::value)
-      .def_readonly("history_mean", &Alert::history_mean)
-      .def_readonly("message", &Alert::message);
+  py::class_<Alert> alert(m, "Alert");
+  alert.def("__repr__", [](const py::object& self) { return described(self, {"rule", "step", "message"}); });
+  each_alert_field([&](const char* name, std::uint32_t, auto member) {
+    alert.def_property_readonly(name,
+                                [member](const Alert& self) { return as_seen_by_python(self.*member); });
+  });
 }
 
 void define_status(py::module_& m) {

@@ -57,6 +57,7 @@ class Metric:
 class Alert:
     """A rule of the config's `alert` has fired for a value of this rank."""
 
+    rank: int
     rule: str  # "AnomalyNan"
     step: int
     micro_step: int
@@ -68,6 +69,9 @@ class Alert:
     value: float
     history_mean: float  # of abs(value), before it
     message: str
+    left_out: int  # alerts of the rule and step that are not listed; set in the first one
+    number: int  # 0 here; the lead hub sets it
+    at: int  # 0 here; the lead hub sets it
 
 class RankStatus:
     rank: int

@@ -93,11 +93,10 @@ class LeadHub {
     job.lead.dynamic = true;
     job.epoch = "epoch";
     service_ = std::make_unique<JobService>(
-        job,
-        JobService::Dependencies{config_disk_, run_disk_, log_, mailbox_,
-                                 [this](Outgoing one) { to_ranks_.push_back(std::move(one)); },
-                                 [](const std::string&, const Command&, const CommandReply&) {},
-                                 [](LogLevel, const std::string&) {}, [](const std::vector<RankAlert>&) {}});
+        job, JobService::Dependencies{config_disk_, run_disk_, log_, mailbox_,
+                                      [this](Outgoing one) { to_ranks_.push_back(std::move(one)); },
+                                      [](const std::string&, const Command&, const CommandReply&) {},
+                                      [](LogLevel, const std::string&) {}, [](const std::vector<Alert>&) {}});
     service_->open({});
     until([this] { return service_->status().reason != "starting"; });
     ranks_.join();

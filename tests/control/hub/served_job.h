@@ -111,7 +111,7 @@ struct ServedJob {
   std::vector<Answer> answers;
   std::vector<std::string> log_lines;
   std::vector<Envelope> to_ranks;
-  std::vector<RankAlert> published;
+  std::vector<Alert> published;
   std::vector<std::unique_ptr<SimulatedRank>> ranks;
   bool started = false;
   std::unique_ptr<JobService> service;
@@ -143,7 +143,7 @@ struct ServedJob {
                    answers.push_back({peer, command.request_id, reply});
                  },
                  [this](LogLevel, const std::string& text) { log_lines.push_back(text); },
-                 [this](const std::vector<RankAlert>& alerts) {
+                 [this](const std::vector<Alert>& alerts) {
                    published.insert(published.end(), alerts.begin(), alerts.end());
                  }});
     for (int rank = 0; rank < present; ++rank) {

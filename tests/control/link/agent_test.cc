@@ -274,7 +274,7 @@ struct AlertingRank {
   void raise(std::int64_t step, std::size_t alerts, std::uint64_t left_out) {
     AlertReport report;
     report.alerts.resize(alerts);
-    for (RankAlert& alert : report.alerts) alert.step = step;
+    for (Alert& alert : report.alerts) alert.step = step;
     report.left_out = left_out;
     rank->agent().alert_outbox()->put(std::move(report));
   }
