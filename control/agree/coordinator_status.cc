@@ -103,27 +103,18 @@ std::vector<RankStatus> Coordinator::describe_ranks() const {
     RankStatus status;
     status.rank = Rank{rank};
     status.state = state_name(member);
-    status.error = member.gone() ? member.departure_reason : member.admission_error;
     if (member.phase != Membership::Phase::absent) {
+      static_cast<RankReport&>(status) = member.progress;
       status.host = member.hello.host;
       status.pid = member.hello.pid;
       status.step = member.progress.step.value;
       status.revision = member.progress.applied;
       if (member.progress.applied != Revision{}) status.applied_step = member.progress.applied_step.value;
-      status.step_ms = member.progress.step_ms;
       status.last_seen_ms = (clock_ - member.last_heard).count();
       status.accepted = member.progress.closed;
-      status.waited_ms = member.progress.waited_ms;
       status.last_stepped_ms = (clock_ - member.last_moved).count();
-      status.records = member.progress.records;
-      status.dropped = member.progress.dropped;
-      status.overhead = member.progress.overhead;
-      status.targets = member.progress.targets;
-      status.alerts = member.progress.alerts;
-      status.flight_written = member.progress.flight_written;
-      status.flight_lost = member.progress.flight_lost;
-      if (!member.progress.error.empty()) status.error = member.progress.error;
     }
+    if (status.error.empty()) status.error = member.gone() ? member.departure_reason : member.admission_error;
     ranks.push_back(std::move(status));
   }
   return ranks;

@@ -416,10 +416,9 @@ MemberActions Member::leave(Step last) {
   return actions;
 }
 
-Progress Member::progress(Ticks now) const {
+Progress Member::progress() const {
   Progress progress;
   progress.step = gate_.current();
-  progress.waited_ms = gate_.waiting_for(now).count();
   progress.waiting = gate_.current() >= standing_fence();
   const auto in_force = gate_.in_force();
   progress.collecting = in_force && in_force->plan->on &&

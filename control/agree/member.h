@@ -78,7 +78,7 @@ class Member {
   bool replaced() const { return replaced_; }
   const std::string& refused() const { return refused_; }
   // The fields of Progress that concern the agreement; the caller fills in the others.
-  Progress progress(Ticks now) const;
+  Progress progress() const;
   // Returns the message, with its number set. An acknowledgement of that number renews the lease, counted
   // from now.
   Message report(Progress progress, Ticks now);

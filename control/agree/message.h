@@ -84,32 +84,39 @@ struct SkippedUpdates {
 };
 
 // The rank's results so far.
-struct CollectingReport {
-  std::uint64_t records = 0;  // rows on disk
-  std::uint64_t dropped = 0;
-  std::uint64_t flight_written = 0;  // rows of the flight recorder, as in RankStatus
-  std::uint64_t flight_lost = 0;
-  Overhead overhead;  // OverheadMeter::measured()
-  TargetCounts targets;
+struct CollectingReport : RankReport {
   SkippedUpdates skipped;
-  std::string error;                  // "": none
   std::vector<std::string> warnings;  // of the plan in force: targets without a match
 };
 
 struct Progress : CollectingReport {
   std::uint64_t number = 0;  // as in Hello; echoed by ProgressAck
   Step step;
-  double step_ms = 0;
   bool collecting = false;
   bool waiting = false;
-  std::int64_t waited_ms = 0;  // current wait of training at its fence; 0: it does not wait
   // The rank's knowledge and progress. Makes up for lost messages.
   Revision closed;
   Revision applied;
   Step applied_step;
   Revision finished;
-  std::uint64_t alerts = 0;  // raised by this process so far, with or without an AlertReport
 };
+
+// Calls visit(path, in_status, in_progress, member) for each field of a RankReport: its keys in `gradmonctl
+// status --json`, with slashes between them (Python's name has "_" instead), its numbers in the messages
+// RankStatus and Progress, and the pointer to it. A new field has one number above 27 for both.
+template <typename Visit>
+void each_report_field(Visit visit) {
+  visit("step_ms", 8, 2, &RankReport::step_ms);
+  visit("overhead", 14, 16, &RankReport::overhead);
+  visit("waited_ms", 17, 21, &RankReport::waited_ms);
+  visit("records", 11, 5, &RankReport::records);
+  visit("dropped", 12, 6, &RankReport::dropped);
+  visit("targets", 15, 17, &RankReport::targets);
+  visit("alerts/raised", 18, 23, &RankReport::alerts);
+  visit("flight/written", 22, 26, &RankReport::flight_written);
+  visit("flight/lost", 23, 27, &RankReport::flight_lost);
+  visit("error", 13, 13, &RankReport::error);
+}
 
 struct Left {
   Step last;

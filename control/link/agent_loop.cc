@@ -375,7 +375,7 @@ void AgentLoop::begin_leaving(Step last, milliseconds at_most) {
     tell_applied();
     send_alerts();
     send_replicas();
-    tell_progress(calls_.report());
+    tell_progress(report());
     perform(member_.leave(last));
   } else {
     leave_by_ = Clock::now();
@@ -404,21 +404,27 @@ void AgentLoop::report_progress(Clock::time_point now) {
   if (!due && now - last_publish_ < kPublishEvery) return;
   last_publish_ = now;
   pace_.look(gate_.current(), now);
-  CollectingReport report = calls_.report();
-  if (due && member_.joined() && !leave_by_) {
-    last_progress_ = now;
-    tell_progress(report);
-  }
+  CollectingReport current = report();
   const bool has_job_status = job_status_at_ && now - *job_status_at_ < kJobStatusMaxAge && member_.joined();
-  if (!has_job_status) view_.publish(own_status(report));
+  if (!has_job_status) view_.publish(own_status(current));
+  if (!due || !member_.joined() || leave_by_) return;
+  last_progress_ = now;
+  tell_progress(std::move(current));
 }
 
-void AgentLoop::tell_progress(const CollectingReport& report) {
-  Progress progress = member_.progress(boot_now());
-  static_cast<CollectingReport&>(progress) = report;
-  progress.step_ms = pace_.step_ms();
+// The rank's own figures and the agent's.
+CollectingReport AgentLoop::report() const {
+  CollectingReport report = calls_.report();
+  report.step_ms = pace_.step_ms();
+  report.waited_ms = gate_.waiting_for(boot_now()).count();
+  report.alerts = alerts_->raised();
+  return report;
+}
+
+void AgentLoop::tell_progress(CollectingReport report) {
+  Progress progress = member_.progress();
+  static_cast<CollectingReport&>(progress) = std::move(report);
   progress.error.resize(std::min(progress.error.size(), kMostError));
-  progress.alerts = alerts_->raised();
   const std::size_t most_warnings = options_.rank.value == 0 ? kMostWarnings : 0;
   progress.warnings.resize(std::min(progress.warnings.size(), most_warnings));
   to_coordinator(member_.report(std::move(progress), boot_now()));
@@ -426,18 +432,15 @@ void AgentLoop::tell_progress(const CollectingReport& report) {
 
 void AgentLoop::publish_stopped() noexcept {
   try {
-    const CollectingReport report = calls_.report();
+    RankReport last = report();
     Status status = view_.status();
     status.state = "off";
     status.reason = "stopped";
     status.pending.reset();
     for (RankStatus& rank : status.ranks) {
       if (rank.rank != options_.rank) continue;
-      rank.records = report.records;
-      rank.dropped = report.dropped;
-      rank.flight_written = report.flight_written;
-      rank.flight_lost = report.flight_lost;
-      if (!report.error.empty()) rank.error = report.error;
+      if (last.error.empty()) last.error = rank.error;
+      static_cast<RankReport&>(rank) = last;
     }
     view_.publish(std::move(status));
   } catch (...) {
@@ -455,22 +458,13 @@ Status AgentLoop::own_status(const CollectingReport& report) const {
   status.reason = member_.replaced() ? "another process has joined as this rank" : member_.refused();
   if (status.reason.empty() && hub_) status.reason = hub_->connected() ? lead_error_ : hub_->trouble();
   RankStatus own;
+  static_cast<RankReport&>(own) = report;
   own.rank = options_.rank;
   own.host = host_name();
   own.pid = getpid();
-  const Progress progress = member_.progress(boot_now());
+  const Progress progress = member_.progress();
   own.step = progress.step.value;
-  own.step_ms = pace_.step_ms();
-  own.records = report.records;
-  own.dropped = report.dropped;
-  own.error = report.error;
-  own.overhead = report.overhead;
-  own.targets = report.targets;
-  own.alerts = alerts_->raised();
-  own.flight_written = report.flight_written;
-  own.flight_lost = report.flight_lost;
   own.accepted = progress.closed;
-  own.waited_ms = progress.waited_ms;
   own.state = progress.waiting ? "waiting" : progress.collecting ? "collecting" : "idle";
   if (const auto in_force = gate_.in_force()) {
     const Schedule schedule = schedule_of(*in_force->plan, in_force->effective);

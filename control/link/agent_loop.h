@@ -143,7 +143,8 @@ class AgentLoop {
   void report_soon();
   void report_progress(Clock::time_point now);
   void warn_where_start_waits();
-  void tell_progress(const CollectingReport& report);
+  CollectingReport report() const;
+  void tell_progress(CollectingReport report);
   Status own_status(const CollectingReport& report) const;
   bool may_exit() const;
 

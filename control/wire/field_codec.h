@@ -361,17 +361,4 @@ Refusal decode(std::string_view bytes, Value& value, int depth) {
 
 }  // namespace field_codec
 
-template <typename Value>
-std::string encode_fields(const Value& value) {
-  return field_codec::encode(value);
-}
-
-// None if the bytes are not a valid encoding, or are refused by check(). Skips unknown fields.
-template <typename Value>
-std::optional<Value> decode_fields(std::string_view bytes) {
-  Value value;
-  if (field_codec::decode(bytes, value, 0) != nullptr) return std::nullopt;
-  return value;
-}
-
 }  // namespace gradmon

@@ -7,7 +7,6 @@
 #include <utility>
 
 #include "control/wire/field_codec.h"
-#include "control/wire/status_fields.h"
 
 namespace gradmon {
 namespace {
@@ -18,6 +17,71 @@ constexpr const char* kNoPlan = "plan is missing";
 }  // namespace
 
 // --- The numbers of the fields. A number is never reused. ---
+
+// The state of a job.
+
+template <>
+struct NumberedFields<Overhead> : FieldTable<At<1, &Overhead::revision>, At<2, &Overhead::collected>,
+                                             At<3, &Overhead::share>, At<4, &Overhead::steps>> {};
+
+template <>
+struct NumberedFields<TargetCounts> : FieldTable<At<1, &TargetCounts::watched>, At<2, &TargetCounts::silent>,
+                                                 At<3, &TargetCounts::unmatched>> {};
+
+template <>
+struct NumberedFields<AgreeingRanks>
+    : FieldTable<At<1, &AgreeingRanks::agreeing>, At<2, &AgreeingRanks::counted>,
+                 At<3, &AgreeingRanks::dropped>, At<4, &AgreeingRanks::ended>,
+                 At<5, &AgreeingRanks::waited_ms>, At<6, &AgreeingRanks::rows_dropped>> {};
+
+template <>
+struct NumberedFields<ReplicasCompared>
+    : FieldTable<At<1, &ReplicasCompared::groups>, At<2, &ReplicasCompared::ranks>,
+                 At<3, &ReplicasCompared::last_step>, At<4, &ReplicasCompared::comparisons>,
+                 At<5, &ReplicasCompared::incomplete>, At<6, &ReplicasCompared::unresolved>,
+                 At<7, &ReplicasCompared::not_compared>> {};
+
+template <>
+struct NumberedFields<RankStatus> {
+  template <typename Self, typename Visit>
+  static void each_field(Self& self, Visit visit) {
+    visit(1, self.rank);
+    visit(2, self.host);
+    visit(3, self.pid);
+    visit(4, self.step);
+    visit(5, self.revision);
+    visit(6, self.applied_step);
+    visit(7, self.state);
+    visit(9, self.last_seen_ms);
+    visit(10, self.last_stepped_ms);
+    visit(16, self.accepted);
+    visit(19, self.listed_alerts);
+    each_report_field([&](const char*, std::uint32_t in_status, std::uint32_t, auto member) {
+      visit(in_status, self.*member);
+    });
+  }
+};
+
+template <>
+struct NumberedFields<Pending>
+    : FieldTable<At<1, &Pending::revision>, At<2, &Pending::reason>, At<3, &Pending::since>> {};
+
+template <>
+struct NumberedFields<LastError>
+    : FieldTable<At<1, &LastError::at>, At<2, &LastError::text>, At<3, &LastError::count>> {};
+
+template <>
+struct NumberedFields<Status>
+    : FieldTable<At<1, &Status::epoch>, At<2, &Status::mode>, At<3, &Status::state>, At<4, &Status::reason>,
+                 At<5, &Status::revision>, At<6, &Status::effective_step>, At<7, &Status::pending>,
+                 At<8, &Status::collected>, At<9, &Status::collect_times>, At<10, &Status::step_interval>,
+                 At<11, &Status::config_path>, At<12, &Status::config_sha256>, At<13, &Status::last_error>,
+                 At<14, &Status::warnings>, At<15, &Status::ranks>, At<17, &Status::torch>,
+                 At<18, &Status::hooks>, At<19, &Status::output_dir>, At<20, &Status::launch_id>,
+                 At<21, &Status::name>, At<22, &Status::started>, At<25, &Status::alerts_endpoint>,
+                 At<26, &Status::replicas_compared>, At<27, &Status::unlisted>> {};
+
+// Plans and verdicts.
 
 template <>
 struct NumberedFields<FileIdentity>
@@ -95,26 +159,19 @@ struct NumberedFields<Progress> {
   template <typename Self, typename Visit>
   static void each_field(Self& self, Visit visit) {
     visit(1, self.step);
-    visit(2, self.step_ms);
     visit(3, self.collecting);
     visit(4, self.waiting);
-    visit(5, self.records);
-    visit(6, self.dropped);
     visit(8, self.closed);
     visit(9, self.applied);
     visit(10, self.applied_step);
     visit(11, self.finished);
-    visit(13, self.error);
-    visit(16, self.overhead);
-    visit(17, self.targets);
     visit(18, self.skipped.count);
     visit(19, self.skipped.last);
     visit(20, self.number);
-    visit(21, self.waited_ms);
     visit(22, self.warnings);
-    visit(23, self.alerts);
-    visit(26, self.flight_written);
-    visit(27, self.flight_lost);
+    each_report_field([&](const char*, std::uint32_t, std::uint32_t in_progress, auto member) {
+      visit(in_progress, self.*member);
+    });
   }
   // Makes an impossible overhead or step time unknown.
   static const char* check(Progress& progress) {
@@ -411,7 +468,7 @@ tl::expected<Value, std::string> decode_as(const char* what, std::string_view by
 
 std::string own_release() { return GRADMON_VERSION; }
 
-std::string encode(const Frame& frame) { return encode_fields(frame); }
+std::string encode(const Frame& frame) { return field_codec::encode(frame); }
 
 tl::expected<Frame, std::string> decode_frame(std::string_view bytes) {
   return decode_as<Frame>("not a gradmon frame", bytes);
@@ -430,7 +487,7 @@ std::vector<std::string> encode_bundles(Bundles bundles) {
   return frames;
 }
 
-std::string encode(const LogEntry& entry) { return encode_fields(entry); }
+std::string encode(const LogEntry& entry) { return field_codec::encode(entry); }
 
 tl::expected<LogEntry, std::string> decode_log_entry(std::string_view bytes) {
   return decode_as<LogEntry>("not an entry of the decision log", bytes);

@@ -82,9 +82,14 @@ class RankStatus:
     applied_step: int  # the step at which it applied that revision; -1: none
     state: str  # "absent", "idle", "collecting", "waiting", "left" or "dropped"
     step_ms: float  # mean time of the last steps, in ms
+    overhead: Optional[float]  # share of the time of collected steps; None before the first
+    waited_ms: int  # current wait of training for a decision; 0: it does not wait
     records: int  # written so far
     dropped: int  # lost so far
-    overhead: Optional[float]  # share of the time of collected steps; None before the first
+    targets: dict[str, int]  # "watched", "silent" and "without_match"
+    alerts_raised: int
+    flight_written: int  # rows of the flight recorder
+    flight_lost: int
     error: str  # the current problem; "" if there is none
 
 class Status:

@@ -46,7 +46,7 @@ class SimulatedRank {
     perform(member_.applied());
     if (now - last_progress_ < Ticks{200} || !member_.joined()) return;
     last_progress_ = now;
-    Progress progress = member_.progress(now);
+    Progress progress = member_.progress();
     progress.alerts = raised_;
     perform(member_.report(std::move(progress), now));
   }

@@ -288,7 +288,7 @@ void Simulation::read(Process& process, std::uint32_t index) {
   running_agent_ = &process;
   perform(process, process.member->on_envelope(envelope, clock()));
   running_agent_ = nullptr;
-  if (process.promise && process.member->progress(clock()).closed >= process.promise->revision)
+  if (process.promise && process.member->progress().closed >= process.promise->revision)
     process.promise.reset();
 }
 
@@ -327,7 +327,7 @@ void Simulation::report(Process& process) {
   const milliseconds every = process.member->busy() ? kBusyProgressEvery : kProgressEvery;
   if (!process.member->joined() || now_ - process.last_progress < every) return;
   process.last_progress = now_;
-  Progress progress = process.member->progress(clock());
+  Progress progress = process.member->progress();
   progress.step_ms = static_cast<double>(process.step_time.count()) / 1000;
   progress.overhead = process.meter.measured();
   MemberActions actions;
