@@ -2,9 +2,11 @@
 #pragma once
 
 #include <chrono>
+#include <condition_variable>
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <string>
 #include <thread>
@@ -40,6 +42,29 @@ struct AgentOptions : Introduction {
   EnvironmentLookup environment = process_environment;  // for the job's directory and the hub's program
 };
 
+// The gate of a rank, which its training thread and its agent share. The training thread waits for other
+// ranks only here.
+class SharedGate final : private GateLock, public StepGate {
+ public:
+  using Clock = std::function<Ticks()>;
+
+  // `start`: the first step of the training loop.
+  explicit SharedGate(Step start) : StepGate(start, this) {}
+
+  // Training thread, after try_begin returned false: calls begin(n) until it need not wait. Between slices of
+  // at most 100 ms it calls `interrupted`; if that returns true, the rank lapses and the step may begin.
+  Opening begin_or_wait(Step n, const Clock& clock, const std::function<bool()>& interrupted);
+
+ private:
+  void enter() override { mutex_.lock(); }
+  void leave() override { mutex_.unlock(); }
+  void notify() override;
+
+  std::mutex mutex_;  // also guards StepGate
+  std::condition_variable changed_;
+  std::uint64_t changes_ = 0;  // guarded by mutex_
+};
+
 // The identity of a job's current epoch, the same on all ranks. The lead hub chooses it.
 struct JobIdentity {
   std::string epoch;
@@ -67,7 +92,7 @@ class Agent {
  public:
   // `gate` and the objects that `calls` refer to must outlive the agent. Throws std::system_error if no
   // thread can be started.
-  Agent(AgentOptions options, StepGate& gate, AgentCalls calls);
+  Agent(AgentOptions options, SharedGate& gate, AgentCalls calls);
   // Calls stop() if the caller has not.
   ~Agent();
   Agent(const Agent&) = delete;

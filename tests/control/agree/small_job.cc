@@ -177,7 +177,7 @@ void SmallJob::train(Process& own, int steps) {
       own.collected.push_back(done->value);
     }
     const Step n = own.next;
-    // A trainer that waits calls begin() again, as StepGate::begin_or_wait does.
+    // A trainer that waits calls begin() again, as SharedGate::begin_or_wait does.
     if (own.waiting_since || !own.gate->try_begin(n)) {
       const Opening opening = own.gate->begin(n, now());
       if (opening.wait) {

@@ -596,7 +596,7 @@ void Simulation::try_step(Process& process) {
         process.stopped_while_waiting = {};
         if (trace_) trace_line(process.id + " waits at step " + std::to_string(step.value));
       }
-      // StepGate::begin_or_wait waits in such slices, too.
+      // SharedGate::begin_or_wait waits in such slices, too.
       process.boundary = timeline_.add(now_ + milliseconds{50}, Event::Kind::boundary, process.index);
       return;
     }
