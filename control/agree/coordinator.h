@@ -81,18 +81,17 @@ struct CoordinatorActions {
   std::vector<std::string> warnings;
 
   CoordinatorActions& operator+=(CoordinatorActions other);
+  bool empty() const {
+    return send.empty() && !write_back && dry_runs.empty() && log.empty() && warnings.empty();
+  }
 };
 
 // The lead hub's role: orders revisions, asks the members, decides. Pure; one thread; the caller
 // passes the time.
 class Coordinator {
  public:
-  struct Job {
-    std::string epoch;
-    std::string launch_id;
+  struct Job : JobIdentity {
     int world_size = 1;
-    std::string run_id;
-    WallTime started = 0;
   };
 
   // `log` must outlive the coordinator.

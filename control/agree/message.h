@@ -21,6 +21,14 @@ namespace gradmon {
 
 inline constexpr std::uint32_t kProtocolVersion = 2;
 
+// The identity of a job's current epoch, the same on all ranks. The lead hub chooses it.
+struct JobIdentity {
+  std::string epoch;
+  std::string run_id;          // 8 hex digits in the names of the output directories
+  WallTime started = 0;        // of the job
+  std::string launch_id = {};  // the same in all epochs of a launch
+};
+
 // --- Member to coordinator. ---
 
 struct Hello {
@@ -142,8 +150,8 @@ struct Welcome {
   std::string refused;           // the reason of a refusal, else ""; if set, ignore the rest
   bool retry = false;            // refused for now; send Hello again
   bool epoch_starts_on = false;  // revision 1 follows; do not begin the second step before it
-  std::string run_id;            // 8 hex digits in the names of the output directories
-  std::int64_t started = 0;      // wall time of the job, ms since 1970
+  std::string run_id;            // as in JobIdentity
+  WallTime started = 0;
   // The order in which the epochs of one launch began. No rank goes back to an older epoch, whose hub
   // may still run after its directory was removed.
   std::int64_t epoch_order = 0;

@@ -65,13 +65,6 @@ class SharedGate final : private GateLock, public StepGate {
   std::uint64_t changes_ = 0;  // guarded by mutex_
 };
 
-// The identity of a job's current epoch, the same on all ranks. The lead hub chooses it.
-struct JobIdentity {
-  std::string epoch;
-  std::string run_id;  // 8 hex digits
-  WallTime started = 0;
-};
-
 // The agent's questions to its rank. Called on the agent thread; must return at once.
 struct AgentCalls {
   CanCarryOut can_carry_out;

@@ -313,7 +313,7 @@ void AgentLoop::on_bundle(Bundle bundle) {
   }
   if (joined || !member_.joined() || welcome == nullptr) return;
   epoch_ = envelope.epoch;
-  view_.publish(JobIdentity{epoch_, welcome->run_id, welcome->started});
+  view_.publish(JobIdentity{epoch_, welcome->run_id, welcome->started, launch_id_});
   report_soon();
 }
 

@@ -95,7 +95,7 @@ struct MemberFixture {
     member.disconnected();
     return required<Hello>(member.connected(now));
   }
-  std::uint64_t report() { return std::get<Progress>(member.report(member.progress(now), now)).number; }
+  std::uint64_t report() { return std::get<Progress>(member.report(member.progress(), now)).number; }
   void begin_epoch(std::string name, const Hello& hello) {
     epoch = std::move(name);
     last = {};
