@@ -27,6 +27,7 @@ struct JobIdentity {
   std::string run_id;          // 8 hex digits in the names of the output directories
   WallTime started = 0;        // of the job
   std::string launch_id = {};  // the same in all epochs of a launch
+  int world_size = 1;
 };
 
 // --- Member to coordinator. ---
