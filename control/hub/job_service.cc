@@ -331,8 +331,8 @@ void JobService::log_pending() {
 
 // Performs these actions and those of the roles, also those that they have while these are performed.
 void JobService::perform(CoordinatorActions due) {
-  const auto of_roles = [this] { return std::exchange(state_.actions, {}); };
-  for (due += of_roles(); !due.empty(); due = of_roles()) {
+  const auto rest = [this] { return std::exchange(state_.actions, {}); };
+  for (due += rest(); !due.empty(); due = rest()) {
     for (const std::string& line : due.log) state_.tell(LogLevel::info, line);
     for (const std::string& line : due.warnings) state_.tell(LogLevel::warn, line);
     if (due.write_back) config_.write_back(*due.write_back);

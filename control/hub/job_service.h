@@ -122,7 +122,7 @@ class DiskReport {
   std::set<std::string> reported_;
 };
 
-// What a JobService sends. Implemented by the lead hub.
+// The outputs of a JobService. Implemented by the lead hub.
 class JobChannels {
  public:
   virtual void send(Outgoing outgoing) = 0;  // to ranks of all hosts
@@ -134,7 +134,7 @@ class JobChannels {
   ~JobChannels() = default;
 };
 
-// What a JobService uses; all of it outlives the service. Each disk has its own thread, so that a hanging
+// The objects that a JobService uses; all outlive it. Each disk has its own thread, so that a hanging
 // file system delays nothing else.
 struct JobResources {
   DiskThread& config_disk;
@@ -204,7 +204,7 @@ class ConfigRole {
   ConfigService& file() { return file_; }
   // Says once in the log that static mode reads no edits.
   void log_static_mode();
-  // Why dynamic_on was false at the start, if an earlier job has set it; else "".
+  // The reason why dynamic_on was false at the start, if an earlier job has set it; else "".
   const std::string& off_since() const { return off_since_; }
   DiskReport& place() { return place_; }
   const DiskReport& place() const { return place_; }
