@@ -145,7 +145,7 @@ class Monitor::Session {
     const std::lock_guard lock(mutex_);
     attached_ = std::move(lines);
   }
-  int rank() const noexcept { return environment_.rank; }
+  int rank() const noexcept { return environment_.rank.value; }
   void samples(std::int64_t count) noexcept {
     if (count <= 0) return;
     samples_ += count;

@@ -145,7 +145,8 @@ bool AlertRole::on_message(const Envelope& envelope) {
   if (report == nullptr && digests == nullptr && values == nullptr) return false;
   const Rank rank = envelope.rank;
   if (!is_from_rank(envelope)) return true;
-  if (report != nullptr) raise(rank, process_of(rank), unraised_.raised(rank, process_of(rank), *report));
+  if (report != nullptr)
+    raise(rank, present_process(rank), unraised_.raised(rank, present_process(rank), *report));
   if (digests != nullptr) perform(replicas_.on_digests(rank, *digests, state_.clock));
   if (values != nullptr) perform(replicas_.on_values(rank, *values));
   return true;
@@ -165,7 +166,7 @@ void AlertRole::tick() {
 
 // The list counts alerts for the rank's present process.
 void AlertRole::raise(Rank rank, const std::string& process_id, const AlertReport& report) {
-  const auto added = alerts_.add(rank, process_of(rank), report, wall_now());
+  const auto added = alerts_.add(rank, present_process(rank), report, wall_now());
   if (added.empty()) return;
   state_.resources.channels.publish(added);
   for (const Alert& alert : added) unsaved_.push_back({alert, process_id});
@@ -259,7 +260,7 @@ CommandReply AlertRole::listed(const Command& command) const {
 void AlertRole::perform(ReplicaComparison::Actions actions) {
   for (auto& [rank, request] : actions.requests) send_to(rank, request);
   for (auto& [rank, report] : actions.alerts) {
-    unraised_.tell(rank, process_of(rank), report);
+    unraised_.tell(rank, present_process(rank), report);
     send_to(rank, std::move(report));
   }
   raise_orphans();
@@ -268,7 +269,8 @@ void AlertRole::perform(ReplicaComparison::Actions actions) {
 // Raises the alerts of ranks that ended before they could report them.
 void AlertRole::raise_orphans() {
   const auto has_ended = [this](Rank rank, const std::string& process_id) {
-    return !state_.coordinator.membership().of(rank.value).takes_part() || process_of(rank) != process_id;
+    return !state_.coordinator.membership().of(rank.value).takes_part() ||
+           present_process(rank) != process_id;
   };
   for (UnraisedAlerts::Told& orphan : unraised_.take_orphans(has_ended))
     raise(orphan.rank, orphan.process_id, {{std::move(orphan.alert)}, 0});

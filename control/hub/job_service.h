@@ -56,7 +56,7 @@ class ForeignPeers {
 };
 
 // The lead hub's job. Constant over its life.
-struct HubJob : Coordinator::Job {
+struct HubJob : JobIdentity {
   std::string output_dir;
   LeadJob lead;
 
@@ -266,7 +266,7 @@ class AlertRole {
   void capture_after(const Alert& alert, const Config::OnAlert& wanted);
   void capture_waiting();
   void drop_oldest_unsaved();
-  const std::string& process_of(Rank rank) const {
+  const std::string& present_process(Rank rank) const {
     return state_.coordinator.membership().of(rank.value).hello.process_id;
   }
 

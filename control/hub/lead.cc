@@ -273,7 +273,8 @@ Lead::Lead(const Introduction& introduction, Settings settings, LocalPeers& peer
     log_trouble_ = opened.error();
     log_ = std::make_unique<NullDecisionLog>();
   }
-  HubJob job{{identity, introduction.world_size}, introduction.output_dir, *introduction.lead_job};
+  identity.world_size = introduction.world_size;
+  HubJob job{identity, introduction.output_dir, *introduction.lead_job};
   service_ = std::make_unique<JobService>(
       std::move(job), JobResources{config_disk_, run_disk_, *log_, settings_.mailbox, *this});
   service_->open(restored);

@@ -86,10 +86,9 @@ void Agent::stop(Step last, std::chrono::milliseconds at_most) noexcept {
   loop_->publish_stopped();
 }
 
-std::optional<JobIdentity> Agent::job() const { return view_->job(); }
 std::function<std::optional<JobIdentity>()> Agent::job_lookup() const {
-  return [view = view_] { return view->job(); };
+  return [view = view_] { return view->job.get(); };
 }
-Status Agent::status() const { return view_->status(); }
+Status Agent::status() const { return view_->status.get(); }
 
 }  // namespace gradmon

@@ -108,9 +108,8 @@ class Agent {
   // for the acknowledgement. Further calls do nothing.
   void stop(Step last, std::chrono::milliseconds at_most = std::chrono::milliseconds{500}) noexcept;
 
-  // Any thread. nullopt until the lead hub has answered.
-  std::optional<JobIdentity> job() const;
-  // Any thread. Returns a function like job() that may outlive the agent.
+  // Any thread. The identity of the job; nullopt until the lead hub has answered. The function may outlive
+  // the agent.
   std::function<std::optional<JobIdentity>()> job_lookup() const;
   // Any thread. On rank 0 the status of the whole job, normally at most 1 s old, never more than 3 s. Without
   // a status from the hub, and on other ranks, the status of this rank. After stop(): "off", "stopped".

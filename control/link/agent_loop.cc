@@ -92,26 +92,6 @@ void PendingCommands::answered(const std::string& request_id, const CommandReply
   }
 }
 
-void AgentView::publish(Status status) {
-  const std::lock_guard lock(mutex_);
-  status_ = std::move(status);
-}
-
-void AgentView::publish(JobIdentity job) {
-  const std::lock_guard lock(mutex_);
-  job_ = std::move(job);
-}
-
-Status AgentView::status() const {
-  const std::lock_guard lock(mutex_);
-  return status_;
-}
-
-std::optional<JobIdentity> AgentView::job() const {
-  const std::lock_guard lock(mutex_);
-  return job_;
-}
-
 AgentLoop::AgentLoop(AgentOptions options, StepGate& gate, AgentCalls calls, std::shared_ptr<Mailbox> mailbox,
                      AgentView& view, std::shared_ptr<AlertOutbox> alerts,
                      std::shared_ptr<ReplicaOutbox> replicas)
@@ -269,7 +249,7 @@ void AgentLoop::warn_where_start_waits() {
   if (!started_at_ || start_wait_logged_ || !member_.holds_start()) return;
   if (boot_now() - *started_at_ < kSayStartWaits) return;
   start_wait_logged_ = true;
-  const Status status = view_.status();
+  const Status status = view_.status.get();
   log_warn("rank " + std::to_string(options_.rank.value) + ": " +
            (status.pending               ? status.pending->reason
             : hub_ && !hub_->connected() ? "waiting for the hub: " + hub_->trouble()
@@ -292,7 +272,7 @@ void AgentLoop::on_frame(std::string&& bytes) {
     lead_error_ = std::move(status->reason);
   } else if (status != nullptr) {
     job_status_at_ = Clock::now();
-    view_.publish(std::move(*status));
+    view_.status.set(std::move(*status));
   }
 }
 
@@ -313,7 +293,7 @@ void AgentLoop::on_bundle(Bundle bundle) {
   }
   if (joined || !member_.joined() || welcome == nullptr) return;
   epoch_ = envelope.epoch;
-  view_.publish(JobIdentity{epoch_, welcome->run_id, welcome->started, launch_id_});
+  view_.job.set(JobIdentity{epoch_, welcome->run_id, welcome->started, launch_id_});
   report_soon();
 }
 
@@ -406,7 +386,7 @@ void AgentLoop::report_progress(Clock::time_point now) {
   pace_.look(gate_.current(), now);
   CollectingReport current = report();
   const bool has_job_status = job_status_at_ && now - *job_status_at_ < kJobStatusMaxAge && member_.joined();
-  if (!has_job_status) view_.publish(own_status(current));
+  if (!has_job_status) view_.status.set(own_status(current));
   if (!due || !member_.joined() || leave_by_) return;
   last_progress_ = now;
   tell_progress(std::move(current));
@@ -433,7 +413,7 @@ void AgentLoop::tell_progress(CollectingReport report) {
 void AgentLoop::publish_stopped() noexcept {
   try {
     RankReport last = report();
-    Status status = view_.status();
+    Status status = view_.status.get();
     status.state = "off";
     status.reason = "stopped";
     status.pending.reset();
@@ -442,7 +422,7 @@ void AgentLoop::publish_stopped() noexcept {
       if (last.error.empty()) last.error = rank.error;
       static_cast<RankReport&>(rank) = last;
     }
-    view_.publish(std::move(status));
+    view_.status.set(std::move(status));
   } catch (...) {
     log_warn("status() may be out of date: the last counts could not be read");
   }

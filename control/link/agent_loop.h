@@ -8,6 +8,7 @@
 #include <mutex>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "control/agree/member.h"
@@ -76,18 +77,27 @@ class PendingCommands {
   std::vector<Waiting> waiting_;
 };
 
-// The state that the agent thread publishes to other threads. Own synchronisation.
-class AgentView {
+// A value that the agent thread gives to other threads. Own synchronisation.
+template <class Value>
+class Published {
  public:
-  void publish(Status status);
-  void publish(JobIdentity job);
-  Status status() const;
-  std::optional<JobIdentity> job() const;
+  void set(Value value) {
+    const std::lock_guard lock(mutex_);
+    value_ = std::move(value);
+  }
+  Value get() const {
+    const std::lock_guard lock(mutex_);
+    return value_;
+  }
 
  private:
   mutable std::mutex mutex_;
-  Status status_;                   // guarded by mutex_
-  std::optional<JobIdentity> job_;  // guarded by mutex_
+  Value value_;  // guarded by mutex_
+};
+
+struct AgentView {
+  Published<Status> status;
+  Published<std::optional<JobIdentity>> job;
 };
 
 // The body of the agent thread: carries messages between this rank's member and the hub of its host. All

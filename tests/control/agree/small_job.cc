@@ -15,7 +15,7 @@ SmallJob::SmallJob(int world, Faults faults) : world_(world), faults_(faults), r
 }
 
 void SmallJob::make_coordinator(std::string epoch) {
-  Coordinator::Job job;
+  JobIdentity job;
   job.epoch = epoch_ = std::move(epoch);
   job.launch_id = "launch";
   job.world_size = world_;
@@ -213,7 +213,7 @@ void SmallJob::tick_agent(Process& own) {
   perform(own, own.member->tick(now()));
   const int every = own.member->busy() ? 50 : 100;
   if (now_ % every != 0 || !own.member->joined()) return;
-  Progress reported = own.member->progress(now());
+  Progress reported = own.member->progress();
   reported.overhead = own.meter.measured();
   reported.skipped = own.skipped;
   reported.step_ms = own.step_ms;

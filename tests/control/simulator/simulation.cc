@@ -454,7 +454,7 @@ void Simulation::start_hub(bool with_log) {
   hub_.generation += 1;
   outcome_.coordinators += 1;
   if (trace_) trace_line("the coordinator begins in " + hub_.epoch);
-  Coordinator::Job job;
+  JobIdentity job;
   job.epoch = hub_.epoch;
   job.launch_id = "launch";
   job.world_size = static_cast<int>(script_.world);
