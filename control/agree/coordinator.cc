@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "control/agree/mutant.h"
+#include "control/text/alert_words.h"
 
 namespace gradmon {
 namespace {
@@ -189,7 +190,7 @@ CoordinatorActions Coordinator::restore(const std::vector<LogEntry>& entries, Wa
   for (const LogEntry& entry : entries) {
     if (const auto* joined = std::get_if<JoinedEntry>(&entry)) {
       state_.members.restore(*joined, state_.clock);
-      inherited_.note_earlier_epoch(joined->hello);
+      own_.note_earlier_epoch(joined->hello);
     }
     if (const auto* gone = std::get_if<DepartureEntry>(&entry)) state_.members.restore(*gone);
     if (const auto* ended = std::get_if<WrittenBackEntry>(&entry)) own_.restore_end(ended->revision);
@@ -217,7 +218,7 @@ CoordinatorActions Coordinator::restore(const std::vector<LogEntry>& entries, Wa
 CoordinatorActions Coordinator::begin(PlanPtr from_file, WallTime now) {
   state_.begun = true;
   state_.now = now;
-  inherited_.begin(from_file);
+  own_.begin(from_file);
   if (restored_) {
     const PlanPtr newest = newest_plan();
     const bool known = from_file && newest && from_file->file && config_save(*newest) &&
@@ -286,7 +287,7 @@ CoordinatorActions Coordinator::tick(Ticks elapsed, WallTime now) {
 
 void Coordinator::advance() {
   if (!state_.begun) return;
-  inherited_.propose();
+  own_.propose_inherited();
   proposals_.advance();
 }
 
@@ -340,8 +341,8 @@ void Coordinator::on_hello(Rank rank, const Hello& hello) {
     state_.order = std::max(state_.order, hello.epoch_order + 1);
   const bool admitted = welcome.refused.empty() && !state_.members.of(rank.value).logged;
   if (admitted) {
-    inherited_.note_earlier_epoch(hello);
-    if (hello.held) inherited_.on_joined(hello);
+    own_.note_earlier_epoch(hello);
+    if (hello.held) own_.on_joined(hello);
     Membership::Member& member = state_.members.of(rank.value);
     member.logged = true;
     state_.note(JoinedEntry{rank, member.incarnation, member.hello});

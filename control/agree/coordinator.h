@@ -204,43 +204,29 @@ class Proposals {
   double decide_ms_ = 1;  // moving mean of the time from Prepare to commit; sets the lookahead
 };
 
-// The plan that ranks still hold from an epoch whose log is lost: the new epoch proposes it again.
-class InheritedPlan {
+// gradmon's own changes: for ranks that hold a plan of an epoch whose log is lost or have rejoined, for the
+// budget, for captures. And the end of plans.
+class OwnChanges {
  public:
-  InheritedPlan(Agreement& state, Proposals& proposals) : state_(state), proposals_(proposals) {}
+  OwnChanges(Agreement& state, Proposals& proposals) : state_(state), proposals_(proposals) {}
 
   // The plan of the file, as read at the beginning.
   void begin(PlanPtr from_file) { from_file_ = std::move(from_file); }
   void note_earlier_epoch(const Hello& hello);
   void on_joined(const Hello& hello);
-  // Proposes the newest such plan with the steps that it had left, once all ranks can be asked. Skips it if
-  // the file has been saved or a change has been requested since.
-  void propose();
-
- private:
-  void adopt_unlogged_off(const Verdict& off);
-
-  Agreement& state_;
-  Proposals& proposals_;
-  PlanPtr from_file_;
-  std::optional<Verdict> held_;  // newest commit that a rank still holds
-  bool proposed_ = false;
-};
-
-// gradmon's own changes: for ranks that have rejoined, for the budget, for captures. And the end of plans.
-class OwnChanges {
- public:
-  OwnChanges(Agreement& state, Proposals& proposals) : state_(state), proposals_(proposals) {}
-
+  // Proposes the newest plan that a rank still holds, with the steps that it had left, once all ranks can be
+  // asked. Skips it if the file has been saved or a change has been requested since.
+  void propose_inherited();
   bool can_capture() const;
   void capture(std::shared_ptr<Plan> richer);
-  // Proposes the changes that are due.
+  // Proposes the other changes that are due.
   void propose_due();
   void check_ended();
   void end_write_back(Revision revision);
   void restore_end(Revision revision);
 
  private:
+  void adopt_unlogged_off(const Verdict& off);
   void resync();
   void keep_budget();
   void return_from_capture();
@@ -248,6 +234,9 @@ class OwnChanges {
 
   Agreement& state_;
   Proposals& proposals_;
+  PlanPtr from_file_;
+  std::optional<Verdict> inherited_;  // newest commit that a rank still holds from an earlier epoch
+  bool inherited_proposed_ = false;
   Revision end_logged_;  // the newest whose WrittenBackEntry is in the log
   Revision returned_;    // the newest capture whose return was proposed
 };
@@ -258,10 +247,7 @@ class Coordinator {
  public:
   // `log` must outlive the coordinator.
   Coordinator(JobIdentity job, DecisionLog& log)
-      : state_(std::move(job), log),
-        proposals_(state_),
-        inherited_(state_, proposals_),
-        own_(state_, proposals_) {}
+      : state_(std::move(job), log), proposals_(state_), own_(state_, proposals_) {}
   Coordinator(const Coordinator&) = delete;
   Coordinator& operator=(const Coordinator&) = delete;
 
@@ -332,7 +318,6 @@ class Coordinator {
 
   Agreement state_;
   Proposals proposals_;
-  InheritedPlan inherited_;
   OwnChanges own_;
   DryRuns dry_runs_;
   std::vector<Envelope> early_;  // received before begin()

@@ -1,19 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
-// The changes that a coordinator makes itself (InheritedPlan, OwnChanges).
+// The changes that a coordinator makes itself (OwnChanges).
 #include <string>
 #include <utility>
 
 #include "control/agree/coordinator.h"
+#include "control/text/alert_words.h"
 
 namespace gradmon {
 
-void InheritedPlan::note_earlier_epoch(const Hello& hello) {
+void OwnChanges::note_earlier_epoch(const Hello& hello) {
   if (hello.held_epoch.empty() || hello.held_epoch == state_.job.epoch) return;
   state_.log_lost = true;
   state_.members.plan_was_effective();  // possibly; its log is lost
 }
 
-void InheritedPlan::on_joined(const Hello& hello) {
+void OwnChanges::on_joined(const Hello& hello) {
   const Verdict& held = *hello.held;
   if (hello.held_epoch == state_.job.epoch) {
     if (held.revision > state_.last.closed) adopt_unlogged_off(held);
@@ -21,14 +22,14 @@ void InheritedPlan::on_joined(const Hello& hello) {
   }
   if (!state_.inherited_effective || *state_.inherited_effective < held.effective)
     state_.inherited_effective = held.effective;
-  if (state_.last.commit || (held_ && held.revision <= held_->revision)) return;
-  held_ = held;
-  proposed_ = false;
+  if (state_.last.commit || (inherited_ && held.revision <= inherited_->revision)) return;
+  inherited_ = held;
+  inherited_proposed_ = false;
   if (state_.next <= held.revision) state_.next = {held.revision.value + 1};
 }
 
 // Takes over Off from a rank. Off is the only verdict that is sent even if the log could not take it.
-void InheritedPlan::adopt_unlogged_off(const Verdict& off) {
+void OwnChanges::adopt_unlogged_off(const Verdict& off) {
   if (off.plan->on) return;
   state_.last.closed = off.revision;
   state_.take_commit(off);
@@ -38,11 +39,12 @@ void InheritedPlan::adopt_unlogged_off(const Verdict& off) {
   state_.send_known_decisions();
 }
 
-void InheritedPlan::propose() {
-  if (!held_ || proposed_ || proposals_.is_open() || state_.last.commit || !state_.why_not_ready().empty())
+void OwnChanges::propose_inherited() {
+  if (!inherited_ || inherited_proposed_ || proposals_.is_open() || state_.last.commit ||
+      !state_.why_not_ready().empty())
     return;
-  proposed_ = true;
-  const Plan& held = *held_->plan;
+  inherited_proposed_ = true;
+  const Plan& held = *inherited_->plan;
   const auto* waiting = proposals_.waiting();
   const bool asked_since =
       waiting != nullptr && waiting->plan != from_file_ && waiting->plan->cause != Cause::resync;
@@ -51,10 +53,10 @@ void InheritedPlan::propose() {
     if (waiting == nullptr) proposals_.propose(from_file_);
     return;
   }
-  const std::string why = "the ranks still hold revision " + std::to_string(held_->revision.value);
+  const std::string why = "the ranks still hold revision " + std::to_string(inherited_->revision.value);
   proposals_.forget_waiting("superseded", why);
   auto plan = std::make_shared<Plan>(held);
-  if (held.on) plan->continues = schedule_of(held, held_->effective);
+  if (held.on) plan->continues = schedule_of(held, inherited_->effective);
   plan->cause = Cause::resync;
   plan->by = "gradmon (" + why + ")";
   plan->request_id.clear();

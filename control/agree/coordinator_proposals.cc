@@ -7,6 +7,7 @@
 
 #include "control/agree/coordinator.h"
 #include "control/agree/mutant.h"
+#include "control/text/alert_words.h"
 
 namespace gradmon {
 namespace {

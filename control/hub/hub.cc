@@ -161,18 +161,20 @@ void Hub::on_bundle(Peer peer, Bundle bundle) {
   for (Envelope& envelope : to_envelopes(std::move(bundle))) lead_->on_envelope(std::move(envelope));
 }
 
+void Hub::send(Peer peer, const Frame& frame) { static_cast<void>(server_->send(peer, encode(frame))); }
+
 void Hub::answer(const std::string& peer, const std::string& frame) {
   static_cast<void>(server_->send(parse_peer(peer), frame));
 }
 
 void Hub::tell_rank0(LogLevel level, const std::string& text) {
-  if (rank0_) static_cast<void>(server_->send(*rank0_, encode(Frame(HubLogLine{level, text}))));
+  if (rank0_) send(*rank0_, Frame(HubLogLine{level, text}));
 }
 
 void Hub::ask_store(const StoreNotes& notes) {
   for (const auto& [peer, rank] : ranks_) {
     if (!rank.introduction.has_store || (lead_ && peer != rank0_)) continue;
-    static_cast<void>(server_->send(peer, encode(Frame(notes))));
+    send(peer, Frame(notes));
     return;
   }
 }
@@ -189,7 +191,7 @@ void Hub::on_command(Peer peer, Command command) {
   if (lead_) return lead_->service().on_command(name_of(peer), std::move(command));
   if (relay_) return relay_->on_command(name_of(peer), command);
   const CommandReply reply = failed_reply(CommandOutcome::no_lead, "no rank of this job has connected yet");
-  static_cast<void>(server_->send(peer, encode(Frame(AddressedReply{command.request_id, reply}))));
+  send(peer, Frame(AddressedReply{command.request_id, reply}));
 }
 
 // An end of file means that the rank's process has gone. After a cut the process may still live: the hub does
@@ -247,12 +249,11 @@ void Hub::deliver(const Bundle& bundle) {
 
 void Hub::publish_state() {
   last_state_ = Clock::now();
-  if (lead_ && rank0_) static_cast<void>(server_->send(*rank0_, encode(Frame(lead_->status()))));
+  if (lead_ && rank0_) send(*rank0_, Frame(lead_->status()));
   if (!relay_ || (relay_->trouble().empty() && shown_trouble_.empty())) return;
   Status status;
   status.reason = shown_trouble_ = relay_->trouble();
-  const std::string frame = encode(Frame(std::move(status)));
-  for (const auto& [peer, rank] : ranks_) static_cast<void>(server_->send(peer, frame));
+  for (const auto& [peer, rank] : ranks_) send(peer, Frame(status));
 }
 
 void Hub::log_refused() {

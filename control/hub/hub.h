@@ -62,6 +62,7 @@ class Hub final : private LocalPeers {
   void on_command(Peer peer, Command command);
   void become_lead(const Introduction& introduction);
   void on_store_notes(Peer peer, const StoreNotes& notes);
+  void send(Peer peer, const Frame& frame);
   void deliver(const Bundle& bundle) override;
   void answer(const std::string& peer, const std::string& frame) override;
   void tell_rank0(LogLevel level, const std::string& text) override;

@@ -232,15 +232,9 @@ bool needs_control(CommandVerb verb) {
          verb == CommandVerb::unknown;
 }
 
-// The reason why the client may not send this message; "" if it may.
-std::string command_objection(const Bus::Incoming& from, CommandVerb verb) {
-  if (from.role == Role::control || !needs_control(verb)) return "";
-  return "client \"" + from.client + "\" may read, not command (its role in clients.allow is read)";
-}
-
-std::string rank_objection(const Bus::Incoming& from) {
-  if (from.role == Role::control) return "";
-  return "client \"" + from.client + "\" may read, not be a rank (its role in clients.allow is read)";
+// The reason why a client without the role control may not do `what`.
+std::string role_objection(const Bus::Incoming& from, const char* what) {
+  return "client \"" + from.client + "\" may read, not " + what + " (its role in clients.allow is read)";
 }
 
 // Removes old output of ended jobs beside the output of the job of this epoch.
@@ -330,8 +324,9 @@ void Lead::on_bytes(const Bus::Incoming& incoming) {
   if (auto* command = std::get_if<Command>(&*frame)) {
     // The key proves the first name; the client itself claims the rest.
     if (!incoming.client.empty()) command->by = incoming.client + ", " + command->by;
-    if (std::string why = command_objection(incoming, command->verb); !why.empty()) {
-      const CommandReply refused = failed_reply(CommandOutcome::not_allowed, std::move(why));
+    if (incoming.role != Role::control && needs_control(command->verb)) {
+      const CommandReply refused =
+          failed_reply(CommandOutcome::not_allowed, role_objection(incoming, "command"));
       service_->refuse(*command, refused.message);
       endpoint_.bus()->send(incoming.peer, encode(Frame(AddressedReply{command->request_id, refused})));
       return;
@@ -340,7 +335,7 @@ void Lead::on_bytes(const Bus::Incoming& incoming) {
   }
   auto* bundles = std::get_if<Bundles>(&*frame);
   if (bundles == nullptr) return drop("unexpected message type: a reply that no request asked for");
-  if (std::string why = rank_objection(incoming); !why.empty()) return drop(why);
+  if (incoming.role != Role::control) return drop(role_objection(incoming, "be a rank"));
   for (Bundle& bundle : *bundles) on_remote_bundle(incoming.peer, std::move(bundle));
 }
 

@@ -77,24 +77,7 @@ class PendingCommands {
   std::vector<Waiting> waiting_;
 };
 
-// A value that the agent thread gives to other threads. Own synchronisation.
-template <class Value>
-class Published {
- public:
-  void set(Value value) {
-    const std::lock_guard lock(mutex_);
-    value_ = std::move(value);
-  }
-  Value get() const {
-    const std::lock_guard lock(mutex_);
-    return value_;
-  }
-
- private:
-  mutable std::mutex mutex_;
-  Value value_;  // guarded by mutex_
-};
-
+// The state that the agent thread gives to other threads.
 struct AgentView {
   Published<Status> status;
   Published<std::optional<JobIdentity>> job;

@@ -52,18 +52,8 @@ std::unique_ptr<AlertStage> AlertStages::make(const Config& config, OnRecords on
   return std::make_unique<AlertStage>(std::move(settings), state_);
 }
 
-void AlertStages::raise_under(const Config& config) {
-  std::shared_ptr<AlertStage> raises = make(config);
-  const std::lock_guard lock(mutex_);
-  raises_ = std::move(raises);
-}
-
 void AlertStages::raise(AlertReport report, WriterThread& writer) const {
-  std::shared_ptr<AlertStage> stage;
-  {
-    const std::lock_guard lock(mutex_);
-    stage = raises_;
-  }
+  const std::shared_ptr<AlertStage> stage = raises_.get();
   if (!stage || report.alerts.empty()) return;
   for (Alert& alert : report.alerts) {
     alert.number = 0;

@@ -8,7 +8,6 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <set>
 #include <string>
@@ -18,6 +17,7 @@
 #include "control/alert_rule.h"
 #include "control/alerts/alert_report.h"
 #include "control/config/config.h"
+#include "control/host/mailbox.h"
 #include "control/link/report_outbox.h"
 #include "gradmon/monitor.h"
 #include "hooks/rows/target_match.h"
@@ -47,7 +47,7 @@ class AlertStages {
   // Null if the config has no alert rules.
   std::unique_ptr<AlertStage> make(const Config& config, OnRecords on_records = nullptr) const;
   // From now on raise() follows this config.
-  void raise_under(const Config& config);
+  void raise_under(const Config& config) { raises_.set(make(config)); }
   // Any thread. Logs, dumps and reports alerts that the lead hub has found in this rank's values, on the
   // writer thread. Drops them if the config in force has no alert rules.
   void raise(AlertReport report, WriterThread& writer) const;
@@ -55,7 +55,7 @@ class AlertStages {
   const std::shared_ptr<FlightRecorder>& flight() const { return flight_; }
 
   // The last alerts, oldest first. Any thread.
-  std::vector<Alert> recent() const { return state_->recent.content().alerts; }
+  std::vector<Alert> recent() const { return state_->recent.alerts(); }
 
  private:
   const AlertOrigin origin_;
@@ -64,8 +64,7 @@ class AlertStages {
   const std::shared_ptr<AlertState> state_;
   const std::shared_ptr<AnomalyDump> dump_;
   const std::shared_ptr<FlightRecorder> flight_;
-  mutable std::mutex mutex_;
-  std::shared_ptr<AlertStage> raises_;  // guarded by mutex_; null: the config has no rules
+  Published<std::shared_ptr<AlertStage>> raises_;  // null: the config has no rules
 };
 
 // The sentences of status() about rows that the recorder has lost, or has no room for.

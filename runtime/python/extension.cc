@@ -21,6 +21,7 @@
 
 #include "control/agree/message.h"
 #include "control/alerts/alert_report.h"
+#include "control/host/mailbox.h"
 #include "control/log.h"
 #include "control/vocabulary.h"
 #include "hooks/observe/call_site.h"
@@ -133,29 +134,15 @@ StackSource python_stacks() {
   };
 }
 
-// The launch nonce, set once Python has read it from the process group's store. Any thread.
-class LaunchNonce {
- public:
-  void set(std::string text) {
-    const std::lock_guard lock(mutex_);
-    text_ = std::move(text);
-  }
-  std::optional<std::string> text() const {
-    const std::lock_guard lock(mutex_);
-    return text_.empty() ? std::nullopt : std::optional(text_);
-  }
-
- private:
-  mutable std::mutex mutex_;
-  std::string text_;  // guarded by mutex_; "": not known yet
-};
+// Set once Python has read it from the process group's store. Any thread.
+using LaunchNonce = Published<std::optional<std::string>>;
 
 class Core {
  public:
   // `nonce`: null without a process group, or if the environment identifies the launch.
   Core(const std::string& config, MonitorOptions options, std::shared_ptr<LaunchNonce> nonce)
       : nonce_(std::move(nonce)), monitor_(config, with_split(std::move(options), split_)) {
-    awaits_nonce_ = nonce_ && !nonce_->text();
+    awaits_nonce_ = nonce_ && !nonce_->get();
     if (session_ == nullptr) return;
     session_->set_stack_source(python_stacks());
     session_->set_interrupt_check([this] { return signal_ends_wait(); });
@@ -207,7 +194,7 @@ class Core {
     return step_flags() | (loop == Loop::may_end ? kMayEnd : 0) | (check ? kCheckModels : 0);
   }
   void set_launch_nonce(const std::string& nonce) {
-    if (nonce_) nonce_->set(nonce);
+    if (nonce_ && !nonce.empty()) nonce_->set(nonce);
     awaits_nonce_ = false;
   }
   int rank() const noexcept { return session_ == nullptr ? 0 : session_->rank(); }
@@ -457,8 +444,8 @@ std::unique_ptr<Core> make_core(const std::string& config, std::optional<int> ra
   std::shared_ptr<LaunchNonce> nonce;
   if (launch_nonce) {
     nonce = std::make_shared<LaunchNonce>();
-    nonce->set(std::move(*launch_nonce));
-    options.launch_nonce = [nonce] { return nonce->text(); };
+    if (!launch_nonce->empty()) nonce->set(std::move(*launch_nonce));
+    options.launch_nonce = [nonce] { return nonce->get(); };
   }
   const py::gil_scoped_release others_run;
   return std::make_unique<Core>(config, std::move(options), std::move(nonce));

@@ -129,14 +129,13 @@ AlertLog::OfRule& AlertLog::of(const std::string& rule) {
                                       rules_.size() - 1)];
 }
 
-RecentAlerts::Content RecentAlerts::content() const {
+std::vector<Alert> RecentAlerts::alerts() const {
   const std::lock_guard lock(mutex_);
-  return {{alerts_.begin(), alerts_.end()}, total_};
+  return {alerts_.begin(), alerts_.end()};
 }
 
 void RecentAlerts::add(const AlertReport& report) {
   const std::lock_guard lock(mutex_);
-  total_ += report.alerts.size() + report.left_out;
   for (const Alert& alert : report.alerts) {
     if (alerts_.size() == kMostKept) alerts_.pop_front();
     alerts_.push_back(alert);

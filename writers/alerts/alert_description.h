@@ -71,19 +71,12 @@ class RecentAlerts {
  public:
   static constexpr std::size_t kMostKept = 256;
 
-  struct Content {
-    std::vector<Alert> alerts;  // oldest first
-    std::uint64_t total = 0;    // alerts so far, including dropped ones
-  };
-
-  Content content() const;
+  std::vector<Alert> alerts() const;  // oldest first
   void add(const AlertReport& report);
 
  private:
   mutable std::mutex mutex_;
-  // Guarded by mutex_.
-  std::deque<Alert> alerts_;
-  std::uint64_t total_ = 0;
+  std::deque<Alert> alerts_;  // guarded by mutex_
 };
 
 }  // namespace gradmon
