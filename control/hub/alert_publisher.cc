@@ -24,15 +24,15 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 // See publish_packets().
-std::string encode_packet(const RankAlert& alert) {
+std::string encode_packet(const Alert& alert) {
   return alert.rule + '\0' + to_json(alert).dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 
 }  // namespace
 
-void AlertPublisher::publish(const std::vector<RankAlert>& alerts) {
+void AlertPublisher::publish(const std::vector<Alert>& alerts) {
   if (settings_.program.empty()) return;
-  for (const RankAlert& alert : alerts) {
+  for (const Alert& alert : alerts) {
     const std::string packet = encode_packet(alert);
     const ssize_t sent =
         alerts_.valid() ? ::send(alerts_.get(), packet.data(), packet.size(), MSG_DONTWAIT | MSG_NOSIGNAL)

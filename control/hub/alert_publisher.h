@@ -40,7 +40,7 @@ class AlertPublisher {
   AlertPublisher& operator=(const AlertPublisher&) = delete;
 
   // Drops and counts alerts that the publisher does not take at once.
-  void publish(const std::vector<RankAlert>& alerts);
+  void publish(const std::vector<Alert>& alerts);
   // Starts the publisher if it does not run and is `wanted`. Restarts it if its socket was removed or
   // replaced, or if it has taken nothing for kStuckAfter although alerts wait. Call it about once a second,
   // and before publishing alerts.

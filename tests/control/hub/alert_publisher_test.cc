@@ -63,7 +63,7 @@ struct PublishingJob {
     AlertReport report;
     report.alerts.resize(alerts);
     ++raised;
-    for (RankAlert& alert : report.alerts) {
+    for (Alert& alert : report.alerts) {
       alert.rule = rule;
       alert.step = raised;
       alert.value = std::nan("");
@@ -109,7 +109,7 @@ TEST_CASE("a subscriber gets the alerts of the rule that it asks for, as gradmon
   const auto spike = next_after(spikes);
   REQUIRE(spike);
   CHECK(spike->rule == "AnomalySpike");
-  const RankAlert listed = job.client.ask(CommandVerb::alerts).alerts.back();
+  const Alert listed = job.client.ask(CommandVerb::alerts).alerts.back();
   CHECK(spike->text ==
         to_json(listed).dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace));
   CHECK(nlohmann::json::parse(spike->text)["value"] == "nan");
@@ -203,7 +203,7 @@ TEST_CASE("a publisher that does not start is named in the warnings, with the al
   auto now = AlertPublisher::Clock::time_point{} + std::chrono::hours(1);
   AlertPublisher none({{}, place.directory.alerts()});  // A hub without a publisher's program is silent.
   none.tend(now, true);
-  none.publish({RankAlert{}});
+  none.publish({Alert{}});
   CHECK(none.endpoint().empty());
   CHECK(none.warnings().empty());
   AlertPublisher publisher({"/bin/false", place.directory.alerts()});
@@ -216,7 +216,7 @@ TEST_CASE("a publisher that does not start is named in the warnings, with the al
   }));
   CHECK(publisher.warnings().front() == "alerts are not published: the publisher exited with status 1");
   CHECK(publisher.endpoint().empty());
-  publisher.publish({RankAlert{}, RankAlert{}});
+  publisher.publish({Alert{}, Alert{}});
   CHECK(publisher.warnings().back() == "2 alerts were not published (gradmonctl alerts lists them)");
 }
 
@@ -253,7 +253,7 @@ TEST_CASE("a publisher that takes no alert for ten seconds is started anew") {
   REQUIRE(deaf.has_started(1));
   for (int i = 0; i < 60; ++i) deaf.pass(std::chrono::seconds{1});
   CHECK(deaf.starts() == 1);  // Nothing waits.
-  RankAlert alert;
+  Alert alert;
   alert.message = std::string(1'000, 'm');
   for (int i = 0; i < 1'000; ++i) deaf.publisher.publish({alert});
   CHECK_FALSE(deaf.publisher.warnings().empty());
