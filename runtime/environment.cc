@@ -5,6 +5,7 @@
 #include <cctype>
 #include <charconv>
 #include <cstdlib>
+#include <filesystem>
 #include <initializer_list>
 #include <sstream>
 #include <string_view>
@@ -66,7 +67,7 @@ tl::expected<void, std::string> read_place(const Lookup& lookup, Environment& en
       return tl::unexpected(std::string(names.rank) + "=\"" + *rank + "\": expected less than " + names.size +
                             " (" + std::to_string(*world) + ")");
     }
-    environment.rank = *own;
+    environment.rank.value = *own;
     environment.world_size = *world;
     environment.source = std::string(names.rank) + " and " + names.size;
     return {};
@@ -191,16 +192,15 @@ tl::expected<Environment, std::string> read_environment(const Lookup& lookup) {
   if (auto placed = read_place(lookup, environment); !placed) return tl::unexpected(placed.error());
   if (auto read = read_group(lookup, environment); !read) return tl::unexpected(read.error());
   read_hosts(lookup, environment);
-  environment.master = lookup("MASTER_ADDR").value_or("");
+  environment.master_addr = lookup("MASTER_ADDR").value_or("");
   if (auto read = read_store(lookup, environment); !read) return tl::unexpected(read.error());
   read_mode(lookup, environment);
   environment.output_dir = lookup("MONITOR_OUTPUT_DIR").value_or("");
   if (environment.output_dir.empty()) environment.output_dir = "monitor_output";
-  if (auto endpoint = lookup("GRADMON_ENDPOINT"); endpoint && !endpoint->empty())
-    environment.endpoint = endpoint;
+  environment.endpoint = lookup("GRADMON_ENDPOINT").value_or("");
   environment.job_name = lookup("GRADMON_JOB").value_or("");
   if (auto keys = lookup("GRADMON_KEYS"); keys && !keys->empty())
-    environment.keys = std::filesystem::absolute(*keys);
+    environment.keys = std::filesystem::absolute(*keys).string();
   if (lookup("GRADMON_INSECURE_LOOPBACK").value_or("") == "1") environment.insecure_loopback = true;
   return environment;
 }

@@ -2,11 +2,12 @@
 #pragma once
 
 #include <cstdint>
-#include <filesystem>
 #include <functional>
 #include <optional>
 #include <string>
 #include <tl/expected.hpp>
+
+#include "control/wire/messages.h"
 
 namespace gradmon {
 
@@ -16,28 +17,20 @@ struct StoreAddress {
   std::uint16_t port = 0;
 };
 
-// The settings of this process, from environment variables and MonitorOptions.
-struct Environment {
-  int rank = 0;
-  int world_size = 1;
+// The settings of this process, from environment variables and MonitorOptions. Its introduction to the hub
+// lacks the launch id and the lead job.
+struct Environment : Introduction {
   // The replica group of rank and size (torchft: REPLICA_GROUP_ID). Each group is a separate job. "": no
   // groups exist.
   std::string replica_group;
   std::string source;  // variables that gave rank and size; "": none
   bool dynamic = false;
-  std::string mode_error;  // why DYNAMIC_MONITOR is invalid (static mode is used); "": it is valid
-  std::filesystem::path output_dir;
+  std::string mode_error;    // why DYNAMIC_MONITOR is invalid (static mode is used); "": it is valid
   int grad_acc_steps = 1;    // micro batches per step; from MonitorOptions only
   bool short_steps = false;  // some steps have fewer; from MonitorOptions only
   bool keep_last_step = false;
-  std::string job_name;  // GRADMON_JOB; "" for none: then program_name() is shown
-  std::optional<std::string> endpoint;
-  // True: the launcher has started ranks on several hosts; nullopt: unknown.
-  std::optional<bool> several_hosts;
-  std::string master;                         // MASTER_ADDR; "" for none
-  std::optional<StoreAddress> store;          // GRADMON_STORE, else MASTER_ADDR and MASTER_PORT
-  bool insecure_loopback = false;             // allows TCP without keys on loopback
-  std::optional<std::filesystem::path> keys;  // key directory, for TCP
+  std::string job_name;               // GRADMON_JOB; "" for none: then program_name() is shown
+  std::optional<StoreAddress> store;  // GRADMON_STORE, else MASTER_ADDR and MASTER_PORT
 };
 
 using Lookup = std::function<std::optional<std::string>(const char* name)>;

@@ -173,8 +173,8 @@ LaunchIdSource in_store(const Environment& environment, int monitor, const Given
   const std::string address = environment.store->host + ":" + std::to_string(environment.store->port);
   LaunchIdSource source;
   source.ask = NonceInStore(world.open_store(*environment.store), key_of(given, environment, monitor),
-                            environment.rank == 0, "training's store at " + address, world.look_for);
-  source.reason = environment.rank == 0
+                            environment.rank == Rank{0}, "training's store at " + address, world.look_for);
+  source.reason = environment.rank == Rank{0}
                       ? "the launch id is unknown: cannot write to the store at " + address
                       : "the launch id is unknown: rank 0 has not written it to the store at " + address;
   return source;

@@ -30,11 +30,11 @@ tl::expected<Environment, std::string> settle_environment(const MonitorOptions& 
   // The program's options take precedence over the environment.
   auto environment = read_environment(with_rank(from_process, options.rank, options.world_size));
   if (!environment) return environment;
-  if (options.endpoint) environment->endpoint = options.endpoint;
-  if (options.output_dir) environment->output_dir = *options.output_dir;
+  if (options.endpoint) environment->endpoint = *options.endpoint;
+  std::filesystem::path output = options.output_dir.value_or(environment->output_dir);
   if (environment->replica_group.empty() && is_group_name(options.replica_group))
     environment->replica_group = options.replica_group;
-  if (!environment->replica_group.empty()) environment->output_dir /= "group-" + environment->replica_group;
+  if (!environment->replica_group.empty()) output /= "group-" + environment->replica_group;
   if (options.dynamic) {
     environment->dynamic = *options.dynamic;
   } else if (!environment->mode_error.empty()) {
@@ -43,14 +43,15 @@ tl::expected<Environment, std::string> settle_environment(const MonitorOptions& 
   environment->grad_acc_steps = options.grad_acc_steps;
   environment->short_steps = options.short_steps;
   environment->keep_last_step = options.keep_last_step;
-  environment->output_dir = without_dots(std::filesystem::absolute(environment->output_dir));
+  environment->output_dir = without_dots(std::filesystem::absolute(output)).string();
   if (options.grad_acc_steps < 1) {
     return tl::unexpected("grad_acc_steps " + std::to_string(options.grad_acc_steps) + ": expected >= 1");
   }
-  if (auto checked = check_groups(options.groups, environment->rank, environment->world_size); !checked) {
+  if (auto checked = check_groups(options.groups, environment->rank.value, environment->world_size);
+      !checked) {
     return tl::unexpected(checked.error());
   }
-  if (environment->world_size > 1 && environment->rank == 0) {
+  if (environment->world_size > 1 && environment->rank == Rank{0}) {
     const bool given = options.rank && options.world_size;
     log_info("rank and size from " + (given ? "the program" : environment->source));
   }
@@ -161,7 +162,7 @@ Monitor::Monitor(std::filesystem::path config, MonitorOptions options) {
     LaunchIdSource launch = find_launch(*environment, options);
     RendezvousExchange notes;
     if (environment->store && environment->world_size > 1)
-      notes = rendezvous_in_store(open_torch_store(*environment->store), Rank{environment->rank});
+      notes = rendezvous_in_store(open_torch_store(*environment->store), environment->rank);
     session_ =
         std::make_unique<Session>(std::move(config), Step{options.start_iteration}, std::move(*environment),
                                   std::move(launch), std::move(notes), std::move(options.groups));

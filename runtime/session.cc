@@ -17,7 +17,6 @@
 #include "control/link/report_outbox.h"
 #include "control/log.h"
 #include "control/text/output_names.h"
-#include "control/wire/plan_source.h"
 #include "hooks/rows/optimizer_state.h"
 #include "hooks/rows/target_names.h"
 #include "runtime/collect/expected_targets.h"
@@ -37,18 +36,11 @@ AgentOptions agent_options(const Environment& environment, const std::filesystem
                            const LaunchIdSource& launch, RendezvousExchange exchange_notes,
                            const std::optional<Commitment>& static_plan) {
   AgentOptions options;
-  options.rank = Rank{environment.rank};
-  options.world_size = environment.world_size;
+  static_cast<Introduction&>(options) = environment;
   if (launch.known) options.launch_id = launch.known->id;
   options.ask_for_launch_id = launch.ask;
   options.launch_id_error = launch.reason;
   options.mode = environment.dynamic ? Mode::dynamic : Mode::static_once;
-  options.output_dir = environment.output_dir.string();
-  options.endpoint = environment.endpoint.value_or("");
-  options.keys = environment.keys.value_or("").string();
-  options.insecure_loopback = environment.insecure_loopback;
-  options.several_hosts = environment.several_hosts;
-  options.master_addr = environment.master;
   options.exchange_notes = std::move(exchange_notes);
   options.start_iteration = start;
   options.lead.config_path = config.string();
@@ -64,18 +56,17 @@ AgentOptions agent_options(const Environment& environment, const std::filesystem
 }
 
 // Static mode: reads the file once. The plan is on, regardless of dynamic_on.
-Commitment static_commitment(const std::filesystem::path& config, Step start, PlanConfigs& configs) {
+Commitment static_commitment(const std::filesystem::path& config, Step start) {
   auto read = read_file(config);
   if (!read) throw std::invalid_argument(config.string() + ": " + read.error());
-  auto source = plan_from_config(read->content.text, config.string());
+  auto source = plan_from_config(read->content, config.string());
   if (!source) throw std::invalid_argument(source.error());
   for (const std::string& warning : source->warnings) log_warn(warning);
   source->plan->on = true;
   source->plan->cause = Cause::start;
   source->plan->by = config.string();
-  const Schedule schedule = static_schedule(Step{source->config.start_step}, start,
-                                            source->config.step_interval, source->config.collect_times);
-  configs.keep(*source->plan, std::move(source->config));
+  const Schedule schedule = static_schedule(Step{source->config().start_step}, start,
+                                            source->config().step_interval, source->config().collect_times);
   return {Revision{}, source->plan, schedule.first()};
 }
 
@@ -150,21 +141,20 @@ Monitor::Session::Session(std::filesystem::path config, Step start, Environment 
       groups_(std::move(groups)),
       config_(without_dots(std::filesystem::absolute(config))),
       start_(start),
-      directory_(std::make_shared<RunDirectory>(environment_.output_dir, Rank{environment_.rank},
+      directory_(std::make_shared<RunDirectory>(environment_.output_dir, environment_.rank,
                                                 launch.known ? launch.known->id : launch.name_on_host,
                                                 nullptr)),
       resumed_samples_(std::make_shared<ResumedSamples>(
           start_, [directory = directory_](Step from) { return find_samples(directory->choose(), from); })),
       configs_(config_.string()),
       gate_(start_),
-      static_plan_(environment_.dynamic ? std::nullopt
-                                        : std::optional(static_commitment(config_, start_, configs_))),
+      static_plan_(environment_.dynamic ? std::nullopt : std::optional(static_commitment(config_, start_))),
       current_(start_),
-      unended_(Rank{environment_.rank}, environment_.grad_acc_steps),
+      unended_(environment_.rank, environment_.grad_acc_steps),
       agent_(agent_options(environment_, config_, start_, launch, std::move(exchange_notes), static_plan_),
              gate_, agent_calls()) {
   directory_->set_job_source(agent_.job_lookup());
-  if (!static_plan_ || environment_.rank != 0) return;
+  if (!static_plan_ || environment_.rank != Rank{0}) return;
   const Step first = static_plan_->effective;
   log_info("static: collecting " +
            (first == start_ ? std::string("now") : "from step " + std::to_string(first.value) + " on") +
@@ -181,7 +171,7 @@ AgentCalls Monitor::Session::agent_calls() {
 
 void Monitor::Session::assign_authors(WatchedModel& model, int chunk) const {
   for (WatchedParameter& parameter : model.parameters) {
-    const ParameterShare share = share_of(groups_, environment_.rank, parameter.name);
+    const ParameterShare share = share_of(groups_, environment_.rank.value, parameter.name);
     parameter.vpp_stage = chunk;
     parameter.author = share.author;
     parameter.placement = share.placement;
@@ -265,7 +255,8 @@ void Monitor::Session::pass_gate() {
   if (opening.swap) swap(*opening.swap);
   if (!collection_ || !fatal_error_.empty()) return;
   if (opening.ended) collection_->end_collection(current_);
-  collection_->begin_step(current_, opening.collect ? Collection::Collect::yes : Collection::Collect::no, samples_);
+  collection_->begin_step(current_, opening.collect ? Collection::Collect::yes : Collection::Collect::no,
+                          samples_);
   every_step_ = collection_->needs_every_step();
 }
 
@@ -306,17 +297,15 @@ void Monitor::Session::fix_directory(const Config* config) {
 
 void Monitor::Session::prepare_collection(std::int64_t capacity) {
   if (prepared_ && prepared_->queue_capacity() == capacity) return;
-  Collection::Settings settings{capacity,   Rank{environment_.rank},     environment_.world_size,
+  Collection::Settings settings{capacity,   environment_.rank,           environment_.world_size,
                                 directory_, environment_.grad_acc_steps, environment_.keep_last_step};
   settings.short_steps = environment_.short_steps;
   settings.start = start_;
   settings.samples = resumed_samples_;
-  if (environment_.rank == 0) settings.ranks = [this] { return agent_.status().ranks; };
+  if (environment_.rank == Rank{0}) settings.ranks = [this] { return agent_.status().ranks; };
   settings.stack = stack_;
   settings.pipeline = groups_.pipeline;
-  settings.on_alerts = [outbox = agent_.alert_outbox()](const StepAlerts& alerts) {
-    outbox->put(to_report(alerts));
-  };
+  settings.on_alerts = [outbox = agent_.alert_outbox()](const AlertReport& report) { outbox->put(report); };
   settings.replicas = groups_.replicas.empty() ? groups_.data : groups_.replicas;
   settings.moments_differ = groups_.moments_differ;
   settings.on_replicas = [outbox = agent_.replica_outbox()](ReplicaStep step) {
@@ -399,7 +388,6 @@ void Monitor::Session::set_static(const Command& command) {
   auto source = plan_from_config(text, config_.string() + ", as the program has set it");
   if (!source) return log_warn(source.error());
   const Commitment& old = *static_plan_;
-  configs_.keep(*source->plan, std::move(source->config));
   if (text == old.plan->config_text) return;
   source->plan->on = true;
   source->plan->cause = old.plan->cause;
@@ -443,7 +431,7 @@ tl::expected<std::int64_t, std::string> Monitor::Session::can_carry_out(const Pl
   const auto parsed = configs_.of(plan);
   if (!parsed) return tl::unexpected(parsed.error());
   const Config& config = **parsed;
-  if (!includes_rank(config, Rank{environment_.rank})) return 0;
+  if (!includes_rank(config, environment_.rank)) return 0;
   if (auto ready = prepare(config.queue_capacity); !ready) return tl::unexpected(ready.error());
   // Without the lock: matching takes long with many names, and boundaries take the lock.
   const auto all_names = names();
@@ -467,7 +455,7 @@ TargetList Monitor::Session::list_targets(const Plan* plan) const {
     return list;
   }
   const auto config = configs_.of(*plan);
-  if (!config || !includes_rank(**config, Rank{environment_.rank})) return {};
+  if (!config || !includes_rank(**config, environment_.rank)) return {};
   return dry_run_target_list(**config, *names());
 }
 

@@ -11,7 +11,6 @@
 #include <mutex>
 #include <vector>
 
-#include "control/agree/step_gate.h"
 #include "control/link/agent.h"
 #include "control/step.h"
 #include "gradmon/monitor.h"
@@ -146,7 +145,7 @@ class Monitor::Session {
     const std::lock_guard lock(mutex_);
     attached_ = std::move(lines);
   }
-  int rank() const noexcept { return environment_.rank; }
+  int rank() const noexcept { return environment_.rank.value; }
   void samples(std::int64_t count) noexcept {
     if (count <= 0) return;
     samples_ += count;
@@ -197,7 +196,7 @@ class Monitor::Session {
   mutable PlanConfigs configs_;  // own synchronisation
   std::atomic<bool> forked_{false};
   const ForkGuard fork_guard_{forked_};
-  StepGate gate_;  // own synchronisation
+  SharedGate gate_;  // own synchronisation
 
   // Training thread only.
   std::optional<Commitment> static_plan_;  // the newest; static mode only

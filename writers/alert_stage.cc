@@ -39,28 +39,29 @@ std::optional<FileToWrite> AlertStage::on_flight(Step step, const std::vector<Re
   if (settings_.flight) settings_.flight->keep(step, records);
   const Findings& findings = evaluate(records);
   const auto described = [&](const std::vector<Finding>& these) {
-    return describe(these, step, records, layout_, *settings_.names, settings_.origin);
+    return describe(these, records, layout_, *settings_.names, settings_.origin);
   };
-  const StepAlerts begun = described(findings.begun);
-  if (!begun.events.empty()) tell(begun, now);
+  const AlertReport begun = described(findings.begun);
+  if (!begun.alerts.empty()) tell(begun, now);
   const bool dumps = settings_.dump && !findings.first.empty();
-  auto dump = dumps ? settings_.dump->add(described(findings.first).events) : std::nullopt;
+  auto dump = dumps ? settings_.dump->add(described(findings.first).alerts) : std::nullopt;
   // Other rows of this step may have raised an alert.
-  const bool alerted = settings_.flight && (!begun.events.empty() || settings_.flight->alerted(step));
+  const bool alerted = settings_.flight && (!begun.alerts.empty() || settings_.flight->alerted(step));
   return both(std::move(dump), alerted ? settings_.flight->on_alert(step) : std::nullopt);
 }
 
-std::optional<FileToWrite> AlertStage::report(const StepAlerts& alerts, Time now) {
-  tell(alerts, now);
-  auto dump = settings_.dump ? settings_.dump->add(alerts.events) : std::nullopt;
-  auto flight = settings_.flight ? settings_.flight->on_alert(alerts.step) : std::nullopt;
+std::optional<FileToWrite> AlertStage::report(const AlertReport& report, Time now) {
+  tell(report, now);
+  auto dump = settings_.dump ? settings_.dump->add(report.alerts) : std::nullopt;
+  const Step step{report.alerts.front().step};
+  auto flight = settings_.flight ? settings_.flight->on_alert(step) : std::nullopt;
   return both(std::move(dump), std::move(flight));
 }
 
-void AlertStage::tell(const StepAlerts& alerts, Time now) {
-  for (const std::string& line : state_->log.lines(alerts, now)) log_warn(line);
-  state_->recent.add(alerts);
-  if (settings_.on_alerts) settings_.on_alerts(alerts);
+void AlertStage::tell(const AlertReport& report, Time now) {
+  for (const std::string& line : state_->log.lines(report, now)) log_warn(line);
+  state_->recent.add(report);
+  if (settings_.on_alerts) settings_.on_alerts(report);
 }
 
 const Findings& AlertStage::evaluate(const std::vector<Record>& records) {

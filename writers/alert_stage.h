@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "control/alert_rule.h"
+#include "writers/alerts/alert_description.h"
 #include "writers/alerts/alert_evaluator.h"
-#include "writers/alerts/alert_event.h"
 #include "writers/alerts/anomaly_dump.h"
 #include "writers/alerts/flight_recorder.h"
 #include "writers/queue/name_table.h"
@@ -37,7 +37,7 @@ class AlertStage : public StepObserver {
     std::int64_t keep_last = 0;                        // steps that it keeps
     // Called on the writer thread after each step in which alerts begin. It must return at once, and own the
     // data it uses: an abandoned writer thread may still call it. May be null.
-    std::function<void(const StepAlerts&)> on_alerts = nullptr;
+    std::function<void(const AlertReport&)> on_alerts = nullptr;
     // Called on the writer thread with the records of each step except those for the flight recorder, before
     // the rules look at them. May be null.
     std::function<void(Step, const std::vector<Record>&)> on_records = nullptr;
@@ -53,13 +53,13 @@ class AlertStage : public StepObserver {
   void on_replicas(Step step, const std::vector<Record>& records) override {
     if (settings_.on_records) settings_.on_records(step, records);
   }
-  // Passes on alerts as on_step() does, for alerts that another process has found in this rank's values.
-  // Returns the file to write, or nullopt.
-  [[nodiscard]] std::optional<FileToWrite> report(const StepAlerts& alerts, Time now);
+  // Passes on alerts as on_step() does, for at least one alert of a step that another process has found in
+  // this rank's values. Returns the file to write, or nullopt.
+  [[nodiscard]] std::optional<FileToWrite> report(const AlertReport& report, Time now);
 
  private:
   const Findings& evaluate(const std::vector<Record>& records);
-  void tell(const StepAlerts& alerts, Time now);
+  void tell(const AlertReport& report, Time now);
 
   const Settings settings_;
   const std::shared_ptr<AlertState> state_;

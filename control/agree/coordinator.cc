@@ -2,29 +2,65 @@
 #include "control/agree/coordinator.h"
 
 #include <algorithm>
-#include <cmath>
 #include <iterator>
+#include <string>
+#include <utility>
 
 #include "control/agree/mutant.h"
+#include "control/text/alert_words.h"
 
 namespace gradmon {
 namespace {
 
-constexpr Ticks kAskEvery{250};
-constexpr int kAnswersPerMillisecond = 16;  // ranks that can answer a question in 1 ms
-constexpr Ticks kLongestPrepareTimeout{1'000};
 constexpr Ticks kLongestTick{1'000};
-constexpr double kMostLookahead = 255;
-constexpr int kMostCaptureAttempts = 3;
 constexpr Ticks kFinishTimeout{10'000};
+constexpr Ticks kAbsentTimeout{15'000};
+constexpr std::size_t kMostEarly = 100'000;
 
-// The later of two fences, which decides the effective step.
-Step binding(Step a, Step b) { return mutant_active(Mutant::least_fence) == (a < b) ? a : b; }
-
-bool is_final(AbortReason reason) {
-  return reason == AbortReason::rejected || reason == AbortReason::no_match ||
-         reason == AbortReason::withdrawn;
+HistoryEntry history_entry(const OfferedEntry& offered) {
+  HistoryEntry entry = history_entry(*offered.plan, offered.at);
+  entry.revision = offered.revision;
+  return entry;
 }
+
+const char* state_name(const Membership::Member& member) {
+  if (member.phase == Membership::Phase::absent) return "absent";
+  if (member.left()) return "left";
+  if (member.gone()) return "dropped";
+  if (member.progress.waiting) return "waiting";
+  return member.progress.collecting ? "collecting" : "idle";
+}
+
+// A warning if GradScalers have skipped a different number of updates on two neighbouring ranks, else "".
+// Two ranks are compared only if each has reported a step after the other's last skipped update.
+std::string skip_warning(const Membership& members) {
+  for (int rank = 1; rank < members.size(); ++rank) {
+    const Progress& one = members.of(rank - 1).progress;
+    const Progress& other = members.of(rank).progress;
+    const bool comparable = one.skipped.last < other.step && other.skipped.last < one.step;
+    if (!comparable || one.skipped.count == other.skipped.count) continue;
+    return "GradScaler skipped " + std::to_string(one.skipped.count) + " updates on rank " +
+           std::to_string(rank - 1) + " and " + std::to_string(other.skipped.count) + " on rank " +
+           std::to_string(rank) + ": their parameters differ";
+  }
+  return "";
+}
+
+bool any_absent(const Membership& members) {
+  return std::any_of(members.begin(), members.end(),
+                     [](const Membership::Member& each) { return each.phase == Membership::Phase::absent; });
+}
+
+// The ranks that take part and have not reached step `end`.
+std::vector<int> not_at_the_end(const Membership& members, Step end) {
+  std::vector<int> ranks;
+  for (int rank = 0; rank < members.size(); ++rank) {
+    if (members.of(rank).takes_part() && members.of(rank).progress.step < end) ranks.push_back(rank);
+  }
+  return ranks;
+}
+
+std::string revision_text(Revision revision) { return "revision " + std::to_string(revision.value); }
 
 }  // namespace
 
@@ -104,416 +140,406 @@ CoordinatorActions& CoordinatorActions::operator+=(CoordinatorActions other) {
   return *this;
 }
 
-Coordinator::Coordinator(Job job, DecisionLog& log)
-    : job_(std::move(job)), log_(log), members_({job_.world_size, job_.launch_id}), order_(job_.started) {}
-
-CoordinatorActions Coordinator::propose(PlanPtr plan, WallTime now) {
-  CoordinatorActions actions;
-  Proposal proposal;
-  proposal.entry = journal_.add(history_entry(*plan, now));
-  proposal.plan = std::move(plan);
-  proposal.since = now;
-  const bool own = !is_of_user(*proposal.plan);
-  if (own && waiting_ && is_of_user(*waiting_->plan)) {
-    finish_entry(proposal, "superseded", "a change by the user is waiting");
-    return actions;
-  }
-  // The open revision is withdrawn if no rank has promised anything yet, or if the new plan is off.
-  const bool withdraws = open_ && (!own || !is_of_user(*open_->proposal.plan)) &&
-                         (!proposal.plan->on || open_->stage == Stage::offering);
-  if (withdraws) withdraw_open("superseded by a newer change (" + proposal.plan->by + ")", actions, now);
-  refusal_.clear();
-  enqueue(std::move(proposal), actions, now);
-  return actions;
-}
-
-void Coordinator::finish_entry(const Proposal& proposal, const std::string& verdict, const std::string& why) {
-  HistoryEntry* entry = journal_.find(proposal.entry);
-  if (entry == nullptr) return;
-  entry->verdict = verdict;
-  entry->reason = why;
-  entry->final = true;
-  journal_.touch(proposal.entry);
-}
-
-void Coordinator::enqueue(Proposal proposal, CoordinatorActions& actions, WallTime now) {
-  forget_waiting("superseded", "superseded by a newer change (" + proposal.plan->by + ")");
-  waiting_ = std::move(proposal);
-  actions += advance(now);
-}
-
-void Coordinator::forget_waiting(const std::string& verdict, const std::string& why) {
-  if (!waiting_) return;
-  finish_entry(*waiting_, verdict, why);
-  waiting_.reset();
-}
-
-bool Coordinator::cancel(const std::string& by, CoordinatorActions& actions, WallTime now) {
-  if (!open_ && !waiting_) return false;
-  if (open_) withdraw_open("withdrawn by " + by, actions, now);
-  forget_waiting("withdrawn", "withdrawn by " + by);
-  return true;
-}
-
-void Coordinator::withdraw_open(const std::string& why, CoordinatorActions& actions, WallTime now) {
-  conclude(abort(AbortReason::withdrawn, why), actions, now);
-}
-
-void Coordinator::send(int rank, Message message, CoordinatorActions& actions) const {
-  actions.send.push_back({{{rank, members_.of(rank).incarnation}}, std::move(message)});
-}
-
-bool Coordinator::note(const LogEntry& entry, CoordinatorActions& actions) {
-  const auto logged = log_.append(entry);
-  const std::string before = std::exchange(log_error_, logged ? "" : logged.error());
-  if (!logged && log_error_ != before) actions.warnings.push_back("decision log: " + log_error_);
+bool Agreement::note(const LogEntry& entry) {
+  const auto logged = log.append(entry);
+  const std::string before = std::exchange(log_error, logged ? "" : logged.error());
+  if (!logged && log_error != before) out.warnings.push_back("decision log: " + log_error);
   return logged.has_value();
 }
 
-CoordinatorActions Coordinator::tick(Ticks elapsed, WallTime now) {
-  clock_ += std::min(elapsed, kLongestTick);
-  CoordinatorActions actions;
-  if (!begun_) return actions;
-  check_silent_ranks(actions);
-  stop_waiting_for_absent();
-  actions += advance(now);
-  check_ended(actions);
-  advance_dry_runs(actions);
-  resync(actions, now);
-  keep_budget(actions, now);
-  return_from_capture(actions, now);
-  return actions;
+void Agreement::send(int rank, Message message) {
+  out.send.push_back({{{rank, members.of(rank).incarnation}}, std::move(message)});
 }
 
-void Coordinator::check_silent_ranks(CoordinatorActions& actions) {
-  for (const int rank : members_.drop_silent(clock_)) note_departure(rank, actions);
-}
-
-CoordinatorActions Coordinator::advance(WallTime now) {
-  CoordinatorActions actions;
-  if (!begun_) return actions;
-  propose_inherited(actions, now);
-  if (!open_ && waiting_ && waiting_->not_before <= clock_ && may_open(*waiting_)) open_waiting(actions, now);
-  if (open_) decide(actions, now);
-  if (open_ && clock_ - open_->last_sent >= ask_every()) ask(actions, Recipients::unanswered);
-  return actions;
-}
-
-// No rank is asked for a promise while a commit is impossible. Off needs no promises.
-bool Coordinator::may_open(const Proposal& proposal) const {
-  return !proposal.plan->on || why_not_ready().empty();
-}
-
-void Coordinator::open_waiting(CoordinatorActions& actions, WallTime now) {
-  // After a restart, a revision number that is not in the log could be given to a second plan.
-  const bool logged = note(OfferedEntry{next_, waiting_->plan, now}, actions);
-  if (!logged && waiting_->plan->on) {
-    waiting_->not_before = clock_ + Ticks{1000};
-    return;
-  }
-  Open open;
-  open.revision = next_;
-  next_.value += 1;
-  open.proposal = std::move(*waiting_);
-  waiting_.reset();
-  open.stage = open.proposal.plan->on ? Stage::offering : Stage::promising;
-  open.lookahead = lookahead_for(*open.proposal.plan);
-  open.opened = clock_;
-  if (HistoryEntry* entry = journal_.find(open.proposal.entry)) {
-    entry->revision = open.revision;
-    entry->proposed_at = now;
-    journal_.touch(open.proposal.entry);
-  }
-  open_ = std::move(open);
-  members_.clear_answers();
-  for (int rank = 0; rank < members_.size(); ++rank) {
-    RankMember& member = members_.of(rank);
-    member.asked = member.takes_part() && (open_->proposal.plan->on || members_.heard(member, clock_));
-  }
-  ask(actions, Recipients::all);
-}
-
-// Many ranks need longer to answer. Asking again before they can have answered only adds work.
-Ticks Coordinator::ask_every() const {
-  return std::max(kAskEvery, Ticks{members_.size() / kAnswersPerMillisecond});
-}
-
-bool Coordinator::answered(const RankMember& member) const {
-  if (!member.asked || !member.takes_part()) return true;
-  return open_->stage == Stage::offering ? member.offered.has_value() : member.ready.has_value();
-}
-
-void Coordinator::ask(CoordinatorActions& actions, Recipients recipients) {
-  open_->last_sent = clock_;
-  Outgoing offer{{}, Offer{open_->revision, open_->proposal.plan}};
-  Outgoing prepare{{},
-                   Prepare{open_->revision, open_->proposal.plan->config_sha256, open_->lookahead, last_}};
-  for (int rank = 0; rank < members_.size(); ++rank) {
-    const RankMember& member = members_.of(rank);
-    if (!member.asked || !member.takes_part()) continue;
-    if (recipients == Recipients::unanswered && answered(member)) continue;
-    if (!member.offered) offer.to.emplace_back(rank, member.incarnation);
-    if (open_->stage == Stage::promising) prepare.to.emplace_back(rank, member.incarnation);
-  }
-  for (Outgoing* one : {&offer, &prepare}) {
-    if (!one->to.empty()) actions.send.push_back(std::move(*one));
-  }
-}
-
-void Coordinator::promise_stage(CoordinatorActions& actions) {
-  open_->stage = Stage::promising;
-  open_->opened = clock_;
-  open_->first_missing = 0;
-  ask(actions, Recipients::all);
-}
-
-Verdict Coordinator::abort(AbortReason reason, std::string text) const {
-  Verdict verdict;
-  verdict.revision = open_->revision;
-  verdict.abort_reason = reason;
-  verdict.reason = std::move(text);
-  return verdict;
-}
-
-Ticks Coordinator::prepare_timeout() const {
-  return std::min(kLongestPrepareTimeout, std::max(open_->proposal.plan->max_wait / 2, Ticks{50}));
-}
-
-// At most 101 ranks. Called for every message, so it skips the ranks below first_missing.
-std::vector<int> Coordinator::missing() {
-  while (open_->first_missing < members_.size() && answered(members_.of(open_->first_missing)))
-    ++open_->first_missing;
-  std::vector<int> ranks;
-  for (int rank = open_->first_missing; rank < members_.size(); ++rank) {
-    if (!answered(members_.of(rank))) ranks.push_back(rank);
-    if (ranks.size() > 100) break;
-  }
-  return ranks;
-}
-
-std::optional<Verdict> Coordinator::objection() const {
-  if (!open_->objected) return {};
-  for (int rank = 0; rank < members_.size(); ++rank) {
-    const RankMember& member = members_.of(rank);
-    const std::string who = "rank " + std::to_string(rank);
-    if (member.reject)
-      return abort(AbortReason::rejected, "rejected by " + who + ": " + member.reject->reason);
-    if (member.busy) return abort(AbortReason::busy, who + " is busy: " + member.busy->reason);
-  }
-  return {};
-}
-
-std::optional<Verdict> Coordinator::no_match() const {
-  const Plan& plan = *open_->proposal.plan;
-  if (!plan.on || plan.collect_times == 0) return {};
-  std::string unmatched;  // from the first rank that names any
-  for (const RankMember& member : members_) {
-    const auto& offered = member.offered;
-    if (!offered) continue;
-    if (offered->matches > 0) return {};
-    if (unmatched.empty()) unmatched = offered->unmatched;
-  }
-  return abort(AbortReason::no_match,
-               "no target matches on any rank" + (unmatched.empty() ? "" : ": " + unmatched));
-}
-
-Verdict Coordinator::commit() const {
-  Verdict verdict;
-  verdict.revision = open_->revision;
-  verdict.plan = open_->proposal.plan;
-  Step effective = last_.commit ? last_.commit->effective + 1 : Step{};
-  if (inherited_effective_) effective = std::max(effective, *inherited_effective_ + 1);
-  if (const auto last = members_.last_departed_step();
-      last && !mutant_active(Mutant::effective_below_dropped))
-    effective = std::max(effective, *last + 1);
-  std::optional<Step> fence;
-  for (const RankMember& member : members_) {
-    if (member.phase == Membership::Phase::member)
-      effective = std::max(effective, member.hello.start_iteration + 1);
-    if (member.ready) fence = binding(fence.value_or(member.ready->fence), member.ready->fence);
-  }
-  verdict.effective = std::max(effective, fence.value_or(effective));
-  return verdict;
-}
-
-void Coordinator::decide(CoordinatorActions& actions, WallTime now) {
-  if (auto objected = objection()) return conclude(std::move(*objected), actions, now);
-  std::vector<int> absent = missing();
-  if (mutant_active(Mutant::silent_counts_as_gone) && clock_ - open_->opened >= kLongestPrepareTimeout)
-    absent.clear();
-  if (absent.empty()) {
-    if (open_->stage == Stage::promising) return conclude(commit(), actions, now);
-    if (auto nothing = no_match()) return conclude(std::move(*nothing), actions, now);
-    return promise_stage(actions);
-  }
-  if (open_->stage == Stage::offering) {
-    const auto silent = [&](int rank) { return !members_.heard(members_.of(rank), clock_); };
-    absent.erase(std::remove_if(absent.begin(), absent.end(), [&](int rank) { return !silent(rank); }),
-                 absent.end());
-    if (absent.empty()) return;
-  } else if (clock_ - open_->opened < prepare_timeout()) {
-    return;
-  } else if (!open_->proposal.plan->on) {
-    return conclude(commit(), actions, now);  // Silent ranks go off when their lease runs out.
-  }
-  open_->proposal.missed = absent;
-  conclude(abort(AbortReason::timed_out, names_of_ranks(absent) + " did not answer"), actions, now);
-}
-
-void Coordinator::conclude(Verdict verdict, CoordinatorActions& actions, WallTime now) {
-  const bool off = verdict.commit() && !verdict.plan->on;
-  const bool logged = mutant_active(Mutant::sent_before_logged) || note(verdict, actions);
-  if (!logged && verdict.commit() && !off)
-    verdict = abort(AbortReason::not_logged, "the verdict could not be written to the decision log");
-  close_open(verdict, actions, now);
-}
-
-void Coordinator::close_open(const Verdict& verdict, CoordinatorActions& actions, WallTime now) {
-  last_.closed = std::max(last_.closed, verdict.revision);
-  if (HistoryEntry* entry = journal_.find(open_->proposal.entry)) {
-    enter_verdict(*entry, verdict);
-    journal_.touch(open_->proposal.entry);
-  }
-  if (verdict.commit()) {
-    decide_ms_ = 0.5 * decide_ms_ + 0.5 * static_cast<double>((clock_ - open_->opened).count());
-    take_commit(verdict);
-  }
-  send_known_decisions(actions);
-  if (!verdict.commit()) retry(verdict, actions, now);
-  open_.reset();
-}
-
-void Coordinator::take_commit(const Verdict& commit) {
-  last_.commit = commit;
-  committed_.add(commit);
-  budget_.on_commit(*commit.plan);
-  members_.plan_was_effective();
-  ranks_to_start_.clear();
-}
-
-void Coordinator::send_known_decisions(CoordinatorActions& actions) const {
-  Outgoing decided{{}, Decided{last_}};
-  for (int rank = 0; rank < members_.size(); ++rank) {
-    const RankMember& member = members_.of(rank);
+void Agreement::send_known_decisions() {
+  Outgoing decided{{}, Decided{last}};
+  for (int rank = 0; rank < members.size(); ++rank) {
+    const Membership::Member& member = members.of(rank);
     const bool asked = !mutant_active(Mutant::verdict_without_plan) || member.asked;
     if (member.takes_part() && asked) decided.to.emplace_back(rank, member.incarnation);
   }
-  if (!decided.to.empty()) actions.send.push_back(std::move(decided));
+  if (!decided.to.empty()) out.send.push_back(std::move(decided));
 }
 
-void Coordinator::retry(const Verdict& verdict, CoordinatorActions& actions, WallTime now) {
-  const std::string what =
-      "revision " + std::to_string(verdict.revision.value) + " aborted: " + verdict.reason;
-  const bool capture = open_->proposal.plan->returns_to != nullptr;
-  // A capture shows the steps right after its alert. A late capture would show other steps.
-  const bool too_late = capture && (verdict.abort_reason == AbortReason::busy ||
-                                    open_->proposal.attempts + 1 >= kMostCaptureAttempts);
-  if (is_final(verdict.abort_reason) || too_late) {
-    if (verdict.abort_reason == AbortReason::withdrawn) return;
-    if (!capture) refusal_ = verdict.reason;  // The plan before it goes on.
-    if (open_->proposal.plan->cause == Cause::resync) ranks_to_start_.clear();
-    actions.warnings.push_back(what);
-    return;
-  }
-  Proposal again = open_->proposal;
-  again.not_before = clock_ + Ticks{1000} * std::min(60, 1 << std::min(again.attempts, 6));
-  again.attempts += 1;
-  again.last_abort = verdict.reason;
-  HistoryEntry* entry = journal_.find(again.entry);
-  if (waiting_ && !is_of_user(*waiting_->plan) && is_of_user(*again.plan))
-    forget_waiting("superseded", "a change by the user is waiting");
-  if (waiting_) {
-    if (entry != nullptr) entry->reason += "; superseded by a newer change (" + waiting_->plan->by + ")";
-    return;
-  }
-  if (again.attempts == 1) actions.warnings.push_back(what + "; it will be retried");
-  HistoryEntry next;
-  if (entry != nullptr) {
-    entry->final = false;
-    next = *entry;
-  }
-  next.revision = {};
-  next.cause = name_of(Cause::retry);
-  next.verdict.clear();
-  next.reason.clear();
-  again.entry = journal_.add(std::move(next));
-  again.since = now;
-  waiting_ = std::move(again);
+void Agreement::take_commit(const Verdict& commit) {
+  last.commit = commit;
+  committed.add(commit);
+  budget.on_commit(*commit.plan);
+  members.plan_was_effective();
+  ranks_to_start.clear();
 }
 
-void Coordinator::check_ended(CoordinatorActions& actions) {
-  const auto end = committed_.check_ended(members_, clock_);
-  if (!end) return;
-  if (!end->silent.empty()) {
-    actions.warnings.push_back(names_of_ranks(end->silent) + " did not report the end of revision " +
-                               std::to_string(end->revision.value));
+// If the log is lost, a rank's new process may have replaced an unknown process that still holds a lease.
+std::string Agreement::why_not_ready() const {
+  std::string why = members.why_not_ready(clock);
+  if (!why.empty() || !log_lost || clock >= kAbsentTimeout) return why;
+  for (int rank = 0; rank < members.size(); ++rank) {
+    const Membership::Member& member = members.of(rank);
+    if (member.takes_part() && member.hello.held_epoch.empty())
+      return "waiting until the lease of rank " + std::to_string(rank) + "'s previous process has expired";
   }
-  if (HistoryEntry* entry = journal_.find(end->revision)) {
-    entry->finished_step = end->last.value;
-    journal_.touch(end->revision);
+  return why;
+}
+
+CoordinatorActions Coordinator::restore(const std::vector<LogEntry>& entries, WallTime now) {
+  restored_ = true;
+  state_.now = now;
+  state_.journal.begin_at(
+      static_cast<Journal::Key>(std::max<WallTime>(state_.now, 1)));  // above all earlier keys
+  std::optional<OfferedEntry> open;
+  for (const LogEntry& entry : entries) {
+    if (const auto* joined = std::get_if<JoinedEntry>(&entry)) {
+      state_.members.restore(*joined, state_.clock);
+      own_.note_earlier_epoch(joined->hello);
+    }
+    if (const auto* gone = std::get_if<DepartureEntry>(&entry)) state_.members.restore(*gone);
+    if (const auto* ended = std::get_if<WrittenBackEntry>(&entry)) own_.restore_end(ended->revision);
+    if (const auto* applied = std::get_if<AppliedEntry>(&entry)) state_.committed.announce(applied->revision);
+    if (const auto* asked = std::get_if<OfferedEntry>(&entry)) {
+      open = *asked;
+      state_.next = std::max(state_.next, {asked->revision.value + 1});
+    }
+    if (const auto* verdict = std::get_if<Verdict>(&entry)) {
+      state_.last.closed = std::max(state_.last.closed, verdict->revision);
+      state_.next = std::max(state_.next, {verdict->revision.value + 1});
+      if (verdict->commit()) state_.take_commit(*verdict);
+      if (!open || open->revision != verdict->revision) continue;
+      HistoryEntry decided = history_entry(*open);
+      enter_verdict(decided, *verdict);
+      state_.journal.restore(std::move(decided));
+      open.reset();
+    }
   }
-  if (!end->file) return write_back_ended(end->revision);
-  actions.write_back = WriteBack{end->revision, *end->file};
+  state_.members.begin_incarnation();
+  if (open && open->revision > state_.last.closed) proposals_.restore(*open, history_entry(*open));
+  return take_actions();
+}
+
+CoordinatorActions Coordinator::begin(PlanPtr from_file, WallTime now) {
+  state_.begun = true;
+  state_.now = now;
+  own_.begin(from_file);
+  if (restored_) {
+    const PlanPtr newest = newest_plan();
+    const bool known = from_file && newest && from_file->file && config_save(*newest) &&
+                       *config_save(*newest) == *from_file->file;
+    const bool asks = from_file && !known && (from_file->on || !newest_is_off());
+    if (asks) proposals_.propose(std::move(from_file));
+  } else if (from_file && from_file->on) {
+    starts_on_ = true;
+    proposals_.propose(std::move(from_file));
+  }
+  advance();
+  for (const Envelope& envelope : std::exchange(early_, {})) {
+    hear(envelope);
+    advance();
+  }
+  return take_actions();
+}
+
+CoordinatorActions Coordinator::propose(PlanPtr plan, WallTime now) {
+  state_.now = now;
+  proposals_.propose(std::move(plan));
+  advance();
+  return take_actions();
+}
+
+CoordinatorActions Coordinator::capture(std::shared_ptr<Plan> richer, WallTime now) {
+  state_.now = now;
+  own_.capture(std::move(richer));
+  advance();
+  return take_actions();
+}
+
+bool Coordinator::cancel(const std::string& by, CoordinatorActions& actions, WallTime now) {
+  state_.now = now;
+  const bool any = proposals_.cancel(by);
+  actions += take_actions();
+  return any;
+}
+
+bool Coordinator::evict(Rank rank, const std::string& by, CoordinatorActions& actions) {
+  if (!state_.members.evict(rank, by)) return false;
+  state_.note(
+      DepartureEntry{rank, DepartureEntry::How::evicted, state_.members.of(rank.value).progress.step, by});
+  state_.out.warnings.push_back("rank " + std::to_string(rank.value) + " was evicted by " + by +
+                                " and will be dropped in 15 s");
+  actions += take_actions();
+  return true;
+}
+
+CoordinatorActions Coordinator::tick(Ticks elapsed, WallTime now) {
+  state_.now = now;
+  state_.clock += std::min(elapsed, kLongestTick);
+  if (!state_.begun) return {};
+  for (const int rank : state_.members.drop_silent(state_.clock)) note_departure(rank);
+  // Ranks that died before a new epoch began (the log was lost) will never be heard.
+  for (int rank = 0; state_.log_lost && state_.clock >= kAbsentTimeout && rank < state_.members.size();
+       ++rank)
+    state_.members.stop_waiting_for(Rank{rank});
+  advance();
+  own_.check_ended();
+  advance_dry_runs();
+  own_.propose_due();
+  if (proposals_.waiting() != nullptr) advance();
+  return take_actions();
+}
+
+void Coordinator::advance() {
+  if (!state_.begun) return;
+  own_.propose_inherited();
+  proposals_.advance();
 }
 
 CoordinatorActions Coordinator::dry_run(std::string id, PlanPtr plan) {
-  dry_runs_.ask(std::move(id), std::move(plan), clock_);
-  CoordinatorActions actions;
-  advance_dry_runs(actions);
-  return actions;
+  dry_runs_.ask(std::move(id), std::move(plan), state_.clock);
+  advance_dry_runs();
+  return take_actions();
 }
 
 // Sends the questions of dry runs that are due, and takes the results of ended dry runs.
-void Coordinator::advance_dry_runs(CoordinatorActions& actions) {
-  for (auto& [ranks, question] : dry_runs_.due(members_, clock_)) {
+void Coordinator::advance_dry_runs() {
+  for (auto& [ranks, question] : dry_runs_.due(state_.members, state_.clock)) {
     Outgoing asked{{}, std::move(question)};
-    for (const int rank : ranks) asked.to.emplace_back(rank, members_.of(rank).incarnation);
-    actions.send.push_back(std::move(asked));
+    for (const int rank : ranks) asked.to.emplace_back(rank, state_.members.of(rank).incarnation);
+    state_.out.send.push_back(std::move(asked));
   }
-  auto ended = dry_runs_.take_ended(members_, clock_);
-  std::move(ended.begin(), ended.end(), std::back_inserter(actions.dry_runs));
-}
-
-void Coordinator::write_back_ended(Revision revision) {
-  committed_.write_back_ended(revision);
-  if (end_logged_ == revision) return;  // Failed write-backs are retried repeatedly.
-  if (log_.append(WrittenBackEntry{revision})) end_logged_ = revision;
+  auto ended = dry_runs_.take_ended(state_.members, state_.clock);
+  std::move(ended.begin(), ended.end(), std::back_inserter(state_.out.dry_runs));
 }
 
 bool Coordinator::may_exit() const {
-  return !committed_.write_back_outstanding() &&
-         std::none_of(members_.begin(), members_.end(),
-                      [](const RankMember& each) { return each.takes_part(); });
+  return !state_.committed.write_back_outstanding() &&
+         std::none_of(state_.members.begin(), state_.members.end(),
+                      [](const Membership::Member& each) { return each.takes_part(); });
 }
 
 PlanPtr Coordinator::newest_plan() const {
-  if (waiting_) return waiting_->plan;
-  if (open_) return open_->proposal.plan;
-  return last_.commit ? last_.commit->plan : nullptr;
+  const PlanPtr proposed = proposals_.newest_plan();
+  return proposed ? proposed : committed_plan();
 }
 
 bool Coordinator::newest_is_off() const {
   const PlanPtr newest = newest_plan();
   if (!newest || !newest->on) return true;
-  return !waiting_ && !open_ && committed_.ended();
+  return !proposals_.busy() && state_.committed.ended();
 }
 
 bool Coordinator::applied_by_all(Revision revision) const {
-  return std::all_of(members_.begin(), members_.end(), [&](const RankMember& each) {
+  return std::all_of(state_.members.begin(), state_.members.end(), [&](const Membership::Member& each) {
     return each.phase != Membership::Phase::absent && each.has_applied(revision);
   });
 }
 
-// The expected time from Prepare to commit, in steps of the fastest rank.
-std::int64_t Coordinator::lookahead_for(const Plan& plan) const {
-  if (plan.lookahead) return *plan.lookahead;
-  double shortest = 0;
-  for (const RankMember& member : members_) {
-    const double ms = member.progress.step_ms;
-    if (ms > 0 && (shortest == 0 || ms < shortest)) shortest = ms;
+void Coordinator::on_hello(Rank rank, const Hello& hello) {
+  Membership::Answer answer = state_.members.on_hello(rank, hello, state_.clock);
+  if (answer.late) return;
+  Welcome welcome = std::move(answer.welcome);
+  // If the rank's epoch began later than this hub's clock, the clock was set back, and this epoch is the
+  // newer one. Otherwise the epoch of the higher order is newer, and the rank does not join.
+  if (hello.held_epoch != state_.job.epoch && hello.epoch_order > state_.now)
+    state_.order = std::max(state_.order, hello.epoch_order + 1);
+  const bool admitted = welcome.refused.empty() && !state_.members.of(rank.value).logged;
+  if (admitted) {
+    own_.note_earlier_epoch(hello);
+    if (hello.held) own_.on_joined(hello);
+    Membership::Member& member = state_.members.of(rank.value);
+    member.logged = true;
+    state_.note(JoinedEntry{rank, member.incarnation, member.hello});
+    const bool on = state_.collects();
+    if (answer.joined && on) state_.ranks_to_start.insert(rank.value);
+    if (answer.joined && !on && state_.last.commit) {
+      // It collects nothing, like all other ranks.
+      state_.in_force = state_.last.commit->revision;
+      member.progress.applied = member.progress.finished = state_.last.commit->revision;
+      member.progress.applied_step = hello.step;
+    }
+    proposals_.on_joined(member);
   }
-  if (shortest == 0 || decide_ms_ <= shortest / 5) return 1;
-  return 1 + std::llround(std::ceil(std::min(decide_ms_ / shortest, kMostLookahead)));
+  // After the first commit a rank that joins starts with the decisions in `last`.
+  welcome.epoch_starts_on = starts_on_ && !state_.last.commit && proposals_.busy();
+  welcome.run_id = state_.job.run_id;
+  welcome.started = state_.job.started;
+  welcome.epoch_order = state_.order;
+  welcome.last = state_.last;
+  welcome.takes_alerts = true;
+  welcome.takes_replicas = true;
+  state_.out.send.push_back({{{rank.value, welcome.incarnation}}, std::move(welcome)});
+}
+
+CoordinatorActions Coordinator::on_message(const Envelope& envelope, WallTime now) {
+  state_.now = now;
+  hear(envelope);
+  advance();
+  return take_actions();
+}
+
+CoordinatorActions Coordinator::receive(const Envelope& envelope, WallTime now) {
+  state_.now = now;
+  hear(envelope);
+  return take_actions();
+}
+
+// Answers a process that is not, or no longer, a member.
+void Coordinator::answer_non_member(const Envelope& envelope) {
+  const bool within = envelope.rank.value >= 0 && envelope.rank.value < state_.members.size();
+  if (!within || std::holds_alternative<Disconnected>(envelope.message)) return;
+  const Membership::Member& holder = state_.members.of(envelope.rank.value);
+  const Outgoing::To to{{envelope.rank.value, envelope.incarnation}};
+  if (std::holds_alternative<Left>(envelope.message)) {
+    state_.out.send.push_back({to, LeftAck{}});
+  } else if (holder.takes_part() && !state_.members.is_from_present_process(envelope)) {
+    state_.out.send.push_back({to, Replaced{}});
+  } else {
+    state_.out.send.push_back({to, RejoinRequest{}});
+  }
+}
+
+void Coordinator::hear(const Envelope& envelope) {
+  const Message& message = envelope.message;
+  if (const auto* hello = std::get_if<Hello>(&message)) {
+    if (state_.begun) return on_hello(envelope.rank, *hello);
+    if (early_.size() < kMostEarly) early_.push_back(envelope);
+    return;
+  }
+  if (envelope.epoch != state_.job.epoch) return;
+  Membership::Member* const member = state_.members.find(envelope);
+  if (member == nullptr) return answer_non_member(envelope);
+  member->last_heard = state_.clock;
+  member->heard_since_hello = true;
+  proposals_.on_answer(*member, message);
+  if (const auto* applied = std::get_if<Applied>(&message)) {
+    note_applied(*member, envelope.rank, *applied);
+  } else if (const auto* finished = std::get_if<Finished>(&message)) {
+    member->progress.finished = std::max(member->progress.finished, finished->revision);
+  } else if (const auto* progress = std::get_if<Progress>(&message)) {
+    note_progress(*member, envelope.rank, *progress);
+  } else if (const auto* left = std::get_if<Left>(&message)) {
+    state_.members.on_left(envelope.rank, left->last);
+    state_.note(DepartureEntry{envelope.rank, DepartureEntry::How::left, left->last, ""});
+    state_.send(envelope.rank.value, LeftAck{});
+  } else if (std::holds_alternative<Disconnected>(message)) {
+    state_.members.on_disconnected(envelope.rank, state_.clock, "its process ended");
+    note_departure(envelope.rank.value);
+  } else if (const auto* answer = std::get_if<DryRunAnswer>(&message)) {
+    dry_runs_.on_dry_run_answer(envelope.rank, *answer);
+  }
+  proposals_.on_heard(envelope.rank.value);
+}
+
+void Coordinator::note_departure(int rank) {
+  const Membership::Member& member = state_.members.of(rank);
+  state_.note(DepartureEntry{Rank{rank}, DepartureEntry::How::dropped, member.last_step, ""});
+  state_.ranks_to_start.erase(rank);
+  state_.out.warnings.push_back("rank " + std::to_string(rank) + " is dropped at step " +
+                                std::to_string(member.last_step.value) + ": " + member.departure_reason);
+  proposals_.on_departed();
+}
+
+void Coordinator::note_progress(Membership::Member& member, Rank rank, const Progress& progress) {
+  note_applied(member, rank, {progress.applied, progress.applied_step});
+  state_.members.on_progress(member, progress, state_.clock);
+  proposals_.catch_up(progress.closed);
+  if (progress.closed < state_.last.closed) state_.send(rank.value, Decided{state_.last});
+  if (!member.evicted_by.empty() && !mutant_active(Mutant::evicted_counts_in)) return;
+  member.last_acknowledged = state_.clock;
+  state_.send(rank.value, ProgressAck{progress.number});
+}
+
+void Coordinator::note_applied(Membership::Member& member, Rank rank, const Applied& applied) {
+  if (applied.revision == Revision{}) return;
+  if (state_.committed.find(applied.revision) != nullptr)
+    state_.in_force = std::max(state_.in_force, applied.revision);
+  if (member.progress.applied < applied.revision) {
+    member.progress.applied = applied.revision;
+    member.progress.applied_step = applied.step;
+    if (member.progress.step < applied.step) member.progress.step = applied.step;
+  }
+  HistoryEntry* entry = state_.journal.find(applied.revision);
+  if (entry == nullptr) return;
+  if (!entry->applied.emplace(rank.value, applied.step.value).second) return;
+  state_.journal.touch(applied.revision);
+  const CommittedPlan* now_in_force = state_.committed.find(applied.revision);
+  if (now_in_force == nullptr) return;
+  // Logged, so that a restarted coordinator does not repeat the line.
+  if (state_.committed.announce(applied.revision)) {
+    state_.note(AppliedEntry{applied.revision});
+    const Plan& plan = *now_in_force->verdict.plan;
+    state_.out.log.push_back(std::string(plan.on ? "ON" : "OFF") + " at step " +
+                             std::to_string(applied.step.value) + " (revision " +
+                             std::to_string(applied.revision.value) + ", " + name_of(plan.cause) + ")");
+  }
+  if (&member == &state_.members.status_member()) state_.committed.forget_before(applied.revision);
+}
+
+std::vector<RankStatus> Coordinator::describe_ranks() const {
+  std::vector<RankStatus> ranks;
+  for (int rank = 0; rank < state_.members.size(); ++rank) {
+    const Membership::Member& member = state_.members.of(rank);
+    RankStatus status;
+    status.rank = Rank{rank};
+    status.state = state_name(member);
+    if (member.phase != Membership::Phase::absent) {
+      static_cast<RankReport&>(status) = member.progress;
+      status.host = member.hello.host;
+      status.pid = member.hello.pid;
+      status.step = member.progress.step.value;
+      status.revision = member.progress.applied;
+      if (member.progress.applied != Revision{}) status.applied_step = member.progress.applied_step.value;
+      status.last_seen_ms = (state_.clock - member.last_heard).count();
+      status.accepted = member.progress.closed;
+      status.last_stepped_ms = (state_.clock - member.last_moved).count();
+    }
+    if (status.error.empty()) status.error = member.gone() ? member.departure_reason : member.admission_error;
+    ranks.push_back(std::move(status));
+  }
+  return ranks;
+}
+
+Status Coordinator::status() const {
+  Status status;
+  status.epoch = state_.job.epoch;
+  status.launch_id = state_.job.launch_id;
+  status.started = state_.job.started;
+  status.ranks = describe_ranks();
+  status.pending = pending();
+  if (std::string warning = skip_warning(state_.members); !warning.empty())
+    status.warnings.push_back(std::move(warning));
+  const CommittedPlan* running = state_.committed.find(state_.in_force);
+  if (running == nullptr) {
+    status.reason = state_.refusal.empty() ? "never turned on" : state_.refusal;
+    // Nothing can be switched on until all ranks have joined. Says so before the user asks.
+    if (state_.refusal.empty() && !status.pending && any_absent(state_.members))
+      status.reason = state_.why_not_ready();
+    return status;
+  }
+  const Plan& plan = *running->verdict.plan;
+  const Step step = state_.members.status_member().progress.step;
+  status.revision = running->verdict.revision;
+  status.effective_step = running->verdict.effective.value;
+  status.config_sha256 = plan.config_sha256;
+  status.collected = running->schedule.collected_before(step);
+  status.collect_times = running->schedule.times();
+  status.step_interval = plan.step_interval;
+  const std::vector<int> collecting = not_at_the_end(state_.members, running->schedule.end());
+  const bool ended = collecting.empty();
+  status.state = plan.on && !ended ? "on" : "off";
+  if (!state_.refusal.empty()) {
+    status.reason = state_.refusal;
+  } else if (!plan.on) {
+    status.reason = "turned off by " + plan.by + " (" + revision_text(status.revision) + ")";
+  } else if (ended) {
+    status.reason = "finished";
+  } else if (step >= running->schedule.end()) {
+    status.reason = "waiting for " + names_of_ranks(collecting) + " to finish";
+  } else if (plan.returns_to) {
+    status.reason = "capturing after " + plan.by;
+  } else if (plan.cause == Cause::budget) {
+    status.reason = "set by " + plan.by;
+  } else if (step < running->schedule.first()) {
+    status.reason = "collecting begins at step " + std::to_string(running->schedule.first().value);
+  }
+  return status;
 }
 
 }  // namespace gradmon

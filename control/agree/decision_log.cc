@@ -2,6 +2,7 @@
 #include "control/agree/decision_log.h"
 
 #include <algorithm>
+#include <iterator>
 #include <map>
 #include <optional>
 #include <set>
@@ -62,54 +63,33 @@ std::optional<Step> departed_step(const LogEntry& entry) {
   return {};
 }
 
-// The entries that determine a rank's state: its first join, the first and the last join of its newest
-// process, and the last join of the process before. Without the latter, a process that came back could seem
-// to have stayed.
-class RankEntries {
- public:
-  // `at`: the index of the entry. Returns the entries that this one replaces.
-  std::vector<std::size_t> join(const std::string& process_id, std::size_t at) {
-    std::vector<std::size_t> replaced;
-    const auto replace = [&](std::size_t old, std::size_t kept) {
-      if (old != first_ && old != kept) replaced.push_back(old);
-    };
-    if (first_ && process_id == process_id_) {
-      replace(last_, process_first_);
-    } else if (first_) {
-      replace(before_, last_);
-      replace(process_first_, last_);
-      before_ = last_;
-      process_first_ = at;
-    } else {
-      first_ = before_ = process_first_ = at;
-    }
-    if (first_ != at) replaced.insert(replaced.end(), gone_.begin(), gone_.end());
-    gone_.clear();
-    process_id_ = process_id;
-    last_ = at;
-    return replaced;
-  }
-  void depart(std::size_t at) { gone_.push_back(at); }
-
- private:
-  std::string process_id_;
-  std::optional<std::size_t> first_;
-  std::size_t before_ = 0, process_first_ = 0, last_ = 0;
-  std::vector<std::size_t> gone_;  // departures since the last join
-};
-
-// The indices of rank entries that change nothing. Excludes two kinds that must stay known: the entry with
-// the highest step, and the first entry of each earlier epoch.
+// The indices of rank entries that change nothing. Keeps a rank's first join, the first and the last of its
+// newest process, and the last of the process before: without that one, a process that came back could seem
+// to have stayed. Keeps the entry with the highest step and the first entry of each earlier epoch, too.
 std::set<std::size_t> replaced_of_ranks(const std::vector<LogEntry>& entries) {
-  std::map<Rank, RankEntries> ranks;
-  std::set<std::size_t> replaced;
+  std::map<Rank, std::vector<std::size_t>> joins;
   std::map<std::string, std::size_t> first_of_epoch;
   for (std::size_t i = 0; i < entries.size(); ++i) {
-    if (const auto* gone = std::get_if<DepartureEntry>(&entries[i])) ranks[gone->rank].depart(i);
     const auto* joined = std::get_if<JoinedEntry>(&entries[i]);
     if (joined == nullptr) continue;
+    joins[joined->rank].push_back(i);
     first_of_epoch.emplace(joined->hello.held_epoch, i);
-    for (const std::size_t one : ranks[joined->rank].join(joined->hello.process_id, i)) replaced.insert(one);
+  }
+  std::set<std::size_t> replaced;
+  for (const auto& [rank, all] : joins) {
+    const auto process = [&](std::size_t i) { return std::get<JoinedEntry>(entries[i]).hello.process_id; };
+    const auto is_other = [&](std::size_t i) { return process(i) != process(all.back()); };
+    const auto newest = std::find_if(all.rbegin(), all.rend(), is_other).base();
+    const std::set<std::size_t> kept{all.front(), *newest, all.back(),
+                                     *(newest == all.begin() ? newest : newest - 1)};
+    std::set_difference(all.begin(), all.end(), kept.begin(), kept.end(),
+                        std::inserter(replaced, replaced.end()));
+  }
+  for (std::size_t i = 0; i < entries.size(); ++i) {
+    const auto* gone = std::get_if<DepartureEntry>(&entries[i]);
+    if (gone == nullptr || joins.count(gone->rank) == 0) continue;
+    const auto& of_rank = joins[gone->rank];
+    if (of_rank.front() < i && i < of_rank.back()) replaced.insert(i);
   }
   const auto highest = std::max_element(replaced.begin(), replaced.end(), [&](std::size_t a, std::size_t b) {
     return departed_step(entries[a]) < departed_step(entries[b]);

@@ -21,12 +21,6 @@ std::string shortened(const std::string& reason) { return std::string(utf8_prefi
 
 }  // namespace
 
-MemberActions& MemberActions::operator+=(MemberActions other) {
-  std::move(other.send.begin(), other.send.end(), std::back_inserter(send));
-  std::move(other.warnings.begin(), other.warnings.end(), std::back_inserter(warnings));
-  return *this;
-}
-
 Member::Member(Identity identity, StepGate& gate, CanCarryOut can_carry_out, ListTargets list_targets)
     : identity_(std::move(identity)),
       gate_(gate),
@@ -38,13 +32,16 @@ Member::Member(Identity identity, StepGate& gate, CanCarryOut can_carry_out, Lis
 }
 
 MemberActions Member::start(Ticks now) {
+  now_ = now;
   started_ = true;
   // Agent::start() has just held the start, also if give_up() came earlier.
   if (identity_.dynamic && !start_hold_) gate_.settle({}, standing_fence());
-  return send_hello(now);
+  send_hello();
+  return take_actions();
 }
 
 MemberActions Member::connected(Ticks now) {
+  now_ = now;
   connected_ = true;
   joined_ = false;
   if (mutant_active(Mutant::forgets_promise_on_return)) {
@@ -52,7 +49,8 @@ MemberActions Member::connected(Ticks now) {
     gate_.release();
     gate_.rejoin();
   }
-  return send_hello(now);
+  send_hello();
+  return take_actions();
 }
 
 void Member::disconnected() { connected_ = joined_ = false; }
@@ -73,25 +71,23 @@ Step Member::standing_fence() const {
   return open_ ? open_->fence : kNever;
 }
 
-std::uint64_t Member::record_sent(Ticks now, bool lapsed) {
-  sent_.push_back({++numbers_, now, lapsed});
+std::uint64_t Member::record_sent(bool lapsed) {
+  sent_.push_back({++numbers_, now_, lapsed});
   if (sent_.size() > kMostSent) sent_.pop_front();
   return numbers_;
 }
 
-MemberActions Member::send_hello(Ticks now) {
-  MemberActions actions;
-  if (!started_ || !connected_ || joined_ || leaving_ || replaced_) return actions;
-  last_hello_ = now;
+void Member::send_hello() {
+  if (!started_ || !connected_ || joined_ || leaving_ || replaced_) return;
+  last_hello_ = now_;
   Hello hello = identity_.hello;
   hello.step = gate_.current();
   hello.lapsed = epoch_.empty() || gate_.lapsed() || (!held_ && !open_);
-  hello.number = record_sent(now, hello.lapsed);
+  hello.number = record_sent(hello.lapsed);
   hello.held_epoch = epoch_;
   hello.epoch_order = epoch_order_;
   if (!hello.lapsed) hello.held = held_;
-  actions.send.emplace_back(std::move(hello));
-  return actions;
+  out_.send.emplace_back(std::move(hello));
 }
 
 Envelope Member::to_coordinator(Message message) const {
@@ -106,42 +102,42 @@ MemberActions Member::on_envelope(const Envelope& envelope, Ticks now) {
 }
 
 MemberActions Member::on_message(const Message& message, const std::string& epoch, Ticks now) {
-  MemberActions actions = check_lapsed(now);
+  now_ = now;
+  check_lapsed();
   if (const auto* welcome = std::get_if<Welcome>(&message)) {
-    actions += on_welcome(*welcome, epoch, now);
+    on_welcome(*welcome, epoch);
   } else if (std::holds_alternative<LeftAck>(message)) {
     left_acknowledged_ = true;
   } else if (std::holds_alternative<Replaced>(message)) {
-    actions += withdraw();
+    withdraw();
   } else if (!joined_ || replaced_) {
-    return actions;
+    return take_actions();
   } else if (const auto* heard = std::get_if<ProgressAck>(&message)) {
-    acknowledged(heard->number, now);
+    acknowledged(heard->number);
   } else if (std::holds_alternative<RejoinRequest>(message)) {
     joined_ = false;
-    actions += send_hello(now);
+    send_hello();
   } else if (const auto* question = std::get_if<DryRun>(&message)) {
-    actions += on_dry_run(*question);
+    on_dry_run(*question);
   } else if (const auto* offer = std::get_if<Offer>(&message)) {
-    actions += on_offer(*offer, now);
+    on_offer(*offer);
   } else if (const auto* prepare = std::get_if<Prepare>(&message)) {
-    actions += on_prepare(*prepare, now);
+    on_prepare(*prepare);
   } else if (const auto* decided = std::get_if<Decided>(&message)) {
-    actions += apply_decisions(decided->last);
-    actions += check_lapsed(now);
+    apply_decisions(decided->last);
+    check_lapsed();
   }
-  return actions;
+  return take_actions();
 }
 
 // After a lapse the promise and the plan in force are gone. From then on only the answer to a Hello that
 // reports the lapse lets the rank join again.
-MemberActions Member::check_lapsed(Ticks now) {
-  MemberActions actions;
-  if (!identity_.dynamic || replaced_) return actions;
-  gate_.check_lease(now);
-  if (!gate_.lapsed() || lapse_reported_) return actions;
+void Member::check_lapsed() {
+  if (!identity_.dynamic || replaced_) return;
+  gate_.check_lease(now_);
+  if (!gate_.lapsed() || lapse_reported_) return;
   lapse_reported_ = true;
-  actions.warnings.push_back(
+  out_.warnings.push_back(
       start_hold_ ? "off: no answer to Hello; training continues without collecting"
       : open_ ? "off: timed out waiting for the verdict on revision " + std::to_string(open_->revision.value)
               : "off: the lease expired (no acknowledgement for " + std::to_string(kLease.count() / 1000) +
@@ -153,15 +149,14 @@ MemberActions Member::check_lapsed(Ticks now) {
   entered_.clear();
   newest_applied_ = {};
   joined_ = false;
-  actions += send_hello(now);
-  return actions;
+  send_hello();
 }
 
-void Member::acknowledged(std::uint64_t number, Ticks now) {
+void Member::acknowledged(std::uint64_t number) {
   const auto found =
       std::find_if(sent_.begin(), sent_.end(), [&](const Sent& each) { return each.number == number; });
   if (found == sent_.end()) return;
-  const Ticks sent = mutant_active(Mutant::lease_from_arrival) ? now : found->at;
+  const Ticks sent = mutant_active(Mutant::lease_from_arrival) ? now_ : found->at;
   sent_.erase(sent_.begin(), found + 1);
   if (!gate_.needs_lease()) lease_epoch_ = epoch_;
   if (lease_epoch_ != epoch_) return;
@@ -171,60 +166,55 @@ void Member::acknowledged(std::uint64_t number, Ticks now) {
 }
 
 // Another process has this rank number. From the next boundary on this process collects nothing.
-MemberActions Member::withdraw() {
-  MemberActions actions;
-  if (!joined_ || std::exchange(replaced_, true)) return actions;
+void Member::withdraw() {
+  if (!joined_ || std::exchange(replaced_, true)) return;
   left_acknowledged_ = true;
   start_hold_.reset();
   open_.reset();
   gate_.withdraw();
-  actions.warnings.emplace_back("off: another process has joined as this rank");
-  return actions;
+  out_.warnings.emplace_back("off: another process has joined as this rank");
 }
 
-MemberActions Member::on_dry_run(const DryRun& question) const {
+void Member::on_dry_run(const DryRun& question) {
   const auto matches = question.plan && question.plan->on ? can_carry_out_(*question.plan) : 0;
   DryRunAnswer answer{question.id, matches.value_or(0), matches ? "" : shortened(matches.error()), {}};
   if (list_targets_ && matches) answer.targets = list_targets_(question.plan.get());
   if (identity_.rank.value != 0) answer.targets = only_silent_or_unmatched(std::move(answer.targets));
   answer.targets = within(std::move(answer.targets), question.room);
-  MemberActions actions;
-  actions.send.emplace_back(std::move(answer));
-  return actions;
+  out_.send.emplace_back(std::move(answer));
 }
 
-MemberActions Member::on_welcome(const Welcome& welcome, const std::string& epoch, Ticks now) {
-  MemberActions actions;
-  if (replaced_ || welcome.process_id != identity_.hello.process_id) return actions;
+void Member::on_welcome(const Welcome& welcome, const std::string& epoch) {
+  if (replaced_ || welcome.process_id != identity_.hello.process_id) return;
   const auto hello = std::find_if(sent_.begin(), sent_.end(),
                                   [&](const Sent& each) { return each.number == welcome.number; });
-  if (hello == sent_.end()) return actions;
+  if (hello == sent_.end()) return;
   if (joined_) {
     // The answer to a repeated Hello: the incarnation may be a new one.
-    if (!welcome.refused.empty() || epoch != epoch_ || welcome.incarnation < incarnation_) return actions;
+    if (!welcome.refused.empty() || epoch != epoch_ || welcome.incarnation < incarnation_) return;
     incarnation_ = welcome.incarnation;
-    acknowledged(welcome.number, now);
-    return actions;
+    acknowledged(welcome.number);
+    return;
   }
   if (!welcome.refused.empty()) {
-    if (refused_ != welcome.refused) actions.warnings.push_back("off: " + welcome.refused);
+    if (refused_ != welcome.refused) out_.warnings.push_back("off: " + welcome.refused);
     refused_ = welcome.refused;
     if (!welcome.retry) drop_start_hold();
-    return actions;
+    return;
   }
   const bool another_epoch = !epoch_.empty() && epoch != epoch_;
   if (another_epoch && welcome.epoch_order < epoch_order_) {
     const std::string why = "the hub that answered belongs to an older epoch than this rank";
-    if (refused_ != why) actions.warnings.push_back(why);
+    if (refused_ != why) out_.warnings.push_back(why);
     refused_ = why;
-    return actions;
+    return;
   }
   const bool answers_lapse = hello->lapsed;
   // The rank has lapsed since it sent this Hello. The next Hello reports the lapse.
-  if (gate_.lapsed() && !answers_lapse) return actions;
+  if (gate_.lapsed() && !answers_lapse) return;
   if (another_epoch && open_ && !answers_lapse) {
     gate_.lapse();
-    return check_lapsed(now);
+    return check_lapsed();
   }
   refused_.clear();
   joined_ = true;
@@ -244,11 +234,10 @@ MemberActions Member::on_welcome(const Welcome& welcome, const std::string& epoc
     commit_epoch_ = epoch;
   } else {
     if (another_epoch) last_ = {};
-    actions += apply_decisions(welcome.last);
+    apply_decisions(welcome.last);
   }
-  acknowledged(welcome.number, now);
+  acknowledged(welcome.number);
   if (!welcome.epoch_starts_on) drop_start_hold();
-  return actions;
 }
 
 std::string Member::unmatched_by(const Plan& plan) const {
@@ -270,80 +259,73 @@ std::optional<Message> Member::answer_to(const Offer& offer) const {
                  plan.on && *matches == 0 ? unmatched_by(plan) : ""};
 }
 
-std::optional<Busy> Member::busy_for(const Offer& offer, Ticks now) const {
-  const Ticks waited = gate_.waited_in(kBusyWithin, now);
+std::optional<Busy> Member::busy_for(const Offer& offer) const {
+  const Ticks waited = gate_.waited_in(kBusyWithin, now_);
   if (!offer.plan->on || waited <= kBusyAfter) return {};
   return Busy{offer.revision, "training has waited " + std::to_string(waited.count()) + " ms for verdicts"};
 }
 
-MemberActions Member::on_offer(const Offer& offer, Ticks now) {
-  MemberActions actions;
-  if (offer.revision <= last_.closed) return actions;
+void Member::on_offer(const Offer& offer) {
+  if (offer.revision <= last_.closed) return;
   if (!pending_offer_ || pending_offer_->offer.revision != offer.revision)
     pending_offer_ = PendingOffer{offer, {}};
   if (!pending_offer_->answer) pending_offer_->answer = answer_to(offer);
-  if (!pending_offer_->answer) return actions;
-  const auto too_busy = busy_for(offer, now);  // Answered before Prepare: then the others would wait.
-  actions.send.push_back(too_busy ? Message{*too_busy} : *pending_offer_->answer);
-  return actions;
+  if (!pending_offer_->answer) return;
+  const auto too_busy = busy_for(offer);  // Answered before Prepare: then the others would wait.
+  out_.send.push_back(too_busy ? Message{*too_busy} : *pending_offer_->answer);
 }
 
-MemberActions Member::on_prepare(const Prepare& prepare, Ticks now) {
-  MemberActions actions;
-  if (!open_ || !mutant_active(Mutant::second_promise)) actions += apply_decisions(prepare.last);
-  if (prepare.revision <= last_.closed || gate_.lapsed()) return actions;
+void Member::on_prepare(const Prepare& prepare) {
+  if (!open_ || !mutant_active(Mutant::second_promise)) apply_decisions(prepare.last);
+  if (prepare.revision <= last_.closed || gate_.lapsed()) return;
   const bool repeated = open_ && open_->revision == prepare.revision;
   if (open_ && !mutant_active(repeated ? Mutant::answers_anew : Mutant::second_promise)) {
-    if (repeated) actions.send.push_back(open_->answer);
-    return actions;
+    if (repeated) out_.send.push_back(open_->answer);
+    return;
   }
   const bool known = pending_offer_ && pending_offer_->offer.revision == prepare.revision &&
                      pending_offer_->answer &&
                      pending_offer_->offer.plan->config_sha256 == prepare.config_sha256;
-  if (!known) return actions;  // The coordinator sends the offer again.
+  if (!known) return;  // The coordinator sends the offer again.
   if (std::holds_alternative<Reject>(*pending_offer_->answer)) {
-    actions.send.push_back(*pending_offer_->answer);
-    return actions;
+    out_.send.push_back(*pending_offer_->answer);
+    return;
   }
-  if (auto too_busy = busy_for(pending_offer_->offer, now)) {
-    actions.send.emplace_back(std::move(*too_busy));
-    return actions;
+  if (auto too_busy = busy_for(pending_offer_->offer)) {
+    out_.send.emplace_back(std::move(*too_busy));
+    return;
   }
   // The implied promise of the start becomes this promise, with the same fence.
   const Ticks max_wait = pending_offer_->offer.plan->max_wait;
   const Step fence = start_hold_ ? *start_hold_ : gate_.promise(prepare.lookahead, max_wait);
-  if (fence == kNever) return actions;
+  if (fence == kNever) return;
   start_hold_.reset();
   if (mutant_active(Mutant::ready_without_fence)) gate_.release();
   open_ = OpenPromise{prepare.revision, Ready{prepare.revision, prepare.config_sha256, fence}, fence};
-  actions.send.push_back(open_->answer);
-  return actions;
+  out_.send.push_back(open_->answer);
 }
 
 // If the effective step has already begun, the commit cannot take effect there. Off then takes effect at the
 // next possible step; for any other plan the rank lapses.
-MemberActions Member::apply_commit(const Verdict& commit) {
-  MemberActions actions;
+void Member::apply_commit(const Verdict& commit) {
   commit_epoch_ = epoch_;
   held_ = commit;
   Commitment commitment{commit.revision, commit.plan, commit.effective};
   entered_.push_back({commit.revision, commit.effective});
-  if (gate_.settle(commitment, standing_fence())) return actions;
+  if (gate_.settle(commitment, standing_fence())) return;
   if (commit.plan->on) {
-    actions.warnings.push_back("missed revision " + std::to_string(commit.revision.value) +
-                               ", effective at step " + std::to_string(commit.effective.value));
+    out_.warnings.push_back("missed revision " + std::to_string(commit.revision.value) +
+                            ", effective at step " + std::to_string(commit.effective.value));
     gate_.lapse();
-    return actions;
+    return;
   }
   do {
     commitment.effective = gate_.current() + 1;
   } while (!gate_.settle(commitment, standing_fence()));
-  return actions;
 }
 
-MemberActions Member::apply_decisions(const KnownDecisions& last) {
-  MemberActions actions;
-  if (last.closed <= last_.closed) return actions;
+void Member::apply_decisions(const KnownDecisions& last) {
+  if (last.closed <= last_.closed) return;
   const bool new_commit = last.commit && (!last_.commit || last.commit->revision > last_.commit->revision);
   const bool with_plan = !mutant_active(Mutant::verdict_without_plan) ||
                          (new_commit && open_ && open_->revision == last.commit->revision);
@@ -354,39 +336,38 @@ MemberActions Member::apply_decisions(const KnownDecisions& last) {
   if (pending_offer_ && pending_offer_->offer.revision <= last.closed) pending_offer_.reset();
   start_hold_.reset();
   last_ = last;
-  if (gate_.lapsed()) return actions;
+  if (gate_.lapsed()) return;
   if (passed_over && last.commit->plan->on) {
-    actions.warnings.push_back("missed the verdict on a revision before " +
-                               std::to_string(last.commit->revision.value) + "; this rank stops collecting");
+    out_.warnings.push_back("missed the verdict on a revision before " +
+                            std::to_string(last.commit->revision.value) + "; this rank stops collecting");
     gate_.lapse();
   } else if (new_commit && with_plan) {
     Verdict commit = *last.commit;
     // Until then the revision that was promised may be in force on other ranks: off at once.
     if (passed_over) commit.effective = Step{};
-    actions += apply_commit(commit);
+    apply_commit(commit);
   } else {
     gate_.settle({}, standing_fence());
   }
-  return actions;
 }
 
 MemberActions Member::tick(Ticks now) {
+  now_ = now;
   if (replaced_) return {};
-  MemberActions actions = check_lapsed(now);
+  check_lapsed();
   // A hub of another epoch does not know this rank: it answers only a Hello.
   if (joined_ && connected_ && !sent_.empty() && now - sent_.front().at > kLease) joined_ = false;
-  if (!joined_ && now - last_hello_ >= kHelloEvery) actions += send_hello(now);
+  if (!joined_ && now - last_hello_ >= kHelloEvery) send_hello();
   if (leaving_ && !left_acknowledged_ && now - last_left_ >= kLeftEvery) {
     last_left_ = now;
-    actions.send.emplace_back(Left{*leaving_});
+    out_.send.emplace_back(Left{*leaving_});
   }
-  return actions;
+  return take_actions();
 }
 
 // Skips revisions of another epoch: their numbers mean nothing in this one.
 MemberActions Member::applied() {
-  MemberActions actions;
-  if (replaced_) return actions;
+  if (replaced_) return {};
   for (const auto& [revision, step] : gate_.take_applied()) {
     if (held_ && held_->revision == revision) lease_epoch_ = commit_epoch_;
     const auto is_it = [&, revision = revision, step = step](const Applied& entered) {
@@ -396,9 +377,9 @@ MemberActions Member::applied() {
     if (entered == entered_.end()) continue;
     entered_.erase(entered_.begin(), entered + 1);
     newest_applied_ = {revision, step};
-    actions.send.emplace_back(newest_applied_);
+    out_.send.emplace_back(newest_applied_);
   }
-  return actions;
+  return take_actions();
 }
 
 MemberActions Member::finished(Revision revision) {
@@ -411,15 +392,13 @@ MemberActions Member::finished(Revision revision) {
 
 MemberActions Member::leave(Step last) {
   leaving_ = last;
-  MemberActions actions;
-  actions.send.emplace_back(Left{last});
-  return actions;
+  out_.send.emplace_back(Left{last});
+  return take_actions();
 }
 
-Progress Member::progress(Ticks now) const {
+Progress Member::progress() const {
   Progress progress;
   progress.step = gate_.current();
-  progress.waited_ms = gate_.waiting_for(now).count();
   progress.waiting = gate_.current() >= standing_fence();
   const auto in_force = gate_.in_force();
   progress.collecting = in_force && in_force->plan->on &&
@@ -432,7 +411,8 @@ Progress Member::progress(Ticks now) const {
 }
 
 Message Member::report(Progress progress, Ticks now) {
-  progress.number = record_sent(now, false);
+  now_ = now;
+  progress.number = record_sent(false);
   return progress;
 }
 

@@ -27,8 +27,6 @@ using CanCarryOut = std::function<tl::expected<std::int64_t, std::string>(const 
 struct MemberActions {
   std::vector<Message> send;
   std::vector<std::string> warnings;  // for the log
-
-  MemberActions& operator+=(MemberActions other);
 };
 
 // The role of every rank in the agreement: it promises, then obeys. Pure except for the gate. One
@@ -78,7 +76,7 @@ class Member {
   bool replaced() const { return replaced_; }
   const std::string& refused() const { return refused_; }
   // The fields of Progress that concern the agreement; the caller fills in the others.
-  Progress progress(Ticks now) const;
+  Progress progress() const;
   // Returns the message, with its number set. An acknowledgement of that number renews the lease, counted
   // from now.
   Message report(Progress progress, Ticks now);
@@ -101,20 +99,21 @@ class Member {
     std::optional<Message> answer;  // none: inconclusive so far, the program may still call watch()
   };
 
-  MemberActions send_hello(Ticks now);
-  MemberActions on_welcome(const Welcome& welcome, const std::string& epoch, Ticks now);
-  MemberActions on_offer(const Offer& offer, Ticks now);
-  std::optional<Busy> busy_for(const Offer& offer, Ticks now) const;
+  MemberActions take_actions() { return std::exchange(out_, {}); }
+  void send_hello();
+  void on_welcome(const Welcome& welcome, const std::string& epoch);
+  void on_offer(const Offer& offer);
+  std::optional<Busy> busy_for(const Offer& offer) const;
   std::optional<Message> answer_to(const Offer& offer) const;
-  MemberActions on_prepare(const Prepare& prepare, Ticks now);
-  MemberActions apply_commit(const Verdict& commit);
-  MemberActions on_dry_run(const DryRun& question) const;
-  MemberActions apply_decisions(const KnownDecisions& last);
-  MemberActions withdraw();
+  void on_prepare(const Prepare& prepare);
+  void apply_commit(const Verdict& commit);
+  void on_dry_run(const DryRun& question);
+  void apply_decisions(const KnownDecisions& last);
+  void withdraw();
   // Sends Hello again if the gate has lapsed.
-  MemberActions check_lapsed(Ticks now);
-  void acknowledged(std::uint64_t number, Ticks now);
-  std::uint64_t record_sent(Ticks now, bool lapsed);
+  void check_lapsed();
+  void acknowledged(std::uint64_t number);
+  std::uint64_t record_sent(bool lapsed);
   std::string unmatched_by(const Plan& plan) const;
   void drop_start_hold();
   Step standing_fence() const;  // kNever: none
@@ -125,6 +124,8 @@ class Member {
   const CanCarryOut can_carry_out_;
   const ListTargets list_targets_;  // null: no target is ever listed
 
+  Ticks now_{};        // of the present call
+  MemberActions out_;  // of the present call
   Ticks last_hello_{};
   Ticks last_left_{};
   bool started_ = false;

@@ -5,11 +5,11 @@
 #include <utility>
 
 #include "control/agree/mutant.h"
+#include "control/text/alert_words.h"
 
 namespace gradmon {
 namespace {
 
-constexpr std::size_t kMostNamed = 20;
 constexpr Ticks kClaimLasts{3'000};
 
 std::string named(int rank) { return "rank " + std::to_string(rank); }
@@ -19,15 +19,6 @@ std::string process_text(const Hello& hello) {
 }
 
 }  // namespace
-
-std::string names_of_ranks(const std::vector<int>& ranks) {
-  std::string text = ranks.size() == 1 ? "rank " : "ranks ";
-  for (std::size_t i = 0; i < ranks.size(); ++i) {
-    if (i == kMostNamed) return text + " and " + std::to_string(ranks.size() - i) + " more";
-    text += (i == 0 ? "" : ", ") + std::to_string(ranks[i]);
-  }
-  return text;
-}
 
 Membership::Membership(Expected expected)
     : expected_(std::move(expected)), members_(static_cast<std::size_t>(expected_.world_size)) {}

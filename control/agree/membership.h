@@ -126,7 +126,4 @@ class Membership {
   std::vector<Member> members_;
 };
 
-// "rank 3", "ranks 1, 2".
-std::string names_of_ranks(const std::vector<int>& ranks);
-
 }  // namespace gradmon

@@ -21,6 +21,15 @@ namespace gradmon {
 
 inline constexpr std::uint32_t kProtocolVersion = 2;
 
+// The identity of a job's current epoch, the same on all ranks. The lead hub chooses it.
+struct JobIdentity {
+  std::string epoch;
+  std::string run_id;          // 8 hex digits in the names of the output directories
+  WallTime started = 0;        // of the job
+  std::string launch_id = {};  // the same in all epochs of a launch
+  int world_size = 1;
+};
+
 // --- Member to coordinator. ---
 
 struct Hello {
@@ -84,32 +93,39 @@ struct SkippedUpdates {
 };
 
 // The rank's results so far.
-struct CollectingReport {
-  std::uint64_t records = 0;  // rows on disk
-  std::uint64_t dropped = 0;
-  std::uint64_t flight_written = 0;  // rows of the flight recorder, as in RankStatus
-  std::uint64_t flight_lost = 0;
-  Overhead overhead;  // OverheadMeter::measured()
-  TargetCounts targets;
+struct CollectingReport : RankReport {
   SkippedUpdates skipped;
-  std::string error;                  // "": none
   std::vector<std::string> warnings;  // of the plan in force: targets without a match
 };
 
 struct Progress : CollectingReport {
   std::uint64_t number = 0;  // as in Hello; echoed by ProgressAck
   Step step;
-  double step_ms = 0;
   bool collecting = false;
   bool waiting = false;
-  std::int64_t waited_ms = 0;  // current wait of training at its fence; 0: it does not wait
   // The rank's knowledge and progress. Makes up for lost messages.
   Revision closed;
   Revision applied;
   Step applied_step;
   Revision finished;
-  std::uint64_t alerts = 0;  // raised by this process so far, with or without an AlertReport
 };
+
+// Calls visit(path, in_status, in_progress, member) for each field of a RankReport: its keys in `gradmonctl
+// status --json`, with slashes between them (Python's name has "_" instead), its numbers in the messages
+// RankStatus and Progress, and the pointer to it. A new field has one number above 27 for both.
+template <typename Visit>
+void each_report_field(Visit visit) {
+  visit("step_ms", 8, 2, &RankReport::step_ms);
+  visit("overhead", 14, 16, &RankReport::overhead);
+  visit("waited_ms", 17, 21, &RankReport::waited_ms);
+  visit("records", 11, 5, &RankReport::records);
+  visit("dropped", 12, 6, &RankReport::dropped);
+  visit("targets", 15, 17, &RankReport::targets);
+  visit("alerts/raised", 18, 23, &RankReport::alerts);
+  visit("flight/written", 22, 26, &RankReport::flight_written);
+  visit("flight/lost", 23, 27, &RankReport::flight_lost);
+  visit("error", 13, 13, &RankReport::error);
+}
 
 struct Left {
   Step last;
@@ -135,8 +151,8 @@ struct Welcome {
   std::string refused;           // the reason of a refusal, else ""; if set, ignore the rest
   bool retry = false;            // refused for now; send Hello again
   bool epoch_starts_on = false;  // revision 1 follows; do not begin the second step before it
-  std::string run_id;            // 8 hex digits in the names of the output directories
-  std::int64_t started = 0;      // wall time of the job, ms since 1970
+  std::string run_id;            // as in JobIdentity
+  WallTime started = 0;
   // The order in which the epochs of one launch began. No rank goes back to an older epoch, whose hub
   // may still run after its directory was removed.
   std::int64_t epoch_order = 0;

@@ -3,6 +3,9 @@
 
 #include <algorithm>
 
+#include "control/config/config_parser.h"
+#include "control/config/file_content.h"
+
 namespace gradmon {
 
 bool Schedule::collects(Step t) const {
@@ -58,6 +61,36 @@ const char* name_of(Cause cause) {
       return "budget";
   }
   return "file";
+}
+
+tl::expected<PlanSource, std::string> plan_from_config(const FileContent& content,
+                                                       const std::string& file_name) {
+  const auto parsed = content.parsed
+                          ? content.parsed
+                          : std::make_shared<const ConfigResult>(parse_config(content.text, file_name));
+  if (!*parsed) return tl::unexpected(to_string(parsed->error()));
+  const Config& config = (*parsed)->config;
+  PlanSource source;
+  for (const ConfigWarning& warning : (*parsed)->warnings) {
+    source.warnings.push_back(to_string(warning));
+    if (!warning.unknown.empty()) source.unknown.push_back(warning.unknown);
+  }
+  source.plan = std::make_shared<Plan>();
+  source.plan->on = config.dynamic_on;
+  source.plan->config_text = content.text;
+  source.plan->config_sha256 = content.identity.sha256;
+  source.plan->collect_times = config.collect_times;
+  source.plan->step_interval = config.step_interval;
+  source.plan->lookahead = config.lookahead_steps;
+  source.plan->max_wait = config.max_wait;
+  source.plan->max_overhead = config.max_overhead;
+  source.plan->config = std::shared_ptr<const Config>(parsed, &config);
+  return source;
+}
+
+tl::expected<PlanSource, std::string> plan_from_config(const std::string& text,
+                                                       const std::string& file_name) {
+  return plan_from_config(FileContent{text, {0, text.size(), sha256_hex(text)}}, file_name);
 }
 
 bool is_of_user(const Plan& plan) {

@@ -7,11 +7,16 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <tl/expected.hpp>
+#include <vector>
 
 #include "control/config/file_identity.h"
 #include "control/step.h"
 
 namespace gradmon {
+
+struct Config;
+struct FileContent;
 
 // The collected steps: t if and only if t ≥ first, (t − first) mod interval = 0 and
 // (t − first) / interval < times. They depend on the verdict alone, never on a rank's progress, so that all
@@ -82,8 +87,24 @@ struct Plan {
   // Set for a capture, the richer plan that an alert has started: the plan that follows when it ends, with
   // its schedule in `continues`. A capture has no `file`, so that its end writes nothing.
   std::shared_ptr<const Plan> returns_to;
+  std::shared_ptr<const Config> config;  // of that text; null: this process has not parsed it
 };
 using PlanPtr = std::shared_ptr<const Plan>;
+
+// A plan made from a config text. `dynamic_on` turns the plan on or off.
+struct PlanSource {
+  std::shared_ptr<Plan> plan;  // the caller sets cause, by, request_id and file
+  std::vector<std::string> warnings;
+  std::vector<std::string> unknown;  // ConfigWarning::unknown of the warnings that have it
+
+  const Config& config() const { return *plan->config; }
+};
+
+// The error lists all errors of the text, one per line. A content that ConfigFile has parsed is not parsed
+// again.
+tl::expected<PlanSource, std::string> plan_from_config(const std::string& text, const std::string& file_name);
+tl::expected<PlanSource, std::string> plan_from_config(const FileContent& content,
+                                                       const std::string& file_name);
 
 // True if the user proposed the plan, not gradmon itself.
 bool is_of_user(const Plan& plan);

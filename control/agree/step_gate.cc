@@ -2,7 +2,6 @@
 #include "control/agree/step_gate.h"
 
 #include <algorithm>
-#include <chrono>
 
 #include "control/agree/mutant.h"
 
@@ -10,6 +9,22 @@ namespace gradmon {
 namespace {
 
 constexpr Ticks kWaitsKept{600'000};
+
+// One thread at a time has one.
+class Entered {
+ public:
+  explicit Entered(GateLock* lock) : lock_(lock) {
+    if (lock_ != nullptr) lock_->enter();
+  }
+  ~Entered() {
+    if (lock_ != nullptr) lock_->leave();
+  }
+  Entered(const Entered&) = delete;
+  Entered& operator=(const Entered&) = delete;
+
+ private:
+  GateLock* const lock_;
+};
 
 }  // namespace
 
@@ -49,11 +64,11 @@ void StepGate::lapse_from(Step n) {
 }
 
 Opening StepGate::begin(Step n, Ticks now) {
-  const std::lock_guard lock(mutex_);
+  const Entered entered(lock_);
   if (n >= fence_) {
     if (!waiting_since_) waiting_since_ = now;
-    if (now - *waiting_since_ < max_wait_ || mutant_active(Mutant::waits_for_its_agent))
-      return {true, {}, false, false};
+    const Ticks left = max_wait_ - (now - *waiting_since_);
+    if (left > Ticks{} || mutant_active(Mutant::waits_for_its_agent)) return {true, left, {}, false, false};
     lapse_from(n);
   }
   end_wait(now);
@@ -80,7 +95,7 @@ Opening StepGate::begin(Step n, Ticks now) {
 }
 
 bool StepGate::step_still_valid(Ticks now) {
-  const std::lock_guard lock(mutex_);
+  const Entered entered(lock_);
   if (now >= lease_until_ && step_valid_ && !mutant_active(Mutant::no_end_check)) {
     lapse_from(handled_ + 1);
     publish();
@@ -89,7 +104,7 @@ bool StepGate::step_still_valid(Ticks now) {
 }
 
 Step StepGate::promise(std::int64_t lookahead, Ticks max_wait) {
-  const std::lock_guard lock(mutex_);
+  const Entered entered(lock_);
   if (abandoned_ || lapsed_) return kNever;
   max_wait_ = max_wait;
   held_from_start_ = false;
@@ -104,7 +119,7 @@ Step StepGate::promise(std::int64_t lookahead, Ticks max_wait) {
 }
 
 void StepGate::hold(Step fence, Ticks max_wait) {
-  const std::lock_guard lock(mutex_);
+  const Entered entered(lock_);
   max_wait_ = max_wait;
   held_from_start_ = true;
   if (!abandoned_) fence_ = fence;
@@ -116,11 +131,11 @@ void StepGate::release() { settle({}); }
 template <typename Change>
 void StepGate::apply(Change change) {
   {
-    const std::lock_guard lock(mutex_);
+    const Entered entered(lock_);
     change();
     publish();
   }
-  changed_.notify_all();
+  if (lock_ != nullptr) lock_->notify();
 }
 
 void StepGate::abandon() {
@@ -171,37 +186,37 @@ bool StepGate::settle(const std::optional<Commitment>& commitment, Step fence) {
 }
 
 void StepGate::renew_lease(Ticks until) {
-  const std::lock_guard lock(mutex_);
+  const Entered entered(lock_);
   lease_until_ = until;
 }
 
 void StepGate::check_lease(Ticks now) {
   {
-    const std::lock_guard lock(mutex_);
+    const Entered entered(lock_);
     if (now < lease_until_ || !must_wait() || mutant_active(Mutant::lapse_not_final)) return;
     lapse_from(handled_ + 1);
     publish();
   }
-  changed_.notify_all();
+  if (lock_ != nullptr) lock_->notify();
 }
 
 bool StepGate::lapsed() const {
-  const std::lock_guard lock(mutex_);
+  const Entered entered(lock_);
   return lapsed_;
 }
 
 void StepGate::rejoin() {
-  const std::lock_guard lock(mutex_);
+  const Entered entered(lock_);
   lapsed_ = false;
 }
 
 Ticks StepGate::waiting_for(Ticks now) const {
-  const std::lock_guard lock(mutex_);
+  const Entered entered(lock_);
   return waiting_since_ ? now - *waiting_since_ : Ticks{};
 }
 
 Ticks StepGate::waited_in(Ticks span, Ticks now) const {
-  const std::lock_guard lock(mutex_);
+  const Entered entered(lock_);
   Ticks sum = waiting_since_ && !held_from_start_ ? std::min(now - *waiting_since_, max_wait_) : Ticks{};
   for (const Wait& wait : waits_) {
     if (now - wait.ended <= span) sum += wait.lasted;
@@ -210,42 +225,23 @@ Ticks StepGate::waited_in(Ticks span, Ticks now) const {
 }
 
 std::vector<std::pair<Revision, Step>> StepGate::take_applied() {
-  const std::lock_guard lock(mutex_);
+  const Entered entered(lock_);
   return std::exchange(applied_, {});
 }
 
 std::optional<Commitment> StepGate::in_force() const {
-  const std::lock_guard lock(mutex_);
+  const Entered entered(lock_);
   return in_force_;
 }
 
 bool StepGate::commitment_ahead() const {
-  const std::lock_guard lock(mutex_);
+  const Entered entered(lock_);
   return !ahead_.empty();
 }
 
 bool StepGate::needs_lease() const {
-  const std::lock_guard lock(mutex_);
+  const Entered entered(lock_);
   return must_wait();
-}
-
-// Waits in slices, because gradmon installs no signal handler: between slices `interrupted` checks for
-// stop() and, in Python, for pending signals. The training thread measures its wait itself, because the
-// agent may hang.
-Opening StepGate::begin_or_wait(Step n, const Clock& clock, const std::function<bool()>& interrupted) {
-  constexpr std::chrono::milliseconds slice{100};
-  for (;;) {
-    const Ticks now = clock();
-    Opening opening = begin(n, now);
-    if (!opening.wait) return opening;
-    if (interrupted()) {
-      lapse();
-      return begin(n, now);
-    }
-    std::unique_lock lock(mutex_);
-    const Ticks left = waiting_since_ ? max_wait_ - (now - *waiting_since_) : max_wait_;
-    changed_.wait_for(lock, std::min<Ticks>(slice, std::max(left, Ticks{1})), [&] { return n < fence_; });
-  }
 }
 
 }  // namespace gradmon

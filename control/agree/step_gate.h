@@ -2,10 +2,8 @@
 #pragma once
 
 #include <atomic>
-#include <condition_variable>
+#include <cstdint>
 #include <deque>
-#include <functional>
-#include <mutex>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -23,20 +21,32 @@ struct Commitment {
 
 // The result of the slow path at a step boundary.
 struct Opening {
-  bool wait = false;               // a promise forbids the step for now; the other fields are not set
+  bool wait = false;               // a promise forbids the step for now; the fields below are not set
+  Ticks longest_wait{};            // until then begin() must be called again
   std::optional<Commitment> swap;  // swap to this plan before the step
   bool collect = false;            // the step is to be collected
   bool ended = false;              // the plan in force has collected its last step; true once per plan
 };
 
-// Decides at each step boundary whether the training thread may begin the step. The training thread waits
-// for other ranks only here. The fast path uses two words: `current`, the step that the training thread
+// Lets one thread at a time into a gate (control/link/agent.h).
+class GateLock {
+ public:
+  virtual void enter() = 0;
+  virtual void leave() = 0;
+  virtual void notify() = 0;  // the gate has changed: the training thread need not wait any longer
+
+ protected:
+  ~GateLock() = default;
+};
+
+// Decides at each step boundary whether the training thread may begin the step. Pure, except that with a
+// GateLock two threads may use it. The fast path uses two words: `current`, the step that the training thread
 // has published, and `gate`, the first step that the fast path may not begin.
 //
 // The safety argument (ARCHITECTURE.md, "The agreement, in short"): the training thread stores `current`
 // and then loads `gate`; the agent stores `gate` and then loads `current` again. All four accesses are
 // sequentially consistent, so at least one thread sees the other's store, and no promised fence is passed
-// unseen. Only publish() stores `gate`, under the mutex.
+// unseen. Only publish() stores `gate`, under the lock.
 //
 // Times are of a clock that also runs during suspension (CLOCK_BOOTTIME).
 //
@@ -46,10 +56,9 @@ struct Opening {
 // until rejoin().
 class StepGate {
  public:
-  using Clock = std::function<Ticks()>;
-
-  // `start`: the first step of the training loop.
-  explicit StepGate(Step start) : current_(start.value - 1), handled_{start.value - 1} {}
+  // `start`: the first step of the training loop. `lock`: null for a single thread.
+  explicit StepGate(Step start, GateLock* lock = nullptr)
+      : lock_(lock), current_(start.value - 1), handled_{start.value - 1} {}
   StepGate(const StepGate&) = delete;
   StepGate& operator=(const StepGate&) = delete;
 
@@ -61,9 +70,6 @@ class StepGate {
   }
   // The slow path of the same step, after try_begin returned false. Never waits.
   Opening begin(Step n, Ticks now);
-  // Calls begin(n) until it need not wait. Between slices of at most 100 ms it calls `interrupted`; if
-  // that returns true, the rank lapses and the step may begin.
-  Opening begin_or_wait(Step n, const Clock& clock, const std::function<bool()>& interrupted);
   // Call it at the end of a collected step. True if its rows count: the rank has not lapsed during the step.
   bool step_still_valid(Ticks now);
 
@@ -116,24 +122,24 @@ class StepGate {
     Ticks lasted;
   };
 
-  // Changes the members guarded by mutex_, publishes the gate, and wakes the training thread.
+  // Changes the members that lock_ guards, publishes the gate, and wakes the training thread.
   template <typename Change>
   void apply(Change change);
-  void publish();                            // Requires mutex_. The only function that stores `gate_`.
-  bool enters_before(Step effective);        // Requires mutex_.
-  Step begun() const;                        // Requires mutex_. The last step that may have begun.
-  void lapse_from(Step n);                   // Requires mutex_. Off from step n.
-  bool must_wait() const;                    // Requires mutex_.
-  void enter(const Commitment& commitment);  // Requires mutex_.
-  void end_wait(Ticks now);                  // Requires mutex_.
+  void publish();                            // Requires lock_. The only function that stores `gate_`.
+  bool enters_before(Step effective);        // Requires lock_.
+  Step begun() const;                        // Requires lock_. The last step that may have begun.
+  void lapse_from(Step n);                   // Requires lock_. Off from step n.
+  bool must_wait() const;                    // Requires lock_.
+  void enter(const Commitment& commitment);  // Requires lock_.
+  void end_wait(Ticks now);                  // Requires lock_.
+
+  GateLock* const lock_;  // null: none
 
   // Own synchronisation.
   std::atomic<std::int64_t> current_;
   std::atomic<std::int64_t> gate_{kNever.value};
-  std::condition_variable changed_;
 
-  mutable std::mutex mutex_;
-  // Guarded by mutex_.
+  // Guarded by lock_.
   Step fence_ = kNever;
   Ticks max_wait_{2'000};               // at that fence
   bool held_from_start_ = false;        // the fence was set by hold()

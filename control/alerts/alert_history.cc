@@ -8,7 +8,7 @@
 namespace gradmon {
 namespace {
 
-using Alerts = std::vector<const RankAlert*>;
+using Alerts = std::vector<const Alert*>;
 
 template <typename Iterator>
 void add_pointers(Iterator begin, Iterator end, Alerts& to) {
@@ -17,7 +17,7 @@ void add_pointers(Iterator begin, Iterator end, Alerts& to) {
 
 // Moves the rank's alerts while they fit into the bytes. Returns the remaining bytes.
 std::size_t take_fitting(Alerts& from, const std::optional<std::int64_t>& rank, std::size_t bytes,
-                         std::vector<RankAlert>& to) {
+                         std::vector<Alert>& to) {
   auto next = from.begin();
   for (; next != from.end(); ++next) {
     if (rank && (*next)->rank.value != *rank) continue;
@@ -37,7 +37,7 @@ void add(std::deque<UnraisedAlerts::Told>& kept, UnraisedAlerts::Told one) {
 
 // Returns true if the alert was kept.
 bool remove(std::deque<UnraisedAlerts::Told>& kept, Rank rank, const std::string& process_id,
-            const RankAlert& alert) {
+            const Alert& alert) {
   const auto found = std::find_if(kept.begin(), kept.end(), [&](const UnraisedAlerts::Told& one) {
     return one.rank == rank && one.process_id == process_id && one.alert.step == alert.step &&
            one.alert.rule == alert.rule && one.alert.tag_name == alert.tag_name && one.alert.op == alert.op;
@@ -49,15 +49,15 @@ bool remove(std::deque<UnraisedAlerts::Told>& kept, Rank rank, const std::string
 
 }  // namespace
 
-std::vector<RankAlert> AlertHistory::add(Rank rank, const std::string& process_id, AlertReport report,
-                                         std::int64_t now) {
+std::vector<Alert> AlertHistory::add(Rank rank, const std::string& process_id, AlertReport report,
+                                     std::int64_t now) {
   report = bounded(std::move(report));
   OfRank& of_rank = ranks_[rank.value];
   if (of_rank.process_id != process_id) {
     of_rank.process_id = process_id;
     of_rank.listed = 0;
   }
-  for (RankAlert& alert : report.alerts) {
+  for (Alert& alert : report.alerts) {
     alert.number = next_++;
     alert.at = now;
     alert.rank = rank;
@@ -75,7 +75,7 @@ std::vector<RankAlert> AlertHistory::add(Rank rank, const std::string& process_i
 }
 
 // Notes the alert's step and returns true if it is the first of its rule and step and has room.
-bool AlertHistory::take_first(const RankAlert& alert) {
+bool AlertHistory::take_first(const Alert& alert) {
   const auto name = std::find(kAnomalyNames.begin(), kAnomalyNames.end(), alert.rule);
   const auto rule = static_cast<std::size_t>(name - kAnomalyNames.begin());
   std::size_t& of_rank = ranks_[alert.rank.value].first[rule];
@@ -88,12 +88,12 @@ bool AlertHistory::take_first(const RankAlert& alert) {
 // Restores the first ones from the oldest on, the others from the newest on: the oldest find no room.
 void AlertHistory::restore(std::vector<Kept> earlier) {
   if (!earlier.empty()) next_ = std::max(next_, earlier.back().alert.number + 1);  // The clock may go back.
-  const auto oldest = [](const std::deque<RankAlert>& alerts) {
+  const auto oldest = [](const std::deque<Alert>& alerts) {
     return alerts.empty() ? std::numeric_limits<std::uint64_t>::max() : alerts.front().number;
   };
   const std::uint64_t before = std::min(oldest(first_), oldest(kept_));
   std::vector<bool> is_first(earlier.size());
-  std::deque<RankAlert> first;
+  std::deque<Alert> first;
   for (std::size_t i = 0; i < earlier.size(); ++i) {
     is_first[i] = earlier[i].alert.number < before && take_first(earlier[i].alert);
     if (is_first[i]) first.push_back(earlier[i].alert);
@@ -112,31 +112,30 @@ void AlertHistory::restore(std::vector<Kept> earlier) {
 }
 
 void AlertHistory::forget_oldest(int rank) {
-  const auto oldest = std::find_if(kept_.begin(), kept_.end(),
-                                   [&](const RankAlert& alert) { return alert.rank.value == rank; });
+  const auto oldest =
+      std::find_if(kept_.begin(), kept_.end(), [&](const Alert& alert) { return alert.rank.value == rank; });
   if (oldest == kept_.end()) return;
   kept_.erase(oldest);
   --ranks_[rank].kept;
 }
 
-std::vector<RankAlert> AlertHistory::find(const Query& query) const {
-  std::vector<RankAlert> found;
+std::vector<Alert> AlertHistory::find(const Query& query) const {
+  std::vector<Alert> found;
   Alerts from;
   std::size_t bytes = query.most_bytes;
   add_pointers(first_.begin(), first_.end(), from);
   if (query.after == 0) bytes = bytes - bytes / 2 + take_fitting(from, query.rank, bytes / 2, found);
   add_pointers(kept_.begin(), kept_.end(), from);
-  const auto is_older = [](const RankAlert* a, const RankAlert* b) { return a->number < b->number; };
+  const auto is_older = [](const Alert* a, const Alert* b) { return a->number < b->number; };
   std::sort(from.begin(), from.end(), is_older);
   if (query.after > 0) {
-    const auto is_later = [&](const RankAlert* alert) { return alert->number > query.after; };
+    const auto is_later = [&](const Alert* alert) { return alert->number > query.after; };
     from.erase(from.begin(), std::find_if(from.begin(), from.end(), is_later));
   } else {
     std::reverse(from.begin(), from.end());
   }
   take_fitting(from, query.rank, bytes, found);
-  std::sort(found.begin(), found.end(),
-            [&](const RankAlert& a, const RankAlert& b) { return is_older(&a, &b); });
+  std::sort(found.begin(), found.end(), [&](const Alert& a, const Alert& b) { return is_older(&a, &b); });
   return found;
 }
 
@@ -148,14 +147,14 @@ std::uint64_t AlertHistory::listed(Rank rank) const {
 // The rank reports the alerts back cut by bounded().
 void UnraisedAlerts::tell(Rank rank, const std::string& process_id, AlertReport report) {
   report = bounded(std::move(report));
-  for (RankAlert& alert : report.alerts) add(unraised_, {rank, process_id, std::move(alert)});
+  for (Alert& alert : report.alerts) add(unraised_, {rank, process_id, std::move(alert)});
 }
 
 AlertReport UnraisedAlerts::raised(Rank rank, const std::string& process_id, AlertReport report) {
   if (unraised_.empty() && orphans_.empty()) return report;
   auto& alerts = report.alerts;
   alerts.erase(std::remove_if(alerts.begin(), alerts.end(),
-                              [&](const RankAlert& alert) {
+                              [&](const Alert& alert) {
                                 remove(unraised_, rank, process_id, alert);
                                 return remove(orphans_, rank, process_id, alert);
                               }),

@@ -36,7 +36,7 @@ class AlertHistory {
 
   // An alert and the process of its rank.
   struct Kept {
-    RankAlert alert;
+    Alert alert;
     std::string process_id;
   };
   // Takes the alerts that an earlier hub of this job has kept, by rising number, while they have room. Skips
@@ -45,7 +45,7 @@ class AlertHistory {
 
   // Adds the report of the rank's present process, cut by bounded(). Returns its alerts as they are kept.
   // `now`: ms since 1970.
-  std::vector<RankAlert> add(Rank rank, const std::string& process_id, AlertReport report, std::int64_t now);
+  std::vector<Alert> add(Rank rank, const std::string& process_id, AlertReport report, std::int64_t now);
 
   struct Query {
     std::uint64_t after = 0;           // only alerts with a higher number; 0: all alerts
@@ -55,10 +55,10 @@ class AlertHistory {
   // Alerts by rising number. If they do not all fit into `most_bytes`: without `after`, the first ones of
   // each rule and step in half of it, and the newest; with `after`, the first ones after it, so that a caller
   // that asks again with the last number misses none.
-  std::vector<RankAlert> find(const Query& query) const;
+  std::vector<Alert> find(const Query& query) const;
 
   // The first alert of each rule and step, by rising number.
-  const std::deque<RankAlert>& first() const { return first_; }
+  const std::deque<Alert>& first() const { return first_; }
 
   // The number of alerts that the rank's present process has reported, including those no longer kept;
   // without AlertReport::left_out.
@@ -74,13 +74,13 @@ class AlertHistory {
     std::array<std::size_t, kRules> first{};
   };
 
-  bool take_first(const RankAlert& alert);
+  bool take_first(const Alert& alert);
   void forget_oldest(int rank);
 
   std::uint64_t next_;
-  std::deque<RankAlert> first_;                       // by rising number
+  std::deque<Alert> first_;                           // by rising number
   std::array<std::set<std::int64_t>, kRules> steps_;  // of first_
-  std::deque<RankAlert> kept_;                        // the newest others, by rising number
+  std::deque<Alert> kept_;                            // the newest others, by rising number
   std::map<int, OfRank> ranks_;
 };
 
@@ -94,7 +94,7 @@ class UnraisedAlerts {
   struct Told {
     Rank rank;
     std::string process_id;  // of the process that must raise it
-    RankAlert alert;
+    Alert alert;
   };
 
   // The alerts of this report were sent to the process, to raise them.

@@ -9,72 +9,68 @@
 namespace gradmon {
 namespace {
 
-nlohmann::ordered_json to_json(double value) {
+template <typename Value>
+nlohmann::ordered_json json_form(const Value& value) {
+  return value;
+}
+
+nlohmann::ordered_json json_form(Rank rank) { return rank.value; }
+
+nlohmann::ordered_json json_form(double value) {
   if (std::isnan(value)) return "nan";
   if (std::isinf(value)) return value > 0 ? "inf" : "-inf";
   return value;
 }
 
-double value_from(const nlohmann::json& json) {
-  if (json.is_number()) return json.get<double>();
-  const auto text = json.get<std::string>();
-  if (text == "inf") return std::numeric_limits<double>::infinity();
-  if (text == "-inf") return -std::numeric_limits<double>::infinity();
-  return std::numeric_limits<double>::quiet_NaN();
+// These throw if the JSON has another type.
+void read(const nlohmann::json& json, std::string& text) { text = json.get<std::string>(); }
+
+template <typename Integer>
+void read(const nlohmann::json& json, Integer& value) {
+  value = static_cast<Integer>(json.get_ref<const nlohmann::json::number_integer_t&>());
 }
 
-// Throws if the field is not an integer.
-std::int64_t integer_from(const nlohmann::json& json, const char* key) {
-  const auto found = json.find(key);
-  return found == json.end() ? 0 : found->get_ref<const nlohmann::json::number_integer_t&>();
+// A number that no rank has becomes -1.
+void read(const nlohmann::json& json, Rank& rank) {
+  std::int64_t value = 0;
+  read(json, value);
+  const bool possible = value >= 0 && value <= std::numeric_limits<int>::max();
+  rank.value = possible ? static_cast<int>(value) : -1;
+}
+
+void read(const nlohmann::json& json, double& value) {
+  if (json.is_number()) {
+    value = json.get<double>();
+    return;
+  }
+  const auto text = json.get<std::string>();
+  constexpr double infinity = std::numeric_limits<double>::infinity();
+  value = text == "inf" ? infinity : text == "-inf" ? -infinity : std::numeric_limits<double>::quiet_NaN();
 }
 
 }  // namespace
 
-nlohmann::ordered_json to_json(const RankAlert& alert) {
-  nlohmann::ordered_json json{{"number", alert.number},
-                              {"at", alert.at},
-                              {"rank", alert.rank.value},
-                              {"step", alert.step},
-                              {"micro_step", alert.micro_step},
-                              {"pp_stage", alert.pp_stage},
-                              {"vpp_stage", alert.vpp_stage},
-                              {"call_id", alert.call_id},
-                              {"rule", alert.rule},
-                              {"tag_name", alert.tag_name},
-                              {"op", alert.op},
-                              {"value", to_json(alert.value)},
-                              {"history_mean", to_json(alert.history_mean)},
-                              {"message", alert.message}};
-  if (alert.left_out > 0) json["left_out"] = alert.left_out;
+nlohmann::ordered_json to_json(const Alert& alert) {
+  nlohmann::ordered_json json;
+  each_alert_field(
+      [&](const char* name, std::uint32_t, auto member) { json[name] = json_form(alert.*member); });
+  if (alert.left_out == 0) json.erase("left_out");
   return json;
 }
 
-std::optional<RankAlert> alert_from(const nlohmann::json& json) {
+std::optional<Alert> alert_from(const nlohmann::json& json) {
   AlertReport report;
-  RankAlert& alert = report.alerts.emplace_back();
+  Alert& alert = report.alerts.emplace_back();
+  alert.rank = Rank{-1};
   try {
-    const std::int64_t rank = json.is_object() && json.contains("rank") ? integer_from(json, "rank") : -1;
-    const std::int64_t number = integer_from(json, "number");
-    if (rank < 0 || rank > std::numeric_limits<int>::max() || number <= 0) return {};
-    alert.rank = Rank{static_cast<int>(rank)};
-    alert.number = static_cast<std::uint64_t>(number);
-    alert.at = integer_from(json, "at");
-    alert.step = integer_from(json, "step");
-    alert.micro_step = integer_from(json, "micro_step");
-    alert.pp_stage = integer_from(json, "pp_stage");
-    alert.vpp_stage = integer_from(json, "vpp_stage");
-    alert.call_id = static_cast<std::uint64_t>(integer_from(json, "call_id"));
-    alert.rule = json.value("rule", "");
-    alert.tag_name = json.value("tag_name", "");
-    alert.op = json.value("op", "");
-    if (json.contains("value")) alert.value = value_from(json["value"]);
-    if (json.contains("history_mean")) alert.history_mean = value_from(json["history_mean"]);
-    alert.message = json.value("message", "");
-    alert.left_out = static_cast<std::uint64_t>(integer_from(json, "left_out"));
+    each_alert_field([&](const char* name, std::uint32_t, auto member) {
+      if (json.is_object() && json.contains(name)) read(json[name], alert.*member);
+    });
   } catch (const nlohmann::json::exception&) {
     return {};
   }
+  const auto number = static_cast<std::int64_t>(alert.number);
+  if (alert.rank.value < 0 || number <= 0) return {};
   return std::move(bounded(std::move(report)).alerts.front());
 }
 

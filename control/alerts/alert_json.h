@@ -11,9 +11,9 @@ namespace gradmon {
 // An alert as gradmonctl prints it and as `on_alert.exec` gets it. A value that is not finite becomes one of
 // the texts "nan", "inf" and "-inf", because JSON has no such numbers. Omits "left_out" if it is 0. Any
 // thread.
-nlohmann::ordered_json to_json(const RankAlert& alert);
+nlohmann::ordered_json to_json(const Alert& alert);
 // Reads the alert of such an object. Cuts its texts as bounded() does; missing fields keep their default.
 // Nullopt if a field has another type, or the rank or the number is missing.
-std::optional<RankAlert> alert_from(const nlohmann::json& json);
+std::optional<Alert> alert_from(const nlohmann::json& json);
 
 }  // namespace gradmon

@@ -20,7 +20,7 @@ AlertReport bounded(AlertReport report) {
     report.left_out += report.alerts.size() - kMostAlertsInAReport;
     report.alerts.resize(kMostAlertsInAReport);
   }
-  for (RankAlert& alert : report.alerts) {
+  for (Alert& alert : report.alerts) {
     cut(alert.rule, kMostName);
     cut(alert.op, kMostName);
     cut(alert.tag_name, kMostTag);
@@ -29,7 +29,7 @@ AlertReport bounded(AlertReport report) {
   return report;
 }
 
-std::size_t size_of(const RankAlert& alert) {
+std::size_t size_of(const Alert& alert) {
   return kNumbers + alert.rule.size() + alert.op.size() + alert.tag_name.size() + alert.message.size();
 }
 

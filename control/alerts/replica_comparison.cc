@@ -22,7 +22,7 @@ constexpr std::size_t kMostRanksNamed = 8;  // of the ranks with one value
 struct DifferingTarget {
   std::string target;  // "0:fc1.weight"
   Rank rank;           // the lowest of the ranks that differ most from the majority
-  RankAlert alert;     // of that rank
+  Alert alert;         // of that rank
 };
 
 struct ReplicaDifferences {
@@ -68,16 +68,6 @@ Widest widest_in(const RowsOfTarget& rows) {
   return widest;
 }
 
-// "rank 1", "ranks 0, 2, 3"; of more than 8, the first 8 and the number of the others.
-std::string names_of_replicas(const std::vector<int>& ranks) {
-  std::string text = ranks.size() == 1 ? "rank " : "ranks ";
-  for (std::size_t i = 0; i < std::min(ranks.size(), kMostRanksNamed); ++i)
-    text += (i == 0 ? "" : ", ") + std::to_string(ranks[i]);
-  if (ranks.size() > kMostRanksNamed)
-    text += " and " + std::to_string(ranks.size() - kMostRanksNamed) + " more";
-  return text;
-}
-
 // "rank 1 has 2.5, ranks 0, 2, 3 have 1.25"; the most different rank first.
 std::string comparison_text(const Widest& widest, const std::vector<EqualRanks>& of,
                             const RowsOfTarget& rows) {
@@ -87,7 +77,7 @@ std::string comparison_text(const Widest& widest, const std::vector<EqualRanks>&
   }
   std::string text;
   for (const std::size_t i : order) {
-    text += (text.empty() ? "" : ", ") + names_of_replicas(of[i].ranks) +
+    text += (text.empty() ? "" : ", ") + names_of_ranks(of[i].ranks, kMostRanksNamed) +
             (of[i].ranks.size() == 1 ? " has " : " have ") + number(*value_of(*rows[i], widest.op));
   }
   return text;
@@ -96,7 +86,7 @@ std::string comparison_text(const Widest& widest, const std::vector<EqualRanks>&
 DifferingTarget describe(const std::string& target, const ReplicaRequest& request, const Widest& widest,
                          const std::vector<EqualRanks>& of, const RowsOfTarget& rows) {
   DifferingTarget found{target, Rank{of[widest.of].ranks.front()}, {}};
-  RankAlert& alert = found.alert;
+  Alert& alert = found.alert;
   alert.rank = found.rank;
   alert.rule = name_of(Anomaly::rank_divergence);
   alert.step = request.step;
@@ -341,7 +331,7 @@ ReplicasCompared ReplicaComparison::summary() const {
   summary.unresolved = counts_.unresolved;
   const auto note = [&summary](const std::vector<int>& ranks, const std::string& why) {
     if (ranks.empty() || summary.not_compared.size() == ReplicasCompared::kMostNotCompared) return;
-    summary.not_compared.push_back(names_of_replicas(ranks) + ": " + why);
+    summary.not_compared.push_back(names_of_ranks(ranks, kMostRanksNamed) + ": " + why);
   };
   for (const auto& [id, group] : groups_) {
     summary.groups += group.compared ? 1 : 0;

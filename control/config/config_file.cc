@@ -1,16 +1,25 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "control/config/config_file.h"
 
+#include <sys/inotify.h>
+#include <unistd.h>
+
 #include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <deque>
 #include <system_error>
 #include <thread>
+#include <utility>
 
-#include "control/config/json_edit.h"
-#include "control/config/json_locate.h"
+#include "control/config/config_parser.h"
+#include "control/log.h"
 
 namespace gradmon {
 namespace {
 
+namespace fs = std::filesystem;
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 
@@ -26,11 +35,6 @@ constexpr milliseconds kDisplacedPollInterval{50};
 constexpr seconds kRecoverEvery{2};
 constexpr seconds kRecoverFor{20};
 
-bool is_complete_object(std::string_view text) {
-  const auto document = locate_json(text);
-  return !document.fault && document.nodes.front().kind == JsonKind::object;
-}
-
 // True if the last save is over a second ago: the file is complete.
 bool is_old(const FileSignature& signature) {
   const auto now = std::chrono::system_clock::now().time_since_epoch();
@@ -38,15 +42,101 @@ bool is_old(const FileSignature& signature) {
   return age > kProblemDelay || age < -kProblemDelay;
 }
 
-std::filesystem::path target_of(const std::filesystem::path& path) {
+constexpr std::uint32_t kMask = IN_MOVED_TO | IN_MOVED_FROM | IN_CREATE | IN_DELETE | IN_MODIFY |
+                                IN_CLOSE_WRITE | IN_ATTRIB | IN_DELETE_SELF | IN_MOVE_SELF | IN_ONLYDIR;
+constexpr std::uint32_t kLost = IN_Q_OVERFLOW | IN_IGNORED | IN_DELETE_SELF | IN_MOVE_SELF | IN_UNMOUNT;
+
+FileEvent to_event(std::uint32_t mask) {
+  if ((mask & IN_MOVED_TO) != 0) return FileEvent::replaced;
+  if ((mask & IN_MODIFY) != 0) return FileEvent::written;
+  if ((mask & IN_CLOSE_WRITE) != 0) return FileEvent::closed;
+  if ((mask & IN_ATTRIB) != 0) return FileEvent::attributes_changed;
+  return FileEvent::other;
+}
+
+fs::path target_of(const fs::path& path) {
   std::error_code error;
-  const auto target = std::filesystem::canonical(path, error);
+  const auto target = fs::canonical(path, error);
   return error ? path : target;
 }
 
 }  // namespace
 
-ConfigFile::ConfigFile(std::filesystem::path path, Clock clock, std::filesystem::path spare)
+FileWatch::FileWatch(fs::path path) : path_(std::move(path)), fd_(inotify_init1(IN_NONBLOCK | IN_CLOEXEC)) {
+  if (fd_ < 0) {
+    log_warn("polling the config file once a second, because inotify failed: " +
+             std::generic_category().message(errno));
+  }
+  update_watches();
+}
+
+FileWatch::~FileWatch() {
+  if (fd_ >= 0) ::close(fd_);
+}
+
+void FileWatch::watch(const fs::path& directory, const std::string& name) {
+  const int wd = inotify_add_watch(fd_, directory.c_str(), kMask);
+  if (wd >= 0) names_[wd].insert(name);
+}
+
+void FileWatch::update_watches() {
+  constexpr int kMaxLinks = 40;
+  if (fd_ < 0) return;
+  const auto before = std::exchange(names_, {});
+  std::error_code error;
+  const auto absolute = fs::absolute(path_, error);
+  std::deque<fs::path> rest(absolute.begin(), absolute.end());
+  fs::path here = "/";
+  for (int links = 0; !rest.empty() && links < kMaxLinks;) {
+    const auto name = rest.front();
+    rest.pop_front();
+    if (name.empty() || name == "." || name == "/") continue;
+    const auto next = here / name;
+    const auto type = fs::symlink_status(next, error).type();
+    if (type == fs::file_type::symlink) {
+      watch(here, name);
+      ++links;
+      const auto target = fs::read_symlink(next, error);
+      rest.insert(rest.begin(), target.begin(), target.end());
+      if (target.is_absolute()) here = "/";
+    } else if (rest.empty() || type == fs::file_type::not_found) {
+      watch(here, name);
+      break;
+    } else {
+      here = next;
+    }
+  }
+  for (const auto& [wd, names] : before) {
+    if (names_.count(wd) == 0) inotify_rm_watch(fd_, wd);
+  }
+}
+
+std::vector<FileEvent> FileWatch::read_events() {
+  constexpr int kMaxReads = 64;
+  std::vector<FileEvent> events;
+  alignas(inotify_event) std::array<char, 16'384> buffer;
+  for (int i = 0; fd_ >= 0 && i < kMaxReads; ++i) {
+    const auto got = ::read(fd_, buffer.data(), buffer.size());
+    if (got <= 0) return events;
+    for (std::size_t at = 0; at < static_cast<std::size_t>(got);) {
+      inotify_event event;
+      std::memcpy(&event, buffer.data() + at, sizeof event);
+      const auto watched = names_.find(event.wd);
+      const char* const name = event.len == 0 ? "" : buffer.data() + at + sizeof event;
+      at += sizeof event + event.len;
+      if ((event.mask & kLost) != 0) {
+        if (watched != names_.end() || event.wd < 0) events.push_back(FileEvent::events_lost);
+        if ((event.mask & IN_IGNORED) != 0) names_.erase(event.wd);
+      } else if (watched != names_.end() && watched->second.count(name) != 0) {
+        events.push_back(to_event(event.mask));
+      }
+    }
+  }
+  if (fd_ >= 0) events.push_back(FileEvent::events_lost);
+  return events;
+}
+
+ConfigFile::ConfigFile(fs::path path, Clock clock, fs::path spare)
     : path_(std::move(path)), clock_(std::move(clock)), watch_(path_), next_stat_(clock_()) {
   next_hash_ = next_stat_ + kHashEvery;
   recovery_.spare = std::move(spare);
@@ -102,7 +192,7 @@ std::vector<std::string> ConfigFile::superseded_saves() const {
   std::vector<std::string> lines;
   std::error_code error;
   for (const auto& side : recovery_.superseded) {
-    if (std::filesystem::exists(side, error))
+    if (fs::exists(side, error))
       lines.push_back("an earlier save is in " + side.string() + ": copy it or remove it");
   }
   return lines;
@@ -154,13 +244,23 @@ tl::expected<ConfigFile::Observation, std::string> ConfigFile::read_if_changed(T
   return out;
 }
 
-bool ConfigFile::is_settled(const FileRead& read, Time now) {
+const JsonText& ConfigFile::parse(FileContent& content) {
+  if (!parsed_ || parsed_->sha256 != content.identity.sha256) {
+    JsonText json(content.text);
+    auto config = std::make_shared<const ConfigResult>(parse_config(json, path_.string()));
+    parsed_ = Parsed{content.identity.sha256, std::move(json), std::move(config)};
+  }
+  content.parsed = parsed_->config;
+  return parsed_->json;
+}
+
+bool ConfigFile::is_settled(FileRead& read, Time now) {
   const auto& identity = read.content.identity;
   if (!candidate_ || candidate_->identity != identity) candidate_ = Candidate{identity, now, kSettleTime};
   const bool at_once = (replaced_ || (!known_ && !events_seen_ && is_old(read.signature)));
   auto pause = at_once ? milliseconds(0) : events_seen_ || !known_ ? kSettleTime : kSettleTimeWithoutEvents;
   if (writing_) pause = kSettleTimeWhileOpen;
-  if (!is_complete_object(read.content.text)) pause = std::max(pause, kProblemDelay);
+  if (!parse(read.content).is_object()) pause = std::max(pause, kProblemDelay);
   candidate_->pause = pause;
   return now - candidate_->since >= pause;
 }
@@ -243,47 +343,48 @@ tl::expected<FileRead, EditError> ConfigFile::settled_content() {
 
 tl::expected<FileContent, EditError> ConfigFile::edit(const Edits& edits,
                                                       const std::optional<FileIdentity>& based_on,
-                                                      const Check& check) {
+                                                      const BeforeWrite& before_write) {
   constexpr int kMaxTries = 5;
   for (int i = 1;; ++i) {
-    auto done = edit_once(edits, based_on, check);
+    auto done = edit_once(edits, based_on, before_write);
     if (done || done.error().kind != EditError::Kind::changed || based_on || i == kMaxTries) return done;
   }
 }
 
 tl::expected<FileContent, EditError> ConfigFile::edit_once(const Edits& edits,
                                                            const std::optional<FileIdentity>& based_on,
-                                                           const Check& check) {
-  using Kind = EditError::Kind;
-  const auto fail = [](Kind kind, std::string text) {
+                                                           const BeforeWrite& before_write) {
+  using Why = EditError::Kind;
+  const auto fail = [](Why kind, std::string text) {
     return tl::unexpected(EditError{kind, std::move(text)});
   };
-  const auto base = based_on ? present_content() : settled_content();
+  auto base = based_on ? present_content() : settled_content();
   if (!base) return tl::unexpected(base.error());
-  if (based_on && base->content.identity != *based_on) return fail(Kind::changed, kSavedMeanwhile);
+  if (based_on && base->content.identity != *based_on) return fail(Why::changed, kSavedMeanwhile);
 
-  const auto text = set_values(base->content.text, edits);
-  if (!text) return fail(Kind::invalid, text.error());
-  if (auto objection = check ? check(*text) : ""; !objection.empty())
-    return fail(Kind::invalid, std::move(objection));
+  auto json = set_values(parse(base->content), edits);
+  if (!json) return fail(Why::invalid, json.error());
+  auto config = std::make_shared<const ConfigResult>(parse_config(*json, path_.string()));
+  if (!*config) return fail(Why::invalid, to_string(config->error()));
+  const FileContent wanted{json->text, {0, json->text.size(), sha256_hex(json->text)}, config};
+  if (before_write) before_write(wanted.identity.sha256);
 
   std::vector<DisplacedFile> displaced;
   const auto done =
-      replace_content(target_of(path_), *base, *text, displaced, Replacement::exchange, recovery_.spare);
+      replace_content(target_of(path_), *base, wanted, displaced, Replacement::exchange, recovery_.spare);
   for (auto& file : displaced) displaced_.push_back({std::move(file), clock_()});
   take_events();
   if (!done) {
     replaced_ = false;
-    if (done.error().kind == ExchangeError::Kind::stuck)
-      recover_at_ = std::min(recover_at_, clock_() + kRecoverEvery);
-    const bool lost_race = done.error().kind == ExchangeError::Kind::changed;
-    return fail(lost_race ? Kind::changed : Kind::unwritable, done.error().text);
+    if (done.error().kind == Why::stuck) recover_at_ = std::min(recover_at_, clock_() + kRecoverEvery);
+    return tl::unexpected(done.error());
   }
   if (!base->signature.same_save(recovery_.ours)) recovery_.user_save_ns = base->signature.mtime_ns;
   recovery_.ours = done->signature;
   const auto now = sign_file(path_);
-  if (!now || !now->same_save(done->signature)) return fail(Kind::changed, kSavedMeanwhile);
+  if (!now || !now->same_save(done->signature)) return fail(Why::changed, kSavedMeanwhile);
   remember(*done);
+  parsed_ = Parsed{wanted.identity.sha256, std::move(*json), std::move(config)};
   return done->content;
 }
 

@@ -2,51 +2,78 @@
 // The user's config file: reports its contents and edits it. Used by one thread, the disk thread; it
 // starts none. Every call does file I/O and may hang with the file system.
 //
-// Each save is reported once and complete. A save is a new time stamp or a new content.
+// Each save is reported once and complete, with its config. A save is a new time stamp or a new content. Each
+// content is parsed once.
 // - A file that was renamed into place is reported at once.
 // - A file that is written in place is reported when it is closed and unchanged for 100 ms (2 s if its
 //   writer does not close it, 1 s if the file system sends no events).
-// - An empty or broken file is reported when it is unchanged for 1 s. The parser finds its errors.
+// - An empty or broken file is reported when it is unchanged for 1 s.
 // - If saves come faster than four a second, only the last one is reported.
 // - A file that cannot be read (EIO, ESTALE, no permission) is reported once, and tried again at every
 //   event and every second. An intact file is polled as often, so a longer pause would save nothing.
 #pragma once
 
 #include <chrono>
+#include <cstdint>
 #include <filesystem>
 #include <functional>
+#include <map>
+#include <memory>
 #include <optional>
+#include <set>
 #include <string>
-#include <string_view>
 #include <tl/expected.hpp>
-#include <utility>
 #include <vector>
 
 #include "control/config/file_content.h"
 #include "control/config/file_identity.h"
-#include "control/config/file_watch.h"
+#include "control/config/json_edit.h"
 #include "control/config/replace_content.h"
 
 namespace gradmon {
 
-struct EditError {
-  enum class Kind {
-    changed,     // the file is not the save of `based_on`, or is saved again and again
-    invalid,     // the file is not JSON, an edit cannot be set, or `check` refused the result
-    unwritable,  // unchanged: it can neither be replaced nor written in place
-    unreadable,  // missing, no permission, not a regular file, too large
-  };
-  Kind kind = Kind::changed;
-  std::string text;  // for people
+enum class FileEvent : std::uint8_t {
+  replaced,            // a complete file was renamed to this name
+  written,             // bytes or length changed
+  closed,              // closed by a process that had it open for writing
+  attributes_changed,  // attributes changed, or the time stamp
+  other,               // created, perhaps not yet written, or removed
+  events_lost,         // events were lost, or a directory went away: anything may have happened
+};
+
+// Reports changes of a path: inotify on the directory of the file and of every symbolic link on the way
+// to it, because files and links are replaced by rename. Network and overlay file systems may send no
+// events, so the caller must poll the file as well. One thread.
+class FileWatch {
+ public:
+  explicit FileWatch(std::filesystem::path path);
+  ~FileWatch();
+  FileWatch(const FileWatch&) = delete;
+  FileWatch& operator=(const FileWatch&) = delete;
+
+  // Readable when events have arrived; -1 if inotify failed (logged once).
+  int fd() const { return fd_; }
+
+  // Watches the present links. Call it before each read of the file.
+  void update_watches();
+
+  // Returns the events of the file and its links since the last call, in order. Never blocks.
+  std::vector<FileEvent> read_events();
+
+ private:
+  void watch(const std::filesystem::path& directory, const std::string& name);
+
+  const std::filesystem::path path_;
+  int fd_ = -1;
+  std::map<int, std::set<std::string>> names_;  // names watched, by watch descriptor
 };
 
 class ConfigFile {
  public:
   using Clock = std::function<std::chrono::steady_clock::time_point()>;
-  // Key ("eps") or JSON pointer ("/alert/dump"), and the JSON of the new value.
-  using Edits = std::vector<std::pair<std::string, std::string>>;
-  // Returns the reason why this text must not be written; "" if it may be.
-  using Check = std::function<std::string(std::string_view text)>;
+  using Edits = JsonEdits;
+  // Called before a text with this hash is written.
+  using BeforeWrite = std::function<void(const std::string& sha256)>;
 
   // `spare`: a directory for side files that the config's own directory refuses; "": none.
   explicit ConfigFile(std::filesystem::path path, Clock clock = &std::chrono::steady_clock::now,
@@ -68,7 +95,7 @@ class ConfigFile {
   // that content; if the user saves meanwhile, tries again, five times in total. Never overwrites a user's
   // save, unless the file system cannot exchange files (replace_content.h).
   tl::expected<FileContent, EditError> edit(const Edits& edits, const std::optional<FileIdentity>& based_on,
-                                            const Check& check = nullptr);
+                                            const BeforeWrite& before_write = nullptr);
 
   // Saves that an earlier job moved aside and that are older than the present save, for people.
   std::vector<std::string> superseded_saves() const;
@@ -93,8 +120,16 @@ class ConfigFile {
     Time since;
   };
 
+  // A text and its config.
+  struct Parsed {
+    std::string sha256;
+    JsonText json;
+    std::shared_ptr<const ConfigResult> config;
+  };
+
   tl::expected<Observation, std::string> read_if_changed(Time now);
-  bool is_settled(const FileRead& read, Time now);
+  const JsonText& parse(FileContent& content);
+  bool is_settled(FileRead& read, Time now);
   void take_events();
   void check_displaced(Time now);
   void release_displaced();
@@ -105,12 +140,13 @@ class ConfigFile {
   tl::expected<FileRead, EditError> settled_content();
   tl::expected<FileContent, EditError> edit_once(const Edits& edits,
                                                  const std::optional<FileIdentity>& based_on,
-                                                 const Check& check);
+                                                 const BeforeWrite& before_write);
 
   const std::filesystem::path path_;
   const Clock clock_;
   FileWatch watch_;
 
+  std::optional<Parsed> parsed_;  // the text parsed last
   std::optional<FileIdentity> known_;
   FileSignature known_signature_;
   Recovery recovery_;  // `ours` is the signature of the file that the last edit wrote

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "control/config/config.h"
+#include "control/config/json_text.h"
 
 namespace gradmon {
 
@@ -43,8 +44,9 @@ struct ParsedConfig {
 };
 
 // `file_name` is used in messages only. At most the first 100 errors and 100 warnings are returned.
-[[nodiscard]] tl::expected<ParsedConfig, std::vector<ConfigError>> parse_config(std::string_view text,
-                                                                                std::string_view file_name);
+using ConfigResult = tl::expected<ParsedConfig, std::vector<ConfigError>>;
+[[nodiscard]] ConfigResult parse_config(const JsonText& json, std::string_view file_name);
+[[nodiscard]] ConfigResult parse_config(std::string_view text, std::string_view file_name);
 
 // As `monitor_config.json:7:3: /collect_times: found "2", expected an integer >= 0`.
 std::string to_string(const ConfigError& error);

@@ -9,11 +9,10 @@
 namespace gradmon {
 namespace {
 
-constexpr auto implemented = Support::implemented;
-
 constexpr auto live = Reload::live;
 constexpr auto restart = Reload::restart;
 constexpr auto range = Rule::range;
+constexpr auto inclusive_low = Rule::inclusive_low;
 
 // "a list of "min", "max" ..."
 std::string list_of_ops() {
@@ -28,19 +27,18 @@ const Option<Config> kConfigOptions[] = {
     {"targets", &Config::targets, "an object of at most 4096 names", "{}",
      "modules and parameters to watch; empty: everything"},
     {"target_regex", &Config::target_regex, "a list of at most 256 patterns", "none",
-     "names or RE2 patterns, searched in parameter names", implemented, live, Rule::patterns},
+     "names or RE2 patterns, searched in parameter names", kAny, kUnbounded, Rule::patterns},
     {"invert", &Config::invert, "true or false", "false", "watch what target_regex does not match"},
     {"dynamic_on", &Config::dynamic_on, "true or false", "false", "dynamic mode: whether collection is on"},
     {"collect_times", &Config::collect_times, "an integer >= 0", "100000000",
-     "number of steps to collect; 0: none, and a collection ends", implemented, live, range, 0},
+     "number of steps to collect; 0: none, and a collection ends", 0},
     {"start_step", &Config::start_step, "an integer >= 0", "0",
-     "static mode: first step collected, of those that step_interval leaves", implemented, live, range, 0},
-    {"step_interval", &Config::step_interval, "an integer >= 1", "1", "collect every Nth step", implemented,
-     live, range, 1},
+     "static mode: first step collected, of those that step_interval leaves", 0},
+    {"step_interval", &Config::step_interval, "an integer >= 1", "1", "collect every Nth step", 1},
     {"print_struct", &Config::print_struct, "true or false", "false",
      "write the module structure after the first collected step, then report that training may stop"},
     {"module_ranks", &Config::module_ranks, "a list of integers >= 0", "all",
-     "ranks on which modules are watched", implemented, live, range, 0},
+     "ranks on which modules are watched", 0},
     {"xy_distribution", &Config::xy_distribution, "true or false", "false",
      "activations and their gradients"},
     {"all_xy", &Config::all_xy, "true or false", "false",
@@ -70,20 +68,17 @@ const Option<Config> kConfigOptions[] = {
     {"format", &Config::format, "\"csv\", \"tensorboard\", \"api\", \"sqlite\" or a list of these", "\"csv\"",
      "where records go"},
     {"ops", &Config::ops, kListOfOps, "[\"norm\"]", "statistics per tensor"},
-    {"eps", &Config::eps, "a number > 0", "1e-8", "magnitudes below this count as zeros", implemented, live,
-     range, 0},
-    {"ndigits", &Config::ndigits, "an integer from 0 to 100", "6", "decimals in CSV", implemented, live,
-     range, 0, 100},
+    {"eps", &Config::eps, "a number > 0", "1e-8", "magnitudes below this count as zeros", 0},
+    {"ndigits", &Config::ndigits, "an integer from 0 to 100", "6", "decimals in CSV", 0, 100},
     {"digits", &Config::digits, "an integer from 1 to 17", "none",
-     "significant digits in CSV, instead of decimals: ndigits then has no effect", implemented, live, range,
-     1, 17},
+     "significant digits in CSV, instead of decimals: ndigits then has no effect", 1, 17},
     {"compress", &Config::compress, "\"none\" or \"zstd\"", "\"none\"",
      "zstd: CSV files are {name}.csv.zst, a fourth to a tenth of the size"},
     {"step_count_per_record", &Config::step_count_per_record, "an integer >= 1", "1", "steps per CSV file",
-     implemented, live, range, 1},
+     1},
     {"append_output", &Config::append_output, "a list of zero or two time stamps", "[]",
      "go on in the rank's newest directory between them, such as [\"Dec03_21-34-40\", \"Dec04_00-00-00\"]",
-     implemented, restart, Rule::zero_or_two},
+     kAny, kUnbounded, Rule::zero_or_two, restart},
     {"squash_name", &Config::squash_name, "true or false", "true", "shorten names"},
     {"replicas", &Config::replicas, "\"all\" or \"first\"", "\"all\"",
      "first: of ranks with equal weights, reduced gradients, moments and mg_direction (plain "
@@ -95,27 +90,26 @@ const Option<Config> kConfigOptions[] = {
      "activations: read a tensor once if several modules receive or return it; faster, but misses a write "
      "that keeps the tensor's version (.data, NumPy, a kernel)"},
     {"lookahead_steps", &Config::lookahead_steps, "an integer >= 1", "measured",
-     "steps between the agreement on a change and its effect", implemented, live, range, 1},
+     "steps between the agreement on a change and its effect", 1},
     {"max_wait", &Config::max_wait, "a number of seconds > 0", "2", "longest wait of training for a verdict",
-     implemented, live, range, 0},
-    {"fence_timeout", &Config::fence_timeout, "a number of seconds > 0", "30", "no effect: see max_wait",
-     Support::obsolete, live, range, 0},
+     0},
+    {"fence_timeout", &Config::fence_timeout, "a number of seconds > 0", "30", "no effect: see max_wait", 0,
+     kUnbounded, range, live, Support::obsolete},
     {"on_partition", &Config::on_partition, "\"continue\" or \"wait\"", "\"continue\"",
-     "no effect: see max_wait", Support::obsolete},
+     "no effect: see max_wait", kAny, kUnbounded, range, live, Support::obsolete},
     {"queue_capacity", &Config::queue_capacity, "an integer from 1 to 16777216", "65536",
-     "rows that wait for the writer; a longer step waits alone", implemented, restart, range, 1, 1 << 24},
+     "rows that wait for the writer; a longer step waits alone", 1, 1 << 24, range, restart},
     {"on_overflow", &Config::on_overflow, "\"block\" or \"drop\"", "\"block\"",
      "full queue: wait, or drop the step and count"},
     {"max_overhead", &Config::max_overhead, "a number > 0 and <= 1", "none",
-     "share of the step time that monitoring may cost", implemented, live, range, 0, 1},
+     "share of the step time that monitoring may cost", 0, 1},
     {"keep_last", &Config::keep_last, "an integer >= 0", "0",
-     "steps of gradient norms and scalars kept in memory, written when a rule of alert fires", implemented,
-     live, range, 0},
+     "steps of gradient norms and scalars kept in memory, written when a rule of alert fires", 0},
     {"on_alert", &Config::on_alert, "an object", "none", "actions on an alert"},
     {"scalars", &Config::scalars, "an object", "{}",
      "where training scalars go, as {\"loss\": [\"log\", \"records\"]}"},
     {"throughput_baseline", &Config::throughput_baseline, "a number > 0", "none",
-     "samples per second per device, for linearity", implemented, live, range, 0},
+     "samples per second per device, for linearity", 0},
     {"write_back", &Config::write_back, "true or false", "true", "false: the file is never touched"},
 };
 
@@ -146,7 +140,7 @@ const std::vector<Option<Config::CcDistribution>>& options<Config::CcDistributio
   static const std::vector<Option<C>> table{
       {"enable", &C::enable, "true or false", "false", "watch collective calls"},
       {"cc_codeline", &C::cc_codeline, "a list of patterns as \"train.py\\\\[23\\\\]\"", "[]",
-       "call sites; empty: all", implemented, live, Rule::patterns},
+       "call sites; empty: all", kAny, kUnbounded, Rule::patterns},
       {"cc_pre_hook", &C::cc_pre_hook, "true or false", "false", "record inputs as well"},
       {"cc_log_only", &C::cc_log_only, "true or false", "false",
        "log the calls of one step, then report that training may stop"},
@@ -181,46 +175,36 @@ const std::vector<Option<Config::Alert>>& options<Config::Alert>() {
 
 const std::vector<AlertRuleSchema>& alert_rule_schemas() {
   using R = AlertRule;
-  constexpr auto inclusive_low = Rule::inclusive_low;
-  const Option<R> window{"window",
-                         &R::window,
-                         "an integer from 16 to 256",
-                         "64",
-                         "values that make the median",
-                         implemented,
-                         live,
-                         range,
-                         kShortestWindow,
-                         kLongestWindow};
+  const Option<R> window{
+      "window",        &R::window,    "an integer from 16 to 256", "64", "values that make the median",
+      kShortestWindow, kLongestWindow};
   static const std::vector<AlertRuleSchema> schemas{
       {Anomaly::turbulence,
        "a norm or mean is far above the mean of its history",
-       {{"threshold", &R::threshold, "a number >= 0", "required", "relative excess over the mean",
-         implemented, live, inclusive_low, 0}},
+       {{"threshold", &R::threshold, "a number >= 0", "required", "relative excess over the mean", 0,
+         kUnbounded, inclusive_low}},
        "threshold"},
       {Anomaly::nan,
        "a value is NaN, or too large",
-       {{"threshold", &R::threshold, "a number >= 0", "none", "largest magnitude", implemented, live,
-         inclusive_low, 0}},
+       {{"threshold", &R::threshold, "a number >= 0", "none", "largest magnitude", 0, kUnbounded,
+         inclusive_low}},
        ""},
       {Anomaly::spike,
        "a norm or training scalar jumps up",
-       {{"threshold", &R::threshold, "a number > 0", "10", "robust standard deviations above the median",
-         implemented, live, range, 0},
+       {{"threshold", &R::threshold, "a number > 0", "10", "robust standard deviations above the median", 0},
         window},
        ""},
       {Anomaly::vanish,
        "a norm dies",
        {{"fraction", &R::fraction, "a number >= 0 and <= 1", "0.001", "of the median: a norm below it is low",
-         implemented, live, inclusive_low, 0, 1},
-        {"steps", &R::steps, "an integer from 1 to 1000", "3", "collected steps in a row with a low norm",
-         implemented, live, range, 1, 1000},
+         0, 1, inclusive_low},
+        {"steps", &R::steps, "an integer from 1 to 1000", "3", "collected steps in a row with a low norm", 1,
+         1000},
         window},
        ""},
       {Anomaly::rank_divergence,
        "ranks that should hold the same values do not",
-       {{"threshold", &R::threshold, "a number > 0", "1e-06", "relative difference of a statistic",
-         implemented, live, range, 0}},
+       {{"threshold", &R::threshold, "a number > 0", "1e-06", "relative difference of a statistic", 0}},
        ""},
   };
   return schemas;
@@ -232,13 +216,11 @@ const std::vector<Option<Config::OnAlert>>& options<Config::OnAlert>() {
   static const std::vector<Option<A>> table{
       {"collect", &A::collect, "a config without \"on_alert\"", "none",
        "keys that replace those of this config for a while; dynamic mode only"},
-      {"times", &A::times, "an integer >= 1", "1", "number of steps that `collect` collects", implemented,
-       live, range, 1},
+      {"times", &A::times, "an integer >= 1", "1", "number of steps that `collect` collects", 1},
       {"cooldown", &A::cooldown, "a number of seconds >= 0", "60",
-       "time after an action in which alerts do not start it again", implemented, live, Rule::inclusive_low,
-       0},
+       "time after an action in which alerts do not start it again", 0, kUnbounded, inclusive_low},
       {"exec", &A::exec, "a list of at most 64 strings, the first an absolute path", "[]",
-       "a program and its arguments; set it in the file only", implemented, live, Rule::command},
+       "a program and its arguments; set it in the file only", kAny, kUnbounded, Rule::command},
   };
   return table;
 }

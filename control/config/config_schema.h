@@ -9,6 +9,7 @@
 #include <limits>
 #include <string>
 #include <string_view>
+#include <type_traits>
 #include <variant>
 #include <vector>
 
@@ -46,12 +47,13 @@ enum class Rule : std::uint8_t {
 
 // `high` of an option without an upper bound: accepts any 64-bit integer and any double.
 inline constexpr std::int64_t kUnbounded = std::numeric_limits<std::int64_t>::max();
+inline constexpr std::int64_t kAny = std::numeric_limits<std::int64_t>::min();  // the same for `low`
 
 // The values that an option accepts.
 struct Constraint {
   std::string_view expected;  // for error messages: "an integer >= 0"
   Rule rule = Rule::range;
-  std::int64_t low = std::numeric_limits<std::int64_t>::min();
+  std::int64_t low = kAny;
   std::int64_t high = kUnbounded;
 };
 
@@ -62,11 +64,11 @@ struct Option {
   std::string_view expected;      // see Constraint
   std::string_view default_text;  // the default, as CONFIG.md shows it
   std::string_view meaning;
-  Support support = Support::implemented;
-  Reload reload = Reload::live;
-  Rule rule = Rule::range;
-  std::int64_t low = std::numeric_limits<std::int64_t>::min();
+  std::int64_t low = kAny;
   std::int64_t high = kUnbounded;
+  Rule rule = Rule::range;
+  Reload reload = Reload::live;
+  Support support = Support::implemented;
 
   Constraint constraint() const { return {expected, rule, low, high}; }
 };
@@ -110,30 +112,13 @@ inline constexpr std::array<std::string_view, kOps> kOpNames = [] {
 }();
 // The names of a fixed choice, in the order of the enumerators.
 template <typename Enum>
-constexpr std::array<std::string_view, 2> names_of();
-template <>
-constexpr std::array<std::string_view, 2> names_of<AxisOrder>() {
-  return {"s,b,h,d", "b,s,h,d"};
-}
-template <>
-constexpr std::array<std::string_view, 2> names_of<Config::OnPartition>() {
-  return {"continue", "wait"};
-}
-template <>
-constexpr std::array<std::string_view, 2> names_of<Config::OnOverflow>() {
-  return {"block", "drop"};
-}
-template <>
-constexpr std::array<std::string_view, 2> names_of<Config::Replicas>() {
-  return {"all", "first"};
-}
-template <>
-constexpr std::array<std::string_view, 2> names_of<Config::Compress>() {
-  return {"none", "zstd"};
-}
-template <>
-constexpr std::array<std::string_view, 2> names_of<Config::Tags>() {
-  return {"gradmon", "msprobe"};
+constexpr std::array<std::string_view, 2> names_of() {
+  if constexpr (std::is_same_v<Enum, AxisOrder>) return {"s,b,h,d", "b,s,h,d"};
+  if constexpr (std::is_same_v<Enum, Config::OnPartition>) return {"continue", "wait"};
+  if constexpr (std::is_same_v<Enum, Config::OnOverflow>) return {"block", "drop"};
+  if constexpr (std::is_same_v<Enum, Config::Replicas>) return {"all", "first"};
+  if constexpr (std::is_same_v<Enum, Config::Compress>) return {"none", "zstd"};
+  if constexpr (std::is_same_v<Enum, Config::Tags>) return {"gradmon", "msprobe"};
 }
 
 inline constexpr std::size_t kMaxTargets = 4096;
@@ -158,5 +143,11 @@ bool collects_anything(const Config& config);
 
 // All top-level keys as text, one line each, for `gradmonctl schema --text`.
 std::string config_reference();
+
+// JSON Schema (draft-07) of the config file, for editors, made from these tables; indented by two spaces. It
+// accepts the same files as parse_config(), and some more, because a schema cannot express all rules:
+// duplicate keys, documents beyond the bounds of json_text.h, invalid RE2 patterns, and a tuple index beyond
+// the size of the tuple. It allows unknown keys, which are warnings in parse_config().
+std::string config_json_schema();
 
 }  // namespace gradmon

@@ -10,7 +10,7 @@
 #include <cerrno>
 #include <system_error>
 
-#include "control/config/json_locate.h"
+#include "control/config/json_text.h"
 #include "control/files/descriptor.h"
 
 namespace gradmon {

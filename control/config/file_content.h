@@ -4,17 +4,24 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <tl/expected.hpp>
+#include <vector>
 
 #include "control/config/file_identity.h"
 
 namespace gradmon {
 
+struct ConfigError;
+struct ParsedConfig;
+using ConfigResult = tl::expected<ParsedConfig, std::vector<ConfigError>>;  // see config_parser.h
+
 struct FileContent {
   std::string text;
   FileIdentity identity;
+  std::shared_ptr<const ConfigResult> parsed = nullptr;  // set by ConfigFile only
 };
 
 // The result of stat(2): cheap to get, different after nearly every save.

@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "control/config/json_schema.h"
-
 #include <nlohmann/json.hpp>
 
 #include "control/config/config_schema.h"
@@ -17,45 +15,26 @@ constexpr const char* kTimeStamp =
     "([0-5][0-9]|60)$";
 
 template <typename Part>
-Json schema_of_part();
+Json schema_of_object(const std::vector<Option<Part>>& options_of_part);
 
 template <typename Names>
 Json one_of(const Names& names) {
   return {{"enum", names}};
 }
-
 Json list_of(Json item) { return {{"type", "array"}, {"items", std::move(item)}}; }
 Json text() { return {{"type", "string"}}; }
 Json any_of(Json first, Json second) {
   return {{"anyOf", Json::array({std::move(first), std::move(second)})}};
 }
 
-// Tag that selects the overload of schema() by the type of a field.
-template <typename Value>
-struct FieldTag {
-  Value* value = nullptr;
-};
-
-Json schema(FieldTag<bool>, const Constraint&) { return {{"type", "boolean"}}; }
-
-Json schema(FieldTag<std::int64_t>, const Constraint& bounds) {
-  return {{"type", "integer"}, {"minimum", bounds.low}, {"maximum", bounds.high}};
-}
-
-Json schema(FieldTag<double>, const Constraint& bounds) {
-  const bool inclusive_low = bounds.rule == Rule::inclusive_low;
-  Json number{{"type", "number"}, {inclusive_low ? "minimum" : "exclusiveMinimum", bounds.low}};
+Json schema_of_number(const Constraint& bounds) {
+  const bool inclusive = bounds.rule == Rule::inclusive_low;
+  Json number{{"type", "number"}, {inclusive ? "minimum" : "exclusiveMinimum", bounds.low}};
   if (bounds.high != kUnbounded) number["maximum"] = static_cast<double>(bounds.high);
   return number;
 }
 
-Json schema(FieldTag<std::chrono::milliseconds>, const Constraint& bounds) {
-  return schema(FieldTag<double>{}, bounds);
-}
-
-Json schema(FieldTag<std::string>, const Constraint&) { return text(); }
-
-Json schema(FieldTag<std::vector<std::string>>, const Constraint& bounds) {
+Json schema_of_texts(const Constraint& bounds) {
   Json list = list_of(text());
   if (bounds.rule == Rule::patterns) {
     list["items"]["maxLength"] = kMaxPatternBytes;
@@ -71,51 +50,12 @@ Json schema(FieldTag<std::vector<std::string>>, const Constraint& bounds) {
   return list;
 }
 
-Json schema(FieldTag<std::vector<std::int64_t>>, const Constraint& bounds) {
-  return list_of(schema(FieldTag<std::int64_t>{}, bounds));
-}
-
-// Any string is valid: the parser skips unknown names with a warning. The enum is for completion.
-Json schema(FieldTag<std::vector<Op>>, const Constraint&) {
-  return list_of(any_of(one_of(kOpNames), text()));
-}
-
-Json schema(FieldTag<std::vector<Config::Format>>, const Constraint&) {
-  Json list = list_of(one_of(kFormatNames));
-  list["minItems"] = 1;
-  return any_of(one_of(kFormatNames), std::move(list));
-}
-
-template <typename Enum, typename = std::enable_if_t<std::is_enum_v<Enum>>>
-Json schema(FieldTag<Enum>, const Constraint&) {
-  return one_of(names_of<Enum>());
-}
-Json schema(FieldTag<CausalMask>, const Constraint&) { return {{"enum", {"auto", true, false}}}; }
-
-Json schema(FieldTag<std::vector<Config::Target>>, const Constraint&) {
-  return {{"type", "object"},
-          {"maxProperties", kMaxTargets},
-          {"additionalProperties", schema_of_part<Config::Target>()}};
-}
-
-Json schema(FieldTag<Config::Selection>, const Constraint&) {
-  return any_of({{"const", "tensor"}},
-                {{"type", "string"}, {"pattern", R"(^tuple\[[0-9]{1,9}\](:[0-9]{1,9})?$)"}});
-}
-
-Json schema(FieldTag<Config::CcDistribution>, const Constraint&) {
-  return schema_of_part<Config::CcDistribution>();
-}
-Json schema(FieldTag<Config::L2Targets>, const Constraint&) { return schema_of_part<Config::L2Targets>(); }
-Json schema(FieldTag<Config::Alert>, const Constraint&) { return schema_of_part<Config::Alert>(); }
-Json schema(FieldTag<Config::OnAlert>, const Constraint&) { return schema_of_part<Config::OnAlert>(); }
-
-Json schema_of_args(const AlertRuleSchema& rule);
-
-Json schema(FieldTag<std::vector<AlertRule>>, const Constraint&) {
+Json schema_of_rules() {
   Json by_name = Json::array();
   for (const AlertRuleSchema& rule : alert_rule_schemas()) {
-    Json then{{"properties", {{"args", schema_of_args(rule)}}}};
+    Json args = schema_of_object(rule.args);
+    if (!rule.required.empty()) args["required"] = Json::array({rule.required});
+    Json then{{"properties", {{"args", std::move(args)}}}};
     if (!rule.required.empty()) then["required"] = Json::array({"args"});
     by_name.push_back({{"if", {{"properties", {{"rule_name", {{"const", name_of(rule.anomaly)}}}}}}},
                        {"then", std::move(then)}});
@@ -129,18 +69,56 @@ Json schema(FieldTag<std::vector<AlertRule>>, const Constraint&) {
   return rules;
 }
 
-Json schema(FieldTag<std::vector<Config::Scalar>>, const Constraint&) {
-  const Json way = one_of(std::array<std::string_view, 2>{"log", "records"});
-  return {{"type", "object"}, {"additionalProperties", any_of(way, list_of(way))}};
-}
-
-Json schema(FieldTag<std::shared_ptr<const Config>>, const Constraint&) {
-  return {{"allOf", Json::array({{{"$ref", "#"}}, {{"properties", {{"on_alert", false}}}}})}};
-}
-
 template <typename Value>
-Json schema(FieldTag<std::optional<Value>>, const Constraint& bounds) {
-  return schema(FieldTag<Value>{}, bounds);
+constexpr bool kIsOptional = false;
+template <typename Value>
+constexpr bool kIsOptional<std::optional<Value>> = true;
+
+// The schema of a field of this type.
+template <typename Value>
+Json schema(const Constraint& bounds) {
+  if constexpr (std::is_same_v<Value, bool>) {
+    return {{"type", "boolean"}};
+  } else if constexpr (std::is_same_v<Value, std::int64_t>) {
+    return {{"type", "integer"}, {"minimum", bounds.low}, {"maximum", bounds.high}};
+  } else if constexpr (std::is_same_v<Value, double> || std::is_same_v<Value, std::chrono::milliseconds>) {
+    return schema_of_number(bounds);
+  } else if constexpr (std::is_same_v<Value, std::string>) {
+    return text();
+  } else if constexpr (std::is_same_v<Value, std::vector<std::string>>) {
+    return schema_of_texts(bounds);
+  } else if constexpr (std::is_same_v<Value, std::vector<std::int64_t>>) {
+    return list_of(schema<std::int64_t>(bounds));
+  } else if constexpr (std::is_same_v<Value, std::vector<Op>>) {
+    // Any string is valid: the parser skips unknown names with a warning. The enum is for completion.
+    return list_of(any_of(one_of(kOpNames), text()));
+  } else if constexpr (std::is_same_v<Value, std::vector<Config::Format>>) {
+    Json list = list_of(one_of(kFormatNames));
+    list["minItems"] = 1;
+    return any_of(one_of(kFormatNames), std::move(list));
+  } else if constexpr (std::is_same_v<Value, CausalMask>) {
+    return {{"enum", {"auto", true, false}}};
+  } else if constexpr (std::is_enum_v<Value>) {
+    return one_of(names_of<Value>());
+  } else if constexpr (std::is_same_v<Value, std::vector<Config::Target>>) {
+    return {{"type", "object"},
+            {"maxProperties", kMaxTargets},
+            {"additionalProperties", schema_of_object(options<Config::Target>())}};
+  } else if constexpr (std::is_same_v<Value, Config::Selection>) {
+    return any_of({{"const", "tensor"}},
+                  {{"type", "string"}, {"pattern", R"(^tuple\[[0-9]{1,9}\](:[0-9]{1,9})?$)"}});
+  } else if constexpr (std::is_same_v<Value, std::vector<AlertRule>>) {
+    return schema_of_rules();
+  } else if constexpr (std::is_same_v<Value, std::vector<Config::Scalar>>) {
+    const Json way = one_of(std::array<std::string_view, 2>{"log", "records"});
+    return {{"type", "object"}, {"additionalProperties", any_of(way, list_of(way))}};
+  } else if constexpr (std::is_same_v<Value, std::shared_ptr<const Config>>) {
+    return {{"allOf", Json::array({{{"$ref", "#"}}, {{"properties", {{"on_alert", false}}}}})}};
+  } else if constexpr (kIsOptional<Value>) {
+    return schema<typename Value::value_type>(bounds);
+  } else {
+    return schema_of_object(options<Value>());
+  }
 }
 
 template <typename Part>
@@ -154,7 +132,7 @@ Json schema_of_option(const Option<Part>& option) {
   json.update(std::visit(
       [&option](auto field) {
         using Value = std::remove_reference_t<decltype(std::declval<Part&>().*field)>;
-        return schema(FieldTag<Value>{}, option.constraint());
+        return schema<Value>(option.constraint());
       },
       option.field));
   return json;
@@ -168,22 +146,11 @@ Json schema_of_object(const std::vector<Option<Part>>& options_of_part) {
   return {{"type", "object"}, {"properties", std::move(properties)}};
 }
 
-template <typename Part>
-Json schema_of_part() {
-  return schema_of_object(options<Part>());
-}
-
-Json schema_of_args(const AlertRuleSchema& rule) {
-  Json args = schema_of_object(rule.args);
-  if (!rule.required.empty()) args["required"] = Json::array({rule.required});
-  return args;
-}
-
 }  // namespace
 
 std::string config_json_schema() {
   Json json{{"$schema", "http://json-schema.org/draft-07/schema#"}, {"title", "gradmon config"}};
-  json.update(schema_of_part<Config>());
+  json.update(schema_of_object(options<Config>()));
   return json.dump(2) + '\n';
 }
 

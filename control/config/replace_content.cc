@@ -21,7 +21,7 @@
 #include <system_error>
 #include <thread>
 
-#include "control/config/json_locate.h"
+#include "control/config/json_text.h"
 #include "control/files/descriptor.h"
 #include "control/files/file_access.h"
 #include "control/log.h"
@@ -35,17 +35,17 @@ constexpr std::size_t kHashDigits = 12;
 constexpr std::size_t kTimeDigits = 16;
 
 std::string message(int code) { return std::generic_category().message(code); }
-tl::unexpected<ExchangeError> unwritable(std::string text) {
-  return tl::unexpected(ExchangeError{ExchangeError::Kind::unwritable, std::move(text)});
+tl::unexpected<EditError> unwritable(std::string text) {
+  return tl::unexpected(EditError{EditError::Kind::unwritable, std::move(text)});
 }
-tl::unexpected<ExchangeError> changed() {
-  return tl::unexpected(ExchangeError{ExchangeError::Kind::changed, kSavedMeanwhile});
+tl::unexpected<EditError> changed() {
+  return tl::unexpected(EditError{EditError::Kind::changed, kSavedMeanwhile});
 }
 
-tl::unexpected<ExchangeError> stuck(const fs::path& side) {
+tl::unexpected<EditError> stuck(const fs::path& side) {
   return tl::unexpected(
-      ExchangeError{ExchangeError::Kind::stuck,
-                    "a save made during the edit could not be restored: it is in " + side.string()});
+      EditError{EditError::Kind::stuck,
+                "a save made during the edit could not be restored: it is in " + side.string()});
 }
 
 // Names beside the target: of a new file until it is complete, of side files, and of writes in place.
@@ -176,10 +176,10 @@ std::string write_new_file(int fd, const fs::path& target, const FileRead& base,
 }
 
 // None if the file still is `base`.
-std::optional<ExchangeError> check_unchanged(const fs::path& file, const FileRead& base) {
+std::optional<EditError> check_unchanged(const fs::path& file, const FileRead& base) {
   const auto now = read_file(file);
   std::error_code error;
-  if (!now && fs::exists(file, error)) return ExchangeError{ExchangeError::Kind::unwritable, now.error()};
+  if (!now && fs::exists(file, error)) return EditError{EditError::Kind::unwritable, now.error()};
   if (!now) return changed().value();
   if (now->signature.same_save(base.signature) && now->content.identity == base.content.identity)
     return std::nullopt;
@@ -212,9 +212,9 @@ Restoration restore(const fs::path& side, const fs::path& target, FileSignature 
   return {};
 }
 
-tl::expected<void, ExchangeError> put_in_place(const fs::path& target, const fs::path& side,
-                                               const FileRead& base, const FileSignature& ours,
-                                               std::vector<DisplacedFile>& displaced, Replacement how) {
+tl::expected<void, EditError> put_in_place(const fs::path& target, const fs::path& side, const FileRead& base,
+                                           const FileSignature& ours, std::vector<DisplacedFile>& displaced,
+                                           Replacement how) {
   constexpr std::chrono::milliseconds kSettle{2};
   if (auto difference = check_unchanged(target, base)) {
     ::unlink(side.c_str());
@@ -327,8 +327,8 @@ bool renew_time_stamp(int fd, std::int64_t other_than_ns) {
 }
 
 // Performs the write in the open file if the file still is at `target` and is `base`.
-tl::expected<FileRead, ExchangeError> write_open_file(int fd, const fs::path& target, const FileRead& base,
-                                                      const PlannedWrite& planned) {
+tl::expected<FileRead, EditError> write_open_file(int fd, const fs::path& target, const FileRead& base,
+                                                  const PlannedWrite& planned) {
   constexpr std::chrono::milliseconds kPause{5};
   bool leased = take_write_lease(fd);
   for (int i = 0; !leased && errno == EAGAIN && i < 20; ++i) {
@@ -347,8 +347,8 @@ tl::expected<FileRead, ExchangeError> write_open_file(int fd, const fs::path& ta
     const timespec times[2] = {{0, UTIME_OMIT}, {ns / 1'000'000'000, ns % 1'000'000'000}};
     const bool undone = PlannedWrite{planned.after, planned.before}.perform(fd);
     if (undone) ::futimens(fd, times);
-    auto kind = undone ? ExchangeError::Kind::unwritable : ExchangeError::Kind::stuck;
-    return tl::unexpected(ExchangeError{kind, "it cannot be written: " + message(code)});
+    auto kind = undone ? EditError::Kind::unwritable : EditError::Kind::stuck;
+    return tl::unexpected(EditError{kind, "it cannot be written: " + message(code)});
   }
   auto written = read_open_file(fd);
   if (!written) return unwritable(written.error());
@@ -360,27 +360,27 @@ tl::expected<FileRead, ExchangeError> write_open_file(int fd, const fs::path& ta
   return std::move(*written);
 }
 
-tl::expected<FileRead, ExchangeError> write_in_place(const fs::path& target, const FileRead& base,
-                                                     std::string_view text, const fs::path& spare) {
-  const PlannedWrite planned{base.content.text, std::string(text)};
+tl::expected<FileRead, EditError> write_in_place(const fs::path& target, const FileRead& base,
+                                                 const FileContent& wanted, const fs::path& spare) {
+  const PlannedWrite planned{base.content.text, wanted.text};
   const auto record = record_write(target, spare, planned);
   if (!record) return unwritable(record.error());
   const Descriptor file(::open(target.c_str(), O_RDWR | O_NONBLOCK | O_NOFOLLOW | O_CLOEXEC));
   auto done = file.valid() ? write_open_file(file.get(), target, base, planned)
                            : unwritable("it cannot be opened: " + message(errno));
-  if (done || done.error().kind != ExchangeError::Kind::stuck) ::unlink(record->path.c_str());
+  if (done || done.error().kind != EditError::Kind::stuck) ::unlink(record->path.c_str());
+  if (done) done->content.parsed = wanted.parsed;
   return done;
 }
 
-tl::expected<FileRead, ExchangeError> put_new_file(const fs::path& target, const FileRead& base,
-                                                   std::string_view text,
-                                                   std::vector<DisplacedFile>& displaced, Replacement how) {
-  const auto hash = sha256_hex(text);
+tl::expected<FileRead, EditError> put_new_file(const fs::path& target, const FileRead& base,
+                                               const FileContent& wanted,
+                                               std::vector<DisplacedFile>& displaced, Replacement how) {
   const auto fresh = target.parent_path() / (new_prefix(target) + random_suffix());
-  const auto side = side_path(target, base.content.identity, hash);
+  const auto side = side_path(target, base.content.identity, wanted.identity.sha256);
   const int fd = ::open(fresh.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
   if (fd < 0) return unwritable("cannot create a file in its directory: " + message(errno));
-  auto problem = write_new_file(fd, target, base, text);
+  auto problem = write_new_file(fd, target, base, wanted.text);
   ::close(fd);
   const auto signature = sign_file(fresh);
   if (problem.empty() && !signature) problem = signature.error();
@@ -390,7 +390,8 @@ tl::expected<FileRead, ExchangeError> put_new_file(const fs::path& target, const
     ::unlink(fresh.c_str());
     return unwritable(std::move(problem));
   }
-  FileRead out{{std::string(text), {signature->mtime_ns, text.size(), hash}}, *signature};
+  FileRead out{wanted, *signature};
+  out.content.identity.mtime_ns = signature->mtime_ns;
   const auto done = put_in_place(target, side, base, out.signature, displaced, how);
   sync_directory(target.parent_path());
   if (!done) return tl::unexpected(done.error());
@@ -499,20 +500,20 @@ std::string why_unwritable(const fs::path& file) {
 
 }  // namespace
 
-tl::expected<FileRead, ExchangeError> replace_content(const fs::path& target, const FileRead& base,
-                                                      std::string_view text,
-                                                      std::vector<DisplacedFile>& displaced, Replacement how,
-                                                      const fs::path& spare) {
+tl::expected<FileRead, EditError> replace_content(const fs::path& target, const FileRead& base,
+                                                  const FileContent& wanted,
+                                                  std::vector<DisplacedFile>& displaced, Replacement how,
+                                                  const fs::path& spare) {
   if (auto obstacle = why_unwritable(target); !obstacle.empty()) return unwritable(std::move(obstacle));
   std::error_code error;
   std::string why;  // the reason why a new file cannot replace this one
   if (fs::hard_link_count(target, error) == 1) {
-    auto done = put_new_file(target, base, text, displaced, how);
-    if (done || done.error().kind != ExchangeError::Kind::unwritable) return done;
+    auto done = put_new_file(target, base, wanted, displaced, how);
+    if (done || done.error().kind != EditError::Kind::unwritable) return done;
     why = done.error().text + "; in place: ";
   }
-  auto done = write_in_place(target, base, text, spare);
-  if (!done) done.error().text.insert(0, done.error().kind == ExchangeError::Kind::changed ? "" : why);
+  auto done = write_in_place(target, base, wanted, spare);
+  if (!done) done.error().text.insert(0, done.error().kind == EditError::Kind::changed ? "" : why);
   return done;
 }
 

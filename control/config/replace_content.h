@@ -32,36 +32,38 @@ struct DisplacedFile {
 
 constexpr char kSavedMeanwhile[] = "the file was saved again meanwhile";  // the text of Kind::changed
 
-struct ExchangeError {
+struct EditError {
   enum class Kind {
-    changed,     // the file was saved meanwhile; that save is in place
-    unwritable,  // the file is unchanged; `text` has the reason
+    changed,     // the file is not the save that was to be edited, or is saved again and again
+    invalid,     // the file is not JSON, an edit cannot be set, or the result is no valid config
+    unwritable,  // unchanged: it can neither be replaced nor written in place
+    unreadable,  // missing, no permission, not a regular file, too large
     stuck,       // a save could not be restored (`text` names its path), or the file is half written
   };
   Kind kind = Kind::changed;
-  std::string text;
+  std::string text;  // for people
 };
 
 // The way to put the new file in place. `rename` compares, then renames; it is also the fallback where the
 // file system cannot exchange (NFS). A save between the two is lost.
 enum class Replacement : std::uint8_t { exchange, rename };
 
-// Replaces the content of `target` with `text` if it still is `base`. `target` must not be a symbolic
+// Replaces the content of `target` with `wanted` if it still is `base`. `target` must not be a symbolic
 // link. Mode, owner, ACL, attributes and links are kept: where a new file cannot have them, the present one
 // is written in place. Others cannot open the file during that write if the file system has leases and this
 // process may take one (the owner, root); otherwise a save within these microseconds may be mixed up with the
 // edit. `spare`: the directory for `.gradmon-write-…` if the target's refuses it; "": none. Fails, with the
 // file unchanged, if the file is read-only or not regular. The time stamp of the new content differs from
-// that of `base`. Displaced files are appended to `displaced`, also on failure. For each of them the caller
-// must call restore_if_written() repeatedly for two seconds, and as long as it is open elsewhere (or may be:
-// for kMaxDisplacedTime); then discard(). After ExchangeError::Kind::stuck or Restored::failed, the caller
-// must call recover_side_files() until it returns LeftOvers::none.
-[[nodiscard]] tl::expected<FileRead, ExchangeError> replace_content(const std::filesystem::path& target,
-                                                                    const FileRead& base,
-                                                                    std::string_view text,
-                                                                    std::vector<DisplacedFile>& displaced,
-                                                                    Replacement how = Replacement::exchange,
-                                                                    const std::filesystem::path& spare = {});
+// that of `base`, and is returned. Displaced files are appended to `displaced`, also on failure. For each of
+// them the caller must call restore_if_written() repeatedly for two seconds, and as long as it is open
+// elsewhere (or may be: for kMaxDisplacedTime); then discard(). After EditError::Kind::stuck or
+// Restored::failed, the caller must call recover_side_files() until it returns LeftOvers::none.
+[[nodiscard]] tl::expected<FileRead, EditError> replace_content(const std::filesystem::path& target,
+                                                                const FileRead& base,
+                                                                const FileContent& wanted,
+                                                                std::vector<DisplacedFile>& displaced,
+                                                                Replacement how = Replacement::exchange,
+                                                                const std::filesystem::path& spare = {});
 
 enum class Restored : std::uint8_t {
   no,          // the displaced file was not written to

@@ -253,7 +253,7 @@ std::string first_lines(const fs::path& path, std::size_t most_bytes) {
   AlertHistory history(1);
   history.restore(read_alerts(path));
   std::set<std::uint64_t> first;
-  for (const RankAlert& alert : history.first()) first.insert(alert.number);
+  for (const Alert& alert : history.first()) first.insert(alert.number);
   std::vector<AlertHistory::Kept> replaced;
   read_file(rotated(path), replaced);
   std::string lines;

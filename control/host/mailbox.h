@@ -16,6 +16,24 @@
 
 namespace gradmon {
 
+// A value that one thread gives to others. Own synchronisation.
+template <class Value>
+class Published {
+ public:
+  void set(Value value) {
+    const std::lock_guard lock(mutex_);
+    value_ = std::move(value);
+  }
+  Value get() const {
+    const std::lock_guard lock(mutex_);
+    return value_;
+  }
+
+ private:
+  mutable std::mutex mutex_;
+  Value value_;  // guarded by mutex_
+};
+
 // An eventfd by which any thread wakes a polling thread. If the system has no free descriptor, fd() is -1 and
 // the polling thread wakes by its time-out only.
 class WakeUp {

@@ -3,23 +3,19 @@
 
 #include <poll.h>
 #include <signal.h>
-#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <cstring>
 #include <nlohmann/json.hpp>
-#include <string_view>
 
 #include "control/alerts/alert_json.h"
 #include "control/host/child_process.h"
 #include "control/host/unix_socket.h"
-#include "control/hub/transport/bus.h"
 #include "control/log.h"
 
 namespace gradmon {
@@ -27,35 +23,16 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr rlim_t kMostMemory = rlim_t{128} << 20U;
-constexpr rlim_t kMostDescriptors = 256;
-constexpr std::size_t kLongestPacket = 64 << 10;  // an alert with every byte of its texts escaped has 10 KiB
-
-// A packet is the length of the rule's name in one byte, the name, and the alert as JSON.
-std::string encode_packet(const RankAlert& alert) {
-  const std::string rule = alert.rule.substr(0, 255);
-  return std::string(1, static_cast<char>(rule.size())) + rule +
-         to_json(alert).dump(-1, ' ', false, Json::error_handler_t::replace);
-}
-
-void send_packet(PublishSocket& socket, std::string_view packet) {
-  const std::size_t rule = packet.empty() ? 0 : static_cast<unsigned char>(packet.front());
-  if (packet.size() <= rule) return;
-  socket.send(std::string(packet.substr(1, rule)), std::string(packet.substr(1 + rule)));
-}
-
-void lower(decltype(RLIMIT_DATA) resource, rlim_t most) {
-  rlimit limit{};
-  if (::getrlimit(resource, &limit) != 0) return;
-  limit.rlim_cur = std::min(limit.rlim_max, most);
-  ::setrlimit(resource, &limit);
+// See publish_packets().
+std::string encode_packet(const Alert& alert) {
+  return alert.rule + '\0' + to_json(alert).dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 
 }  // namespace
 
-void AlertPublisher::publish(const std::vector<RankAlert>& alerts) {
+void AlertPublisher::publish(const std::vector<Alert>& alerts) {
   if (settings_.program.empty()) return;
-  for (const RankAlert& alert : alerts) {
+  for (const Alert& alert : alerts) {
     const std::string packet = encode_packet(alert);
     const ssize_t sent =
         alerts_.valid() ? ::send(alerts_.get(), packet.data(), packet.size(), MSG_DONTWAIT | MSG_NOSIGNAL)
@@ -109,7 +86,7 @@ void AlertPublisher::start() {
   SpawnOptions options;
   options.input = other.get();
   pid_t pid = -1;
-  const std::vector<std::string> arguments{"gradmon-publish", kArgument, settings_.socket.string()};
+  const std::vector<std::string> arguments{"gradmonctl", "alerts", "--publish", settings_.socket.string()};
   const int code = spawn(settings_.program.string(), exec_pointers(arguments), ::environ, options, pid);
   if (code != 0) {
     trouble_ = settings_.program.string() + ": " + std::strerror(code);
@@ -153,29 +130,6 @@ std::vector<std::string> AlertPublisher::warnings() const {
     lines.push_back(std::to_string(dropped_) + (dropped_ == 1 ? " alert was" : " alerts were") +
                     " not published (gradmonctl alerts lists them)");
   return lines;
-}
-
-int publish_alerts(int from, const std::filesystem::path& path, ProcessBounds bounds) {
-  lower(RLIMIT_CORE, 0);  // libzmq aborts when memory or descriptors run out
-  if (bounds == ProcessBounds::set) lower(RLIMIT_DATA, kMostMemory);
-  if (bounds == ProcessBounds::set) lower(RLIMIT_NOFILE, kMostDescriptors);
-  auto socket = PublishSocket::listen(path);
-  if (!socket) {
-    log_error(socket.error());
-    return 1;
-  }
-  std::string packet(kLongestPacket, '\0');
-  while (true) {
-    std::array<pollfd, 2> polled{pollfd{from, POLLIN, 0}, pollfd{(*socket)->fd(), POLLIN, 0}};
-    if (::poll(polled.data(), polled.size(), -1) < 0 && errno != EINTR) return 1;
-    (*socket)->handle_subscribers();
-    const ssize_t read = ::recv(from, packet.data(), packet.size(), MSG_DONTWAIT);
-    if (read == 0) return 0;
-    if (read < 0 && errno != EAGAIN && errno != EINTR) return 1;
-    if (read < 0) continue;
-    send_packet(**socket, std::string_view(packet.data(), static_cast<std::size_t>(read)));
-    (*socket)->handle_subscribers();
-  }
 }
 
 }  // namespace gradmon

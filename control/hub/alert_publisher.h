@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The alerts of a job on a ZeroMQ PUB socket (writers/alerts/ALERTS.md). Subscribers could exhaust the memory
 // or descriptors of the process that serves them. So a separate process serves them, the publisher, which is
-// the hub's program again: when it dies, the hub restarts it, and nothing else is affected.
+// `gradmonctl alerts --publish SOCKET`: when it dies, the hub restarts it, and nothing else is affected.
 #pragma once
 
 #include <sys/types.h>
@@ -25,12 +25,11 @@ class AlertPublisher {
  public:
   using Clock = std::chrono::steady_clock;
 
-  static constexpr char kArgument[] = "--publish-alerts";
   static constexpr std::chrono::seconds kRestartAfter{3};
   static constexpr std::chrono::seconds kStuckAfter{10};
 
   struct Settings {
-    std::filesystem::path program;  // of the publisher; empty: alerts are not published
+    std::filesystem::path program;  // gradmonctl; empty: alerts are not published
     std::filesystem::path socket;   // in a directory that only this user may enter
   };
 
@@ -41,7 +40,7 @@ class AlertPublisher {
   AlertPublisher& operator=(const AlertPublisher&) = delete;
 
   // Drops and counts alerts that the publisher does not take at once.
-  void publish(const std::vector<RankAlert>& alerts);
+  void publish(const std::vector<Alert>& alerts);
   // Starts the publisher if it does not run and is `wanted`. Restarts it if its socket was removed or
   // replaced, or if it has taken nothing for kStuckAfter although alerts wait. Call it about once a second,
   // and before publishing alerts.
@@ -69,11 +68,5 @@ class AlertPublisher {
   std::string trouble_;  // the reason why none runs, or ""
   std::uint64_t dropped_ = 0;
 };
-
-// The publisher: sends each alert from the descriptor to the subscribers of `socket`, until the other end is
-// closed. Bounds this process's memory (128 MiB) and descriptors (256), unless `bounds` is none. Returns the
-// exit status.
-enum class ProcessBounds { set, none };
-int publish_alerts(int from, const std::filesystem::path& socket, ProcessBounds bounds);
 
 }  // namespace gradmon

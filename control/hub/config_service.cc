@@ -13,13 +13,11 @@
 #include <system_error>
 #include <utility>
 
-#include "control/config/file_content.h"
 #include "control/files/file_access.h"
 #include "control/host/child_process.h"
 #include "control/host/json_field.h"
 #include "control/hub/transport/rendezvous.h"
 #include "control/log.h"
-#include "control/wire/plan_source.h"
 
 namespace gradmon {
 namespace {
@@ -239,12 +237,8 @@ struct ConfigService::OnDisk {
   Edited edit(const Edits& edits, const std::optional<FileIdentity>& based_on) try {
     const auto open = watched.lock();
     if (!open) return tl::unexpected(EditError{EditError::Kind::unwritable, "it is not watched"});
-    const auto check = [&](std::string_view text) {
-      const auto source = plan_from_config(std::string(text), path.string());
-      if (source) open->jobs.about_to_write(sha256_hex(text));
-      return source ? std::string() : source.error();
-    };
-    auto edited = open->file.edit(edits, based_on, check);
+    const auto announce = [&](const std::string& sha256) { open->jobs.about_to_write(sha256); };
+    auto edited = open->file.edit(edits, based_on, announce);
     if (edited) open->jobs.has_written(edited->identity);
     return edited;
   } catch (const std::exception& error) {
@@ -265,11 +259,7 @@ struct ConfigService::OnDisk {
     recovered = true;
     const auto due = note.read();
     if (!due) return content;
-    if (*due != (*content)->identity) {
-      note.remove();
-      return content;
-    }
-    auto edited = write_back(*due);
+    auto edited = *due == (*content)->identity ? write_back(*due) : tl::unexpected(EditError{});
     if (!edited) {
       note.remove();
       return content;

@@ -45,12 +45,12 @@ std::string encode_record(std::string_view bytes) {
   return record;
 }
 
-std::string header_text(const EpochHeader& header) {
+std::string header_text(const JobIdentity& header) {
   return kMagic + header.epoch + '\n' + header.run_id + '\n' + std::to_string(header.started) + '\n' +
          header.launch_id;
 }
 
-std::optional<EpochHeader> read_header(std::string_view text) {
+std::optional<JobIdentity> read_header(std::string_view text) {
   const std::string_view mark = kMagic;
   if (text.substr(0, mark.size()) != mark) return {};
   text.remove_prefix(mark.size());
@@ -60,7 +60,7 @@ std::optional<EpochHeader> read_header(std::string_view text) {
     text.remove_prefix(end == std::string_view::npos ? text.size() : end + 1);
     return taken;
   };
-  EpochHeader header;
+  JobIdentity header;
   header.epoch = line();
   header.run_id = line();
   header.started = std::strtoll(line().c_str(), nullptr, 10);
@@ -92,7 +92,7 @@ std::optional<std::string_view> next_entry(std::string_view all, std::size_t& at
 }  // namespace
 
 tl::expected<DecisionFile::Opened, std::string> DecisionFile::open(const std::filesystem::path& path,
-                                                                   EpochHeader fresh, Bounds bounds) {
+                                                                   JobIdentity fresh, Bounds bounds) {
   if (sodium_init() < 0) return tl::unexpected(std::string("libsodium does not start"));
   Descriptor fd(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0600));
   struct stat status {};
@@ -106,7 +106,7 @@ tl::expected<DecisionFile::Opened, std::string> DecisionFile::open(const std::fi
   auto header = first ? read_header(*first) : std::nullopt;
   Opened opened;
   if (header && header->launch_id == fresh.launch_id) {
-    opened.header = std::move(*header);
+    opened.identity = std::move(*header);
     std::size_t whole = at;
     while (const auto bytes = next_entry(all, at)) {
       auto entry = decode_log_entry(*bytes);
@@ -124,7 +124,7 @@ tl::expected<DecisionFile::Opened, std::string> DecisionFile::open(const std::fi
   opened.file.reset(new DecisionFile(path, std::move(fd), 0, bounds));
   if (auto written = opened.file->append(header_text(fresh)); !written)
     return tl::unexpected(written.error());
-  opened.header = std::move(fresh);
+  opened.identity = std::move(fresh);
   return opened;
 }
 

@@ -12,17 +12,8 @@
 
 #include "control/agree/decision_log.h"
 #include "control/files/descriptor.h"
-#include "gradmon/types.h"
 
 namespace gradmon {
-
-// The owner of a decision log.
-struct EpochHeader {
-  std::string epoch;
-  std::string launch_id;
-  std::string run_id;
-  WallTime started = 0;
-};
 
 // The decision log of one epoch, a file in the job's directory. That directory is in memory (tmpfs), so the
 // log survives the hub but not the host. Entries have a length and a check sum; reading ends at the first
@@ -32,7 +23,7 @@ class DecisionFile : public DecisionLog {
  public:
   struct Opened {
     std::unique_ptr<DecisionFile> file;
-    EpochHeader header;
+    JobIdentity identity;           // of the log's owner
     std::vector<LogEntry> entries;  // of the previous hub
   };
 
@@ -43,9 +34,9 @@ class DecisionFile : public DecisionLog {
 
   // Continues the epoch in the file if it is of the same launch; otherwise starts `fresh` and replaces the
   // file. Refuses a file of more than `most_bytes`; append() refuses an entry that does not fit.
-  static tl::expected<Opened, std::string> open(const std::filesystem::path& path, EpochHeader fresh,
+  static tl::expected<Opened, std::string> open(const std::filesystem::path& path, JobIdentity fresh,
                                                 Bounds bounds);
-  static tl::expected<Opened, std::string> open(const std::filesystem::path& path, EpochHeader fresh) {
+  static tl::expected<Opened, std::string> open(const std::filesystem::path& path, JobIdentity fresh) {
     return open(path, std::move(fresh), Bounds());
   }
 

@@ -105,8 +105,8 @@ void Hub::on_frame(Peer peer, std::string&& bytes) {
     on_introduction(peer, std::move(*introduction));
   } else if (auto* bundles = std::get_if<Bundles>(&*frame)) {
     for (Bundle& bundle : *bundles) on_bundle(peer, std::move(bundle));
-  } else if (const auto* command = std::get_if<Command>(&*frame)) {
-    on_command(peer, *command);
+  } else if (auto* command = std::get_if<Command>(&*frame)) {
+    on_command(peer, std::move(*command));
   } else if (const auto* notes = std::get_if<StoreNotes>(&*frame)) {
     on_store_notes(peer, *notes);
   } else {
@@ -129,30 +129,14 @@ void Hub::on_introduction(Peer peer, Introduction introduction) {
   const bool leads = introduction.rank.value == 0 && introduction.lead_job;
   if (leads && !rank0_) rank0_ = peer;  // A second process that claims to be rank 0 gets no status.
   if (leads && !lead_) become_lead(introduction);
-  if (!lead_ && !relay_) {
-    relay_ = std::make_unique<Relay>(
-        introduction,
-        Relay::Host{mailbox_, [this](const Bundle& bundle) { deliver(bundle); },
-                    [this](const std::string& to, const std::string& frame) { answer(to, frame); },
-                    directory_.keys(), [this](const StoreNotes& notes) { ask_store(notes); },
-                    [this] { return ranks_.size(); }});
-  }
+  LocalPeers& peers = *this;
+  if (!lead_ && !relay_) relay_ = std::make_unique<Relay>(introduction, directory_.keys(), mailbox_, peers);
   ranks_[peer].introduction = std::move(introduction);
 }
 
 void Hub::become_lead(const Introduction& introduction) {
-  Lead::Host host{directory_,
-                  publisher_,
-                  mailbox_,
-                  [this](const Bundle& bundle) { deliver(bundle); },
-                  [this](const std::string& to, const std::string& frame) { answer(to, frame); },
-                  [this](LogLevel level, const std::string& text) {
-                    if (rank0_)
-                      static_cast<void>(server_->send(*rank0_, encode(Frame(HubLogLine{level, text}))));
-                  },
-                  [this](const StoreNotes& notes) { ask_store(notes); },
-                  [this] { return rank0_.has_value(); }};
-  lead_ = std::make_unique<Lead>(introduction, std::move(host));
+  LocalPeers& peers = *this;
+  lead_ = std::make_unique<Lead>(introduction, Lead::Settings{directory_, publisher_, mailbox_}, peers);
   if (!relay_) return;
   Bundles early = relay_->take_gathered();
   relay_->close();
@@ -177,14 +161,20 @@ void Hub::on_bundle(Peer peer, Bundle bundle) {
   for (Envelope& envelope : to_envelopes(std::move(bundle))) lead_->on_envelope(std::move(envelope));
 }
 
-void Hub::answer(const std::string& to, const std::string& frame) {
-  static_cast<void>(server_->send(parse_peer(to), frame));
+void Hub::send(Peer peer, const Frame& frame) { static_cast<void>(server_->send(peer, encode(frame))); }
+
+void Hub::answer(const std::string& peer, const std::string& frame) {
+  static_cast<void>(server_->send(parse_peer(peer), frame));
+}
+
+void Hub::tell_rank0(LogLevel level, const std::string& text) {
+  if (rank0_) send(*rank0_, Frame(HubLogLine{level, text}));
 }
 
 void Hub::ask_store(const StoreNotes& notes) {
   for (const auto& [peer, rank] : ranks_) {
     if (!rank.introduction.has_store || (lead_ && peer != rank0_)) continue;
-    static_cast<void>(server_->send(peer, encode(Frame(notes))));
+    send(peer, Frame(notes));
     return;
   }
 }
@@ -197,11 +187,11 @@ void Hub::on_store_notes(Peer peer, const StoreNotes& notes) {
   if (relay_) relay_->on_store_notes(notes.other_notes);
 }
 
-void Hub::on_command(Peer peer, const Command& command) {
-  if (lead_) return lead_->on_command(name_of(peer), command);
+void Hub::on_command(Peer peer, Command command) {
+  if (lead_) return lead_->service().on_command(name_of(peer), std::move(command));
   if (relay_) return relay_->on_command(name_of(peer), command);
   const CommandReply reply = failed_reply(CommandOutcome::no_lead, "no rank of this job has connected yet");
-  static_cast<void>(server_->send(peer, encode(Frame(AddressedReply{command.request_id, reply}))));
+  send(peer, Frame(AddressedReply{command.request_id, reply}));
 }
 
 // An end of file means that the rank's process has gone. After a cut the process may still live: the hub does
@@ -259,12 +249,11 @@ void Hub::deliver(const Bundle& bundle) {
 
 void Hub::publish_state() {
   last_state_ = Clock::now();
-  if (lead_ && rank0_) static_cast<void>(server_->send(*rank0_, encode(Frame(lead_->status()))));
+  if (lead_ && rank0_) send(*rank0_, Frame(lead_->status()));
   if (!relay_ || (relay_->trouble().empty() && shown_trouble_.empty())) return;
   Status status;
   status.reason = shown_trouble_ = relay_->trouble();
-  const std::string frame = encode(Frame(std::move(status)));
-  for (const auto& [peer, rank] : ranks_) static_cast<void>(server_->send(peer, frame));
+  for (const auto& [peer, rank] : ranks_) send(peer, Frame(status));
 }
 
 void Hub::log_refused() {

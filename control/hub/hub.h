@@ -24,7 +24,7 @@ namespace gradmon {
 // streams. Rank 0's introduction makes it the lead hub, which decides; any other hub relays messages between
 // its ranks and the lead hub. A relay ends after the last rank of its host has gone. The lead hub ends after
 // the last rank of the job has gone and all due files are written. One thread.
-class Hub {
+class Hub final : private LocalPeers {
  public:
   // Takes the lock of the job's directory, then binds the socket. The error `taken`: another hub of this job
   // runs already. `publisher`: the program of a lead hub's AlertPublisher; empty: alerts are not published.
@@ -59,14 +59,16 @@ class Hub {
   void on_closed(Peer peer, StreamServer::Closed how, const std::string& reason);
   void on_introduction(Peer peer, Introduction introduction);
   void on_bundle(Peer peer, Bundle bundle);
-  void on_command(Peer peer, const Command& command);
-  void answer(const std::string& to, const std::string& frame);
+  void on_command(Peer peer, Command command);
   void become_lead(const Introduction& introduction);
   void on_store_notes(Peer peer, const StoreNotes& notes);
-  // Sends `notes` to a rank of this host that can ask training's store; on the lead hub only to rank 0.
-  void ask_store(const StoreNotes& notes);
-  // Sends a message of the lead hub to ranks of this host.
-  void deliver(const Bundle& bundle);
+  void send(Peer peer, const Frame& frame);
+  void deliver(const Bundle& bundle) override;
+  void answer(const std::string& peer, const std::string& frame) override;
+  void tell_rank0(LogLevel level, const std::string& text) override;
+  void ask_store(const StoreNotes& notes) override;
+  bool has_rank0() const override { return rank0_.has_value(); }
+  std::size_t ranks() const override { return ranks_.size(); }
   void forget_hello(Peer peer, const std::string& process_id);
   void publish_state();
   void check_directory();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// JobService: the alerts of the ranks, and AnomalyRankDivergence over them (replica_comparison.h).
+// The alerts of the ranks, and AnomalyRankDivergence over them (AlertRole).
 #include <algorithm>
 #include <array>
 #include <cstdlib>
@@ -9,11 +9,8 @@
 
 #include "control/alerts/alert_json.h"
 #include "control/config/json_edit.h"
-#include "control/host/child_process.h"
 #include "control/host/history_file.h"
 #include "control/hub/job_service.h"
-#include "control/log.h"
-#include "control/wire/plan_source.h"
 
 namespace gradmon {
 namespace {
@@ -25,8 +22,9 @@ using Json = nlohmann::ordered_json;
 constexpr std::array<const char*, 7> kPassedOn{"PATH", "HOME", "USER", "LOGNAME", "LANG", "LC_ALL", "TZ"};
 constexpr std::size_t kRoomForTheRest = 200;  // bytes of the JSON around the alerts, without its texts
 constexpr std::size_t kMostAlertBytes = kMaxFrameBytes / 2;  // of one answer
+constexpr Ticks kLookAtReplicasEvery{200};
 
-std::filesystem::path file_of(const JobService::Job& job) {
+std::filesystem::path alerts_file(const HubJob& job) {
   return std::filesystem::path(job.output_dir) / ".gradmon" / job.epoch / "alerts.jsonl";
 }
 
@@ -41,15 +39,15 @@ std::string variable(const std::string& name, std::string value) {
 }  // namespace
 
 // Takes the alerts that fit; adds the others to left_out.
-std::string AlertCommand::input(const std::vector<RankAlert>& alerts, std::uint64_t left_out) {
-  Json json{{"job", job_.name},
+std::string AlertCommand::input(const std::vector<Alert>& alerts, std::uint64_t left_out) {
+  Json json{{"job", job_.lead.name},
             {"launch_id", job_.launch_id},
             {"output_dir", job_.output_dir},
-            {"config_path", job_.config_path}};
+            {"config_path", job_.lead.config_path}};
   Json list = Json::array();
   std::size_t room = LimitedCommand::kMostInput -
                      std::min(text_of(json).size() + kRoomForTheRest, LimitedCommand::kMostInput);
-  for (const RankAlert& alert : alerts) {
+  for (const Alert& alert : alerts) {
     Json one = to_json(alert);
     const std::size_t bytes = text_of(one).size() + 1;
     if (bytes > room) {
@@ -65,12 +63,12 @@ std::string AlertCommand::input(const std::vector<RankAlert>& alerts, std::uint6
   return text_of(json) + '\n';
 }
 
-std::vector<std::string> AlertCommand::environment(const RankAlert& alert) const {
+std::vector<std::string> AlertCommand::environment(const Alert& alert) const {
   std::vector<std::string> all;
   for (const char* name : kPassedOn) {
     if (const char* value = std::getenv(name)) all.push_back(variable(name, value));
   }
-  all.push_back(variable("GRADMON_JOB", job_.name));
+  all.push_back(variable("GRADMON_JOB", job_.lead.name));
   all.push_back(variable("GRADMON_LAUNCH_ID", job_.launch_id));
   all.push_back(variable("GRADMON_OUTPUT_DIR", job_.output_dir));
   all.push_back(variable("GRADMON_ALERT_RULE", alert.rule));
@@ -82,7 +80,7 @@ std::vector<std::string> AlertCommand::environment(const RankAlert& alert) const
 }
 
 void AlertCommand::on_alerts(const std::vector<std::string>& exec, Ticks cooldown,
-                             const std::vector<RankAlert>& alerts, std::uint64_t left_out, Ticks now) {
+                             const std::vector<Alert>& alerts, std::uint64_t left_out, Ticks now) {
   if (exec.empty() || alerts.empty()) return;
   if (running_ || !trigger_.try_fire(now, std::max(cooldown, kLeastPause))) {
     missed_ += alerts.size() + left_out;
@@ -110,185 +108,196 @@ std::optional<std::string> AlertCommand::poll() {
   return failure_.empty() ? std::nullopt : std::optional(failure_);
 }
 
+AlertRole::AlertRole(JobState& state)
+    : state_(state),
+      alerts_(static_cast<std::uint64_t>(std::max<WallTime>(wall_now(), 1))),
+      command_(state.job),
+      replicas_(state.job.world_size) {}
+
+void AlertRole::open() {
+  const auto& resources = state_.resources;
+  resources.run_disk.post([this, mailbox = resources.mailbox, file = alerts_file(state_.job)] {
+    auto earlier = std::make_shared<std::vector<AlertHistory::Kept>>(read_alerts(file));
+    if (!earlier->empty()) mailbox->post([this, earlier] { alerts_.restore(std::move(*earlier)); });
+  });
+  // Without an agreement, the ranks have no common step at which to change.
+  if (state_.job.lead.dynamic) return;
+  const auto& wanted = alerting().on_alert;
+  if (wanted && wanted->collect) {
+    state_.note_warnings(
+        {"static mode: \"collect\" of \"on_alert\" has no effect; DYNAMIC_MONITOR=True makes it possible"});
+  }
+}
+
 // True if the sender is the rank's present process, regardless of its lease or its step.
-bool JobService::is_from_rank(const Envelope& envelope) const {
-  const Membership& members = coordinator_.membership();
+bool AlertRole::is_from_rank(const Envelope& envelope) const {
+  const Membership& members = state_.coordinator.membership();
   const int rank = envelope.rank.value;
-  const bool known = envelope.epoch == job_.epoch && rank >= 0 && rank < members.size();
+  const bool known = envelope.epoch == state_.job.epoch && rank >= 0 && rank < members.size();
   return known && members.is_from_present_process(envelope) &&
          envelope.incarnation <= members.of(rank).incarnation;
 }
 
-void JobService::on_alerts(const Envelope& envelope, const AlertReport& report) {
-  if (!is_from_rank(envelope)) return;
-  const std::string& process_id = coordinator_.membership().of(envelope.rank.value).hello.process_id;
-  raise(envelope.rank, process_id, unraised_.raised(envelope.rank, process_id, report));
+bool AlertRole::on_message(const Envelope& envelope) {
+  const auto* report = std::get_if<AlertReport>(&envelope.message);
+  const auto* digests = std::get_if<ReplicaDigests>(&envelope.message);
+  const auto* values = std::get_if<ReplicaValues>(&envelope.message);
+  if (report == nullptr && digests == nullptr && values == nullptr) return false;
+  const Rank rank = envelope.rank;
+  if (!is_from_rank(envelope)) return true;
+  if (report != nullptr)
+    raise(rank, present_process(rank), unraised_.raised(rank, present_process(rank), *report));
+  if (digests != nullptr) perform(replicas_.on_digests(rank, *digests, state_.clock));
+  if (values != nullptr) perform(replicas_.on_values(rank, *values));
+  return true;
+}
+
+void AlertRole::tick() {
+  if (const auto failure = command_.poll()) state_.tell(LogLevel::warn, *failure);
+  ReplicaComparison::Actions waited;
+  if (state_.clock - replicas_looked_at_ >= kLookAtReplicasEvery) {
+    replicas_looked_at_ = state_.clock;
+    waited = replicas_.tick(state_.clock);
+  }
+  perform(std::move(waited));  // also raises the remaining alerts of ended ranks
+  alerting();                  // describe() needs the newest
+  capture_waiting();
 }
 
 // The list counts alerts for the rank's present process.
-void JobService::raise(Rank rank, const std::string& process_id, const AlertReport& report) {
-  const std::string& present = coordinator_.membership().of(rank.value).hello.process_id;
-  const auto added = alerts_.add(rank, present, report, wall_now());
+void AlertRole::raise(Rank rank, const std::string& process_id, const AlertReport& report) {
+  const auto added = alerts_.add(rank, present_process(rank), report, wall_now());
   if (added.empty()) return;
-  dependencies_.publish(added);
-  for (const RankAlert& alert : added) unsaved_alerts_.push_back({alert, process_id});
-  drop_oldest_unsaved_alerts();
+  state_.resources.channels.publish(added);
+  for (const Alert& alert : added) unsaved_.push_back({alert, process_id});
+  drop_oldest_unsaved();
   const auto& wanted = alerting().on_alert;
   if (!wanted) return;
-  alert_command_.on_alerts(wanted->exec, wanted->cooldown, added, report.left_out, clock_);
+  command_.on_alerts(wanted->exec, wanted->cooldown, added, report.left_out, state_.clock);
   if (wanted->collect) capture_after(added.front(), *wanted);
 }
 
-// Restores the list of an earlier hub of this epoch.
-void JobService::read_earlier_alerts() {
-  dependencies_.run_disk.post([this, mailbox = dependencies_.mailbox, file = file_of(job_)] {
-    auto earlier = std::make_shared<std::vector<AlertHistory::Kept>>(read_alerts(file));
-    if (!earlier->empty()) mailbox->post([this, earlier] { alerts_.restore(std::move(*earlier)); });
-  });
-}
-
 // As the history in memory does: after a long time without a disk the file has the newest alerts.
-void JobService::drop_oldest_unsaved_alerts() {
-  if (unsaved_alerts_.size() <= AlertHistory::kMostKept) return;
-  unsaved_alerts_.erase(unsaved_alerts_.begin(),
-                        unsaved_alerts_.end() - static_cast<std::ptrdiff_t>(AlertHistory::kMostKept));
+void AlertRole::drop_oldest_unsaved() {
+  if (unsaved_.size() <= AlertHistory::kMostKept) return;
+  unsaved_.erase(unsaved_.begin(), unsaved_.end() - static_cast<std::ptrdiff_t>(AlertHistory::kMostKept));
 }
 
-void JobService::save_alerts() {
-  if (unsaved_alerts_.empty()) return;
-  const auto alerts = std::make_shared<std::vector<AlertHistory::Kept>>(std::exchange(unsaved_alerts_, {}));
-  dependencies_.run_disk.post([this, file = file_of(job_), alerts, mailbox = dependencies_.mailbox] {
+void AlertRole::save() {
+  if (unsaved_.empty()) return;
+  const auto alerts = std::make_shared<std::vector<AlertHistory::Kept>>(std::exchange(unsaved_, {}));
+  const auto& resources = state_.resources;
+  resources.run_disk.post([this, file = alerts_file(state_.job), alerts, mailbox = resources.mailbox] {
     const auto saved = append_alerts(file, *alerts);
     mailbox->post([this, alerts, saved] {
-      if (!saved) unsaved_alerts_.insert(unsaved_alerts_.begin(), alerts->begin(), alerts->end());
-      drop_oldest_unsaved_alerts();
-      note_saved("alerts", saved);
+      if (!saved) unsaved_.insert(unsaved_.begin(), alerts->begin(), alerts->end());
+      drop_oldest_unsaved();
+      state_.note_saved("alerts", saved);
     });
   });
 }
 
 // The committed plan's rules raise the alerts. A capture's config has the same `on_alert`.
-const JobService::Alerting& JobService::alerting() {
-  const PlanPtr plan = coordinator_.committed_plan();
-  const std::string& text = plan ? plan->config_text : job_.lead.static_text;
+const AlertRole::Alerting& AlertRole::alerting() {
+  const PlanPtr plan = state_.coordinator.committed_plan();
+  const std::string& text = plan ? plan->config_text : state_.job.lead.static_text;
   if (text == alerting_text_) return alerting_;
-  const auto source = plan_from_config(text, job_.lead.config_path);
   alerting_ = {};
-  if (source) {
-    const auto& rules = source->config.alert.rules;
+  alerting_.config = plan ? plan->config : nullptr;
+  if (!alerting_.config) {  // of static mode, or of a plan that an earlier hub has logged
+    if (const auto source = state_.read_plan(text)) alerting_.config = source->plan->config;
+  }
+  if (alerting_.config) {
+    const auto& rules = alerting_.config->alert.rules;
     alerting_.rules = !rules.empty();
     alerting_.divergence = std::any_of(rules.begin(), rules.end(), [](const AlertRule& rule) {
       return rule.anomaly == Anomaly::rank_divergence;
     });
-    alerting_.on_alert = source->config.on_alert;
-    alerting_.config = std::make_shared<const Config>(source->config);
+    alerting_.on_alert = alerting_.config->on_alert;
   }
   alerting_text_ = text;
   return alerting_;
 }
 
-void JobService::capture_after(const RankAlert& alert, const Config::OnAlert& wanted) {
-  if (!job_.lead.dynamic) return;
-  if (coordinator_.busy()) {  // A lasting fault begins once: it would start no capture after the change.
+void AlertRole::capture_after(const Alert& alert, const Config::OnAlert& wanted) {
+  Coordinator& coordinator = state_.coordinator;
+  if (!state_.job.lead.dynamic) return;
+  if (coordinator.busy()) {  // A lasting fault begins once: it would start no capture after the change.
     if (!capture_waiting_) capture_waiting_ = alert;
     return;
   }
-  if (!coordinator_.may_capture()) return;
-  if (!capture_trigger_.try_fire(clock_, wanted.cooldown)) return;
+  if (!coordinator.may_capture()) return;
+  if (!capture_trigger_.try_fire(state_.clock, wanted.cooldown)) return;
   auto source =
-      capture_config(coordinator_.committed_plan()->config_text).and_then([&](const std::string& text) {
-        return plan_from_config(text, job_.lead.config_path);
+      capture_config(coordinator.committed_plan()->config_text).and_then([this](const std::string& text) {
+        return state_.read_plan(text);
       });
-  if (!source) return tell(LogLevel::error, "on_alert: no capture: " + source.error());
+  if (!source) return state_.tell(LogLevel::error, "on_alert: no capture: " + source.error());
   source->plan->collect_times = wanted.times;
   source->plan->step_interval = wanted.collect->step_interval;
   source->plan->by = "an alert (" + alert.rule + " on rank " + std::to_string(alert.rank.value) +
                      " at step " + std::to_string(alert.step) + ")";
-  perform(coordinator_.capture(source->plan, wall_now()));
+  state_.actions += coordinator.capture(source->plan, wall_now());
 }
 
 // Starts the capture for an alert that began during a change, if the plan in force still wants one.
-void JobService::capture_waiting() {
-  if (!capture_waiting_ || coordinator_.busy()) return;
-  const RankAlert alert = *std::exchange(capture_waiting_, std::nullopt);
+void AlertRole::capture_waiting() {
+  if (!capture_waiting_ || state_.coordinator.busy()) return;
+  const Alert alert = *std::exchange(capture_waiting_, std::nullopt);
   const auto wanted = alerting().on_alert;
   if (wanted && wanted->collect) capture_after(alert, *wanted);
 }
 
-// Without an agreement, the ranks have no common step at which to change.
-void JobService::refuse_static_capture() {
-  const auto& wanted = alerting().on_alert;
-  if (!wanted || !wanted->collect) return;
-  note_warnings(
-      {"static mode: \"collect\" of \"on_alert\" has no effect; DYNAMIC_MONITOR=True makes it possible"});
-}
-
-CommandReply JobService::listed_alerts(const Command& command) const {
+CommandReply AlertRole::listed(const Command& command) const {
   CommandReply reply;
   reply.alerts = alerts_.find({command.after, command.rank, kMostAlertBytes});
-  const Membership& members = coordinator_.membership();
+  const Membership& members = state_.coordinator.membership();
   for (int rank = 0; rank < members.size(); ++rank) {
     if (!command.rank || *command.rank == rank) reply.raised_alerts += members.of(rank).progress.alerts;
   }
   return reply;
 }
 
-// A report may arrive before the Progress that counts its alerts.
-void JobService::count_alerts(Status& status) const {
-  for (RankStatus& rank : status.ranks) {
-    rank.listed_alerts = alerts_.listed(rank.rank);
-    rank.alerts = std::max(rank.alerts, rank.listed_alerts);
-  }
-}
-
-void JobService::on_replicas(const Envelope& envelope) {
-  if (!is_from_rank(envelope)) return;
-  if (const auto* digests = std::get_if<ReplicaDigests>(&envelope.message)) {
-    perform(replicas_.on_digests(envelope.rank, *digests, clock_));
-  } else if (const auto* values = std::get_if<ReplicaValues>(&envelope.message)) {
-    perform(replicas_.on_values(envelope.rank, *values));
-  }
-}
-
 // The differing rank raises the alert, so that it passes through that rank's other outputs too.
-void JobService::perform(ReplicaComparison::Actions actions) {
+void AlertRole::perform(ReplicaComparison::Actions actions) {
   for (auto& [rank, request] : actions.requests) send_to(rank, request);
   for (auto& [rank, report] : actions.alerts) {
-    unraised_.tell(rank, coordinator_.membership().of(rank.value).hello.process_id, report);
+    unraised_.tell(rank, present_process(rank), report);
     send_to(rank, std::move(report));
   }
   raise_orphans();
 }
 
 // Raises the alerts of ranks that ended before they could report them.
-void JobService::raise_orphans() {
+void AlertRole::raise_orphans() {
   const auto has_ended = [this](Rank rank, const std::string& process_id) {
-    const Membership::Member& member = coordinator_.membership().of(rank.value);
-    return !member.takes_part() || member.hello.process_id != process_id;
+    return !state_.coordinator.membership().of(rank.value).takes_part() ||
+           present_process(rank) != process_id;
   };
   for (UnraisedAlerts::Told& orphan : unraised_.take_orphans(has_ended))
     raise(orphan.rank, orphan.process_id, {{std::move(orphan.alert)}, 0});
 }
 
-void JobService::send_to(Rank rank, Message message) {
-  const std::uint64_t incarnation = coordinator_.membership().of(rank.value).incarnation;
-  dependencies_.send({{{rank.value, incarnation}}, std::move(message)});
+void AlertRole::send_to(Rank rank, Message message) {
+  const std::uint64_t incarnation = state_.coordinator.membership().of(rank.value).incarnation;
+  state_.actions.send.push_back({{{rank.value, incarnation}}, std::move(message)});
 }
 
-std::vector<std::string> JobService::replica_warnings() const {
+void AlertRole::describe(Status& status) const {
+  // A report may arrive before the Progress that counts its alerts.
+  for (RankStatus& rank : status.ranks) {
+    rank.listed_alerts = alerts_.listed(rank.rank);
+    rank.alerts = std::max(rank.alerts, rank.listed_alerts);
+  }
+  if (!command_.failure().empty()) status.warnings.push_back(command_.failure());
   const ReplicaComparison::Counts& counts = replicas_.counts();
-  std::vector<std::string> warnings;
   if (counts.incomplete > 0)
-    warnings.push_back("AnomalyRankDivergence: " + std::to_string(counts.incomplete) +
-                       " comparisons without the values of some ranks, " + std::to_string(counts.compared) +
-                       " comparisons made");
+    status.warnings.push_back("AnomalyRankDivergence: " + std::to_string(counts.incomplete) +
+                              " comparisons without the values of some ranks, " +
+                              std::to_string(counts.compared) + " comparisons made");
   if (counts.unresolved > 0)
-    warnings.push_back("AnomalyRankDivergence: values that may differ between ranks did not arrive " +
-                       std::to_string(counts.unresolved) + " times");
-  return warnings;
-}
-
-void JobService::describe_replicas(Status& status) const {
+    status.warnings.push_back("AnomalyRankDivergence: values that may differ between ranks did not arrive " +
+                              std::to_string(counts.unresolved) + " times");
   ReplicasCompared summary = replicas_.summary();
   if (summary.ranks > 0 || (alerting_.divergence && status.state == "on"))
     status.replicas_compared = std::move(summary);

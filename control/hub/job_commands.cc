@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// JobService: the commands of gradmonctl. A command sets a state and never toggles it. A repeated request id
-// gets the same answer and changes nothing.
+// The commands of gradmonctl (CommandRole).
 #include <algorithm>
 #include <array>
 #include <iterator>
@@ -9,12 +8,8 @@
 
 #include "control/config/config_schema.h"
 #include "control/config/json_edit.h"
-#include "control/host/child_process.h"
 #include "control/hub/job_service.h"
-#include "control/log.h"
 #include "control/text/utf8.h"
-#include "control/wire/messages.h"
-#include "control/wire/plan_source.h"
 
 namespace gradmon {
 namespace {
@@ -25,9 +20,8 @@ constexpr Ticks kAnswerTimeout{3'000};         // after this time another comman
 constexpr std::size_t kAnswersKept = 1000;
 constexpr std::size_t kMostKeptMessage = 4'000;  // bytes of an answer that is kept
 constexpr std::size_t kMostDryRuns = 16;
-constexpr std::size_t kMostReason = 1'000;   // bytes of the reason in a refused change's history entry
-constexpr std::size_t kMostAsked = 200;      // bytes of the refused command in it
-constexpr std::size_t kMostOfASender = 256;  // bytes of a command's sender, and of its request id
+constexpr std::size_t kMostAsked = 200;                       // bytes of a refused command in the history
+constexpr std::size_t kMostRelease = 256;                     // bytes of the asking program's release
 constexpr std::size_t kMostTargetBytes = kMaxFrameBytes / 3;  // for rank 0, and for all other ranks together
 
 // The words of gradmonctl, by CommandVerb.
@@ -82,177 +76,125 @@ std::string unknown_names(const Command& command, const std::string& config) {
   return all.empty() ? "" : "refused: " + all + "; --force sets it all the same";
 }
 
-// "user@host pid 123" without the process.
-std::string_view without_pid(std::string_view by) { return by.substr(0, by.rfind(" pid ")); }
-
-CommandReply refused_in_static_mode() {
-  return failed_reply(CommandOutcome::failed,
-                      "static mode: the config is read once, at the start; "
-                      "DYNAMIC_MONITOR=True makes it changeable");
-}
+constexpr const char* kStaticMode =
+    "static mode: the config is read once, at the start; DYNAMIC_MONITOR=True makes it changeable";
 
 }  // namespace
 
-void JobService::on_command(const std::string& peer, const Command& given) {
-  if (given.request_id.size() > kMostOfASender) {
-    return dependencies_.reply(
-        peer, given,
-        failed_reply(CommandOutcome::failed,
-                     "the request id is longer than " + std::to_string(kMostOfASender) + " bytes"));
-  }
-  Command command = given;
-  command.by = std::string(utf8_prefix(given.by, kMostOfASender));
-  carry_out(peer, command);
-}
-
-void JobService::carry_out(const std::string& peer, const Command& command) {
+bool CommandRole::on_command(const Request& asked) {
+  const Command& command = asked.command;
   const auto known = answered_.find(command.request_id);
-  if (known != answered_.end() && command.verb != CommandVerb::verdict)
-    return dependencies_.reply(peer, command, known->second);
-  CommandReply reply;
+  if (known != answered_.end() && command.verb != CommandVerb::verdict) {
+    reply(asked, known->second);
+    return true;
+  }
   switch (command.verb) {
     case CommandVerb::status:
-      reply.status = status();
-      return dependencies_.reply(peer, command, reply);
     case CommandVerb::history:
-      reply.history = newest_history();
-      return dependencies_.reply(peer, command, reply);
-    case CommandVerb::alerts:
-      return dependencies_.reply(peer, command, listed_alerts(command));
-    case CommandVerb::verdict:
-      return dependencies_.reply(peer, command, verdict_on(command.request_id));
     case CommandVerb::config:
-      return dependencies_.reply(peer, command, config_in_force());
+    case CommandVerb::alerts:
+    case CommandVerb::targets:
+      return false;
+    case CommandVerb::verdict:
+      reply(asked, verdict_on(command.request_id));
+      break;
     case CommandVerb::dry_run:
     case CommandVerb::dry_run_targets:
-      return dry_run(peer, command);
-    case CommandVerb::targets:
-      return list_targets(peer, command);
+      dry_run(asked);
+      break;
     case CommandVerb::cancel:
-      return cancel(peer, command);
+      cancel(asked);
+      break;
     case CommandVerb::evict:
-      return evict(peer, command);
+      evict(asked);
+      break;
     case CommandVerb::unknown:
-      reply =
-          failed_reply(CommandOutcome::failed, "the job runs gradmon " + own_release() +
-                                                   ", which does not know this command of gradmon " +
-                                                   std::string(utf8_prefix(command.release, kMostOfASender)));
-      return dependencies_.reply(peer, command, reply);
+      reply(asked, failed_reply(CommandOutcome::failed,
+                                "the job runs gradmon " + own_release() +
+                                    ", which does not know this command of gradmon " +
+                                    std::string(utf8_prefix(command.release, kMostRelease))));
+      break;
     case CommandVerb::on:
     case CommandVerb::off:
     case CommandVerb::set:
-      break;
+      change_config(asked);
   }
-  if (pending_edits_.count(command.request_id) != 0) return;
-  if (carried_out(command.request_id)) return dependencies_.reply(peer, command, CommandReply{});
-  change_config(peer, command);
+  return true;
 }
 
 // True if an earlier hub of this epoch carried it out, or this one forgot its answer to it.
-bool JobService::carried_out(const std::string& request_id) const {
-  const HistoryEntry* entry = request_id.empty() ? nullptr : coordinator_.journal().find_request(request_id);
+bool CommandRole::carried_out(const std::string& request_id) const {
+  const HistoryEntry* entry =
+      request_id.empty() ? nullptr : state_.coordinator.journal().find_request(request_id);
   return entry != nullptr && entry->verdict != "refused";
 }
 
-void JobService::cancel(const std::string& peer, const Command& command) {
-  CoordinatorActions actions;
+void CommandRole::cancel(const Request& asked) {
   CommandReply reply;
-  const bool any = coordinator_.cancel(command.by, actions, wall_now());
+  const bool any = state_.coordinator.cancel(asked.command.by, state_.actions, wall_now());
   reply.message = any ? "the pending change is withdrawn" : "no change is pending";
-  perform(std::move(actions));
-  answer(peer, command, reply);
+  answer(asked, std::move(reply));
 }
 
-void JobService::evict(const std::string& peer, const Command& command) {
-  CoordinatorActions actions;
-  const std::int64_t asked = command.rank.value_or(-1);
-  const int rank = asked >= 0 && asked < job_.world_size ? static_cast<int>(asked) : -1;
+void CommandRole::evict(const Request& asked) {
+  const std::int64_t wanted = asked.command.rank.value_or(-1);
+  const std::string name = "rank " + std::to_string(wanted);
+  const int rank = wanted >= 0 && wanted < state_.job.world_size ? static_cast<int>(wanted) : -1;
+  if (!state_.coordinator.evict(Rank{rank}, asked.command.by, state_.actions))
+    return refuse(asked, CommandOutcome::failed, name + " is no member of this job");
   CommandReply reply;
-  if (coordinator_.evict(Rank{rank}, command.by, actions)) {
-    reply.message = "rank " + std::to_string(rank) + " will be dropped in 15 s";
-  } else {
-    reply =
-        failed_reply(CommandOutcome::failed, "rank " + std::to_string(asked) + " is no member of this job");
-  }
-  perform(std::move(actions));
-  answer(peer, command, reply);
+  reply.message = name + " will be dropped in 15 s";
+  answer(asked, std::move(reply));
 }
 
-// The newest entries that fit into one message.
-std::vector<HistoryEntry> JobService::newest_history() const {
-  std::vector<HistoryEntry> entries = coordinator_.journal().entries();
-  std::size_t room = kMaxFrameBytes;
-  auto oldest = entries.end();
-  while (oldest != entries.begin()) {
-    const HistoryEntry& entry = *std::prev(oldest);
-    const std::size_t bytes = 500 + 16 * entry.applied.size() + entry.by.size() + entry.reason.size();
-    if (bytes > room && oldest != entries.end()) break;
-    room -= std::min(bytes, room);
-    --oldest;
-  }
-  entries.erase(entries.begin(), oldest);
-  return entries;
-}
-
-// While collecting is off: the newest valid config, which the next `on` uses.
-CommandReply JobService::config_in_force() const {
+void CommandRole::list_targets(const Request& asked, Status status) {
+  if (!state_.begun) return;  // The client asks again.
   CommandReply reply;
-  reply.status = status();
-  const PlanPtr plan = coordinator_.committed_plan();
-  reply.config_text = adopted_text_;
-  if (reply.status->state == "on") reply.config_text = plan ? plan->config_text : "";
-  if (!job_.lead.dynamic) reply.config_text = job_.lead.static_text;
-  if (!reply.config_text.empty()) return reply;
-  const std::string why = last_error_ ? ": " + last_error_->text : "";
-  return failed_reply(CommandOutcome::failed, "the job has no valid config yet" + why);
-}
-
-void JobService::list_targets(const std::string& peer, const Command& command) {
-  if (!begun_) return;  // The client asks again.
-  CommandReply reply;
-  reply.status = status();
-  reply.status->ranks.clear();
-  ask_ranks(peer, command, std::move(reply), nullptr);
+  status.ranks.clear();
+  reply.status = std::move(status);
+  ask_ranks(asked, std::move(reply), nullptr);
 }
 
 // dry_run_ended() receives the answers.
-void JobService::ask_ranks(const std::string& peer, const Command& command, CommandReply reply,
-                           PlanPtr plan) {
+void CommandRole::ask_ranks(const Request& asked, CommandReply reply, PlanPtr plan) {
   const auto older = [](const auto& a, const auto& b) { return a.second.number < b.second.number; };
   if (dry_runs_.size() >= kMostDryRuns)
     dry_runs_.erase(std::min_element(dry_runs_.begin(), dry_runs_.end(), older));
-  dry_runs_[command.request_id] = {peer, command, std::move(reply), dry_runs_asked_++};
-  perform(coordinator_.dry_run(command.request_id, std::move(plan)));
+  const std::string& id = asked.command.request_id;
+  dry_runs_[id] = {asked, std::move(reply), dry_runs_asked_++};
+  state_.actions += state_.coordinator.dry_run(id, std::move(plan));
 }
 
 // Answers with the effect of `set`. Writes, proposes and stores nothing.
-void JobService::dry_run(const std::string& peer, const Command& command) {
-  if (!job_.lead.dynamic) return dependencies_.reply(peer, command, refused_in_static_mode());
-  if (!begun_) return;  // The client asks again.
-  const auto invalid = [&](const std::string& why) {
-    dependencies_.reply(peer, command, failed_reply(CommandOutcome::invalid_config, why));
+void CommandRole::dry_run(const Request& asked) {
+  const Command& command = asked.command;
+  const auto refused = [&](CommandOutcome outcome, std::string why) {
+    reply(asked, failed_reply(outcome, std::move(why)));
   };
-  if (!broken_file_.empty() && command.config_text.empty()) return invalid(broken_file_);
+  if (!state_.job.lead.dynamic) return refused(CommandOutcome::failed, kStaticMode);
+  if (!state_.begun) return;  // The client asks again.
+  const auto invalid = [&](std::string why) { refused(CommandOutcome::invalid_config, std::move(why)); };
+  if (!state_.broken_file.empty() && command.config_text.empty()) return invalid(state_.broken_file);
   const bool of_set = command.verb == CommandVerb::dry_run;
-  if (const std::string unknown = of_set ? unknown_names(command, adopted_text_) : ""; !unknown.empty())
-    return invalid(unknown);
+  if (std::string unknown = of_set ? unknown_names(command, state_.config_text) : ""; !unknown.empty())
+    return invalid(std::move(unknown));
   CommandReply reply;
-  reply.config_before = adopted_text_.empty() ? "{}" : adopted_text_;
+  reply.config_before = state_.config_text.empty() ? "{}" : state_.config_text;
   if (!command.config_text.empty()) reply.config_before = command.config_text;
   auto edited = set_values(reply.config_before, to_edits(command));
   if (!edited) return invalid(edited.error());
-  auto source = plan_from_config(*edited, job_.lead.config_path);
+  auto source = state_.read_plan(*edited);
   if (!source) return invalid(source.error());
   reply.config_text = std::move(*edited);
   reply.status = Status{};
-  reply.status->config_path = job_.lead.config_path;
+  reply.status->config_path = state_.job.lead.config_path;
   reply.status->state = source->plan->on ? "on" : "off";
   reply.status->warnings = std::move(source->warnings);
   source->plan->on = true;  // Shows the matches also for a config that is off.
-  ask_ranks(peer, command, std::move(reply), source->plan);
+  ask_ranks(asked, std::move(reply), source->plan);
 }
 
-void JobService::dry_run_ended(DryRunResult result) {
+void CommandRole::dry_run_ended(DryRunResult result) {
   const auto found = dry_runs_.find(result.id);
   if (found == dry_runs_.end()) return;
   DryRunRequest request = std::move(found->second);
@@ -269,148 +211,137 @@ void JobService::dry_run_ended(DryRunResult result) {
     answer.objection.resize(std::min<std::size_t>(answer.objection.size(), objections++ < 20 ? 500 : 1));
   }
   request.reply.rank_answers = std::move(result.answers);
-  dependencies_.reply(request.peer, request.command, request.reply);
+  reply(request, std::move(request.reply));
 }
 
-void JobService::change_config(const std::string& peer, const Command& command) {
-  if (!job_.lead.dynamic) {
-    log_static_mode();
-    return answer(peer, command, refused_in_static_mode());
+void CommandRole::change_config(const Request& asked) {
+  const Command& command = asked.command;
+  if (pending_edits_.count(command.request_id) != 0) return;
+  if (carried_out(command.request_id)) return reply(asked, CommandReply{});
+  if (!state_.job.lead.dynamic) {
+    config_.log_static_mode();
+    return refuse(asked, CommandOutcome::failed, kStaticMode);
   }
-  if (!begun_) return;  // The client asks again.
+  if (!state_.begun) return;  // The client asks again.
   if (sets_program(command)) {
-    return answer(
-        peer, command,
-        failed_reply(CommandOutcome::not_allowed,
-                     "on_alert.exec names a program that runs on the job's host: it is set in the config "
-                     "file only"));
+    return refuse(
+        asked, CommandOutcome::not_allowed,
+        "on_alert.exec names a program that runs on the job's host: it is set in the config file only");
   }
-  if (const std::string unknown = unknown_names(command, adopted_text_); !unknown.empty())
-    return answer(peer, command, failed_reply(CommandOutcome::invalid_config, unknown));
+  if (std::string unknown = unknown_names(command, state_.config_text); !unknown.empty())
+    return refuse(asked, CommandOutcome::invalid_config, std::move(unknown));
+  const bool off = command.verb == CommandVerb::off;
   // While an edit runs, the state is unknown: the edit may be an `on`.
-  const bool file_is_off = value_at(adopted_text_, "/dynamic_on") != "true";
-  if (command.verb == CommandVerb::off && pending_edits_.empty() && coordinator_.newest_is_off() &&
-      file_is_off) {
-    return answer(peer, command, nothing_to_change("already off"));
+  const bool file_is_off = value_at(state_.config_text, "/dynamic_on") != "true";
+  if (off && pending_edits_.empty() && state_.coordinator.newest_is_off() && file_is_off)
+    return answer(asked, nothing_to_change("already off"));
+  if (!state_.write_back_allowed) return propose_without_file(asked, "write_back is false");
+  if (off && !state_.broken_file.empty()) return propose_without_file(asked, state_.broken_file);
+  if (!off && pending_edits_.size() >= kMostPendingEdits) {
+    return reply(
+        asked, failed_reply(CommandOutcome::failed, std::to_string(pending_edits_.size()) +
+                                                        " changes already wait for the config file's disk"));
   }
-  if (!write_back_allowed_) return propose_without_file(peer, command, "write_back is false");
-  if (command.verb == CommandVerb::off && !broken_file_.empty())
-    return propose_without_file(peer, command, broken_file_);
-  if (command.verb != CommandVerb::off && pending_edits_.size() >= kMostPendingEdits) {
-    return dependencies_.reply(
-        peer, command,
-        failed_reply(CommandOutcome::failed, std::to_string(pending_edits_.size()) +
-                                                 " changes already wait for the config file's disk"));
-  }
-  pending_edits_[command.request_id] = {peer, command, clock_, false};
-  config_.edit(to_edits(command), [this, peer, command](ConfigService::Edited edited) {
-    const auto running = pending_edits_.find(command.request_id);
+  pending_edits_[command.request_id] = {asked, state_.clock, false};
+  config_.file().edit(to_edits(command), [this, asked](ConfigService::Edited edited) {
+    const auto running = pending_edits_.find(asked.command.request_id);
     const bool given_up = running != pending_edits_.end() && running->second.given_up;
     if (running != pending_edits_.end()) pending_edits_.erase(running);
-    if (given_up && command.verb == CommandVerb::off) return adopt_late_off(command, edited);
-    on_edit_done(peer, command, std::move(edited));
+    if (!given_up || asked.command.verb != CommandVerb::off) return on_edit_done(asked, std::move(edited));
+    if (edited) adopt_late_off(asked.command, *edited);
   });
 }
 
 // `off` was proposed without the file, and the file was written later. The edit of an earlier `on` may have
 // ended just before; `off` wins.
-void JobService::adopt_late_off(const Command& off, const ConfigService::Edited& edited) {
-  if (!edited) return;
-  adopted_text_ = edited->text;
-  adopted_sha256_ = edited->identity.sha256;
-  if (coordinator_.newest_is_off()) return;
-  auto source = plan_from_config(edited->text, job_.lead.config_path);
+void CommandRole::adopt_late_off(const Command& off, const FileContent& edited) {
+  state_.take_config(edited.text, edited.identity.sha256);
+  if (state_.coordinator.newest_is_off()) return;
+  auto source = state_.read_plan(edited);
   if (!source) return;
   source->plan->cause = Cause::ctl;
   source->plan->by = off.by;
   source->plan->request_id = off.request_id;
-  source->plan->file = edited->identity;
-  perform(coordinator_.propose(source->plan, wall_now()));
+  source->plan->file = edited.identity;
+  state_.actions += state_.coordinator.propose(source->plan, wall_now());
 }
 
-bool JobService::waits_for_edit() const {
+bool CommandRole::waits_for_edit() const {
   return std::any_of(pending_edits_.begin(), pending_edits_.end(),
                      [](const auto& edit) { return !edit.second.given_up; });
 }
 
-// If the file system hangs: proposes `off` without the file, and answers other commands.
-void JobService::check_pending_edits() {
+void CommandRole::tick() {
   for (auto& [id, running] : pending_edits_) {
     const bool off = running.command.verb == CommandVerb::off;
-    if (running.given_up || clock_ - running.since < (off ? kOffFileTimeout : kAnswerTimeout)) continue;
+    if (running.given_up || state_.clock - running.since < (off ? kOffFileTimeout : kAnswerTimeout)) continue;
     running.given_up = true;
     if (off) {
-      propose_without_file(running.peer, running.command, "it was not written within a second");
+      propose_without_file(running, "it was not written within a second");
     } else {
-      dependencies_.reply(
-          running.peer, running.command,
-          failed_reply(CommandOutcome::incomplete,
-                       "the config file's disk does not answer; the change is still being written"));
+      reply(running,
+            failed_reply(CommandOutcome::incomplete,
+                         "the config file's disk does not answer; the change is still being written"));
     }
   }
 }
 
-void JobService::on_edit_done(const std::string& peer, const Command& command, ConfigService::Edited edited) {
+void CommandRole::on_edit_done(const Request& asked, ConfigService::Edited edited) {
   if (!edited) {
     const EditError& error = edited.error();
-    if (error.kind == EditError::Kind::invalid && command.verb != CommandVerb::off) {
-      return answer(peer, command, failed_reply(CommandOutcome::invalid_config, error.text));
-    }
-    if (command.verb == CommandVerb::set)
-      return answer(peer, command,
-                    failed_reply(CommandOutcome::failed, "the config file was not changed: " + error.text));
-    return propose_without_file(peer, command, error.text);
+    const CommandVerb verb = asked.command.verb;
+    if (error.kind == EditError::Kind::invalid && verb != CommandVerb::off)
+      return refuse(asked, CommandOutcome::invalid_config, error.text);
+    if (verb == CommandVerb::set)
+      return refuse(asked, CommandOutcome::failed, "the config file was not changed: " + error.text);
+    return propose_without_file(asked, error.text);
   }
-  auto source = plan_from_config(edited->text, job_.lead.config_path);
-  if (!source) return answer(peer, command, failed_reply(CommandOutcome::invalid_config, source.error()));
-  broken_file_.clear();
-  clear_error(ErrorSource::content);
-  adopted_text_ = edited->text;
-  adopted_sha256_ = edited->identity.sha256;
-  propose(peer, command, std::move(*source), edited->identity, "");
+  auto source = state_.read_plan(*edited);
+  if (!source) return refuse(asked, CommandOutcome::invalid_config, source.error());
+  state_.broken_file.clear();
+  state_.clear_error(JobState::ErrorSource::content);
+  state_.take_config(edited->text, edited->identity.sha256);
+  propose(asked, std::move(*source), edited->identity, "");
 }
 
-void JobService::propose_without_file(const std::string& peer, const Command& command,
-                                      const std::string& why) {
-  auto edited = set_values(adopted_text_.empty() ? "{}" : adopted_text_, to_edits(command));
-  if (!edited) return answer(peer, command, failed_reply(CommandOutcome::invalid_config, edited.error()));
-  auto source = plan_from_config(*edited, job_.lead.config_path);
-  if (!source) return answer(peer, command, failed_reply(CommandOutcome::invalid_config, source.error()));
-  adopted_text_ = std::move(*edited);
-  adopted_sha256_ = source->plan->config_sha256;
-  propose(peer, command, std::move(*source), {}, "the config file was not changed: " + why);
+void CommandRole::propose_without_file(const Request& asked, const std::string& why) {
+  auto edited = set_values(state_.config_text.empty() ? "{}" : state_.config_text, to_edits(asked.command));
+  auto source = edited.and_then([this](const std::string& text) { return state_.read_plan(text); });
+  if (!source) return refuse(asked, CommandOutcome::invalid_config, source.error());
+  state_.take_config(std::move(*edited), source->plan->config_sha256);
+  propose(asked, std::move(*source), {}, "the config file was not changed: " + why);
 }
 
-void JobService::propose(const std::string& peer, const Command& command, PlanSource source,
-                         std::optional<FileIdentity> file, std::string note) {
-  note_warnings(source.warnings);
-  write_back_allowed_ = source.config.write_back;
-  if (!source.plan->on && coordinator_.newest_is_off()) {
-    coordinator_.forget_refusal();
-    return answer(peer, command,
-                  nothing_to_change((note.empty() ? "saved" : note) + "; collecting stays off"));
+void CommandRole::propose(const Request& asked, PlanSource source, std::optional<FileIdentity> file,
+                          std::string note) {
+  Plan& plan = *source.plan;
+  state_.note_warnings(source.warnings);
+  state_.write_back_allowed = source.config().write_back;
+  if (!plan.on && state_.coordinator.newest_is_off()) {
+    state_.coordinator.forget_refusal();
+    return answer(asked, nothing_to_change((note.empty() ? "saved" : note) + "; collecting stays off"));
   }
-  source.plan->cause = Cause::ctl;
-  source.plan->by = command.by;
-  source.plan->request_id = command.request_id;
-  source.plan->file = std::move(file);
-  if (command.at) source.plan->at = Step{*command.at};
+  plan.cause = Cause::ctl;
+  plan.by = asked.command.by;
+  plan.request_id = asked.command.request_id;
+  plan.file = std::move(file);
+  if (asked.command.at) plan.at = Step{*asked.command.at};
   CommandReply reply;
   reply.message = std::move(note);
-  reply.collects_nothing = source.plan->on && !collects_anything(source.config);
+  reply.collects_nothing = plan.on && !collects_anything(source.config());
   if (reply.collects_nothing)
     reply.message += std::string(reply.message.empty() ? "" : "; ") + "nothing will be collected: " + kNoKind;
-  answer(peer, command, reply);
-  perform(coordinator_.propose(source.plan, wall_now()));
+  answer(asked, std::move(reply));
+  state_.actions += state_.coordinator.propose(source.plan, wall_now());
 }
 
-void JobService::answer(const std::string& peer, const Command& command, CommandReply reply) {
-  dependencies_.reply(peer, command, reply);
-  const bool refused = reply.outcome != CommandOutcome::done && reply.outcome != CommandOutcome::incomplete;
-  if (refused) note_refused(command, reply.message);
-  reply.message = std::string(utf8_prefix(reply.message, kMostKeptMessage));
-  if (answered_.emplace(command.request_id, std::move(reply)).second)
-    answered_order_.push_back(command.request_id);
+void CommandRole::answer(const Request& asked, CommandReply given) {
+  reply(asked, given);
+  const bool refused = given.outcome != CommandOutcome::done && given.outcome != CommandOutcome::incomplete;
+  if (refused) note_refused(asked.command, given.message);
+  given.message = std::string(utf8_prefix(given.message, kMostKeptMessage));
+  if (answered_.emplace(asked.command.request_id, std::move(given)).second)
+    answered_order_.push_back(asked.command.request_id);
   if (answered_order_.size() > kAnswersKept) {
     answered_.erase(answered_order_.front());
     answered_order_.pop_front();
@@ -418,7 +349,7 @@ void JobService::answer(const std::string& peer, const Command& command, Command
 }
 
 // The history also records refused commands. The reason begins with the command.
-void JobService::note_refused(const Command& command, const std::string& why) {
+void CommandRole::note_refused(const Command& command, const std::string& why) {
   HistoryEntry entry;
   entry.cause = name_of(Cause::ctl);
   entry.by = command.by;
@@ -428,31 +359,11 @@ void JobService::note_refused(const Command& command, const std::string& why) {
   std::string asked = verb < kVerbs.size() ? kVerbs[verb] : "unknown command";
   for (const auto& [key, value] : command.edits) asked += ' ' + key + '=' + value;
   if (asked.size() > kMostAsked) asked = std::string(utf8_prefix(asked, kMostAsked)) + " ...";
-  add_refused(std::move(entry), asked + ": " + why);
+  state_.add_refused(std::move(entry), asked + ": " + why);
 }
 
-void JobService::note_refused_edit(const std::string& why) {
-  HistoryEntry entry;
-  entry.cause = name_of(begun_ ? Cause::file : Cause::start);
-  entry.by = job_.lead.config_path;
-  add_refused(std::move(entry), why);
-}
-
-// Skips a repetition of the newest entry, so that repetitions do not push out other entries.
-void JobService::add_refused(HistoryEntry entry, const std::string& why) {
-  entry.verdict = "refused";
-  entry.reason = why.size() <= kMostReason ? why : std::string(utf8_prefix(why, kMostReason)) + " ...";
-  const HistoryEntry* newest = coordinator_.journal().newest();
-  const bool again = newest != nullptr && newest->verdict == entry.verdict &&
-                     without_pid(newest->by) == without_pid(entry.by);
-  if (again && newest->reason == entry.reason) return;
-  entry.proposed_at = wall_now();
-  entry.final = true;
-  coordinator_.journal().add(std::move(entry));
-}
-
-CommandReply JobService::verdict_on(const std::string& request_id) const {
-  const HistoryEntry* entry = coordinator_.journal().find_request(request_id);
+CommandReply CommandRole::verdict_on(const std::string& request_id) const {
+  const HistoryEntry* entry = state_.coordinator.journal().find_request(request_id);
   if (entry == nullptr || entry->verdict == "refused") {
     const auto known = answered_.find(request_id);
     if (known != answered_.end()) {
@@ -473,7 +384,7 @@ CommandReply JobService::verdict_on(const std::string& request_id) const {
     return reply;
   }
   reply.effective_step = entry->effective_step;
-  reply.applied_by_all = coordinator_.applied_by_all(entry->revision);
+  reply.applied_by_all = state_.coordinator.applied_by_all(entry->revision);
   return reply;
 }
 

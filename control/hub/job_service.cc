@@ -7,6 +7,7 @@
 
 #include "control/config/config_schema.h"
 #include "control/host/history_file.h"
+#include "control/text/utf8.h"
 
 namespace gradmon {
 namespace {
@@ -15,15 +16,14 @@ constexpr Ticks kForgottenAfter{10'000};
 constexpr std::size_t kMostNamed = 16;
 constexpr std::size_t kMostOfAName = 100;
 
-constexpr Ticks kFirstWriteBackPause{2'000};  // before a failed write-back is retried; then doubled
-constexpr Ticks kMaxWriteBackPause{60'000};
 constexpr WallTime kSayPendingAfter = 1'000;
 constexpr int kHistoryRanksPerMillisecond = 64;
 constexpr Ticks kSaveAgain{10'000};  // after a failed append to the history or the alerts
 constexpr std::chrono::milliseconds kLookAtOutputEvery{2'000};
-constexpr Ticks kLookAtReplicasEvery{200};
 constexpr std::chrono::seconds kSilentAfter{2};
 constexpr const char* kNoAnswer = ": no answer from the disk";
+constexpr std::size_t kMostReason = 1'000;   // bytes of the reason in a refused change's history entry
+constexpr std::size_t kMostOfASender = 256;  // bytes of a command's sender, and of its request id
 constexpr std::size_t kMostRanksListed = 4'000;
 constexpr std::size_t kMostStatusBytes = 500'000;  // for the errors of all ranks
 
@@ -62,7 +62,8 @@ void name_missing_kinds(Config config, Status& status) {
                    " collected: " + kNoKind;
 }
 
-JobRegistry::Job own_name(const JobService::Job& job) { return {job.launch_id, job.lead.name, host_name()}; }
+// "user@host pid 123" without the process.
+std::string_view without_pid(std::string_view by) { return by.substr(0, by.rfind(" pid ")); }
 
 }  // namespace
 
@@ -139,62 +140,77 @@ std::vector<DiskReport::Line> DiskReport::take_changes() {
   return lines;
 }
 
-JobService::JobService(Job job, Dependencies dependencies)
-    : job_(std::move(job)),
-      dependencies_(std::move(dependencies)),
-      coordinator_(static_cast<const Coordinator::Job&>(job_), dependencies_.log),
-      foreign_(job_.epoch, job_.launch_id),
-      alerts_(static_cast<std::uint64_t>(std::max<WallTime>(wall_now(), 1))),
-      alert_command_({job_.lead.name, job_.launch_id, job_.output_dir, job_.lead.config_path}),
-      replicas_(job_.world_size),
-      config_({job_.lead.config_path, job_.output_dir, own_name(job_)}, dependencies_.config_disk,
-              dependencies_.mailbox),
-      config_place_("config " + job_.lead.config_path, dependencies_.config_disk),
-      output_place_("output directory " + job_.output_dir, dependencies_.run_disk) {}
+void JobState::tell(LogLevel level, const std::string& text) const {
+  log(level, text);
+  resources.channels.tell(level, text);
+}
+
+void JobState::note_error(ErrorSource source, std::string text) {
+  tell(LogLevel::error, text);
+  last_error_source_ = source;
+  last_error = LastError{wall_now(), std::move(text), ++errors_};
+}
+
+void JobState::clear_error(ErrorSource source) {
+  if (!last_error || last_error_source_ != source) return;
+  tell(LogLevel::info, "resolved: " + last_error->text);
+  last_error.reset();
+}
+
+void JobState::note_warnings(std::vector<std::string> new_warnings) {
+  if (new_warnings != warnings) {
+    for (const std::string& warning : new_warnings) tell(LogLevel::warn, warning);
+  }
+  warnings = std::move(new_warnings);
+}
+
+void JobState::take_config(std::string text, std::string sha256) {
+  config_text = std::move(text);
+  config_sha256 = std::move(sha256);
+}
+
+void JobState::add_refused(HistoryEntry entry, const std::string& why) {
+  entry.verdict = "refused";
+  entry.reason = why.size() <= kMostReason ? why : std::string(utf8_prefix(why, kMostReason)) + " ...";
+  const HistoryEntry* newest = coordinator.journal().newest();
+  const bool again = newest != nullptr && newest->verdict == entry.verdict &&
+                     without_pid(newest->by) == without_pid(entry.by);
+  if (again && newest->reason == entry.reason) return;
+  entry.proposed_at = wall_now();
+  entry.final = true;
+  coordinator.journal().add(std::move(entry));
+}
+
+void JobState::note_saved(const std::string& what, const tl::expected<void, std::string>& saved) {
+  const std::string before = std::exchange(save_errors_[what], saved ? "" : saved.error());
+  if (!saved) save_again = clock + kSaveAgain;
+  if (!saved && before != saved.error()) log_warn(what + ": " + saved.error());
+  if (saved && !before.empty()) log_info(what + ": written again");
+}
+
+JobService::JobService(HubJob job, JobResources resources)
+    : state_(std::move(job), std::move(resources)),
+      foreign_(state_.job.epoch, state_.job.launch_id),
+      config_(state_),
+      alerts_(state_),
+      commands_(state_, config_),
+      output_place_("output directory " + state_.job.output_dir, state_.resources.run_disk) {}
 
 void JobService::open(const std::vector<LogEntry>& restored) {
-  restored_ = !restored.empty();
-  if (restored_) perform(coordinator_.restore(restored, wall_now()));
+  state_.restored = !restored.empty();
+  if (state_.restored) perform(state_.coordinator.restore(restored, wall_now()));
   watch_output();
-  read_earlier_alerts();
-  if (!job_.lead.dynamic) {
-    begun_ = true;
-    perform(coordinator_.begin(nullptr, wall_now()));
-    refuse_static_capture();
-    return watch_static_config();
-  }
-  config_.watch({[this](ConfigService::Content content, const std::string& writer) {
-                   on_content(std::move(content), writer);
-                 },
-                 [this](std::vector<std::string> others, std::vector<std::string> superseded) {
-                   config_place_.used_by(std::move(others));
-                   config_place_.notes(std::move(superseded));
-                 }});
-}
-
-// Static mode writes nothing into the config, so it makes no JobRegistry beside the file.
-void JobService::watch_static_config() {
-  dependencies_.config_disk.watch([this, mailbox = dependencies_.mailbox, lead = job_.lead] {
-    const auto file = std::make_shared<ConfigFile>(lead.config_path);
-    return DiskThread::Watch{[file] { return file->event_fd(); }, [file] { return file->next_poll(); },
-                             [this, mailbox, file, read = lead.static_text] {
-                               while (const auto content = file->poll()) {
-                                 if (*content && (*content)->text != read)
-                                   mailbox->post([this] { log_static_mode(); });
-                               }
-                             }};
-  });
-}
-
-void JobService::log_static_mode() {
-  if (!std::exchange(static_mode_logged_, true))
-    tell(LogLevel::warn, "static mode: edits are not read; start with DYNAMIC_MONITOR=True");
+  alerts_.open();
+  config_.open();
+  perform({});
 }
 
 // Checks the output directory regularly for other jobs and for a disk that does not respond.
 void JobService::watch_output() {
-  dependencies_.run_disk.watch([this, directory = std::filesystem::path(job_.output_dir),
-                                own = own_name(job_), mailbox = dependencies_.mailbox, made = output_jobs_] {
+  const auto& resources = state_.resources;
+  const HubJob& job = state_.job;
+  resources.run_disk.watch([this, directory = std::filesystem::path(job.output_dir), own = job.registered(),
+                            mailbox = resources.mailbox, made = output_jobs_] {
     const auto jobs = std::make_shared<JobRegistry>(directory / ".gradmon" / "jobs.lock", own);
     *made = jobs;
     return DiskThread::Watch{[] { return -1; }, [] { return kLookAtOutputEvery; },
@@ -207,212 +223,158 @@ void JobService::watch_output() {
 
 // Only a job with a live rank counts as a user of the config and the output directory.
 void JobService::note_ranks() {
-  const Membership& members = coordinator_.membership();
+  const Membership& members = state_.coordinator.membership();
   const auto live =
       std::any_of(members.begin(), members.end(), [](const auto& rank) { return rank.takes_part(); });
   const auto gone = std::any_of(members.begin(), members.end(), [](const auto& rank) { return rank.gone(); });
   const auto now = !live && gone ? JobRegistry::Ranks::gone : JobRegistry::Ranks::live;
   if (std::exchange(ranks_, now) == now) return;
-  config_.note_ranks(now);
-  dependencies_.run_disk.post([made = output_jobs_, now] {
+  config_.file().note_ranks(now);
+  state_.resources.run_disk.post([made = output_jobs_, now] {
     if (const auto jobs = made->lock()) jobs->note_ranks(now);
   });
 }
 
 void JobService::on_message(const Envelope& envelope) {
-  if (const auto foreign = foreign_.hear(envelope, clock_)) tell(LogLevel::warn, *foreign);
-  if (const auto* report = std::get_if<AlertReport>(&envelope.message)) return on_alerts(envelope, *report);
-  if (std::holds_alternative<ReplicaDigests>(envelope.message) ||
-      std::holds_alternative<ReplicaValues>(envelope.message))
-    return on_replicas(envelope);
-  perform(coordinator_.receive(envelope, wall_now()));
+  if (const auto foreign = foreign_.hear(envelope, state_.clock)) state_.tell(LogLevel::warn, *foreign);
+  perform(alerts_.on_message(envelope) ? CoordinatorActions{}
+                                       : state_.coordinator.receive(envelope, wall_now()));
+}
+
+void JobService::on_command(const std::string& peer, Command command) {
+  const bool too_long = command.request_id.size() > kMostOfASender;
+  command.by = std::string(utf8_prefix(command.by, kMostOfASender));
+  const CommandRole::Request asked{peer, std::move(command)};
+  if (too_long) {
+    return commands_.reply(
+        asked, failed_reply(CommandOutcome::failed,
+                            "the request id is longer than " + std::to_string(kMostOfASender) + " bytes"));
+  }
+  const CommandVerb verb = asked.command.verb;
+  const bool done = commands_.on_command(asked);
+  if (!done && verb == CommandVerb::targets) commands_.list_targets(asked, status());
+  if (done || verb == CommandVerb::targets) return perform({});
+  CommandReply reply;
+  if (verb == CommandVerb::status) reply.status = status();
+  if (verb == CommandVerb::history) reply.history = newest_history();
+  if (verb == CommandVerb::alerts) reply = alerts_.listed(asked.command);
+  if (verb == CommandVerb::config) reply = config_in_force();
+  commands_.reply(asked, std::move(reply));
+}
+
+// The newest entries that fit into one message.
+std::vector<HistoryEntry> JobService::newest_history() const {
+  std::vector<HistoryEntry> entries = state_.coordinator.journal().entries();
+  std::size_t room = kMaxFrameBytes;
+  auto oldest = entries.end();
+  while (oldest != entries.begin()) {
+    const HistoryEntry& entry = *std::prev(oldest);
+    const std::size_t bytes = 500 + 16 * entry.applied.size() + entry.by.size() + entry.reason.size();
+    if (bytes > room && oldest != entries.end()) break;
+    room -= std::min(bytes, room);
+    --oldest;
+  }
+  entries.erase(entries.begin(), oldest);
+  return entries;
+}
+
+// While collecting is off: the newest valid config, which the next `on` uses.
+CommandReply JobService::config_in_force() const {
+  CommandReply reply;
+  reply.status = status();
+  const PlanPtr plan = state_.coordinator.committed_plan();
+  reply.config_text = state_.config_text;
+  if (reply.status->state == "on") reply.config_text = plan ? plan->config_text : "";
+  if (!state_.job.lead.dynamic) reply.config_text = state_.job.lead.static_text;
+  if (!reply.config_text.empty()) return reply;
+  const std::string why = state_.last_error ? ": " + state_.last_error->text : "";
+  return failed_reply(CommandOutcome::failed, "the job has no valid config yet" + why);
 }
 
 void JobService::tick(Ticks elapsed) {
-  clock_ += elapsed;
-  perform(coordinator_.tick(elapsed, wall_now()));
+  state_.clock += elapsed;
+  perform(state_.coordinator.tick(elapsed, wall_now()));
   note_ranks();
-  check_pending_edits();
-  if (pending_write_back_ && clock_ >= next_write_back_) write_back(*pending_write_back_);
+  commands_.tick();
+  config_.tick();
   log_pending();
-  if (const auto failure = alert_command_.poll()) tell(LogLevel::warn, *failure);
-  ReplicaComparison::Actions waited;
-  if (clock_ - replicas_looked_at_ >= kLookAtReplicasEvery) {
-    replicas_looked_at_ = clock_;
-    waited = replicas_.tick(clock_);
+  alerts_.tick();
+  for (DiskReport* place : {&config_.place(), &output_place_}) {
+    for (const auto& [level, line] : place->take_changes()) state_.tell(level, line);
   }
-  perform(std::move(waited));  // also raises the remaining alerts of ended ranks
-  alerting();                  // describe_replicas() needs the newest
-  capture_waiting();
-  for (DiskReport* place : {&config_place_, &output_place_}) {
-    for (const auto& [level, line] : place->take_changes()) tell(level, line);
-  }
+  perform({});
   // An entry grows with every rank that answers. So large jobs save it less often, and nothing queues behind
   // a busy disk.
-  const bool due = clock_ - history_saved_ >= Ticks{job_.world_size / kHistoryRanksPerMillisecond};
-  if (dependencies_.run_disk.current_task_age() != std::chrono::milliseconds{} || clock_ < save_again_)
-    return;
+  const bool due =
+      state_.clock - history_saved_ >= Ticks{state_.job.world_size / kHistoryRanksPerMillisecond};
+  const auto busy_for = state_.resources.run_disk.current_task_age();
+  if (busy_for != std::chrono::milliseconds{} || state_.clock < state_.save_again) return;
   if (due) save_history();
-  save_alerts();
+  alerts_.save();
 }
 
 void JobService::close() {
   save_history();
-  save_alerts();
+  alerts_.save();
 }
 
 // Logs a wait once, after a second; not again if only the ranks in the reason change.
 void JobService::log_pending() {
-  const auto pending = coordinator_.busy() ? coordinator_.pending() : std::nullopt;
+  const auto pending = state_.coordinator.busy() ? state_.coordinator.pending() : std::nullopt;
   const bool lasts = pending && pending->since > 0 && wall_now() - pending->since >= kSayPendingAfter;
   std::string reason = lasts ? pending->reason.substr(0, pending->reason.find_first_of("(0123456789")) : "";
   if (reason == logged_pending_) return;
-  if (!reason.empty()) tell(LogLevel::warn, pending->reason);
-  if (reason.empty()) tell(LogLevel::info, "the pending change is resolved");
+  if (!reason.empty()) state_.tell(LogLevel::warn, pending->reason);
+  if (reason.empty()) state_.tell(LogLevel::info, "the pending change is resolved");
   logged_pending_ = std::move(reason);
 }
 
-void JobService::perform(CoordinatorActions actions) {
-  for (const std::string& line : actions.log) tell(LogLevel::info, line);
-  for (const std::string& line : actions.warnings) tell(LogLevel::warn, line);
-  if (actions.write_back) write_back(*actions.write_back);
-  for (DryRunResult& result : actions.dry_runs) dry_run_ended(std::move(result));
-  for (Outgoing& outgoing : actions.send) dependencies_.send(std::move(outgoing));
-}
-
-void JobService::on_content(ConfigService::Content content, const std::string& writer) {
-  if (!writer.empty() && (begun_ || restored_)) return ignore_save_by(writer, *content);
-  auto source = content ? plan_from_config(content->text, job_.lead.config_path)
-                        : tl::unexpected(job_.lead.config_path + ": " + content.error());
-  if (!source) {
-    broken_file_ = content ? source.error() : "";
-    note_error(ErrorSource::content, source.error());
-    if (content || begun_) note_refused_edit(source.error());  // A file that never existed is no edit.
-    if (!std::exchange(begun_, true)) perform(coordinator_.begin(nullptr, wall_now()));
-    return;
+// Performs these actions and those of the roles, also those that they have while these are performed.
+void JobService::perform(CoordinatorActions due) {
+  const auto rest = [this] { return std::exchange(state_.actions, {}); };
+  for (due += rest(); !due.empty(); due = rest()) {
+    for (const std::string& line : due.log) state_.tell(LogLevel::info, line);
+    for (const std::string& line : due.warnings) state_.tell(LogLevel::warn, line);
+    if (due.write_back) config_.write_back(*due.write_back);
+    for (DryRunResult& result : due.dry_runs) commands_.dry_run_ended(std::move(result));
+    for (Outgoing& outgoing : due.send) state_.resources.channels.send(std::move(outgoing));
   }
-  adopt(*content, std::move(*source));
-}
-
-// A save by another job (at its end, or for a command to it) does not concern this job.
-void JobService::ignore_save_by(const std::string& writer, const FileContent& content) {
-  tell(LogLevel::info, job_.lead.config_path + " was written by " + writer + ", not by the user: ignored");
-  adopted_text_ = content.text;
-  adopted_sha256_ = content.identity.sha256;
-  clear_error(ErrorSource::content);
-  write_back_is_over();
-  if (!std::exchange(begun_, true)) perform(coordinator_.begin(nullptr, wall_now()));
-}
-
-void JobService::write_back_is_over() {
-  pending_write_back_.reset();
-  write_back_pause_ = {};
-  clear_error(ErrorSource::write_back);
-}
-
-void JobService::adopt(const FileContent& content, PlanSource source) {
-  if (!first_config_) first_config_ = source.config;
-  for (const std::string_view key : changed_restart_keys(*first_config_, source.config)) {
-    source.warnings.push_back("\"" + std::string(key) + "\" takes effect at the next start");
-  }
-  note_warnings(source.warnings);
-  broken_file_.clear();
-  clear_error(ErrorSource::content);
-  adopted_text_ = content.text;
-  adopted_sha256_ = source.plan->config_sha256;
-  write_back_allowed_ = source.config.write_back;
-  source.plan->file = content.identity;
-  source.plan->by = job_.lead.config_path;
-  source.plan->cause = begun_ ? Cause::file : Cause::start;
-  if (pending_write_back_ && pending_write_back_->file != content.identity)
-    write_back_is_over();  // It was due for the earlier save only.
-  if (!std::exchange(begun_, true)) {
-    if (!source.plan->on && !restored_) explain_off();
-    perform(coordinator_.begin(source.plan, wall_now()));
-  } else if (source.plan->on || !coordinator_.newest_is_off()) {
-    perform(coordinator_.propose(source.plan, wall_now()));
-  } else {
-    coordinator_.forget_refusal();
-  }
-}
-
-// Explains an off: if the newest change in the history of this output directory has ended by itself, that job
-// wrote the file back.
-void JobService::explain_off() {
-  dependencies_.run_disk.post([this, directory = std::filesystem::path(job_.output_dir),
-                               mailbox = dependencies_.mailbox] {
-    std::int64_t last = -1;
-    for (const HistoryEntry& entry : history_from_files(directory).value_or(std::vector<HistoryEntry>())) {
-      if (entry.verdict == "commit") last = entry.on ? entry.finished_step : -1;
-    }
-    mailbox->post([this, last] {
-      if (last >= 0)
-        off_since_ =
-            "dynamic_on is false: an earlier job wrote it back when its collection ended with step " +
-            std::to_string(last);
-      tell(LogLevel::info, "off: " + (last < 0 ? "dynamic_on is false" : off_since_) + " (true in " +
-                               job_.lead.config_path + ", or gradmonctl on, starts collecting)");
-    });
-  });
-}
-
-void JobService::write_back(WriteBack due) {
-  pending_write_back_.reset();
-  if (!write_back_allowed_) return coordinator_.write_back_ended(due.revision);
-  const bool first = write_back_pause_ == Ticks{};
-  write_back_pause_ = std::clamp(2 * write_back_pause_, kFirstWriteBackPause, kMaxWriteBackPause);
-  next_write_back_ = clock_ + write_back_pause_;
-  config_.write_back(due.file, [this, due, first](ConfigService::Edited edited) {
-    if (edited) {
-      adopted_text_ = edited->text;
-      adopted_sha256_ = edited->identity.sha256;
-    } else if (edited.error().kind != EditError::Kind::changed) {
-      const std::string text = "dynamic_on could not be written back: " + edited.error().text;
-      if (first) note_error(ErrorSource::write_back, text);
-      pending_write_back_ = due;  // Retried until it succeeds or the file has another save.
-    }
-    if (!pending_write_back_) write_back_is_over();
-    coordinator_.write_back_ended(due.revision);
-  });
 }
 
 Status JobService::status() const {
-  Status status = coordinator_.status();
-  status.mode = job_.lead.dynamic ? "dynamic" : "static";
-  if (job_.lead.dynamic && !begun_) status.reason = "starting";
-  if (status.reason == "never turned on" && !off_since_.empty()) status.reason = off_since_;
-  if (!broken_file_.empty()) status.reason = "the newest edit is refused: " + broken_file_;
-  if (!job_.lead.dynamic) describe_static(status);
-  if (alerting_.config) name_missing_kinds(*alerting_.config, status);
-  status.name = job_.lead.name;
-  status.torch = job_.lead.torch;
-  status.hooks = job_.lead.hooks;
-  status.config_path = job_.lead.config_path;
-  status.output_dir = job_.output_dir;
-  if (status.config_sha256.empty()) status.config_sha256 = adopted_sha256_;
-  status.last_error = last_error_;
-  status.warnings.insert(status.warnings.end(), warnings_.begin(), warnings_.end());
-  const auto& of_rank0 = coordinator_.membership().of(0).progress.warnings;
+  Status status = state_.coordinator.status();
+  status.mode = state_.job.lead.dynamic ? "dynamic" : "static";
+  if (state_.job.lead.dynamic && !state_.begun) status.reason = "starting";
+  if (status.reason == "never turned on" && !config_.off_since().empty()) status.reason = config_.off_since();
+  if (!state_.broken_file.empty()) status.reason = "the newest edit is refused: " + state_.broken_file;
+  if (!state_.job.lead.dynamic) describe_static(status);
+  if (const Config* config = alerts_.config()) name_missing_kinds(*config, status);
+  status.name = state_.job.lead.name;
+  status.torch = state_.job.lead.torch;
+  status.hooks = state_.job.lead.hooks;
+  status.config_path = state_.job.lead.config_path;
+  status.output_dir = state_.job.output_dir;
+  if (status.config_sha256.empty()) status.config_sha256 = state_.config_sha256;
+  status.last_error = state_.last_error;
+  status.warnings.insert(status.warnings.end(), state_.warnings.begin(), state_.warnings.end());
+  const auto& of_rank0 = state_.coordinator.membership().of(0).progress.warnings;
   status.warnings.insert(status.warnings.end(), of_rank0.begin(), of_rank0.end());
-  for (const DiskReport* place : {&config_place_, &output_place_}) {
+  for (const DiskReport* place : {&config_.place(), &output_place_}) {
     for (std::string& line : place->warnings()) status.warnings.push_back(std::move(line));
   }
-  for (std::string& foreign : foreign_.heard(clock_)) status.warnings.push_back(std::move(foreign));
-  count_alerts(status);
-  if (!alert_command_.failure().empty()) status.warnings.push_back(alert_command_.failure());
-  for (std::string& line : replica_warnings()) status.warnings.push_back(std::move(line));
-  describe_replicas(status);
+  for (std::string& foreign : foreign_.heard(state_.clock)) status.warnings.push_back(std::move(foreign));
+  alerts_.describe(status);
   shorten(status);
   return status;
 }
 
 // Static mode has no agreement: the config and rank 0's Progress give the state.
 void JobService::describe_static(Status& status) const {
-  const Membership::Member& rank0 = coordinator_.membership().of(0);
+  const Membership::Member& rank0 = state_.coordinator.membership().of(0);
   status.state = rank0.progress.collecting ? "on" : "off";
   status.reason = "";
-  if (alerting_.config && rank0.phase != Membership::Phase::absent) {
-    const Config& config = *alerting_.config;
+  if (alerts_.config() != nullptr && rank0.phase != Membership::Phase::absent) {
+    const Config& config = *alerts_.config();
     const Schedule steps = static_schedule(Step{config.start_step}, rank0.hello.start_iteration,
                                            config.step_interval, config.collect_times);
     status.effective_step = steps.first().value;
@@ -423,54 +385,23 @@ void JobService::describe_static(Status& status) const {
     if (rank0.progress.step < steps.first())
       status.reason = "collecting begins at step " + std::to_string(steps.first().value);
   }
-  status.config_sha256 = sha256_hex(job_.lead.static_text);
-}
-
-// Writes into the hub's log and into rank 0's.
-void JobService::tell(LogLevel level, const std::string& text) const {
-  log(level, text);
-  dependencies_.tell(level, text);
-}
-
-void JobService::note_error(ErrorSource source, std::string text) {
-  tell(LogLevel::error, text);
-  last_error_source_ = source;
-  last_error_ = LastError{wall_now(), std::move(text), ++errors_};
-}
-
-void JobService::clear_error(ErrorSource source) {
-  if (!last_error_ || last_error_source_ != source) return;
-  tell(LogLevel::info, "resolved: " + last_error_->text);
-  last_error_.reset();
-}
-
-void JobService::note_warnings(std::vector<std::string> warnings) {
-  if (warnings != warnings_) {
-    for (const std::string& warning : warnings) tell(LogLevel::warn, warning);
-  }
-  warnings_ = std::move(warnings);
+  status.config_sha256 = sha256_hex(state_.job.lead.static_text);
 }
 
 void JobService::save_history() {
-  history_saved_ = clock_;
-  auto changed = coordinator_.journal().take_changed();
-  if (changed.empty() || !job_.lead.dynamic) return;
-  const auto file = std::filesystem::path(job_.output_dir) / ".gradmon" / job_.epoch / "history.jsonl";
-  dependencies_.run_disk.post([this, file, changed = std::move(changed), mailbox = dependencies_.mailbox] {
+  history_saved_ = state_.clock;
+  auto changed = state_.coordinator.journal().take_changed();
+  if (changed.empty() || !state_.job.lead.dynamic) return;
+  const auto file =
+      std::filesystem::path(state_.job.output_dir) / ".gradmon" / state_.job.epoch / "history.jsonl";
+  const auto& resources = state_.resources;
+  resources.run_disk.post([this, file, changed = std::move(changed), mailbox = resources.mailbox] {
     auto saved = append_history(file, changed);
     mailbox->post([this, keys = saved ? std::vector<Journal::Key>() : journal_keys(changed), saved] {
-      for (const Journal::Key key : keys) coordinator_.journal().touch(key);
-      note_saved("history", saved);
+      for (const Journal::Key key : keys) state_.coordinator.journal().touch(key);
+      state_.note_saved("history", saved);
     });
   });
-}
-
-// Rows that could not be written remain due. `what` names them in the log.
-void JobService::note_saved(const std::string& what, const tl::expected<void, std::string>& saved) {
-  const std::string before = std::exchange(save_errors_[what], saved ? "" : saved.error());
-  if (!saved) save_again_ = clock_ + kSaveAgain;
-  if (!saved && before != saved.error()) log_warn(what + ": " + saved.error());
-  if (saved && !before.empty()) log_info(what + ": written again");
 }
 
 }  // namespace gradmon

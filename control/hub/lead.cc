@@ -45,9 +45,12 @@ Client hub_client(const KeyBytes& key) { return {"hub." + to_z85(key).substr(0, 
 
 }  // namespace
 
-LeadEndpoint::LeadEndpoint(Introduction introduction, Host host)
+LeadEndpoint::LeadEndpoint(Introduction introduction, std::filesystem::path key_file,
+                           std::shared_ptr<Mailbox> mailbox, LocalPeers& peers)
     : introduction_(std::move(introduction)),
-      host_(std::move(host)),
+      key_file_(std::move(key_file)),
+      mailbox_(std::move(mailbox)),
+      peers_(peers),
       opened_(Clock::now()),
       next_ask_(opened_ + store_poll_delay(introduction_.several_hosts)) {
   if (is_tcp(introduction_.endpoint) || (introduction_.world_size > 1 && introduction_.several_hosts == true))
@@ -62,7 +65,7 @@ void LeadEndpoint::fail(std::string why) {
 // Listens on the last endpoint of this hub's earlier process, because other hubs may know that endpoint.
 tl::expected<void, std::string> LeadEndpoint::listen_as_before() {
   const auto kept =
-      introduction_.keys.empty() ? hub_keys_in(host_.key_file) : tl::expected<HubKeys, std::string>();
+      introduction_.keys.empty() ? hub_keys_in(key_file_) : tl::expected<HubKeys, std::string>();
   const bool any_port = !is_tcp(introduction_.endpoint) || introduction_.endpoint.back() == '*';
   if (kept && any_port && !kept->endpoint.empty()) return listen(kept->endpoint);
   return tl::unexpected(std::string("it has not listened before"));
@@ -82,7 +85,7 @@ void LeadEndpoint::resolve_and_listen() {
   if (!resolver_) resolver_ = std::make_unique<DiskThread>("gradmon-find");
   // Containers of one host share its network if training's address is loopback.
   const Loopback loopback = introduction_.several_hosts == false ? Loopback::accepted : Loopback::refused;
-  resolver_->post([this, mailbox = host_.mailbox, master = introduction_.master_addr, loopback] {
+  resolver_->post([this, mailbox = mailbox_, master = introduction_.master_addr, loopback] {
     mailbox->post([this, address = local_address_towards(master, loopback)] {
       resolving_ = false;
       const bool v6 = address.find(':') != std::string::npos;
@@ -101,7 +104,7 @@ tl::expected<std::optional<ServerKeys>, std::string> LeadEndpoint::keys_for(cons
   }
   if (introduction_.insecure_loopback && is_loopback(endpoint)) return std::optional<ServerKeys>();
   if (!generated_keys_) {
-    auto own = hub_keys_in(host_.key_file);
+    auto own = hub_keys_in(key_file_);
     if (!own) return tl::unexpected(own.error());
     generated_keys_ = std::move(*own);
   }
@@ -132,7 +135,7 @@ tl::expected<void, std::string> LeadEndpoint::listen(const std::string& endpoint
 // Polls the file, because a file system may send no events.
 void LeadEndpoint::follow_allow_list() {
   if (!key_disk_) key_disk_ = std::make_unique<DiskThread>("gradmon-keys");
-  key_disk_->watch([this, mailbox = host_.mailbox, directory = introduction_.keys] {
+  key_disk_->watch([this, mailbox = mailbox_, directory = introduction_.keys] {
     const auto file = std::make_shared<AllowListFile>(directory);
     return DiskThread::Watch{[] { return -1; }, [] { return kLookAtKeysEvery; },
                              [this, mailbox, file] {
@@ -152,7 +155,7 @@ void LeadEndpoint::allow_only(tl::expected<AllowList, std::string> clients) {
 
 void LeadEndpoint::save_keys() {
   if (!generated_keys_) return;
-  if (auto kept = save_hub_keys(host_.key_file, *generated_keys_); !kept)
+  if (auto kept = save_hub_keys(key_file_, *generated_keys_); !kept)
     log_warn("keys of this hub: " + kept.error());
 }
 
@@ -166,7 +169,7 @@ void LeadEndpoint::look_in_store(Clock::time_point now, const JobEntry& entry) {
   const auto interval = store_poll_interval(now - opened_);
   if (now < next_ask_ || !interval) return;
   next_ask_ = now + *interval;
-  host_.ask_store({bus_ ? to_text(entry) : "", {}});
+  peers_.ask_store({bus_ ? to_text(entry) : "", {}});
 }
 
 void LeadEndpoint::on_store_notes(const std::vector<std::string>& texts) {
@@ -180,7 +183,7 @@ void LeadEndpoint::on_store_notes(const std::vector<std::string>& texts) {
 void LeadEndpoint::admit(std::vector<HubNote> notes) {
   if (notes.empty() || !discovers_hubs()) return;
   if (!generated_keys_ && introduction_.keys.empty()) {
-    if (auto own = hub_keys_in(host_.key_file)) generated_keys_ = std::move(*own);
+    if (auto own = hub_keys_in(key_file_)) generated_keys_ = std::move(*own);
   }
   // This hub may have left a note itself before rank 0 came.
   const std::string own = generated_keys_ ? to_z85(generated_keys_->secret.public_key()) : "";
@@ -229,15 +232,9 @@ bool needs_control(CommandVerb verb) {
          verb == CommandVerb::unknown;
 }
 
-// The reason why the client may not send this message; "" if it may.
-std::string command_objection(const Bus::Incoming& from, CommandVerb verb) {
-  if (from.role == Role::control || !needs_control(verb)) return "";
-  return "client \"" + from.client + "\" may read, not command (its role in clients.allow is read)";
-}
-
-std::string rank_objection(const Bus::Incoming& from) {
-  if (from.role == Role::control) return "";
-  return "client \"" + from.client + "\" may read, not be a rank (its role in clients.allow is read)";
+// The reason why a client without the role control may not do `what`.
+std::string role_objection(const Bus::Incoming& from, const char* what) {
+  return "client \"" + from.client + "\" may read, not " + what + " (its role in clients.allow is read)";
 }
 
 // Removes old output of ended jobs beside the output of the job of this epoch.
@@ -250,17 +247,18 @@ void remove_old_output(const std::string& output_dir, const std::string& epoch) 
 
 }  // namespace
 
-Lead::Lead(const Introduction& introduction, Host host)
-    : host_(std::move(host)),
-      publisher_({host_.publisher, host_.directory.alerts()}),
-      endpoint_(introduction, {host_.directory.keys(), host_.mailbox, host_.ask_store}),
+Lead::Lead(const Introduction& introduction, Settings settings, LocalPeers& peers)
+    : settings_(std::move(settings)),
+      peers_(peers),
+      publisher_({settings_.publisher, settings_.directory.alerts()}),
+      endpoint_(introduction, settings_.directory.keys(), settings_.mailbox, peers),
       notes_seen_(std::make_shared<std::set<std::string>>()),
       begun_(Clock::now()),
       last_turn_(begun_) {
-  EpochHeader header{random_hex(16), introduction.launch_id, random_hex(4), wall_now()};
+  JobIdentity identity{random_hex(16), random_hex(4), wall_now(), introduction.launch_id};
   std::vector<LogEntry> restored;
-  if (auto opened = DecisionFile::open(host_.directory.decisions(), header)) {
-    header = std::move(opened->header);
+  if (auto opened = DecisionFile::open(settings_.directory.decisions(), identity)) {
+    identity = std::move(opened->identity);
     restored = std::move(opened->entries);
     decisions_ = opened->file.get();
     log_ = std::move(opened->file);
@@ -269,31 +267,16 @@ Lead::Lead(const Introduction& introduction, Host host)
     log_trouble_ = opened.error();
     log_ = std::make_unique<NullDecisionLog>();
   }
-  JobService::Job job{
-      {header.epoch, introduction.launch_id, introduction.world_size, header.run_id, header.started},
-      introduction.output_dir,
-      *introduction.lead_job};
-  JobService::Dependencies dependencies{
-      config_disk_,
-      run_disk_,
-      *log_,
-      host_.mailbox,
-      [this](Outgoing outgoing) { send(std::move(outgoing)); },
-      [this](const std::string& peer, const Command& command, CommandReply reply) {
-        answer(peer, command, std::move(reply));
-      },
-      host_.tell,
-      [this](const std::vector<RankAlert>& alerts) {
-        publisher_.tend(Clock::now(), true);
-        publisher_.publish(alerts);
-      }};
-  service_ = std::make_unique<JobService>(std::move(job), std::move(dependencies));
+  identity.world_size = introduction.world_size;
+  HubJob job{identity, introduction.output_dir, *introduction.lead_job};
+  service_ = std::make_unique<JobService>(
+      std::move(job), JobResources{config_disk_, run_disk_, *log_, settings_.mailbox, *this});
   service_->open(restored);
-  run_disk_.post(
-      [own = host_.directory, bases = job_bases(), output = introduction.output_dir, epoch = header.epoch] {
-        remove_old_jobs(own, bases);
-        remove_old_output(output, epoch);
-      });
+  run_disk_.post([own = settings_.directory, bases = job_bases(), output = introduction.output_dir,
+                  epoch = identity.epoch] {
+    remove_old_jobs(own, bases);
+    remove_old_output(output, epoch);
+  });
 }
 
 Lead::~Lead() = default;
@@ -302,10 +285,6 @@ void Lead::on_envelope(Envelope envelope) {
   const int rank = envelope.rank.value;
   if (rank >= 0 && rank < service_->job().world_size) heard_.insert(rank);
   service_->on_message(envelope);
-}
-
-void Lead::on_command(const std::string& peer, const Command& command) {
-  service_->on_command(peer, command);
 }
 
 void Lead::add_to(std::vector<pollfd>& polled) const {
@@ -330,7 +309,7 @@ void Lead::take_messages(Bus& bus) {
     if (!incoming) return;
     on_bytes(*incoming);
   }
-  host_.mailbox->wake();  // More may wait.
+  settings_.mailbox->wake();  // More may wait.
 }
 
 void Lead::drop(const std::string& why) {
@@ -345,17 +324,18 @@ void Lead::on_bytes(const Bus::Incoming& incoming) {
   if (auto* command = std::get_if<Command>(&*frame)) {
     // The key proves the first name; the client itself claims the rest.
     if (!incoming.client.empty()) command->by = incoming.client + ", " + command->by;
-    if (std::string why = command_objection(incoming, command->verb); !why.empty()) {
-      const CommandReply refused = failed_reply(CommandOutcome::not_allowed, std::move(why));
-      service_->note_refused(*command, refused.message);
+    if (incoming.role != Role::control && needs_control(command->verb)) {
+      const CommandReply refused =
+          failed_reply(CommandOutcome::not_allowed, role_objection(incoming, "command"));
+      service_->refuse(*command, refused.message);
       endpoint_.bus()->send(incoming.peer, encode(Frame(AddressedReply{command->request_id, refused})));
       return;
     }
-    return service_->on_command(kRemote + incoming.peer, *command);
+    return service_->on_command(kRemote + incoming.peer, std::move(*command));
   }
   auto* bundles = std::get_if<Bundles>(&*frame);
   if (bundles == nullptr) return drop("unexpected message type: a reply that no request asked for");
-  if (std::string why = rank_objection(incoming); !why.empty()) return drop(why);
+  if (incoming.role != Role::control) return drop(role_objection(incoming, "be a rank"));
   for (Bundle& bundle : *bundles) on_remote_bundle(incoming.peer, std::move(bundle));
 }
 
@@ -398,7 +378,7 @@ void Lead::send(Outgoing outgoing) {
   }
   if (local.empty()) return;
   bundle.to = std::move(local);
-  host_.deliver(bundle);
+  peers_.deliver(bundle);
 }
 
 void Lead::flush() {
@@ -409,21 +389,26 @@ void Lead::flush() {
   }
 }
 
-void Lead::answer(const std::string& peer, const Command& command, CommandReply reply) {
+void Lead::reply(const std::string& peer, const std::string& request_id, CommandReply reply) {
   if (reply.status) add_own_part(*reply.status);
-  std::string frame = encode(Frame(AddressedReply{command.request_id, std::move(reply)}));
-  if (peer.front() != kRemote) return host_.answer(peer, std::move(frame));
+  const std::string frame = encode(Frame(AddressedReply{request_id, std::move(reply)}));
+  if (peer.front() != kRemote) return peers_.answer(peer, frame);
   if (Bus* bus = endpoint_.bus()) bus->send(peer.substr(1), frame);
 }
 
+void Lead::publish(const std::vector<Alert>& alerts) {
+  publisher_.tend(Clock::now(), true);
+  publisher_.publish(alerts);
+}
+
 JobEntry Lead::entry() const {
-  const JobService::Job& job = service_->job();
+  const HubJob& job = service_->job();
   JobEntry entry;
   entry.epoch = job.epoch;
   entry.launch_id = job.launch_id;
   entry.name = job.lead.name;
   entry.host = host_name();
-  entry.endpoint = ipc_endpoint(host_.directory.socket());
+  entry.endpoint = ipc_endpoint(settings_.directory.socket());
   entry.started = job.started;
   endpoint_.describe(entry);
   return entry;
@@ -443,8 +428,8 @@ void Lead::discover_hubs(Clock::time_point now) {
 // If another hub has replaced this hub's entry, and rank 0 is not connected here, that hub is the lead.
 void Lead::refresh_entry() {
   refreshing_entry_ = true;
-  run_disk_.post([this, mailbox = host_.mailbox, output_dir = service_->job().output_dir, job = entry(),
-                  yields = entry_kept_ && !host_.has_rank0(), seen = notes_seen_,
+  run_disk_.post([this, mailbox = settings_.mailbox, output_dir = service_->job().output_dir, job = entry(),
+                  yields = entry_kept_ && !peers_.has_rank0(), seen = notes_seen_,
                   reads = endpoint_.discovers_hubs()] {
     const auto there = yields ? find_entry(output_dir, job.launch_id) : std::nullopt;
     const bool superseded = there && there->epoch != job.epoch;

@@ -6,7 +6,6 @@
 #include <chrono>
 #include <cstdint>
 #include <filesystem>
-#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -22,6 +21,7 @@
 #include "control/hub/decision_file.h"
 #include "control/hub/disk_thread.h"
 #include "control/hub/job_service.h"
+#include "control/hub/local_peers.h"
 #include "control/hub/transport/bus.h"
 #include "control/hub/transport/curve_keys.h"
 #include "control/hub/transport/rendezvous.h"
@@ -54,14 +54,9 @@ class LeadEndpoint {
  public:
   using Clock = std::chrono::steady_clock;
 
-  struct Host {
-    std::filesystem::path key_file;
-    std::shared_ptr<Mailbox> mailbox;
-    std::function<void(StoreNotes)> ask_store;  // sends to rank 0 if it can ask training's store
-  };
-
   // `introduction`: rank 0's introduction.
-  LeadEndpoint(Introduction introduction, Host host);
+  LeadEndpoint(Introduction introduction, std::filesystem::path key_file, std::shared_ptr<Mailbox> mailbox,
+               LocalPeers& peers);
   LeadEndpoint(const LeadEndpoint&) = delete;
   LeadEndpoint& operator=(const LeadEndpoint&) = delete;
 
@@ -97,7 +92,9 @@ class LeadEndpoint {
 
   // Constant after construction.
   const Introduction introduction_;
-  const Host host_;
+  const std::filesystem::path key_file_;
+  const std::shared_ptr<Mailbox> mailbox_;
+  LocalPeers& peers_;
   const Clock::time_point opened_;
 
   std::unique_ptr<DiskThread> resolver_;  // null until a name must be resolved
@@ -114,31 +111,26 @@ class LeadEndpoint {
 
 // The lead's part of a hub: the job's service with its decision log, the entry that locates the lead, and the
 // endpoint for hubs and gradmonctl of other hosts. The hub's thread.
-class Lead {
+class Lead final : private JobChannels {
  public:
   using Clock = std::chrono::steady_clock;
 
-  struct Host {
+  struct Settings {
     JobDirectory directory;
     std::filesystem::path publisher;  // program of the AlertPublisher; empty: alerts are not published
     std::shared_ptr<Mailbox> mailbox;
-    std::function<void(const Bundle&)> deliver;                              // to ranks of this host
-    std::function<void(const std::string& peer, std::string frame)> answer;  // to a client of this host
-    std::function<void(LogLevel, const std::string&)> tell;                  // writes into rank 0's log
-    std::function<void(StoreNotes)> ask_store;  // sends to rank 0 if it can ask training's store
-    std::function<bool()> has_rank0;
   };
 
-  // `introduction`: rank 0's introduction, with its lead part.
-  Lead(const Introduction& introduction, Host host);
+  // `introduction`: rank 0's introduction, with its lead part. `peers` must outlive the lead.
+  Lead(const Introduction& introduction, Settings settings, LocalPeers& peers);
   ~Lead();
   Lead(const Lead&) = delete;
   Lead& operator=(const Lead&) = delete;
 
   // A message from a rank of this host.
   void on_envelope(Envelope envelope);
-  // A command from a client of this host. The reply goes to Host::answer, with the same `peer`.
-  void on_command(const std::string& peer, const Command& command);
+  // For a command from a client of this host: its reply goes to LocalPeers::answer, with the same `peer`.
+  JobService& service() { return *service_; }
   // Appends the descriptors to poll, without the mailbox's.
   void add_to(std::vector<pollfd>& polled) const;
   std::chrono::milliseconds longest_wait(std::chrono::milliseconds at_most) const {
@@ -146,7 +138,6 @@ class Lead {
   }
   // Handles the messages from other hosts, advances the time, and sends.
   void turn(Clock::time_point now);
-  const JobService& service() const { return *service_; }
   LeadEndpoint& endpoint() { return endpoint_; }
   Status status() const;
   // Makes the decision log and the publisher's socket again if they were removed. Call it about once a
@@ -159,9 +150,11 @@ class Lead {
   void close();
 
  private:
-  void send(Outgoing outgoing);
+  void send(Outgoing outgoing) override;
+  void reply(const std::string& peer, const std::string& request_id, CommandReply reply) override;
+  void tell(LogLevel level, const std::string& text) override { peers_.tell_rank0(level, text); }
+  void publish(const std::vector<Alert>& alerts) override;
   void flush();
-  void answer(const std::string& peer, const Command& command, CommandReply reply);
   void add_own_part(Status& status) const;
   void take_messages(Bus& bus);
   void on_bytes(const Bus::Incoming& incoming);
@@ -171,7 +164,8 @@ class Lead {
   void refresh_entry();
   JobEntry entry() const;
 
-  const Host host_;
+  const Settings settings_;
+  LocalPeers& peers_;
   std::unique_ptr<DecisionLog> log_;
   DecisionFile* decisions_ = nullptr;  // log_ if it is a file, else null
   DiskThread config_disk_{"gradmon-config"};

@@ -33,9 +33,12 @@ bool knows_port(const std::string& endpoint) {
 
 }  // namespace
 
-Relay::Relay(Introduction introduction, Host host)
+Relay::Relay(Introduction introduction, std::filesystem::path key_file, std::shared_ptr<Mailbox> mailbox,
+             LocalPeers& peers)
     : introduction_(std::move(introduction)),
-      host_(std::move(host)),
+      key_file_(std::move(key_file)),
+      mailbox_(std::move(mailbox)),
+      peers_(peers),
       next_ask_(Clock::now() + store_poll_delay(introduction_.several_hosts)),
       lost_since_(Clock::now()),
       alert_reports_(kAlertReports, Clock::now()),
@@ -46,7 +49,7 @@ Relay::Relay(Introduction introduction, Host host)
     if (by_endpoint) add_candidate({introduction_.endpoint, ""});
     return;
   }
-  if (auto own = hub_keys_in(host_.key_file)) {
+  if (auto own = hub_keys_in(key_file_)) {
     generated_keys_ = std::move(*own);
     save_keys();
   } else {
@@ -58,7 +61,7 @@ Relay::~Relay() { *alive_ = false; }
 
 void Relay::save_keys() {
   if (!generated_keys_) return;
-  if (auto kept = save_hub_keys(host_.key_file, *generated_keys_); !kept)
+  if (auto kept = save_hub_keys(key_file_, *generated_keys_); !kept)
     log_warn("keys of this hub: " + kept.error());
 }
 
@@ -77,8 +80,7 @@ void Relay::look_in_directory(Clock::time_point now) {
   if (looking_ || now < next_look_) return;
   next_look_ = now + (reached_ ? Clock::duration(kLookAgainEvery) : Clock::duration(kFastPoll));
   looking_ = true;
-  disk_.post([this, alive = alive_, mailbox = host_.mailbox, directory = introduction_.output_dir,
-              note = note()] {
+  disk_.post([this, alive = alive_, mailbox = mailbox_, directory = introduction_.output_dir, note = note()] {
     auto job = find_entry(directory, note.launch_id);
     if (auto kept = note.key.empty() ? tl::expected<void, std::string>() : write_note(directory, note); !kept)
       log_debug("note: " + kept.error());
@@ -94,7 +96,7 @@ void Relay::look_in_store(Clock::time_point now) {
   const auto interval = store_poll_interval(now - lost_since_);
   if (reached_ || now < next_ask_ || !interval) return;
   next_ask_ = now + *interval;
-  host_.ask_store({generated_keys_ ? to_text(note()) : "", {}});
+  peers_.ask_store({generated_keys_ ? to_text(note()) : "", {}});
 }
 
 void Relay::on_store_notes(const std::vector<std::string>& texts) {
@@ -174,7 +176,7 @@ void Relay::pass_on(Bundle bundle) {
 void Relay::on_command(const std::string& peer, const Command& command) {
   if (!bus_ || (!reached_ && !trouble_.empty())) {
     const CommandReply reply = failed_reply(CommandOutcome::no_lead, trouble_);
-    return host_.answer(peer, encode(Frame(AddressedReply{command.request_id, reply})));
+    return peers_.answer(peer, encode(Frame(AddressedReply{command.request_id, reply})));
   }
   if (pending_commands_.size() >= kMostPendingCommands) pending_commands_.clear();
   pending_commands_[command.request_id] = peer;
@@ -232,13 +234,13 @@ void Relay::on_bytes(const std::string& bytes) {
   auto frame = decode_frame(bytes);
   if (!frame) return log_debug("from the lead hub: " + frame.error());
   if (auto* bundles = std::get_if<Bundles>(&*frame)) {
-    for (const Bundle& bundle : *bundles) host_.deliver(bundle);
+    for (const Bundle& bundle : *bundles) peers_.deliver(bundle);
   } else if (auto* answer = std::get_if<AddressedReply>(&*frame)) {
     const auto asked = pending_commands_.find(answer->request_id);
     if (asked == pending_commands_.end()) return;
     const std::string peer = asked->second;
     pending_commands_.erase(asked);
-    host_.answer(peer, bytes);
+    peers_.answer(peer, bytes);
   }
 }
 
@@ -246,7 +248,7 @@ void Relay::flush(Clock::time_point now) {
   if (gathered_.empty()) return;
   std::set<int> senders;
   for (const Bundle& bundle : gathered_) senders.insert(bundle.to.front().first);
-  if (senders.size() < host_.ranks() && now - gathered_since_ < gather_for()) return;
+  if (senders.size() < peers_.ranks() && now - gathered_since_ < gather_for()) return;
   if (!unanswered_since_) unanswered_since_ = now;
   for (const std::string& frame : encode_bundles(take_gathered())) bus_->send("", frame);
 }

@@ -4,7 +4,7 @@
 #include <poll.h>
 
 #include <chrono>
-#include <functional>
+#include <filesystem>
 #include <map>
 #include <memory>
 #include <optional>
@@ -15,6 +15,7 @@
 #include "control/host/mailbox.h"
 #include "control/host/rate_limits.h"
 #include "control/hub/disk_thread.h"
+#include "control/hub/local_peers.h"
 #include "control/hub/transport/bus.h"
 #include "control/hub/transport/curve_keys.h"
 #include "control/hub/transport/rendezvous.h"
@@ -30,17 +31,9 @@ class Relay {
  public:
   using Clock = std::chrono::steady_clock;
 
-  struct Host {
-    std::shared_ptr<Mailbox> mailbox;
-    std::function<void(const Bundle&)> deliver;                              // to ranks of this host
-    std::function<void(const std::string& peer, std::string frame)> answer;  // to a client of this host
-    std::filesystem::path key_file;
-    std::function<void(StoreNotes)> ask_store;  // sends to a rank of this host that can ask training's store
-    std::function<std::size_t()> ranks;         // the number of connected ranks of this host
-  };
-
-  // `introduction`: the introduction of any rank of this host.
-  Relay(Introduction introduction, Host host);
+  // `introduction`: the introduction of any rank of this host. `peers` must outlive the relay.
+  Relay(Introduction introduction, std::filesystem::path key_file, std::shared_ptr<Mailbox> mailbox,
+        LocalPeers& peers);
   ~Relay();
   Relay(const Relay&) = delete;
   Relay& operator=(const Relay&) = delete;
@@ -82,7 +75,9 @@ class Relay {
   HubNote note() const;
 
   const Introduction introduction_;
-  const Host host_;
+  const std::filesystem::path key_file_;
+  const std::shared_ptr<Mailbox> mailbox_;
+  LocalPeers& peers_;
   std::optional<HubKeys> generated_keys_;  // unset: keys made by hand, no keys, or none could be made
   DiskThread disk_{"gradmon-find"};
   std::vector<LeadAddress> candidates_;  // possible addresses of the lead, the newest first

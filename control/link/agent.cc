@@ -3,6 +3,7 @@
 
 #include <pthread.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "control/host/mailbox.h"
@@ -11,7 +12,35 @@
 
 namespace gradmon {
 
-Agent::Agent(AgentOptions options, StepGate& gate, AgentCalls calls)
+void SharedGate::notify() {
+  {
+    const std::lock_guard guard(mutex_);
+    ++changes_;
+  }
+  changed_.notify_all();
+}
+
+// Waits in slices, because gradmon installs no signal handler: between slices `interrupted` checks for
+// stop() and, in Python, for pending signals. The training thread measures its wait itself, because the
+// agent may hang.
+Opening SharedGate::begin_or_wait(Step n, const Clock& clock, const std::function<bool()>& interrupted) {
+  constexpr Ticks slice{100};
+  for (std::uint64_t seen = 0;;) {
+    const Ticks now = clock();
+    Opening opening = begin(n, now);
+    if (!opening.wait) return opening;
+    if (interrupted()) {
+      lapse();
+      return begin(n, now);
+    }
+    std::unique_lock guard(mutex_);
+    changed_.wait_for(guard, std::clamp(opening.longest_wait, Ticks{1}, slice),
+                      [&] { return changes_ != seen; });
+    seen = changes_;
+  }
+}
+
+Agent::Agent(AgentOptions options, SharedGate& gate, AgentCalls calls)
     : gate_(gate),
       start_iteration_(options.start_iteration),
       holds_start_(options.mode == Mode::dynamic),
@@ -57,10 +86,9 @@ void Agent::stop(Step last, std::chrono::milliseconds at_most) noexcept {
   loop_->publish_stopped();
 }
 
-std::optional<JobIdentity> Agent::job() const { return view_->job(); }
 std::function<std::optional<JobIdentity>()> Agent::job_lookup() const {
-  return [view = view_] { return view->job(); };
+  return [view = view_] { return view->job.get(); };
 }
-Status Agent::status() const { return view_->status(); }
+Status Agent::status() const { return view_->status.get(); }
 
 }  // namespace gradmon

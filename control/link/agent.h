@@ -2,9 +2,11 @@
 #pragma once
 
 #include <chrono>
+#include <condition_variable>
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <string>
 #include <thread>
@@ -40,11 +42,27 @@ struct AgentOptions : Introduction {
   EnvironmentLookup environment = process_environment;  // for the job's directory and the hub's program
 };
 
-// The identity of a job's current epoch, the same on all ranks. The lead hub chooses it.
-struct JobIdentity {
-  std::string epoch;
-  std::string run_id;  // 8 hex digits
-  WallTime started = 0;
+// The gate of a rank, which its training thread and its agent share. The training thread waits for other
+// ranks only here.
+class SharedGate final : private GateLock, public StepGate {
+ public:
+  using Clock = std::function<Ticks()>;
+
+  // `start`: the first step of the training loop.
+  explicit SharedGate(Step start) : StepGate(start, this) {}
+
+  // Training thread, after try_begin returned false: calls begin(n) until it need not wait. Between slices of
+  // at most 100 ms it calls `interrupted`; if that returns true, the rank lapses and the step may begin.
+  Opening begin_or_wait(Step n, const Clock& clock, const std::function<bool()>& interrupted);
+
+ private:
+  void enter() override { mutex_.lock(); }
+  void leave() override { mutex_.unlock(); }
+  void notify() override;
+
+  std::mutex mutex_;  // also guards StepGate
+  std::condition_variable changed_;
+  std::uint64_t changes_ = 0;  // guarded by mutex_
 };
 
 // The agent's questions to its rank. Called on the agent thread; must return at once.
@@ -67,7 +85,7 @@ class Agent {
  public:
   // `gate` and the objects that `calls` refer to must outlive the agent. Throws std::system_error if no
   // thread can be started.
-  Agent(AgentOptions options, StepGate& gate, AgentCalls calls);
+  Agent(AgentOptions options, SharedGate& gate, AgentCalls calls);
   // Calls stop() if the caller has not.
   ~Agent();
   Agent(const Agent&) = delete;
@@ -90,9 +108,8 @@ class Agent {
   // for the acknowledgement. Further calls do nothing.
   void stop(Step last, std::chrono::milliseconds at_most = std::chrono::milliseconds{500}) noexcept;
 
-  // Any thread. nullopt until the lead hub has answered.
-  std::optional<JobIdentity> job() const;
-  // Any thread. Returns a function like job() that may outlive the agent.
+  // Any thread. The identity of the job; nullopt until the lead hub has answered. The function may outlive
+  // the agent.
   std::function<std::optional<JobIdentity>()> job_lookup() const;
   // Any thread. On rank 0 the status of the whole job, normally at most 1 s old, never more than 3 s. Without
   // a status from the hub, and on other ranks, the status of this rank. After stop(): "off", "stopped".

@@ -92,26 +92,6 @@ void PendingCommands::answered(const std::string& request_id, const CommandReply
   }
 }
 
-void AgentView::publish(Status status) {
-  const std::lock_guard lock(mutex_);
-  status_ = std::move(status);
-}
-
-void AgentView::publish(JobIdentity job) {
-  const std::lock_guard lock(mutex_);
-  job_ = std::move(job);
-}
-
-Status AgentView::status() const {
-  const std::lock_guard lock(mutex_);
-  return status_;
-}
-
-std::optional<JobIdentity> AgentView::job() const {
-  const std::lock_guard lock(mutex_);
-  return job_;
-}
-
 AgentLoop::AgentLoop(AgentOptions options, StepGate& gate, AgentCalls calls, std::shared_ptr<Mailbox> mailbox,
                      AgentView& view, std::shared_ptr<AlertOutbox> alerts,
                      std::shared_ptr<ReplicaOutbox> replicas)
@@ -269,7 +249,7 @@ void AgentLoop::warn_where_start_waits() {
   if (!started_at_ || start_wait_logged_ || !member_.holds_start()) return;
   if (boot_now() - *started_at_ < kSayStartWaits) return;
   start_wait_logged_ = true;
-  const Status status = view_.status();
+  const Status status = view_.status.get();
   log_warn("rank " + std::to_string(options_.rank.value) + ": " +
            (status.pending               ? status.pending->reason
             : hub_ && !hub_->connected() ? "waiting for the hub: " + hub_->trouble()
@@ -292,7 +272,7 @@ void AgentLoop::on_frame(std::string&& bytes) {
     lead_error_ = std::move(status->reason);
   } else if (status != nullptr) {
     job_status_at_ = Clock::now();
-    view_.publish(std::move(*status));
+    view_.status.set(std::move(*status));
   }
 }
 
@@ -313,7 +293,7 @@ void AgentLoop::on_bundle(Bundle bundle) {
   }
   if (joined || !member_.joined() || welcome == nullptr) return;
   epoch_ = envelope.epoch;
-  view_.publish(JobIdentity{epoch_, welcome->run_id, welcome->started});
+  view_.job.set(JobIdentity{epoch_, welcome->run_id, welcome->started, launch_id_});
   report_soon();
 }
 
@@ -375,7 +355,7 @@ void AgentLoop::begin_leaving(Step last, milliseconds at_most) {
     tell_applied();
     send_alerts();
     send_replicas();
-    tell_progress(calls_.report());
+    tell_progress(report());
     perform(member_.leave(last));
   } else {
     leave_by_ = Clock::now();
@@ -404,21 +384,27 @@ void AgentLoop::report_progress(Clock::time_point now) {
   if (!due && now - last_publish_ < kPublishEvery) return;
   last_publish_ = now;
   pace_.look(gate_.current(), now);
-  CollectingReport report = calls_.report();
-  if (due && member_.joined() && !leave_by_) {
-    last_progress_ = now;
-    tell_progress(report);
-  }
+  CollectingReport current = report();
   const bool has_job_status = job_status_at_ && now - *job_status_at_ < kJobStatusMaxAge && member_.joined();
-  if (!has_job_status) view_.publish(own_status(report));
+  if (!has_job_status) view_.status.set(own_status(current));
+  if (!due || !member_.joined() || leave_by_) return;
+  last_progress_ = now;
+  tell_progress(std::move(current));
 }
 
-void AgentLoop::tell_progress(const CollectingReport& report) {
-  Progress progress = member_.progress(boot_now());
-  static_cast<CollectingReport&>(progress) = report;
-  progress.step_ms = pace_.step_ms();
+// The rank's own figures and the agent's.
+CollectingReport AgentLoop::report() const {
+  CollectingReport report = calls_.report();
+  report.step_ms = pace_.step_ms();
+  report.waited_ms = gate_.waiting_for(boot_now()).count();
+  report.alerts = alerts_->raised();
+  return report;
+}
+
+void AgentLoop::tell_progress(CollectingReport report) {
+  Progress progress = member_.progress();
+  static_cast<CollectingReport&>(progress) = std::move(report);
   progress.error.resize(std::min(progress.error.size(), kMostError));
-  progress.alerts = alerts_->raised();
   const std::size_t most_warnings = options_.rank.value == 0 ? kMostWarnings : 0;
   progress.warnings.resize(std::min(progress.warnings.size(), most_warnings));
   to_coordinator(member_.report(std::move(progress), boot_now()));
@@ -426,20 +412,17 @@ void AgentLoop::tell_progress(const CollectingReport& report) {
 
 void AgentLoop::publish_stopped() noexcept {
   try {
-    const CollectingReport report = calls_.report();
-    Status status = view_.status();
+    RankReport last = report();
+    Status status = view_.status.get();
     status.state = "off";
     status.reason = "stopped";
     status.pending.reset();
     for (RankStatus& rank : status.ranks) {
       if (rank.rank != options_.rank) continue;
-      rank.records = report.records;
-      rank.dropped = report.dropped;
-      rank.flight_written = report.flight_written;
-      rank.flight_lost = report.flight_lost;
-      if (!report.error.empty()) rank.error = report.error;
+      if (last.error.empty()) last.error = rank.error;
+      static_cast<RankReport&>(rank) = last;
     }
-    view_.publish(std::move(status));
+    view_.status.set(std::move(status));
   } catch (...) {
     log_warn("status() may be out of date: the last counts could not be read");
   }
@@ -455,22 +438,13 @@ Status AgentLoop::own_status(const CollectingReport& report) const {
   status.reason = member_.replaced() ? "another process has joined as this rank" : member_.refused();
   if (status.reason.empty() && hub_) status.reason = hub_->connected() ? lead_error_ : hub_->trouble();
   RankStatus own;
+  static_cast<RankReport&>(own) = report;
   own.rank = options_.rank;
   own.host = host_name();
   own.pid = getpid();
-  const Progress progress = member_.progress(boot_now());
+  const Progress progress = member_.progress();
   own.step = progress.step.value;
-  own.step_ms = pace_.step_ms();
-  own.records = report.records;
-  own.dropped = report.dropped;
-  own.error = report.error;
-  own.overhead = report.overhead;
-  own.targets = report.targets;
-  own.alerts = alerts_->raised();
-  own.flight_written = report.flight_written;
-  own.flight_lost = report.flight_lost;
   own.accepted = progress.closed;
-  own.waited_ms = progress.waited_ms;
   own.state = progress.waiting ? "waiting" : progress.collecting ? "collecting" : "idle";
   if (const auto in_force = gate_.in_force()) {
     const Schedule schedule = schedule_of(*in_force->plan, in_force->effective);

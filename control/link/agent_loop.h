@@ -8,6 +8,7 @@
 #include <mutex>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "control/agree/member.h"
@@ -76,18 +77,10 @@ class PendingCommands {
   std::vector<Waiting> waiting_;
 };
 
-// The state that the agent thread publishes to other threads. Own synchronisation.
-class AgentView {
- public:
-  void publish(Status status);
-  void publish(JobIdentity job);
-  Status status() const;
-  std::optional<JobIdentity> job() const;
-
- private:
-  mutable std::mutex mutex_;
-  Status status_;                   // guarded by mutex_
-  std::optional<JobIdentity> job_;  // guarded by mutex_
+// The state that the agent thread gives to other threads.
+struct AgentView {
+  Published<Status> status;
+  Published<std::optional<JobIdentity>> job;
 };
 
 // The body of the agent thread: carries messages between this rank's member and the hub of its host. All
@@ -143,7 +136,8 @@ class AgentLoop {
   void report_soon();
   void report_progress(Clock::time_point now);
   void warn_where_start_waits();
-  void tell_progress(const CollectingReport& report);
+  CollectingReport report() const;
+  void tell_progress(CollectingReport report);
   Status own_status(const CollectingReport& report) const;
   bool may_exit() const;
 

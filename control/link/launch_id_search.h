@@ -7,6 +7,7 @@
 #include <optional>
 #include <string>
 #include <tl/expected.hpp>
+#include <utility>
 
 #include "control/link/background_call.h"
 
@@ -47,17 +48,31 @@ class LaunchIdSearch {
   using Time = std::chrono::milliseconds;  // of any monotonic clock
 
   // `ask` must not be null. A try that returns nullopt or an error is repeated.
-  LaunchIdSearch(AskForLaunchId ask, Time now);
+  LaunchIdSearch(AskForLaunchId ask, Time now) : ask_(std::move(ask)), start_(now), next_(now) {}
   LaunchIdSearch(const LaunchIdSearch&) = delete;
   LaunchIdSearch& operator=(const LaunchIdSearch&) = delete;
 
   // Takes the result of a finished try and begins the next one if it is due. Returns the id once it is
   // known.
-  std::optional<LaunchId> poll(Time now);
+  std::optional<LaunchId> poll(Time now) {
+    if (auto found = try_.poll()) {
+      last_error_ = *found ? "" : found->error();
+      if (*found && **found) known_ = std::move(***found);
+    }
+    if (!known_ && !try_.under_way() && now >= next_) {
+      next_ = now + (now - start_ < kFastPeriod ? kFastInterval : kSlowInterval);
+      try_.begin(ask_);
+    }
+    return known_;
+  }
   // The error of the last try; "" if rank 0 has not published the id yet.
   const std::string& last_error() const { return last_error_; }
 
  private:
+  static constexpr Time kFastInterval{1'000};
+  static constexpr Time kFastPeriod{60'000};
+  static constexpr Time kSlowInterval{10'000};
+
   // Constant after construction.
   const AskForLaunchId ask_;
   const Time start_;

@@ -17,7 +17,7 @@ void AlertOutbox::put(AlertReport report) {
     const std::lock_guard lock(mutex_);
     raised_ += report.alerts.size() + report.left_out;
     bool new_rule = false;
-    for (const RankAlert& alert : report.alerts)
+    for (const Alert& alert : report.alerts)
       new_rule |= rules_.size() < kAnomalyNames.size() && rules_.insert(alert.rule).second;
     if (waiting_.size() < kMostWaiting || new_rule) waiting_.push_back(std::move(report));
   }

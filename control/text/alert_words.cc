@@ -31,6 +31,15 @@ std::string take_micro_step(std::string_view& name) {
 
 }  // namespace
 
+std::string names_of_ranks(const std::vector<int>& ranks, std::size_t most) {
+  std::string text = ranks.size() == 1 ? "rank " : "ranks ";
+  for (std::size_t i = 0; i < ranks.size(); ++i) {
+    if (i == most) return text + " and " + std::to_string(ranks.size() - i) + " more";
+    text += (i == 0 ? "" : ", ") + std::to_string(ranks[i]);
+  }
+  return text;
+}
+
 std::string number_text(double value, int digits) {
   if (std::isnan(value)) return "nan";
   std::array<char, 40> text{};

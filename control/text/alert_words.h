@@ -1,11 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// Words for alerts in the log and in gradmonctl's lists. Pure.
+// Words for ranks, and for alerts in the log and in gradmonctl's lists. Pure.
 #pragma once
 
+#include <cstddef>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace gradmon {
+
+// "rank 3", "ranks 1, 2"; of more than `most`, those and the number of the others.
+std::string names_of_ranks(const std::vector<int>& ranks, std::size_t most = 20);
 
 // With at most so many significant digits: "0.086". "nan" for any NaN, also for a NaN with a sign.
 std::string number_text(double value, int digits);

@@ -78,7 +78,7 @@ struct CommandReply {
   std::vector<DryRunResult::Answer> rank_answers;
   // Verb alerts, by number: the newest, or with `after` the first ones after it, as many as one answer holds;
   // and the number of alerts that the ranks have raised in total.
-  std::vector<RankAlert> alerts;
+  std::vector<Alert> alerts;
   std::uint64_t raised_alerts = 0;
   std::string release = own_release();  // of the answering hub; "": unknown
   bool collects_nothing = false;        // on, set: the config it switches on enables no kind of row

@@ -5,7 +5,8 @@
 //   template <typename Self, typename Visit>
 //   static void each_field(Self& self, Visit visit) { visit(1, self.epoch); visit(2, self.ranks); }
 //
-// or a specialisation of NumberedFields has it, as a FieldTable has. That may also check the value:
+// or a FieldTable has it, which a declaration `FieldTable<At<1, &Value::epoch>> fields(const Value*);` names,
+// or a specialisation of NumberedFields. That may also check the value:
 //
 //   static const char* check(Value& value);  // after decoding: null, or the reason why it is invalid
 //
@@ -36,12 +37,23 @@
 
 namespace gradmon {
 
-// The numbered fields of a Value: its own each_field(), or that of a specialisation.
+// True if a function `Table fields(const Value*)` is declared; it is never called.
+template <typename Value, typename = void>
+inline constexpr bool kHasTable = false;
+template <typename Value>
+inline constexpr bool kHasTable<Value, std::void_t<decltype(fields(static_cast<const Value*>(nullptr)))>> =
+    true;
+
+// The numbered fields of a Value: those of its table, its own each_field(), or that of a specialisation.
 template <typename Value>
 struct NumberedFields {
   template <typename Self, typename Visit>
   static void each_field([[maybe_unused]] Self& self, [[maybe_unused]] Visit visit) {
-    if constexpr (!std::is_empty_v<Value>) Value::each_field(self, visit);
+    if constexpr (kHasTable<Value>) {
+      decltype(fields(static_cast<const Value*>(nullptr)))::each_field(self, visit);
+    } else if constexpr (!std::is_empty_v<Value>) {
+      Value::each_field(self, visit);
+    }
   }
 };
 
@@ -360,18 +372,5 @@ Refusal decode(std::string_view bytes, Value& value, int depth) {
 }
 
 }  // namespace field_codec
-
-template <typename Value>
-std::string encode_fields(const Value& value) {
-  return field_codec::encode(value);
-}
-
-// None if the bytes are not a valid encoding, or are refused by check(). Skips unknown fields.
-template <typename Value>
-std::optional<Value> decode_fields(std::string_view bytes) {
-  Value value;
-  if (field_codec::decode(bytes, value, 0) != nullptr) return std::nullopt;
-  return value;
-}
 
 }  // namespace gradmon

@@ -7,7 +7,6 @@
 #include <utility>
 
 #include "control/wire/field_codec.h"
-#include "control/wire/status_fields.h"
 
 namespace gradmon {
 namespace {
@@ -19,9 +18,60 @@ constexpr const char* kNoPlan = "plan is missing";
 
 // --- The numbers of the fields. A number is never reused. ---
 
+// The state of a job.
+
+FieldTable<At<1, &Overhead::revision>, At<2, &Overhead::collected>, At<3, &Overhead::share>,
+           At<4, &Overhead::steps>>
+fields(const Overhead*);
+FieldTable<At<1, &TargetCounts::watched>, At<2, &TargetCounts::silent>, At<3, &TargetCounts::unmatched>>
+fields(const TargetCounts*);
+FieldTable<At<1, &AgreeingRanks::agreeing>, At<2, &AgreeingRanks::counted>, At<3, &AgreeingRanks::dropped>,
+           At<4, &AgreeingRanks::ended>, At<5, &AgreeingRanks::waited_ms>,
+           At<6, &AgreeingRanks::rows_dropped>>
+fields(const AgreeingRanks*);
+FieldTable<At<1, &ReplicasCompared::groups>, At<2, &ReplicasCompared::ranks>,
+           At<3, &ReplicasCompared::last_step>, At<4, &ReplicasCompared::comparisons>,
+           At<5, &ReplicasCompared::incomplete>, At<6, &ReplicasCompared::unresolved>,
+           At<7, &ReplicasCompared::not_compared>>
+fields(const ReplicasCompared*);
+
 template <>
-struct NumberedFields<FileIdentity>
-    : FieldTable<At<1, &FileIdentity::mtime_ns>, At<2, &FileIdentity::size>, At<3, &FileIdentity::sha256>> {};
+struct NumberedFields<RankStatus> {
+  template <typename Self, typename Visit>
+  static void each_field(Self& self, Visit visit) {
+    visit(1, self.rank);
+    visit(2, self.host);
+    visit(3, self.pid);
+    visit(4, self.step);
+    visit(5, self.revision);
+    visit(6, self.applied_step);
+    visit(7, self.state);
+    visit(9, self.last_seen_ms);
+    visit(10, self.last_stepped_ms);
+    visit(16, self.accepted);
+    visit(19, self.listed_alerts);
+    each_report_field([&](const char*, std::uint32_t in_status, std::uint32_t, auto member) {
+      visit(in_status, self.*member);
+    });
+  }
+};
+
+FieldTable<At<1, &Pending::revision>, At<2, &Pending::reason>, At<3, &Pending::since>> fields(const Pending*);
+FieldTable<At<1, &LastError::at>, At<2, &LastError::text>, At<3, &LastError::count>> fields(const LastError*);
+FieldTable<At<1, &Status::epoch>, At<2, &Status::mode>, At<3, &Status::state>, At<4, &Status::reason>,
+           At<5, &Status::revision>, At<6, &Status::effective_step>, At<7, &Status::pending>,
+           At<8, &Status::collected>, At<9, &Status::collect_times>, At<10, &Status::step_interval>,
+           At<11, &Status::config_path>, At<12, &Status::config_sha256>, At<13, &Status::last_error>,
+           At<14, &Status::warnings>, At<15, &Status::ranks>, At<17, &Status::torch>, At<18, &Status::hooks>,
+           At<19, &Status::output_dir>, At<20, &Status::launch_id>, At<21, &Status::name>,
+           At<22, &Status::started>, At<25, &Status::alerts_endpoint>, At<26, &Status::replicas_compared>,
+           At<27, &Status::unlisted>>
+fields(const Status*);
+
+// Plans and verdicts.
+
+FieldTable<At<1, &FileIdentity::mtime_ns>, At<2, &FileIdentity::size>, At<3, &FileIdentity::sha256>> fields(
+    const FileIdentity*);
 
 template <>
 struct NumberedFields<Plan>
@@ -70,51 +120,33 @@ struct NumberedFields<Hello>
   }
 };
 
-template <>
-struct NumberedFields<Offered> : FieldTable<At<1, &Offered::revision>, At<2, &Offered::config_sha256>,
-                                            At<3, &Offered::matches>, At<4, &Offered::unmatched>> {};
-
-template <>
-struct NumberedFields<Ready>
-    : FieldTable<At<1, &Ready::revision>, At<3, &Ready::config_sha256>, At<5, &Ready::fence>> {};
-
-template <>
-struct NumberedFields<Busy> : FieldTable<At<1, &Busy::revision>, At<2, &Busy::reason>> {};
-
-template <>
-struct NumberedFields<Reject> : FieldTable<At<1, &Reject::revision>, At<2, &Reject::reason>> {};
-
-template <>
-struct NumberedFields<Applied> : FieldTable<At<1, &Applied::revision>, At<2, &Applied::step>> {};
-
-template <>
-struct NumberedFields<Finished> : FieldTable<At<1, &Finished::revision>> {};
+FieldTable<At<1, &Offered::revision>, At<2, &Offered::config_sha256>, At<3, &Offered::matches>,
+           At<4, &Offered::unmatched>>
+fields(const Offered*);
+FieldTable<At<1, &Ready::revision>, At<3, &Ready::config_sha256>, At<5, &Ready::fence>> fields(const Ready*);
+FieldTable<At<1, &Busy::revision>, At<2, &Busy::reason>> fields(const Busy*);
+FieldTable<At<1, &Reject::revision>, At<2, &Reject::reason>> fields(const Reject*);
+FieldTable<At<1, &Applied::revision>, At<2, &Applied::step>> fields(const Applied*);
+FieldTable<At<1, &Finished::revision>> fields(const Finished*);
 
 template <>
 struct NumberedFields<Progress> {
   template <typename Self, typename Visit>
   static void each_field(Self& self, Visit visit) {
     visit(1, self.step);
-    visit(2, self.step_ms);
     visit(3, self.collecting);
     visit(4, self.waiting);
-    visit(5, self.records);
-    visit(6, self.dropped);
     visit(8, self.closed);
     visit(9, self.applied);
     visit(10, self.applied_step);
     visit(11, self.finished);
-    visit(13, self.error);
-    visit(16, self.overhead);
-    visit(17, self.targets);
     visit(18, self.skipped.count);
     visit(19, self.skipped.last);
     visit(20, self.number);
-    visit(21, self.waited_ms);
     visit(22, self.warnings);
-    visit(23, self.alerts);
-    visit(26, self.flight_written);
-    visit(27, self.flight_lost);
+    each_report_field([&](const char*, std::uint32_t, std::uint32_t in_progress, auto member) {
+      visit(in_progress, self.*member);
+    });
   }
   // Makes an impossible overhead or step time unknown.
   static const char* check(Progress& progress) {
@@ -126,39 +158,26 @@ struct NumberedFields<Progress> {
   }
 };
 
-template <>
-struct NumberedFields<Left> : FieldTable<At<1, &Left::last>> {};
-
-template <>
-struct NumberedFields<UnmatchedTarget>
-    : FieldTable<At<1, &UnmatchedTarget::pattern>, At<2, &UnmatchedTarget::nearest>,
-                 At<3, &UnmatchedTarget::error>> {};
-
-template <>
-struct NumberedFields<TargetStatus>
-    : FieldTable<At<1, &TargetStatus::kind>, At<2, &TargetStatus::name>, At<3, &TargetStatus::last_step>,
-                 At<4, &TargetStatus::last_at>, At<5, &TargetStatus::silent_steps>,
-                 At<6, &TargetStatus::why>> {};
-
-template <>
-struct NumberedFields<TargetList>
-    : FieldTable<At<1, &TargetList::counts>, At<2, &TargetList::unmatched>, At<3, &TargetList::targets>,
-                 At<4, &TargetList::left_out>, At<5, &TargetList::attached>> {};
-
-template <>
-struct NumberedFields<DryRunAnswer>
-    : FieldTable<At<1, &DryRunAnswer::id>, At<2, &DryRunAnswer::matches>, At<3, &DryRunAnswer::objection>,
-                 At<4, &DryRunAnswer::targets>> {};
+FieldTable<At<1, &Left::last>> fields(const Left*);
+FieldTable<At<1, &UnmatchedTarget::pattern>, At<2, &UnmatchedTarget::nearest>, At<3, &UnmatchedTarget::error>>
+fields(const UnmatchedTarget*);
+FieldTable<At<1, &TargetStatus::kind>, At<2, &TargetStatus::name>, At<3, &TargetStatus::last_step>,
+           At<4, &TargetStatus::last_at>, At<5, &TargetStatus::silent_steps>, At<6, &TargetStatus::why>>
+fields(const TargetStatus*);
+FieldTable<At<1, &TargetList::counts>, At<2, &TargetList::unmatched>, At<3, &TargetList::targets>,
+           At<4, &TargetList::left_out>, At<5, &TargetList::attached>>
+fields(const TargetList*);
+FieldTable<At<1, &DryRunAnswer::id>, At<2, &DryRunAnswer::matches>, At<3, &DryRunAnswer::objection>,
+           At<4, &DryRunAnswer::targets>>
+fields(const DryRunAnswer*);
 
 // Coordinator to member.
 
-template <>
-struct NumberedFields<Welcome>
-    : FieldTable<At<1, &Welcome::process_id>, At<2, &Welcome::incarnation>, At<3, &Welcome::refused>,
-                 At<4, &Welcome::retry>, At<6, &Welcome::epoch_starts_on>, At<7, &Welcome::run_id>,
-                 At<8, &Welcome::started>, At<10, &Welcome::last>, At<11, &Welcome::number>,
-                 At<12, &Welcome::epoch_order>, At<13, &Welcome::takes_alerts>,
-                 At<14, &Welcome::takes_replicas>> {};
+FieldTable<At<1, &Welcome::process_id>, At<2, &Welcome::incarnation>, At<3, &Welcome::refused>,
+           At<4, &Welcome::retry>, At<6, &Welcome::epoch_starts_on>, At<7, &Welcome::run_id>,
+           At<8, &Welcome::started>, At<10, &Welcome::last>, At<11, &Welcome::number>,
+           At<12, &Welcome::epoch_order>, At<13, &Welcome::takes_alerts>, At<14, &Welcome::takes_replicas>>
+fields(const Welcome*);
 
 template <>
 struct NumberedFields<Offer> : FieldTable<At<1, &Offer::revision>, At<2, &Offer::plan>> {
@@ -173,56 +192,38 @@ struct NumberedFields<Prepare> : FieldTable<At<1, &Prepare::revision>, At<4, &Pr
   }
 };
 
-template <>
-struct NumberedFields<Decided> : FieldTable<At<1, &Decided::last>> {};
-
-template <>
-struct NumberedFields<ProgressAck> : FieldTable<At<1, &ProgressAck::number>> {};
-
-template <>
-struct NumberedFields<DryRun> : FieldTable<At<1, &DryRun::id>, At<2, &DryRun::plan>, At<3, &DryRun::room>> {};
+FieldTable<At<1, &Decided::last>> fields(const Decided*);
+FieldTable<At<1, &ProgressAck::number>> fields(const ProgressAck*);
+FieldTable<At<1, &DryRun::id>, At<2, &DryRun::plan>, At<3, &DryRun::room>> fields(const DryRun*);
 
 // Alerts, and values that other ranks should hold as well.
 
 template <>
-struct NumberedFields<RankAlert>
-    : FieldTable<At<1, &RankAlert::number>, At<2, &RankAlert::at>, At<3, &RankAlert::rank>,
-                 At<4, &RankAlert::rule>, At<5, &RankAlert::step>, At<6, &RankAlert::micro_step>,
-                 At<7, &RankAlert::pp_stage>, At<8, &RankAlert::vpp_stage>, At<9, &RankAlert::call_id>,
-                 At<10, &RankAlert::tag_name>, At<11, &RankAlert::op>, At<12, &RankAlert::value>,
-                 At<13, &RankAlert::history_mean>, At<14, &RankAlert::message>,
-                 At<15, &RankAlert::left_out>> {};
+struct NumberedFields<Alert> {
+  template <typename Self, typename Visit>
+  static void each_field(Self& self, Visit visit) {
+    each_alert_field([&](const char*, std::uint32_t number, auto member) { visit(number, self.*member); });
+  }
+};
 
 template <>
 struct NumberedFields<AlertReport> : FieldTable<At<1, &AlertReport::alerts>, At<2, &AlertReport::left_out>> {
 };
 
-template <>
-struct NumberedFields<ReplicaDigest>
-    : FieldTable<At<1, &ReplicaDigest::revision>, At<2, &ReplicaDigest::step>, At<3, &ReplicaDigest::kind>,
-                 At<4, &ReplicaDigest::buckets>> {};
-
-template <>
-struct NumberedFields<ReplicaDigests>
-    : FieldTable<At<1, &ReplicaDigests::group>, At<2, &ReplicaDigests::group_size>,
-                 At<3, &ReplicaDigests::digests>> {};
-
-template <>
-struct NumberedFields<ReplicaRequest>
-    : FieldTable<At<1, &ReplicaRequest::revision>, At<2, &ReplicaRequest::step>, At<3, &ReplicaRequest::kind>,
-                 At<4, &ReplicaRequest::bucket>> {};
-
-template <>
-struct NumberedFields<ReplicaValue> : FieldTable<At<1, &ReplicaValue::op>, At<2, &ReplicaValue::value>> {};
-
-template <>
-struct NumberedFields<ReplicaRow>
-    : FieldTable<At<1, &ReplicaRow::vpp_stage>, At<2, &ReplicaRow::name>, At<3, &ReplicaRow::values>> {};
-
-template <>
-struct NumberedFields<ReplicaValues>
-    : FieldTable<At<1, &ReplicaValues::request>, At<2, &ReplicaValues::group>,
-                 At<3, &ReplicaValues::threshold>, At<4, &ReplicaValues::rows>> {};
+FieldTable<At<1, &ReplicaDigest::revision>, At<2, &ReplicaDigest::step>, At<3, &ReplicaDigest::kind>,
+           At<4, &ReplicaDigest::buckets>>
+fields(const ReplicaDigest*);
+FieldTable<At<1, &ReplicaDigests::group>, At<2, &ReplicaDigests::group_size>, At<3, &ReplicaDigests::digests>>
+fields(const ReplicaDigests*);
+FieldTable<At<1, &ReplicaRequest::revision>, At<2, &ReplicaRequest::step>, At<3, &ReplicaRequest::kind>,
+           At<4, &ReplicaRequest::bucket>>
+fields(const ReplicaRequest*);
+FieldTable<At<1, &ReplicaValue::op>, At<2, &ReplicaValue::value>> fields(const ReplicaValue*);
+FieldTable<At<1, &ReplicaRow::vpp_stage>, At<2, &ReplicaRow::name>, At<3, &ReplicaRow::values>> fields(
+    const ReplicaRow*);
+FieldTable<At<1, &ReplicaValues::request>, At<2, &ReplicaValues::group>, At<3, &ReplicaValues::threshold>,
+           At<4, &ReplicaValues::rows>>
+fields(const ReplicaValues*);
 
 // Messages with their addresses.
 
@@ -266,23 +267,18 @@ struct NumberedFields<Bundles> {
 
 // From a rank to its hub, and back.
 
-template <>
-struct NumberedFields<LeadJob>
-    : FieldTable<At<1, &LeadJob::config_path>, At<3, &LeadJob::dynamic>, At<4, &LeadJob::static_text>,
-                 At<5, &LeadJob::torch>, At<6, &LeadJob::hooks>, At<10, &LeadJob::name>> {};
+FieldTable<At<1, &LeadJob::config_path>, At<3, &LeadJob::dynamic>, At<4, &LeadJob::static_text>,
+           At<5, &LeadJob::torch>, At<6, &LeadJob::hooks>, At<10, &LeadJob::name>>
+fields(const LeadJob*);
 
 // 9 is reserved.
-template <>
-struct NumberedFields<Introduction>
-    : FieldTable<At<1, &Introduction::launch_id>, At<2, &Introduction::rank>,
-                 At<3, &Introduction::world_size>, At<4, &Introduction::lead_job>,
-                 At<5, &Introduction::output_dir>, At<6, &Introduction::endpoint>, At<7, &Introduction::keys>,
-                 At<8, &Introduction::insecure_loopback>, At<10, &Introduction::several_hosts>,
-                 At<11, &Introduction::master_addr>, At<12, &Introduction::has_store>> {};
-
-template <>
-struct NumberedFields<StoreNotes>
-    : FieldTable<At<1, &StoreNotes::own_note>, At<2, &StoreNotes::other_notes>> {};
+FieldTable<At<1, &Introduction::launch_id>, At<2, &Introduction::rank>, At<3, &Introduction::world_size>,
+           At<4, &Introduction::lead_job>, At<5, &Introduction::output_dir>, At<6, &Introduction::endpoint>,
+           At<7, &Introduction::keys>, At<8, &Introduction::insecure_loopback>,
+           At<10, &Introduction::several_hosts>, At<11, &Introduction::master_addr>,
+           At<12, &Introduction::has_store>>
+fields(const Introduction*);
+FieldTable<At<1, &StoreNotes::own_note>, At<2, &StoreNotes::other_notes>> fields(const StoreNotes*);
 
 template <>
 struct NumberedFields<HubLogLine> : FieldTable<At<1, &HubLogLine::level>, At<2, &HubLogLine::text>> {
@@ -300,9 +296,8 @@ struct NumberedFields<OfferedEntry>
   static const char* check(const OfferedEntry& entry) { return entry.plan ? nullptr : kNoPlan; }
 };
 
-template <>
-struct NumberedFields<JoinedEntry>
-    : FieldTable<At<1, &JoinedEntry::rank>, At<2, &JoinedEntry::incarnation>, At<3, &JoinedEntry::hello>> {};
+FieldTable<At<1, &JoinedEntry::rank>, At<2, &JoinedEntry::incarnation>, At<3, &JoinedEntry::hello>> fields(
+    const JoinedEntry*);
 
 template <>
 struct NumberedFields<DepartureEntry> : FieldTable<At<1, &DepartureEntry::rank>, At<2, &DepartureEntry::how>,
@@ -312,11 +307,8 @@ struct NumberedFields<DepartureEntry> : FieldTable<At<1, &DepartureEntry::rank>,
   }
 };
 
-template <>
-struct NumberedFields<WrittenBackEntry> : FieldTable<At<1, &WrittenBackEntry::revision>> {};
-
-template <>
-struct NumberedFields<AppliedEntry> : FieldTable<At<1, &AppliedEntry::revision>> {};
+FieldTable<At<1, &WrittenBackEntry::revision>> fields(const WrittenBackEntry*);
+FieldTable<At<1, &AppliedEntry::revision>> fields(const AppliedEntry*);
 
 template <>
 struct NumberedFields<LogEntry> {
@@ -342,19 +334,16 @@ struct NumberedFields<Command>
   }
 };
 
-template <>
-struct NumberedFields<HistoryEntry>
-    : FieldTable<At<1, &HistoryEntry::revision>, At<2, &HistoryEntry::cause>, At<3, &HistoryEntry::by>,
-                 At<4, &HistoryEntry::verdict>, At<5, &HistoryEntry::reason>, At<6, &HistoryEntry::on>,
-                 At<7, &HistoryEntry::proposed_at>, At<8, &HistoryEntry::effective_step>,
-                 At<9, &HistoryEntry::applied>, At<10, &HistoryEntry::finished_step>,
-                 At<11, &HistoryEntry::request_id>, At<12, &HistoryEntry::final>> {};
-
-template <>
-struct NumberedFields<DryRunResult::Answer>
-    : FieldTable<At<1, &DryRunResult::Answer::rank>, At<2, &DryRunResult::Answer::known>,
-                 At<3, &DryRunResult::Answer::matches>, At<4, &DryRunResult::Answer::objection>,
-                 At<5, &DryRunResult::Answer::targets>> {};
+FieldTable<At<1, &HistoryEntry::revision>, At<2, &HistoryEntry::cause>, At<3, &HistoryEntry::by>,
+           At<4, &HistoryEntry::verdict>, At<5, &HistoryEntry::reason>, At<6, &HistoryEntry::on>,
+           At<7, &HistoryEntry::proposed_at>, At<8, &HistoryEntry::effective_step>,
+           At<9, &HistoryEntry::applied>, At<10, &HistoryEntry::finished_step>,
+           At<11, &HistoryEntry::request_id>, At<12, &HistoryEntry::final>>
+fields(const HistoryEntry*);
+FieldTable<At<1, &DryRunResult::Answer::rank>, At<2, &DryRunResult::Answer::known>,
+           At<3, &DryRunResult::Answer::matches>, At<4, &DryRunResult::Answer::objection>,
+           At<5, &DryRunResult::Answer::targets>>
+fields(const DryRunResult::Answer*);
 
 // 1 is the request id of an AddressedReply.
 template <>
@@ -412,7 +401,7 @@ tl::expected<Value, std::string> decode_as(const char* what, std::string_view by
 
 std::string own_release() { return GRADMON_VERSION; }
 
-std::string encode(const Frame& frame) { return encode_fields(frame); }
+std::string encode(const Frame& frame) { return field_codec::encode(frame); }
 
 tl::expected<Frame, std::string> decode_frame(std::string_view bytes) {
   return decode_as<Frame>("not a gradmon frame", bytes);
@@ -431,7 +420,7 @@ std::vector<std::string> encode_bundles(Bundles bundles) {
   return frames;
 }
 
-std::string encode(const LogEntry& entry) { return encode_fields(entry); }
+std::string encode(const LogEntry& entry) { return field_codec::encode(entry); }
 
 tl::expected<LogEntry, std::string> decode_log_entry(std::string_view bytes) {
   return decode_as<LogEntry>("not an entry of the decision log", bytes);

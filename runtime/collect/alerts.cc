@@ -29,32 +29,14 @@ AlertOrigin find_alert_origin(Rank rank, const std::vector<int>& pipeline) {
   return {rank, static_cast<int>(place - pipeline.begin()), pipeline};
 }
 
-AlertReport to_report(const StepAlerts& alerts) {
-  return {{alerts.events.begin(), alerts.events.end()}, alerts.left_out};
-}
-
-StepAlerts to_step_alerts(const AlertReport& report, const AlertOrigin& origin) {
-  StepAlerts alerts;
-  alerts.left_out = report.left_out;
-  for (const RankAlert& alert : report.alerts) {
-    alerts.step = Step{alert.step};
-    AlertEvent& event = alerts.events.emplace_back(AlertEvent{alert, origin.group_mates});
-    event.number = 0;
-    event.at = 0;
-    event.rank = origin.rank;
-    event.pp_stage = origin.pp_stage;
-  }
-  return alerts;
-}
-
 AlertStages::AlertStages(std::shared_ptr<RunDirectory> directory, AlertOrigin origin,
                          std::shared_ptr<const NameTable> names,
-                         std::function<void(const StepAlerts&)> on_alerts)
+                         std::function<void(const AlertReport&)> on_alerts)
     : origin_(std::move(origin)),
       names_(std::move(names)),
       on_alerts_(std::move(on_alerts)),
       state_(std::make_shared<AlertState>()),
-      dump_(std::make_shared<AnomalyDump>(dump_directory(directory, origin_.rank))),
+      dump_(std::make_shared<AnomalyDump>(dump_directory(directory, origin_.rank), origin_.group_mates)),
       flight_(std::make_shared<FlightRecorder>([directory] { return directory->create(); }, names_)) {}
 
 std::unique_ptr<AlertStage> AlertStages::make(const Config& config, OnRecords on_records) const {
@@ -70,40 +52,26 @@ std::unique_ptr<AlertStage> AlertStages::make(const Config& config, OnRecords on
   return std::make_unique<AlertStage>(std::move(settings), state_);
 }
 
-void AlertStages::raise_under(const Config& config) {
-  std::shared_ptr<AlertStage> raises = make(config);
-  const std::lock_guard lock(mutex_);
-  raises_ = std::move(raises);
-}
-
-void AlertStages::raise(const AlertReport& report, WriterThread& writer) const {
-  std::shared_ptr<AlertStage> stage;
-  {
-    const std::lock_guard lock(mutex_);
-    stage = raises_;
-  }
+void AlertStages::raise(AlertReport report, WriterThread& writer) const {
+  const std::shared_ptr<AlertStage> stage = raises_.get();
   if (!stage || report.alerts.empty()) return;
+  for (Alert& alert : report.alerts) {
+    alert.number = 0;
+    alert.at = 0;
+    alert.rank = origin_.rank;
+    alert.pp_stage = origin_.pp_stage;
+  }
   // The alerts are reported once; the writes that they request are tried until they succeed.
   struct Raised {
     bool reported = false;
     std::optional<FileToWrite> file;
   };
   writer.write_file([stage, raised = std::make_shared<Raised>(),
-                     alerts = to_step_alerts(report, origin_)]() -> tl::expected<void, std::string> {
+                     report = std::move(report)]() -> tl::expected<void, std::string> {
     if (!std::exchange(raised->reported, true))
-      raised->file = stage->report(alerts, std::chrono::steady_clock::now());
+      raised->file = stage->report(report, std::chrono::steady_clock::now());
     return raised->file ? raised->file->write() : tl::expected<void, std::string>{};
   });
-}
-
-std::vector<Alert> AlertStages::recent() const {
-  std::vector<Alert> alerts;
-  for (const AlertEvent& event : state_->recent.content().events) {
-    alerts.push_back({event.rule, event.step, static_cast<int>(event.micro_step),
-                      static_cast<int>(event.pp_stage), static_cast<int>(event.vpp_stage), event.call_id,
-                      event.tag_name, event.op, event.value, event.history_mean, event.message});
-  }
-  return alerts;
 }
 
 std::vector<std::string> flight_warnings(const FlightRecorder::Counts& counts) {

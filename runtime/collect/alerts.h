@@ -8,7 +8,6 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <set>
 #include <string>
@@ -18,6 +17,7 @@
 #include "control/alert_rule.h"
 #include "control/alerts/alert_report.h"
 #include "control/config/config.h"
+#include "control/host/mailbox.h"
 #include "control/link/report_outbox.h"
 #include "gradmon/monitor.h"
 #include "hooks/rows/target_match.h"
@@ -34,44 +34,37 @@ namespace gradmon {
 // rank alone.
 AlertOrigin find_alert_origin(Rank rank, const std::vector<int>& pipeline);
 
-// A rank's report of the alerts of a step. Any thread.
-AlertReport to_report(const StepAlerts& alerts);
-
-// The reverse, for alerts that the lead hub has found in the values of the rank. Any thread.
-StepAlerts to_step_alerts(const AlertReport& report, const AlertOrigin& origin);
-
 // Makes the alert stages of each plan. Their histories, the recent alerts, the dump and the flight recorder
 // are kept from plan to plan. Training thread, except recent() and raise().
 class AlertStages {
  public:
   // `on_alerts`: see AlertStage::Settings.
   AlertStages(std::shared_ptr<RunDirectory> directory, AlertOrigin origin,
-              std::shared_ptr<const NameTable> names, std::function<void(const StepAlerts&)> on_alerts);
+              std::shared_ptr<const NameTable> names, std::function<void(const AlertReport&)> on_alerts);
 
   using OnRecords = std::function<void(Step, const std::vector<Record>&)>;  // see AlertStage::Settings
 
   // Null if the config has no alert rules.
   std::unique_ptr<AlertStage> make(const Config& config, OnRecords on_records = nullptr) const;
   // From now on raise() follows this config.
-  void raise_under(const Config& config);
-  // Any thread. Logs, dumps and reports these alerts on the writer thread. Drops them if the config in force
-  // has no alert rules.
-  void raise(const AlertReport& report, WriterThread& writer) const;
+  void raise_under(const Config& config) { raises_.set(make(config)); }
+  // Any thread. Logs, dumps and reports alerts that the lead hub has found in this rank's values, on the
+  // writer thread. Drops them if the config in force has no alert rules.
+  void raise(AlertReport report, WriterThread& writer) const;
   // The recorder is for the writer thread only, except for its counts().
   const std::shared_ptr<FlightRecorder>& flight() const { return flight_; }
 
   // The last alerts, oldest first. Any thread.
-  std::vector<Alert> recent() const;
+  std::vector<Alert> recent() const { return state_->recent.alerts(); }
 
  private:
   const AlertOrigin origin_;
   const std::shared_ptr<const NameTable> names_;
-  const std::function<void(const StepAlerts&)> on_alerts_;
+  const std::function<void(const AlertReport&)> on_alerts_;
   const std::shared_ptr<AlertState> state_;
   const std::shared_ptr<AnomalyDump> dump_;
   const std::shared_ptr<FlightRecorder> flight_;
-  mutable std::mutex mutex_;
-  std::shared_ptr<AlertStage> raises_;  // guarded by mutex_; null: the config has no rules
+  Published<std::shared_ptr<AlertStage>> raises_;  // null: the config has no rules
 };
 
 // The sentences of status() about rows that the recorder has lost, or has no room for.

@@ -47,7 +47,7 @@ class Collection {
     std::function<std::vector<RankStatus>()> ranks = {};
     StackSource stack = {};          // call stacks in the program's language; may be null
     std::vector<int> pipeline = {};  // of ParallelGroups
-    std::function<void(const StepAlerts&)> on_alerts = {};  // see AlertStage::Settings; may be null
+    std::function<void(const AlertReport&)> on_alerts = {};  // see AlertStage::Settings; may be null
     std::vector<int> replicas = {};  // ranks that should hold the same values; fewer than 2: unknown
     bool moments_differ = false;     // between `replicas`: ParallelGroups
     ReplicaRowReader::OnStep on_replicas = {};     // called on the writer thread, as on_alerts

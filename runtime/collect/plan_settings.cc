@@ -52,34 +52,22 @@ std::optional<L2Settings> to_l2_settings(const Config& config) {
 
 // Parses without the lock: the training thread must not wait for another plan's text.
 PlanConfigs::Result PlanConfigs::of(const Plan& plan) {
+  if (plan.config) return plan.config;
   {
     const std::lock_guard lock(mutex_);
-    const auto kept = std::find_if(entries_.begin(), entries_.end(), [&](const Entry& entry) {
-      return entry.config_sha256 == plan.config_sha256;
-    });
-    if (kept != entries_.end()) {
-      std::rotate(entries_.begin(), kept, kept + 1);
+    for (Entry& kept : entries_) {
+      if (kept.config_sha256 != plan.config_sha256) continue;
+      std::swap(kept, entries_.front());  // there are two at most
       return entries_.front().config;
     }
   }
   auto parsed = parse_config(plan.config_text, file_name_);
   const Result config = parsed ? Result(std::make_shared<const Config>(std::move(parsed->config)))
                                : tl::unexpected(to_string(parsed.error()));
-  add({plan.config_sha256, config});
-  return config;
-}
-
-void PlanConfigs::keep(const Plan& plan, Config config) {
-  add({plan.config_sha256, std::make_shared<const Config>(std::move(config))});
-}
-
-void PlanConfigs::add(Entry entry) {
   const std::lock_guard lock(mutex_);
-  entries_.erase(std::remove_if(entries_.begin(), entries_.end(),
-                                [&](const Entry& kept) { return kept.config_sha256 == entry.config_sha256; }),
-                 entries_.end());
-  entries_.insert(entries_.begin(), std::move(entry));
+  entries_.insert(entries_.begin(), Entry{plan.config_sha256, config});
   if (entries_.size() > kMostKept) entries_.pop_back();
+  return config;
 }
 
 TargetSelection selection_of(const Config& config) {

@@ -25,17 +25,15 @@ class PlanConfigs {
   // `file_name` is used in messages only.
   explicit PlanConfigs(std::string file_name) : file_name_(std::move(file_name)) {}
 
-  // Parses the plan's config text unless its config is kept. The error lists all errors of the text.
+  // Parses the plan's config text unless the plan has its config, or it is kept. The error lists all errors
+  // of the text.
   Result of(const Plan& plan);
-  // Keeps the config of a plan whose text the caller has parsed.
-  void keep(const Plan& plan, Config config);
 
  private:
   struct Entry {
     std::string config_sha256;
     Result config;
   };
-  void add(Entry entry);
 
   const std::string file_name_;
   std::mutex mutex_;

@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -18,6 +19,9 @@
 #include <utility>
 #include <vector>
 
+#include "control/agree/message.h"
+#include "control/alerts/alert_report.h"
+#include "control/host/mailbox.h"
 #include "control/log.h"
 #include "control/vocabulary.h"
 #include "hooks/observe/call_site.h"
@@ -130,29 +134,15 @@ StackSource python_stacks() {
   };
 }
 
-// The launch nonce, set once Python has read it from the process group's store. Any thread.
-class LaunchNonce {
- public:
-  void set(std::string text) {
-    const std::lock_guard lock(mutex_);
-    text_ = std::move(text);
-  }
-  std::optional<std::string> text() const {
-    const std::lock_guard lock(mutex_);
-    return text_.empty() ? std::nullopt : std::optional(text_);
-  }
-
- private:
-  mutable std::mutex mutex_;
-  std::string text_;  // guarded by mutex_; "": not known yet
-};
+// Set once Python has read it from the process group's store. Any thread.
+using LaunchNonce = Published<std::optional<std::string>>;
 
 class Core {
  public:
   // `nonce`: null without a process group, or if the environment identifies the launch.
   Core(const std::string& config, MonitorOptions options, std::shared_ptr<LaunchNonce> nonce)
       : nonce_(std::move(nonce)), monitor_(config, with_split(std::move(options), split_)) {
-    awaits_nonce_ = nonce_ && !nonce_->text();
+    awaits_nonce_ = nonce_ && !nonce_->get();
     if (session_ == nullptr) return;
     session_->set_stack_source(python_stacks());
     session_->set_interrupt_check([this] { return signal_ends_wait(); });
@@ -204,7 +194,7 @@ class Core {
     return step_flags() | (loop == Loop::may_end ? kMayEnd : 0) | (check ? kCheckModels : 0);
   }
   void set_launch_nonce(const std::string& nonce) {
-    if (nonce_) nonce_->set(nonce);
+    if (nonce_ && !nonce.empty()) nonce_->set(nonce);
     awaits_nonce_ = false;
   }
   int rank() const noexcept { return session_ == nullptr ? 0 : session_->rank(); }
@@ -454,8 +444,8 @@ std::unique_ptr<Core> make_core(const std::string& config, std::optional<int> ra
   std::shared_ptr<LaunchNonce> nonce;
   if (launch_nonce) {
     nonce = std::make_shared<LaunchNonce>();
-    nonce->set(std::move(*launch_nonce));
-    options.launch_nonce = [nonce] { return nonce->text(); };
+    if (!launch_nonce->empty()) nonce->set(std::move(*launch_nonce));
+    options.launch_nonce = [nonce] { return nonce->get(); };
   }
   const py::gil_scoped_release others_run;
   return std::make_unique<Core>(config, std::move(options), std::move(nonce));
@@ -552,64 +542,67 @@ void define_metric(py::module_& m) {
       });
 }
 
+template <typename Value>
+const Value& as_seen_by_python(const Value& value) {
+  return value;
+}
+int as_seen_by_python(Rank rank) { return rank.value; }
+std::uint64_t as_seen_by_python(Revision revision) { return revision.value; }
+std::optional<double> as_seen_by_python(const Overhead& overhead) {
+  return overhead.collected > 0 ? std::optional(overhead.share) : std::nullopt;
+}
+std::map<std::string, std::int64_t> as_seen_by_python(const TargetCounts& targets) {
+  return {{"watched", targets.watched}, {"silent", targets.silent}, {"without_match", targets.unmatched}};
+}
+
+// A member for reading, as Python sees it.
+template <typename Class, typename Owner, typename Value>
+void define_member(py::class_<Class>& defined, const char* name, Value Owner::*member) {
+  defined.def_property_readonly(name,
+                                [member](const Class& self) { return as_seen_by_python(self.*member); });
+}
+
 void define_alert(py::module_& m) {
-  py::class_<Alert>(m, "Alert")
-      .def("__repr__",
-           [](const py::object& self) {
-             return described(self, {"rule", "step", "message"});
-           })
-      .def_readonly("rule", &Alert::rule)
-      .def_readonly("step", &Alert::step)
-      .def_readonly("micro_step", &Alert::micro_step)
-      .def_readonly("pp_stage", &Alert::pp_stage)
-      .def_readonly("vpp_stage", &Alert::vpp_stage)
-      .def_readonly("call_id", &Alert::call_id)
-      .def_readonly("tag_name", &Alert::tag_name)
-      .def_readonly("op", &Alert::op)
-      .def_readonly("value", &Alert::value)
-      .def_readonly("history_mean", &Alert::history_mean)
-      .def_readonly("message", &Alert::message);
+  py::class_<Alert> alert(m, "Alert");
+  alert.def("__repr__", [](const py::object& self) { return described(self, {"rule", "step", "message"}); });
+  each_alert_field([&](const char* name, std::uint32_t, auto member) {
+    alert.def_property_readonly(name,
+                                [member](const Alert& self) { return as_seen_by_python(self.*member); });
+  });
 }
 
 void define_status(py::module_& m) {
-  py::class_<RankStatus>(m, "RankStatus")
-      .def("__repr__",
-           [](const py::object& self) {
-             return described(self, {"rank", "host", "pid", "state", "step", "revision", "applied_step",
-                                     "step_ms", "records", "dropped", "overhead", "error"});
-           })
-      .def_property_readonly("rank", [](const RankStatus& s) { return s.rank.value; })
-      .def_property_readonly("revision", [](const RankStatus& s) { return s.revision.value; })
-      .def_readonly("host", &RankStatus::host)
-      .def_readonly("pid", &RankStatus::pid)
-      .def_readonly("step", &RankStatus::step)
-      .def_readonly("applied_step", &RankStatus::applied_step)
-      .def_readonly("state", &RankStatus::state)
-      .def_readonly("step_ms", &RankStatus::step_ms)
-      .def_readonly("records", &RankStatus::records)
-      .def_readonly("dropped", &RankStatus::dropped)
-      .def_property_readonly("overhead",
-                             [](const RankStatus& s) {
-                               return s.overhead.collected > 0 ? std::optional(s.overhead.share)
-                                                               : std::nullopt;
-                             })
-      .def_readonly("error", &RankStatus::error);
-  py::class_<Status>(m, "Status")
-      .def("__repr__",
-           [](const py::object& self) {
-             return described(self, {"mode", "state", "reason", "revision", "effective_step", "collected",
-                                     "epoch", "warnings", "hooks", "ranks"});
-           })
-      .def_property_readonly("revision", [](const Status& s) { return s.revision.value; })
-      .def_readonly("epoch", &Status::epoch)
-      .def_readonly("mode", &Status::mode)
-      .def_readonly("state", &Status::state)
-      .def_readonly("reason", &Status::reason)
-      .def_readonly("effective_step", &Status::effective_step)
-      .def_readonly("collected", &Status::collected)
-      .def_readonly("warnings", &Status::warnings)
-      .def_readonly("hooks", &Status::hooks)
-      .def_readonly("ranks", &Status::ranks);
+  py::class_<RankStatus> rank(m, "RankStatus");
+  rank.def("__repr__", [](const py::object& self) {
+    return described(self, {"rank", "host", "pid", "state", "step", "revision", "applied_step", "step_ms",
+                            "records", "dropped", "overhead", "error"});
+  });
+  define_member(rank, "rank", &RankStatus::rank);
+  define_member(rank, "host", &RankStatus::host);
+  define_member(rank, "pid", &RankStatus::pid);
+  define_member(rank, "step", &RankStatus::step);
+  define_member(rank, "revision", &RankStatus::revision);
+  define_member(rank, "applied_step", &RankStatus::applied_step);
+  define_member(rank, "state", &RankStatus::state);
+  each_report_field([&](std::string name, std::uint32_t, std::uint32_t, auto member) {
+    std::replace(name.begin(), name.end(), '/', '_');
+    define_member(rank, name.c_str(), member);
+  });
+  py::class_<Status> status(m, "Status");
+  status.def("__repr__", [](const py::object& self) {
+    return described(self, {"mode", "state", "reason", "revision", "effective_step", "collected", "epoch",
+                            "warnings", "hooks", "ranks"});
+  });
+  define_member(status, "revision", &Status::revision);
+  define_member(status, "epoch", &Status::epoch);
+  define_member(status, "mode", &Status::mode);
+  define_member(status, "state", &Status::state);
+  define_member(status, "reason", &Status::reason);
+  define_member(status, "effective_step", &Status::effective_step);
+  define_member(status, "collected", &Status::collected);
+  define_member(status, "warnings", &Status::warnings);
+  define_member(status, "hooks", &Status::hooks);
+  define_member(status, "ranks", &Status::ranks);
 }
 
 }  // namespace

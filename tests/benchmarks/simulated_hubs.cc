@@ -75,7 +75,7 @@ class SimulatedMember {
   void send_progress() {
     if (!member_.joined()) return;
     const Ticks now = boot_now();
-    Progress progress = member_.progress(now);
+    Progress progress = member_.progress();
     progress.step_ms = 1;
     say(member_.report(std::move(progress), now));
   }
@@ -127,7 +127,7 @@ class SimulatedMember {
 
 // The hub of one host and its ranks: the real Relay, with its real connection to the lead
 // hub, and members in place of ranks. One thread.
-class SimulatedHub {
+class SimulatedHub final : private LocalPeers {
  public:
   static constexpr milliseconds kTick{100};
 
@@ -135,12 +135,7 @@ class SimulatedHub {
 
   SimulatedHub(const Part& part, int number, OnVerdict on_verdict)
       : on_verdict_(std::move(on_verdict)),
-        relay_(introduction_of(part), {std::make_shared<Mailbox>(),
-                                       [this](const Bundle& bundle) { hear(bundle); },
-                                       [](const std::string&, const std::string&) {},
-                                       {},
-                                       [](const StoreNotes&) {},
-                                       [] { return std::size_t{kRanksPerHub}; }}) {
+        relay_(introduction_of(part), {}, std::make_shared<Mailbox>(), *this) {
     const int first = part.first_rank + number * kRanksPerHub;
     for (int i = 0; i < kRanksPerHub; ++i)
       members_.push_back(std::make_unique<SimulatedMember>(
@@ -189,7 +184,12 @@ class SimulatedHub {
     relay_.pass_on(std::move(bundle));
   }
 
-  void hear(const Bundle& bundle) {
+  void answer(const std::string&, const std::string&) override {}
+  void tell_rank0(LogLevel, const std::string&) override {}
+  void ask_store(const StoreNotes&) override {}
+  bool has_rank0() const override { return false; }
+  std::size_t ranks() const override { return kRanksPerHub; }
+  void deliver(const Bundle& bundle) override {
     messages_ += is_counted(bundle.message) ? 1 : 0;
     for (const auto& member : members_) {
       if (const auto revision = member->hear(bundle)) on_verdict_(*revision);

@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
-#include "control/config/json_locate.h"
 #include "tests/fuzz/promise.h"
 
 namespace {
@@ -43,23 +42,24 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   std::string_view text(reinterpret_cast<const char*>(data), size);
   const std::string pointer = gradmon::to_pointer(take_line(text));
   const std::string_view value = take_line(text);
-  const auto edited = gradmon::set_value(text, pointer, value);
-  if (!edited) {
-    promise(!edited.error().empty(), "a refusal says why");
+  const auto json = gradmon::set_value(gradmon::JsonText(std::string(text)), pointer, value);
+  if (!json) {
+    promise(!json.error().empty(), "a refusal says why");
     return 0;
   }
-  promise(!gradmon::locate_json(*edited).fault, "the result is JSON");
+  promise(!json->fault, "the result is JSON");
+  const std::string& edited = json->text;
   const auto old_value = gradmon::value_at(text, pointer);
-  const auto located = gradmon::locate_json(value);
-  promise(!located.fault, "the new value is JSON");
-  const std::string_view trimmed = located.nodes.front().value.of(value);
-  if (old_value) check_bytes(text, *edited, *old_value, trimmed);
+  const gradmon::JsonText wanted{std::string(value)};
+  promise(!wanted.fault, "the new value is JSON");
+  const std::string_view trimmed = wanted.literal(0);
+  if (old_value) check_bytes(text, edited, *old_value, trimmed);
   Json before = parsed(text);
-  const Json after = parsed(*edited);
+  const Json after = parsed(edited);
   const Json asked = parsed(value);
   if (before.is_discarded() || asked.is_discarded()) return 0;
   promise(!after.is_discarded(), "nlohmann reads the result");
-  promise(gradmon::value_at(*edited, pointer) == trimmed, "value_at() finds the new value");
+  promise(gradmon::value_at(edited, pointer) == trimmed, "value_at() finds the new value");
   if (!old_value) return 0;
   before[Json::json_pointer(pointer)] = asked;
   promise(before == after, "no other value changes");

@@ -77,10 +77,10 @@ TEST_CASE("a library outside its folder is a violation", "[layers]") {
 }
 
 TEST_CASE("a library with a single user is refused to the rest of its folder", "[layers]") {
-  CHECK(violations_of({{"control/config/config_parser.cc", "#include <simdjson.h>\n"},
+  CHECK(violations_of({{"control/config/json_text.cc", "#include <simdjson.h>\n"},
                        {"control/config/json_edit.cc", "#include <simdjson.h>\n"}}) ==
         Lines{"control/config/json_edit.cc:1: <simdjson.h>: simdjson is for "
-              "control/config/config_parser.cc only"});
+              "control/config/json_text.cc only"});
 }
 
 TEST_CASE("the agreement includes no thread and no file and no socket and reads no clock", "[layers]") {

@@ -29,7 +29,8 @@ class Rig {
     state_ = std::make_shared<AlertState>();
     flight = std::make_shared<FlightRecorder>([this] { return scratch_ / "run"; }, names_);
     dump_ = std::make_shared<AnomalyDump>(
-        [&]() -> tl::expected<std::filesystem::path, std::string> { return scratch_.path(); });
+        [&]() -> tl::expected<std::filesystem::path, std::string> { return scratch_.path(); },
+        std::vector<int>{0});
   }
 
   void begin(std::uint64_t revision, std::vector<AlertRule> rules) {
@@ -39,7 +40,7 @@ class Rig {
     AlertStage::Settings settings{std::move(rules), dump_, {}, names_};
     settings.flight = flight;
     settings.keep_last = keep_last;
-    settings.on_alerts = [this](const StepAlerts& alerts) { received.push_back(alerts); };
+    settings.on_alerts = [this](const AlertReport& alerts) { received.push_back(alerts); };
     std::vector<std::unique_ptr<Sink>> sinks;
     sinks.push_back(std::make_unique<MemorySink>(std::make_shared<LastStep>()));
     writer_->begin_revision(layout, std::move(sinks),
@@ -64,10 +65,10 @@ class Rig {
   }
   std::filesystem::path file() const { return scratch_ / "anomaly.json"; }
   std::filesystem::path directory() const { return scratch_.path(); }
-  RecentAlerts::Content recent() const { return state_->recent.content(); }
+  std::vector<Alert> recent() const { return state_->recent.alerts(); }
   WriterStatus status() const { return writer_->status(); }
 
-  std::vector<StepAlerts> received;  // read it after stop()
+  std::vector<AlertReport> received;  // read it after stop()
   std::shared_ptr<FlightRecorder> flight;
   std::int64_t keep_last = 0;
 
@@ -95,11 +96,11 @@ TEST_CASE("an alert reaches the program, the recent alerts and the dump") {
   rig.stop();
   REQUIRE(rig.received.size() == 1);
   CHECK(
-      rig.received[0].events.at(0).message ==
+      rig.received[0].alerts.at(0).message ==
       "Rule AnomalyTurbulence reports anomaly signal in ('0:fc1.weight/rank0/post_grad', 'norm') at step 2, "
       "current value 27.77, history mean 5.55.");
-  CHECK(rig.recent().total == 1);
-  CHECK(rig.recent().events.at(0).message == rig.received[0].events[0].message);
+  CHECK(rig.recent().size() == 1);
+  CHECK(rig.recent().at(0).message == rig.received[0].alerts[0].message);
   CHECK(rig.keys() == std::vector<std::string>{"0:fc1.weight/rank0/post_grad_step_2_call_0_norm"});
 }
 
@@ -114,8 +115,8 @@ TEST_CASE("a fault that lasts is reported once, and dumped in each step") {
   rig.step(8, std::nan(""));
   rig.stop();
   REQUIRE(rig.received.size() == 2);
-  CHECK((rig.received[0].step == Step{2} && rig.received[1].step == Step{8}));
-  CHECK(rig.recent().total == 2);
+  CHECK((rig.received[0].alerts[0].step == 2 && rig.received[1].alerts[0].step == 8));
+  CHECK(rig.recent().size() == 2);
   CHECK(rig.keys().size() == 6);
   CHECK(rig.flight->counts().written == 2);
 }

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // gradmon-hub /DIRECTORY LAUNCH_ID: the process beside training that serves one job
 // on one host. The job's ranks start it; users do not.
-// gradmon-hub --publish-alerts /SOCKET: the hub's publisher (control/hub/alert_publisher.h).
 #include <fcntl.h>
 #include <malloc.h>
 #include <signal.h>
@@ -12,11 +11,12 @@
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
+#include <filesystem>
 #include <string>
+#include <system_error>
 
 #include "control/host/bounded_log.h"
 #include "control/host/job_directory.h"
-#include "control/hub/alert_publisher.h"
 #include "control/hub/hub.h"
 #include "control/log.h"
 
@@ -57,21 +57,9 @@ void bound_resources() {
   }
 }
 
-int publish(const char* socket) {
-#ifdef GRADMON_UNBOUNDED_MEMORY
-  constexpr auto bounds = gradmon::ProcessBounds::none;
-#else
-  constexpr auto bounds = gradmon::ProcessBounds::set;
-#endif
-  signal(SIGPIPE, SIG_IGN);
-  prctl(PR_SET_NAME, "gradmon-publish");
-  return gradmon::publish_alerts(STDIN_FILENO, socket, bounds);
-}
-
 }  // namespace
 
 int main(int argc, char** argv) {
-  if (argc == 3 && std::string(argv[1]) == gradmon::AlertPublisher::kArgument) return publish(argv[2]);
   if (argc != 3 || argv[1][0] != '/') {
     std::fputs("usage: gradmon-hub /DIRECTORY LAUNCH_ID (started by the ranks of a job)\n", stderr);
     return 2;
@@ -86,7 +74,9 @@ int main(int argc, char** argv) {
   hub_log = new gradmon::BoundedLog(directory.log());
   gradmon::set_log_sink(write_line);
   try {
-    auto hub = gradmon::Hub::open(directory, argv[2], "/proc/self/exe");
+    std::error_code unknown;
+    const auto program = std::filesystem::read_symlink("/proc/self/exe", unknown);
+    auto hub = gradmon::Hub::open(directory, argv[2], program.parent_path() / "gradmonctl");
     if (!hub) {
       if (hub.error().kind == gradmon::HubLock::Failure::Kind::error) gradmon::log_error(hub.error().reason);
       return 1;

@@ -23,10 +23,10 @@ constexpr int kMostDepth = 16;  // in a file that is a dump; deeper ones could e
 constexpr int kMostBroken = 100;
 constexpr int kIndent = 4;
 
-Json to_json(const AlertEvent& event) {
+Json to_json(const Alert& event, const std::vector<int>& group_mates) {
   return {{"rank", event.rank.value},   {"step", event.step},           {"micro_step", event.micro_step},
           {"pp_stage", event.pp_stage}, {"vpp_stage", event.vpp_stage}, {"call_id", event.call_id},
-          {"tag_name", event.tag_name}, {"message", event.message},     {"group_mates", event.group_mates}};
+          {"tag_name", event.tag_name}, {"message", event.message},     {"group_mates", group_mates}};
 }
 
 std::string to_text(const Json& json, int indent = -1) {
@@ -75,7 +75,7 @@ tl::expected<fs::path, std::string> keep_aside(const fs::path& file) {
 }
 
 // The key for this event, or "" if the file already has the event.
-std::string free_key(const Json& events, const AlertEvent& event, const Json& entry) {
+std::string free_key(const Json& events, const Alert& event, const Json& entry) {
   const std::string key = anomaly_key(event);
   std::string candidate = key;
   for (int number = 2; events.contains(candidate); ++number) {
@@ -86,11 +86,11 @@ std::string free_key(const Json& events, const AlertEvent& event, const Json& en
 }
 
 // Returns the number of events without room.
-std::size_t add_events(Present& present, const std::vector<AlertEvent>& events,
-                       const AnomalyFileLimits& limits) {
+std::size_t add_events(Present& present, const std::vector<Alert>& events,
+                       const std::vector<int>& group_mates, const AnomalyFileLimits& limits) {
   std::size_t left_out = 0;
-  for (const AlertEvent& event : events) {
-    Json entry = to_json(event);
+  for (const Alert& event : events) {
+    Json entry = to_json(event, group_mates);
     const std::string key = free_key(present.events, event, entry);
     if (key.empty()) continue;
     Json alone = Json::object();
@@ -140,23 +140,24 @@ bool is_nested_deeper(std::string_view json, int most) {
   return false;
 }
 
-std::string anomaly_key(const AlertEvent& event) {
-  return event.tag_name + "_step_" + std::to_string(event.step) + "_call_" + std::to_string(event.call_id) +
-         "_" + event.op;
+std::string anomaly_key(const Alert& alert) {
+  return alert.tag_name + "_step_" + std::to_string(alert.step) + "_call_" + std::to_string(alert.call_id) +
+         "_" + alert.op;
 }
 
 tl::expected<Extended, std::string> extend_anomaly_file(const fs::path& file,
-                                                        const std::vector<AlertEvent>& events,
+                                                        const std::vector<Alert>& alerts,
+                                                        const std::vector<int>& group_mates,
                                                         const AnomalyFileLimits& limits) {
   auto present = read_present(file, limits.bytes);
   if (!present) return tl::unexpected(std::move(present.error()));
   Extended extended;
   if (present->state == State::full) {
-    extended.left_out = events.size();
+    extended.left_out = alerts.size();
     return extended;
   }
   const std::size_t before = present->events.size();
-  extended.left_out = add_events(*present, events, limits);
+  extended.left_out = add_events(*present, alerts, group_mates, limits);
   if (present->events.size() == before) return extended;
   auto aside = replace(file, *present);
   if (!aside) return tl::unexpected(std::move(aside.error()));
@@ -164,7 +165,7 @@ tl::expected<Extended, std::string> extend_anomaly_file(const fs::path& file,
   return extended;
 }
 
-std::optional<FileToWrite> AnomalyDump::add(const std::vector<AlertEvent>& events) {
+std::optional<FileToWrite> AnomalyDump::add(const std::vector<Alert>& events) {
   const std::size_t room = limits_.events - std::min(limits_.events, waiting_.size());
   const std::size_t taken = std::min(room, events.size());
   waiting_.insert(waiting_.end(), events.begin(), events.begin() + static_cast<std::ptrdiff_t>(taken));
@@ -179,7 +180,7 @@ tl::expected<void, std::string> AnomalyDump::write() {
   auto directory = directory_();
   if (!directory) return tl::unexpected(std::move(directory.error()));
   const std::filesystem::path file = *directory / "anomaly.json";
-  auto extended = extend_anomaly_file(file, waiting_, limits_);
+  auto extended = extend_anomaly_file(file, waiting_, group_mates_, limits_);
   if (!extended) return tl::unexpected(std::move(extended.error()));
   waiting_.clear();
   if (!extended->kept_aside.empty())

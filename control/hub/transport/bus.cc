@@ -2,10 +2,12 @@
 #include "control/hub/transport/bus.h"
 
 #include <fcntl.h>
+#include <sys/socket.h>
 #include <sys/types.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cstring>
 #include <functional>
 #include <string_view>
@@ -484,63 +486,42 @@ milliseconds Bus::longest_wait(milliseconds at_most) const {
   return interval.count() > 0 ? std::min(at_most, interval) : at_most;
 }
 
-struct PublishSocket::Sockets {
-  explicit Sockets(UnixListener at) : listener(std::move(at)) {}
-
-  UnixListener listener;
-  zmq::context_t context{1};
-  zmq::socket_t publisher{context, zmq::socket_type::pub};
-};
-
-PublishSocket::PublishSocket(std::unique_ptr<Sockets> sockets) : sockets_(std::move(sockets)) {}
-
-PublishSocket::~PublishSocket() = default;
-
 // Binds the path itself, because libzmq unlinks any file at the path when it binds and when it closes, even
 // the socket of a later process.
-tl::expected<std::unique_ptr<PublishSocket>, std::string> PublishSocket::listen(
-    const std::filesystem::path& path) {
-  if (std::string why = descriptor_shortage(kDescriptors); !why.empty()) return tl::unexpected(why);
-  auto listener = UnixListener::listen(path);
-  if (!listener) return tl::unexpected(listener.error());
-  try {
-    auto sockets = std::make_unique<Sockets>(std::move(*listener));
-    zmq::socket_t& publisher = sockets->publisher;
-    publisher.set(zmq::sockopt::linger, kLingerMs);
-    publisher.set(zmq::sockopt::sndhwm, kMostWaiting);
-    publisher.set(zmq::sockopt::maxmsgsize, std::int64_t{kMostBytesIn});
-    publisher.set(zmq::sockopt::handshake_ivl, kHandshakeMs);
-    accept_only(publisher, ::geteuid());
-    accept_only(publisher, 0);
-    // libzmq closes this descriptor.
-    publisher.set(zmq::sockopt::use_fd, ::fcntl(sockets->listener.fd(), F_DUPFD_CLOEXEC, 0));
-    publisher.bind(ipc_endpoint(path));
-    return std::unique_ptr<PublishSocket>(new PublishSocket(std::move(sockets)));
-  } catch (const zmq::error_t& error) {
-    return tl::unexpected("cannot publish at " + path.string() + ": " + error.what());
-  }
-}
-
-void PublishSocket::send(const std::string& topic, const std::string& text) {
-  try {
+std::string publish_packets(int packets, const std::filesystem::path& path) try {
+  if (std::string why = descriptor_shortage(kDescriptors); !why.empty()) return why;
+  const auto listener = UnixListener::listen(path);
+  if (!listener) return listener.error();
+  zmq::context_t context{1};
+  zmq::socket_t publisher{context, zmq::socket_type::pub};
+  publisher.set(zmq::sockopt::linger, kLingerMs);
+  publisher.set(zmq::sockopt::sndhwm, kMostUnread);
+  publisher.set(zmq::sockopt::maxmsgsize, std::int64_t{kMostFromSubscriber});
+  publisher.set(zmq::sockopt::handshake_ivl, kHandshakeMs);
+  accept_only(publisher, ::geteuid());
+  accept_only(publisher, 0);
+  // libzmq closes this descriptor.
+  publisher.set(zmq::sockopt::use_fd, ::fcntl(listener->fd(), F_DUPFD_CLOEXEC, 0));
+  publisher.bind(ipc_endpoint(path));
+  std::string packet(std::size_t{64} << 10U,
+                     '\0');  // an alert with every byte of its texts escaped has 10 KiB
+  while (true) {
+    // While it polls, libzmq processes subscriptions.
+    zmq_pollitem_t polled[] = {{nullptr, packets, ZMQ_POLLIN, 0}, {publisher.handle(), 0, ZMQ_POLLIN, 0}};
+    if (zmq_poll(polled, 2, -1) < 0 && zmq_errno() != EINTR) return std::strerror(errno);
+    const ssize_t size = ::recv(packets, packet.data(), packet.size(), MSG_DONTWAIT);
+    if (size == 0) return "";
+    if (size < 0 && errno != EAGAIN && errno != EINTR) return std::strerror(errno);
+    const std::string_view bytes(packet.data(), static_cast<std::size_t>(std::max<ssize_t>(size, 0)));
+    const std::size_t topic = bytes.find('\0');
+    if (topic == std::string_view::npos) continue;
     const auto flags = zmq::send_flags::dontwait;
-    if (sockets_->publisher.send(zmq::buffer(topic), flags | zmq::send_flags::sndmore))
-      static_cast<void>(sockets_->publisher.send(zmq::buffer(text), flags));
-  } catch (const zmq::error_t&) {  // EINTR before the first frame: acts as without subscribers.
+    if (publisher.send(zmq::const_buffer(bytes.data(), topic), flags | zmq::send_flags::sndmore))
+      static_cast<void>(
+          publisher.send(zmq::const_buffer(&bytes[topic] + 1, bytes.size() - topic - 1), flags));
   }
-}
-
-int PublishSocket::fd() const {
-  int fd = -1;
-  std::size_t size = sizeof fd;
-  return zmq_getsockopt(sockets_->publisher.handle(), ZMQ_FD, &fd, &size) == 0 ? fd : -1;
-}
-
-// Reading the events makes libzmq process the subscriptions.
-void PublishSocket::handle_subscribers() {
-  int events = 0;
-  std::size_t size = sizeof events;
-  static_cast<void>(zmq_getsockopt(sockets_->publisher.handle(), ZMQ_EVENTS, &events, &size));
+} catch (const zmq::error_t& error) {
+  return "cannot publish at " + path.string() + ": " + error.what();
 }
 
 }  // namespace gradmon

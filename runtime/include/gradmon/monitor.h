@@ -20,6 +20,7 @@
 #include <utility>
 #include <vector>
 
+#include "gradmon/alert.h"
 #include "gradmon/parallel_groups.h"
 #include "gradmon/status.h"
 #include "gradmon/types.h"
@@ -66,21 +67,6 @@ struct Metric {
   std::int64_t step = 0;
   std::optional<int> micro_step;                       // nullopt: the row covers the whole step
   std::vector<std::pair<std::string, double>> values;  // by column: "norm", "mg_direction", …
-};
-
-// An alert of this rank: a rule of the config's `alert` has fired for a value. writers/alerts/ALERTS.md.
-struct Alert {
-  std::string rule;  // "AnomalyNan"
-  std::int64_t step = 0;
-  int micro_step = 0;
-  int pp_stage = 0;
-  int vpp_stage = 0;
-  std::uint64_t call_id = 0;  // number of the row among all rows of the step, in reading order, from 0
-  std::string tag_name;       // "0:fc1.input:0/rank0/actv"
-  std::string op;             // "norm"
-  double value = 0;
-  double history_mean = 0;  // of abs(value), before it
-  std::string message;
 };
 
 // The result of step() for the training loop. `may_end`: the requested output is complete after one step

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The state of a job: what Monitor::status() returns and `gradmonctl status` shows. Values. Standard library
-// only. control/wire/status_fields.h numbers the fields for the wire.
+// only. control/wire/messages.cc and control/agree/message.h number the fields for the wire.
 #pragma once
 
 #include <cstddef>
@@ -54,7 +54,23 @@ struct ReplicasCompared {
   static constexpr std::size_t kMostNotCompared = 16;
 };
 
-struct RankStatus {
+// Figures that a rank measures and reports. A new one needs a line in each_report_field()
+// (control/agree/message.h).
+struct RankReport {
+  double step_ms = 0;          // mean duration of the last steps
+  std::int64_t waited_ms = 0;  // current wait of its training at a fence; 0: it does not wait
+  std::uint64_t records = 0;   // rows written so far
+  std::uint64_t dropped = 0;
+  Overhead overhead;         // of its newest plan
+  TargetCounts targets;      // of its newest plan
+  std::string error;         // "": none
+  std::uint64_t alerts = 0;  // raised by its process so far
+  // Flight recorder: rows that alerts have written, and lost rows that an alert or a rule needed.
+  std::uint64_t flight_written = 0;
+  std::uint64_t flight_lost = 0;
+};
+
+struct RankStatus : RankReport {
   Rank rank;
   std::string host;
   std::int64_t pid = 0;
@@ -62,21 +78,10 @@ struct RankStatus {
   Revision revision;                 // newest applied; 0: none
   std::int64_t applied_step = -1;    // first step under that revision; -1: none
   std::string state = "absent";      // absent, idle, collecting, waiting, left or dropped
-  double step_ms = 0;                // mean duration of the last steps
   std::int64_t last_seen_ms = 0;     // age of its last message
   std::int64_t last_stepped_ms = 0;  // age of its last change of step
   Revision accepted;                 // this rank knows the verdicts of all revisions up to it
-  std::int64_t waited_ms = 0;        // current wait of its training at a fence; 0: it does not wait
-  std::uint64_t records = 0;         // rows written so far
-  std::uint64_t dropped = 0;
-  Overhead overhead;                // of its newest plan
-  TargetCounts targets;             // of its newest plan
-  std::string error;                // "": none
-  std::uint64_t alerts = 0;         // raised by its process so far
-  std::uint64_t listed_alerts = 0;  // of these, received one by one by the lead hub
-  // Flight recorder: rows that alerts have written, and lost rows that an alert or a rule needed.
-  std::uint64_t flight_written = 0;
-  std::uint64_t flight_lost = 0;
+  std::uint64_t listed_alerts = 0;   // alerts received one by one by the lead hub
 };
 
 struct Pending {

@@ -57,6 +57,7 @@ class Metric:
 class Alert:
     """A rule of the config's `alert` has fired for a value of this rank."""
 
+    rank: int
     rule: str  # "AnomalyNan"
     step: int
     micro_step: int
@@ -68,6 +69,9 @@ class Alert:
     value: float
     history_mean: float  # of abs(value), before it
     message: str
+    left_out: int  # alerts of the rule and step that are not listed; set in the first one
+    number: int  # 0 here; the lead hub sets it
+    at: int  # 0 here; the lead hub sets it
 
 class RankStatus:
     rank: int
@@ -78,9 +82,14 @@ class RankStatus:
     applied_step: int  # the step at which it applied that revision; -1: none
     state: str  # "absent", "idle", "collecting", "waiting", "left" or "dropped"
     step_ms: float  # mean time of the last steps, in ms
+    overhead: Optional[float]  # share of the time of collected steps; None before the first
+    waited_ms: int  # current wait of training for a decision; 0: it does not wait
     records: int  # written so far
     dropped: int  # lost so far
-    overhead: Optional[float]  # share of the time of collected steps; None before the first
+    targets: dict[str, int]  # "watched", "silent" and "without_match"
+    alerts_raised: int
+    flight_written: int  # rows of the flight recorder
+    flight_lost: int
     error: str  # the current problem; "" if there is none
 
 class Status:

@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Prints what gradmon finds on this machine, and which kinds of rows work:
+"""Prints what gradmon finds on this machine: which kinds of rows work, and what `gradmonctl doctor` finds:
 
     python3 -m gradmon.doctor
     python3 -m gradmon.doctor --framework deepspeed
 
 --framework (colossalai, deepspeed, megatron, torchft or torchtitan): prints the kinds of rows that each mode
 of the framework has, and a line for each name that gradmon relies on: it is there, or missing.
-Exit code 0: all kinds work, or all names are there. If the extension was built against another torch, the
-import fails with that message.
+Exit code 0: all kinds work and no finding is a failure, or all names are there. If the extension was built
+against another torch, the import fails with that message.
 """
 import argparse
 import contextlib
@@ -18,6 +18,7 @@ import json
 import os
 import re
 import shutil
+import subprocess
 import sys
 import tempfile
 import time
@@ -32,6 +33,7 @@ from gradmon._built_against import TORCH
 from gradmon._communication import NO_GROUP
 from gradmon._framework_monitor import UPDATES
 from gradmon._sharded import REDUCED_BY_AUTOGRAD
+from gradmon.converting import find_gradmonctl
 
 _KINDS: "dict[str, tuple[dict[str, Any], list[str]]]" = {
     "gradients": ({"wg_distribution": True}, ["grad_unreduced", "grad_reduced"]),
@@ -133,6 +135,19 @@ def examine(say: "Callable[[str], None]" = print) -> bool:
     devices = f"{torch.cuda.device_count()} CUDA" if torch.cuda.is_available() else "CPU only"
     say(f"devices: {devices}")
     return well
+
+
+def examine_host(say: "Callable[[str], None]" = print) -> bool:
+    """Prints the findings of `gradmonctl doctor`. Returns True if none is a failure."""
+    try:
+        command = [find_gradmonctl(), "doctor"]
+    except FileNotFoundError as error:
+        say(f"host: {error}")
+        return False
+    done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace")
+    for line in (done.stdout + done.stderr).splitlines():
+        say(line)
+    return done.returncode == 0
 
 
 # Frameworks: their modes, and the names that gradmon relies on.
@@ -401,7 +416,8 @@ def main() -> int:
     parser.add_argument("--framework", choices=sorted(FRAMEWORKS), help="examine this one instead")
     framework = parser.parse_args().framework
     os.environ.setdefault("GRADMON_LOG", "error")  # The lines of the small trainings are no findings.
-    return 0 if (examine() if framework is None else examine_framework(framework)) else 1
+    well = all([examine(), examine_host()]) if framework is None else examine_framework(framework)
+    return 0 if well else 1
 
 
 if __name__ == "__main__":

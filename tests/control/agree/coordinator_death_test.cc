@@ -141,7 +141,7 @@ TEST_CASE("a restored verdict ends only the change with its own revision") {
   aborted.revision = Revision{5};
   aborted.abort_reason = AbortReason::restarted;
   NullDecisionLog log;
-  Coordinator coordinator({"epoch", "launch", 1, "run", 100}, log);
+  Coordinator coordinator({"epoch", "run", 100, "launch"}, log);
   coordinator.restore({OfferedEntry{Revision{5}, job.plan(true), 50}, off, aborted}, 100);
   coordinator.begin(nullptr, 100);
   REQUIRE(coordinator.journal().entries().size() == 1);
@@ -186,7 +186,7 @@ TEST_CASE("after the log is lost the ranks' plan goes on with its remaining step
 
 TEST_CASE("an epoch's order exceeds the order that a rank reports only if the clock was set back") {
   NullDecisionLog log;
-  Coordinator coordinator({"new", "launch", 1, "run", 100}, log);
+  Coordinator coordinator({"new", "run", 100, "launch"}, log);
   coordinator.begin(nullptr, 100);
   const auto order_told = [&](std::int64_t earlier, std::uint64_t number) {
     Hello hello;

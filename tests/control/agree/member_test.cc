@@ -95,7 +95,7 @@ struct MemberFixture {
     member.disconnected();
     return required<Hello>(member.connected(now));
   }
-  std::uint64_t report() { return std::get<Progress>(member.report(member.progress(now), now)).number; }
+  std::uint64_t report() { return std::get<Progress>(member.report(member.progress(), now)).number; }
   void begin_epoch(std::string name, const Hello& hello) {
     epoch = std::move(name);
     last = {};
@@ -205,7 +205,7 @@ TEST_CASE("a lapse is final and neither a late acknowledgement nor a late verdic
   REQUIRE(one.member.joined());
   one.step(5);
   REQUIRE(one.counted.size() == 1);
-  REQUIRE(one.member.progress(one.now).applied == Revision{});
+  REQUIRE(one.member.progress().applied == Revision{});
   const Ready ready = one.required<Ready>(one.prepare(3, plan(true)));
   one.commit(3, plan(true), ready.fence.value);
   one.step();
@@ -319,8 +319,8 @@ TEST_CASE("revisions that were applied or finished in one epoch are not reported
   REQUIRE(one.answer<Finished>(one.member.finished(Revision{1})));
   const Hello hello = one.reconnect();
   one.begin_epoch("next", hello);
-  CHECK(one.member.progress(one.now).applied == Revision{});
-  CHECK(one.member.progress(one.now).finished == Revision{});
+  CHECK(one.member.progress().applied == Revision{});
+  CHECK(one.member.progress().finished == Revision{});
   CHECK(one.member.finished(Revision{1}).send.empty());
   one.prepare(1, plan(false));
   one.commit(1, plan(false), one.next.value + 1);

@@ -15,7 +15,7 @@ SmallJob::SmallJob(int world, Faults faults) : world_(world), faults_(faults), r
 }
 
 void SmallJob::make_coordinator(std::string epoch) {
-  Coordinator::Job job;
+  JobIdentity job;
   job.epoch = epoch_ = std::move(epoch);
   job.launch_id = "launch";
   job.world_size = world_;
@@ -177,7 +177,7 @@ void SmallJob::train(Process& own, int steps) {
       own.collected.push_back(done->value);
     }
     const Step n = own.next;
-    // A trainer that waits calls begin() again, as StepGate::begin_or_wait does.
+    // A trainer that waits calls begin() again, as SharedGate::begin_or_wait does.
     if (own.waiting_since || !own.gate->try_begin(n)) {
       const Opening opening = own.gate->begin(n, now());
       if (opening.wait) {
@@ -213,7 +213,7 @@ void SmallJob::tick_agent(Process& own) {
   perform(own, own.member->tick(now()));
   const int every = own.member->busy() ? 50 : 100;
   if (now_ % every != 0 || !own.member->joined()) return;
-  Progress reported = own.member->progress(now());
+  Progress reported = own.member->progress();
   reported.overhead = own.meter.measured();
   reported.skipped = own.skipped;
   reported.step_ms = own.step_ms;

@@ -2,7 +2,6 @@
 #include "control/agree/step_gate.h"
 
 #include <memory>
-#include <thread>
 
 #include "tests/support/catch.h"
 
@@ -23,9 +22,6 @@ Commitment on_from(std::int64_t effective, std::int64_t times, std::int64_t inte
 Commitment off_from(std::int64_t effective, std::uint64_t revision = 2) {
   return {Revision{revision}, std::make_shared<Plan>(), Step{effective}};
 }
-
-// A clock that always shows 0.
-Ticks at_zero() { return Ticks{}; }
 
 // The steps of run(), by the result of their boundary.
 struct RunResult {
@@ -112,60 +108,12 @@ TEST_CASE("a promise does not open the fast path for a step that is collected") 
   REQUIRE(gate.begin(Step{3}, Ticks{}).collect);
 }
 
-TEST_CASE("a commit without a fence takes effect at its step or is refused during training at full speed") {
-  for (int round = 0; round < 300; ++round) {
-    StepGate gate(Step{0});
-    std::atomic<bool> stop{false};
-    std::atomic<std::int64_t> applied{-1};
-    std::thread trainer([&] {
-      for (Step n{0}; !stop; n = n + 1) {
-        if (gate.try_begin(n)) continue;
-        const Opening opening = gate.begin_or_wait(n, at_zero, [&] { return stop.load(); });
-        if (opening.swap) applied = n.value;
-      }
-    });
-    while (gate.current() < Step{50}) std::this_thread::yield();
-    const std::int64_t effective = gate.current().value + 1 + round % 40;
-    const bool in_time = gate.settle(on_from(effective, 5));
-    while (gate.current() < Step{effective + 10}) std::this_thread::yield();
-    stop = true;
-    trainer.join();
-    CAPTURE(round, effective);
-    REQUIRE(applied == (in_time ? effective : -1));
-  }
-}
-
 TEST_CASE("training never waits at an abandoned gate") {
   StepGate gate(Step{0});
   run(gate, 0, 0);
   gate.abandon();
   gate.hold(Step{1}, kMaxWait);
   REQUIRE(run(gate, 1, 5).slow.empty());
-}
-
-TEST_CASE("a trainer at full speed never passes a promised fence") {
-  StepGate gate(Step{0});
-  std::atomic<std::int64_t> fence{kNever.value};
-  std::atomic<bool> stop{false};
-  std::atomic<bool> passed{false};
-  std::thread trainer([&] {
-    for (Step n{0}; !stop; n = n + 1) {
-      if (!gate.try_begin(n)) gate.begin_or_wait(n, at_zero, [&] { return stop.load(); });
-      // `fence` is set only after the gate has promised it.
-      if (n.value >= fence.load() && !stop) passed = true;
-    }
-  });
-  for (int round = 0; round < 3000; ++round) {
-    const Step promised = gate.promise(1 + round % 7, kMaxWait);
-    fence = promised.value;
-    while (round % 3 == 0 && gate.current() < promised) std::this_thread::yield();
-    fence = kNever.value;
-    gate.release();
-  }
-  stop = true;
-  gate.release();
-  trainer.join();
-  REQUIRE_FALSE(passed);
 }
 
 TEST_CASE("a trainer that has waited at its fence for max_wait lapses by itself") {
@@ -299,17 +247,6 @@ TEST_CASE("a wait counts for ten minutes and at most max_wait unless it was the 
   REQUIRE_FALSE(gate.begin(Step{2}, Ticks{50'000}).wait);  // The process was stopped.
   REQUIRE(gate.waited_in(Ticks{600'000}, Ticks{50'000}) == kMaxWait);
   REQUIRE(gate.waited_in(Ticks{600'000}, Ticks{650'001}) == Ticks{});
-}
-
-TEST_CASE("an interrupted wait drops the promise and lapses") {
-  StepGate gate(Step{0});
-  run(gate, 0, 2);
-  gate.promise(1, kMaxWait);
-  gate.try_begin(Step{3});
-  const Opening opening = gate.begin_or_wait(Step{3}, at_zero, [] { return true; });
-  REQUIRE_FALSE(opening.wait);
-  REQUIRE(gate.lapsed());
-  REQUIRE(run(gate, 4, 9).slow.empty());
 }
 
 TEST_CASE("an off whose step has begun is refused and an off at the next step ends the plan") {

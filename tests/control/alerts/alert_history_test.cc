@@ -14,16 +14,16 @@ constexpr std::size_t kAllBytes = std::numeric_limits<std::size_t>::max();
 AlertReport report_of_step(std::int64_t step, std::size_t alerts = 1, const std::string& rule = "") {
   AlertReport report;
   report.alerts.resize(alerts);
-  for (RankAlert& alert : report.alerts) {
+  for (Alert& alert : report.alerts) {
     alert.step = step;
     alert.rule = rule;
   }
   return report;
 }
 
-std::vector<std::int64_t> steps_of(const std::vector<RankAlert>& alerts) {
+std::vector<std::int64_t> steps_of(const std::vector<Alert>& alerts) {
   std::vector<std::int64_t> steps;
-  for (const RankAlert& alert : alerts) steps.push_back(alert.step);
+  for (const Alert& alert : alerts) steps.push_back(alert.step);
   return steps;
 }
 
@@ -47,7 +47,7 @@ TEST_CASE("a query gives the newest alerts, or those after a number, of a rank, 
   CHECK(steps_of(history.find({4, {}, kAllBytes})) == std::vector<std::int64_t>{4, 5});
   CHECK(steps_of(history.find({0, 1, kAllBytes})) == std::vector<std::int64_t>{1, 3, 5});
   CHECK(steps_of(history.find({2, 1, kAllBytes})) == std::vector<std::int64_t>{3, 5});
-  CHECK(steps_of(history.find({0, {}, 2 * size_of(RankAlert{})})) == std::vector<std::int64_t>{0, 5});
+  CHECK(steps_of(history.find({0, {}, 2 * size_of(Alert{})})) == std::vector<std::int64_t>{0, 5});
   CHECK(history.find({6, {}, kAllBytes}).empty());
   CHECK(history.find({7, {}, kAllBytes}).empty());
 }
@@ -55,7 +55,7 @@ TEST_CASE("a query gives the newest alerts, or those after a number, of a rank, 
 TEST_CASE("a caller that asks again with the last number misses no alert, however few fit into an answer") {
   AlertHistory history(100);
   for (int step = 0; step < 6; ++step) history.add(Rank{step % 2}, "p", report_of_step(step), 0);
-  const std::size_t two = 2 * size_of(RankAlert{});
+  const std::size_t two = 2 * size_of(Alert{});
   CHECK(steps_of(history.find({101, {}, two})) == std::vector<std::int64_t>{2, 3});
   CHECK(steps_of(history.find({103, {}, two})) == std::vector<std::int64_t>{4, 5});
   CHECK(history.find({105, {}, two}).empty());
@@ -90,7 +90,7 @@ TEST_CASE("the first alert of each rule and step stays, whatever comes after it"
     for (int rank = 0; rank < 64; ++rank) add(rank, 3'000 + step, "rule " + std::to_string(step));
   }
   std::vector<std::pair<std::int64_t, std::string>> first;
-  for (const RankAlert& alert : history.first()) {
+  for (const Alert& alert : history.first()) {
     if (alert.step < 1'000 || alert.step == 2'000) first.emplace_back(alert.step, alert.rule);
   }
   CHECK(first ==
@@ -192,7 +192,7 @@ TEST_CASE("numbers rise over a restart even if the clock was set back") {
 AlertReport report_of(const std::vector<std::int64_t>& steps) {
   AlertReport report;
   for (const std::int64_t step : steps) {
-    RankAlert& alert = report.alerts.emplace_back();
+    Alert& alert = report.alerts.emplace_back();
     alert.rule = "AnomalyRankDivergence";
     alert.step = step;
     alert.tag_name = "0:fc1.weight/rank1/post_grad";
@@ -203,7 +203,7 @@ AlertReport report_of(const std::vector<std::int64_t>& steps) {
 
 std::vector<std::int64_t> steps_of(const AlertReport& report) {
   std::vector<std::int64_t> steps;
-  for (const RankAlert& alert : report.alerts) steps.push_back(alert.step);
+  for (const Alert& alert : report.alerts) steps.push_back(alert.step);
   return steps;
 }
 
@@ -295,7 +295,7 @@ TEST_CASE("a report is cut to sixteen alerts and the others are counted") {
 }
 
 TEST_CASE("long texts of an alert are cut between characters") {
-  RankAlert alert;
+  Alert alert;
   alert.rule = std::string(100, 'r');
   alert.op = std::string(100, 'o');
   alert.tag_name = std::string(511, 't') + "\xC3\xA4";  // the second byte of the character is byte 513

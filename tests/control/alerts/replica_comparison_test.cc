@@ -66,10 +66,10 @@ struct Job {
       take(comparison.on_values(rank, answer_of(rank.value, request)));
   }
   void wait(Time span) { take(comparison.tick(now += span)); }
-  std::vector<RankAlert> alerts() const {
-    std::vector<RankAlert> all;
+  std::vector<Alert> alerts() const {
+    std::vector<Alert> all;
     for (const auto& [rank, report] : reports) {
-      for (const RankAlert& alert : report.alerts) {
+      for (const Alert& alert : report.alerts) {
         CHECK(alert.rank == rank);
         all.push_back(alert);
       }

@@ -251,18 +251,17 @@ TEST_CASE("an edit that is refused writes nothing") {
   make_old(path);
   ConfigFile file(path);
   const auto identity = read_now(path).content.identity;
-  const auto refused = [&](const ConfigFile::Edits& edits, const ConfigFile::Check& check) {
-    const auto done = file.edit(edits, std::nullopt, check);
+  const auto refused = [&](const ConfigFile::Edits& edits) {
+    const auto done = file.edit(edits, std::nullopt, [](const std::string&) { FAIL("it is to be written"); });
     REQUIRE_FALSE(done.has_value());
     CHECK(done.error().kind == Kind::invalid);
     return done.error().text;
   };
-  CHECK(refused({{"a", "2"}}, [](std::string_view text) { return "not " + std::string(text); }) ==
-        "not {\"a\": 2}");
-  CHECK(refused({{"a", "2"}, {"/a/b", "2"}}, nullptr) == "/a/b: there is no \"b\" in /a");
+  CHECK(refused({{"eps", "0"}}) == path.string() + ":1:9: /eps: found 0, expected a number > 0");
+  CHECK(refused({{"a", "2"}, {"/a/b", "2"}}) == "/a/b: there is no \"b\" in /a");
   CHECK(read_now(path).content.identity == identity);
   save_in_place(path, "{\"a\": 1,}");
-  CHECK(refused({{"a", "2"}}, nullptr).find("trailing comma") != std::string::npos);
+  CHECK(refused({{"a", "2"}}).find("trailing comma") != std::string::npos);
   CHECK(directory.names().size() == 1);
 }
 
@@ -309,7 +308,7 @@ void check_written_in_place(const fs::path& path, const fs::path& spare = {}) {
     const auto saved = read_now(path).content.identity;
     const auto done = file.edit({edit}, std::nullopt);
     REQUIRE(done.has_value());
-    text = set_value(text, "/" + edit.first, edit.second).value();
+    text = set_values(text, {edit}).value();
     CHECK(done->text == text);
     CHECK(read_text(path) == text);
     CHECK(done->identity == read_now(path).content.identity);

@@ -7,6 +7,7 @@
 
 #include <memory>
 
+#include "control/config/config_parser.h"
 #include "control/host/unix_socket.h"
 #include "control/log.h"
 #include "tests/control/config/scratch_directory.h"
@@ -18,13 +19,6 @@ namespace {
 
 using namespace testing;
 using std::chrono::milliseconds;
-
-struct FakeClock {
-  std::chrono::steady_clock::time_point now{std::chrono::hours(1)};
-  ConfigFile::Clock clock() {
-    return [this] { return now; };
-  }
-};
 
 using Reports = std::vector<std::string>;
 
@@ -73,6 +67,31 @@ TEST_CASE("a file that was saved long ago is reported by the first poll") {
   CHECK((*report)->identity.size == 2);
   CHECK((*report)->identity.sha256 == "44136fa355b3678a1146ad16f7e8649e94fb4fc21fe77e8310c060f61caaff8a");
   CHECK_FALSE(file.poll().has_value());
+}
+
+TEST_CASE("a content is reported with its config, and is parsed once however often it is saved") {
+  ScratchDirectory directory;
+  const auto path = directory / "c";
+  ConfigFile file(path);
+  const auto parsed_of = [&](const std::string& text) {
+    save_by_rename(path, text);
+    const auto report = wait_for_report(file);
+    REQUIRE((report && *report));
+    CHECK((*report)->text == text);
+    REQUIRE((*report)->parsed);
+    return (*report)->parsed;
+  };
+  const auto first = parsed_of("{\"eps\": 2}");
+  REQUIRE(*first);
+  CHECK((*first)->config.eps == 2);
+  CHECK(parsed_of("{\"eps\": 2}") == first);
+  const auto edited = file.edit({{"eps", "3"}}, std::nullopt);
+  REQUIRE(edited);
+  CHECK((*edited->parsed)->config.eps == 3);
+  CHECK(parsed_of(edited->text) == edited->parsed);
+  const auto broken = parsed_of("{\"eps\": 0}");
+  REQUIRE_FALSE(*broken);
+  CHECK(to_string(broken->error()) == path.string() + ":1:9: /eps: found 0, expected a number > 0");
 }
 
 TEST_CASE("a file missing at the start is reported at once and read when it appears") {

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <chrono>
 #include <fstream>
+#include <iterator>
 
 namespace gradmon {
 namespace {
@@ -74,48 +75,30 @@ TEST_CASE("an empty object gives the default of every key") {
 }
 
 // Each key has another value than its default.
-constexpr char kFullConfig[] = R"({
-    "targets": {"b.weight": {}, "a": {"input": "tuple[2]:1", "output": "tensor",
-                                      "input_grad": "tuple[4]:3", "output_grad": "tuple[3]"}},
-    "target_regex": ["layers\\.[0-3]\\."], "invert": true, "dynamic_on": true, "collect_times": 3,
-    "start_step": 4, "step_interval": 5, "print_struct": true, "module_ranks": [0, 3],
-    "xy_distribution": true, "all_xy": true, "forward_only": true, "backward_only": true,
-    "wg_distribution": true, "monitor_mbs_grad": true, "mv_distribution": true, "param_distribution": true,
-    "ur_distribution": true, "mg_direction": true,
-    "cc_distribution": {"enable": true, "cc_codeline": ["train.py\\[23\\]"], "cc_pre_hook": true,
-                        "cc_log_only": true},
-    "stack_info": true,
-    "l2_targets": {"attention_hook": ["att"], "linear_hook": [], "moe_router_weight_hook": ["weight"],
-                   "moe_router_logit_hook": ["logit"]},
-    "recording_l2_features": true, "sa_order": "b,s,h,d", "sa_causal": false,
-    "alert": {"rules": [{"rule_name": "AnomalyTurbulence", "args": {"threshold": 0.5}},
-                        {"rule_name": "AnomalyNan"}], "dump": true},
-    "format": ["csv", "sqlite", "csv"], "ops": ["max", "min", "max"], "eps": 1e-3, "ndigits": 12,
-    "step_count_per_record": 7, "append_output": ["Dec03_21-34-40", "Dec03_21-34-41"], "squash_name": false,
-    "digits": 7, "compress": "zstd", "replicas": "first", "tags": "msprobe", "reuse_readings": true,
-    "lookahead_steps": 8, "max_wait": 1.5, "fence_timeout": 0.5, "on_partition": "wait",
-    "queue_capacity": 1024, "on_overflow": "drop", "max_overhead": 0.05, "keep_last": 9,
-    "on_alert": {"collect": {"ops": ["nans"]}, "times": 2, "cooldown": 60, "exec": ["/usr/bin/mail", "me"]},
-    "scalars": {"loss": "log", "grad-norm": ["log", "records"]}, "throughput_baseline": 12.5,
-    "write_back": false})";
+std::string full_config() {
+  std::ifstream file(GRADMON_CORPUS "/config_text/every_key.json");
+  return {std::istreambuf_iterator<char>(file), {}};
+}
 
 template <typename Part>
-void check_full_config_has() {
-  for (const auto& option : options<Part>()) {
+void check_has_keys(const std::string& text, const std::vector<Option<Part>>& table = options<Part>()) {
+  for (const auto& option : table) {
     const std::string key = "\"" + std::string(option.name) + "\":";
     INFO(key);
-    CHECK(std::string_view(kFullConfig).find(key) != std::string_view::npos);
+    CHECK(text.find(key) != std::string::npos);
   }
 }
 
 TEST_CASE("every key of a full file is read") {
-  check_full_config_has<Config>();
-  check_full_config_has<Config::Target>();
-  check_full_config_has<Config::CcDistribution>();
-  check_full_config_has<Config::L2Targets>();
-  check_full_config_has<Config::Alert>();
-  check_full_config_has<Config::OnAlert>();
-  const auto config = parse_valid(kFullConfig);
+  const std::string text = full_config();
+  check_has_keys<Config>(text);
+  check_has_keys<Config::Target>(text);
+  check_has_keys<Config::CcDistribution>(text);
+  check_has_keys<Config::L2Targets>(text);
+  check_has_keys<Config::Alert>(text);
+  check_has_keys<Config::OnAlert>(text);
+  for (const AlertRuleSchema& rule : alert_rule_schemas()) check_has_keys(text, rule.args);
+  const auto config = parse_valid(text);
   REQUIRE(config.targets.size() == 2);
   CHECK(config.targets[0].name == "b.weight");
   CHECK(config.targets[1].input == Config::Selection{2, 1});

@@ -4,15 +4,14 @@
 #include <random>
 
 #include "control/config/config_parser.h"
-#include "control/config/json_locate.h"
 #include "tests/support/catch.h"
 
 namespace gradmon {
 namespace {
 
 std::string edited(std::string_view text, std::string_view pointer, std::string_view value) {
-  const auto out = set_value(text, pointer, value);
-  return out ? *out : "(error) " + out.error();
+  const auto out = set_value(JsonText(std::string(text)), pointer, value);
+  return out ? out->text : "(error) " + out.error();
 }
 
 // Generates random JSON values with random white space.
@@ -47,18 +46,18 @@ TEST_CASE("an edit changes only the bytes of its value") {
   Generator generate(7);
   for (int i = 0; i < 20'000; ++i) {
     const auto text = generate.blank() + generate.value(4) + generate.blank();
-    const auto document = locate_json(text);
-    REQUIRE_FALSE(document.fault);
-    const auto node = static_cast<std::uint32_t>(generate.below(document.nodes.size()));
+    const JsonText json(text);
+    REQUIRE_FALSE(json.fault);
+    const auto node = static_cast<std::uint32_t>(generate.below(json.nodes.size()));
     if (node == 0) continue;
-    const auto pointer = json_pointer_to(document, text, node);
+    const auto pointer = json.pointer_to(node);
     const auto value = generate.value(2);
-    const auto span = document.nodes[node].value;
+    const auto span = json.nodes[node].value;
     INFO(text << " at " << pointer);
     const auto out = edited(text, pointer, value);
     REQUIRE(out == text.substr(0, span.begin) + value + text.substr(span.end));
     REQUIRE(value_at(out, pointer) == std::string_view(value));
-    REQUIRE_FALSE(locate_json(out).fault);
+    REQUIRE_FALSE(JsonText(out).fault);
   }
 }
 
@@ -70,7 +69,7 @@ TEST_CASE("a missing key is inserted first and the rest is unchanged") {
                       generate.blank();
     INFO(text);
     const auto out = edited(text, "/new~1key/deep", "[1]");
-    REQUIRE_FALSE(locate_json(out).fault);
+    REQUIRE_FALSE(JsonText(out).fault);
     REQUIRE(value_at(out, "/new~1key/deep") == std::string_view("[1]"));
     REQUIRE(value_at(out, "/a") == value_at(text, "/a"));
     const auto brace = text.find('{') + 1;

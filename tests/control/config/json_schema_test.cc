@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Compares the JSON Schema with our own validation on generated documents. python3-jsonschema applies the
 // schema.
-#include "control/config/json_schema.h"
-
 #include <nlohmann/json.hpp>
 #include <random>
 

@@ -44,13 +44,13 @@ TEST_CASE("the fallback without an exchange replaces the file only if it is unch
   save_in_place(path, text_of(1));
   const auto base = read_now(path);
   std::vector<DisplacedFile> displaced;
-  const auto done = replace_content(path, base, text_of(2), displaced, Replacement::rename);
+  const auto done = replace_content(path, base, content_of(text_of(2)), displaced, Replacement::rename);
   REQUIRE(done.has_value());
   CHECK(read_text(path) == text_of(2));
   CHECK(done->content.identity == read_now(path).content.identity);
-  const auto again = replace_content(path, base, text_of(3), displaced, Replacement::rename);
+  const auto again = replace_content(path, base, content_of(text_of(3)), displaced, Replacement::rename);
   REQUIRE_FALSE(again.has_value());
-  CHECK(again.error().kind == ExchangeError::Kind::changed);
+  CHECK(again.error().kind == EditError::Kind::changed);
   CHECK(read_text(path) == text_of(2));
   CHECK(directory.names().size() == 1);
 }

@@ -28,8 +28,10 @@ inline std::string text_of(int n) {
   return "{\n  \"n\": " + std::to_string(n) + ",\n  \"dynamic_on\": true\n}\n";
 }
 inline std::string with_off(const std::string& text) {
-  return set_value(text, "/dynamic_on", "false").value_or("?");
+  return set_values(text, {{"dynamic_on", "false"}}).value_or("?");
 }
+
+inline FileContent content_of(const std::string& text) { return {text, {0, text.size(), sha256_hex(text)}}; }
 
 // Throws if the file cannot be read.
 inline FileRead read_now(const fs::path& path) { return read_file(path).value(); }
@@ -48,6 +50,13 @@ inline void save_by_rename(const fs::path& path, std::string_view text) {
 inline void make_old(const fs::path& path) {
   fs::last_write_time(path, fs::file_time_type::clock::now() - std::chrono::hours(1));
 }
+
+struct FakeClock {
+  std::chrono::steady_clock::time_point now{std::chrono::hours(1)};
+  ConfigFile::Clock clock() {
+    return [this] { return now; };
+  }
+};
 
 using Report = tl::expected<FileContent, std::string>;
 

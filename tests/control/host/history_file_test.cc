@@ -169,7 +169,7 @@ TEST_CASE("a directory without history is an error") {
 }
 
 AlertHistory::Kept alert_of(std::uint64_t number) {
-  RankAlert alert;
+  Alert alert;
   alert.number = number;
   alert.at = 1'700'000'000'000;
   alert.rank = Rank{3};

@@ -49,7 +49,7 @@ constexpr char kWithRules[] = R"({"alert": {"rules": [{"rule_name": "AnomalyNan"
 // A job with one rank, and a client of its hub.
 struct PublishingJob {
   const JobPlace place;
-  const HubProcess hub{place, GRADMON_HUB_PROGRAM};
+  const HubProcess hub{place, GRADMONCTL};
   HubPeer rank{place}, client{place};
   std::int64_t raised = 0;  // the step of the newest alerts, which no others have
 
@@ -63,7 +63,7 @@ struct PublishingJob {
     AlertReport report;
     report.alerts.resize(alerts);
     ++raised;
-    for (RankAlert& alert : report.alerts) {
+    for (Alert& alert : report.alerts) {
       alert.rule = rule;
       alert.step = raised;
       alert.value = std::nan("");
@@ -109,7 +109,7 @@ TEST_CASE("a subscriber gets the alerts of the rule that it asks for, as gradmon
   const auto spike = next_after(spikes);
   REQUIRE(spike);
   CHECK(spike->rule == "AnomalySpike");
-  const RankAlert listed = job.client.ask(CommandVerb::alerts).alerts.back();
+  const Alert listed = job.client.ask(CommandVerb::alerts).alerts.back();
   CHECK(spike->text ==
         to_json(listed).dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace));
   CHECK(nlohmann::json::parse(spike->text)["value"] == "nan");
@@ -123,7 +123,7 @@ TEST_CASE("a subscriber that reads nothing costs another one no alert") {
   Subscriber reading(job.place, "");
   REQUIRE(job.reaches(reading, "AnomalyNan"));
   constexpr std::size_t at_once = 16;
-  constexpr std::size_t alerts = 3 * PublishSocket::kMostWaiting;
+  constexpr std::size_t alerts = 3 * kMostUnread;
   for (std::size_t sent = 0; sent < alerts; sent += at_once) {
     job.raise("AnomalyNan", at_once);
     for (std::size_t i = 0; i < at_once; ++i) REQUIRE(reading.next(milliseconds{10'000}));
@@ -164,7 +164,7 @@ TEST_CASE("a subscriber's message beyond the bound ends its own connection alone
   Subscriber honest(job.place, "");
   REQUIRE(job.reaches(honest, "AnomalyNan"));
   const std::int64_t before = job.bound_at();
-  Subscriber hostile(job.place, std::string(8 * PublishSocket::kMostBytesIn, 't'));
+  Subscriber hostile(job.place, std::string(8 * kMostFromSubscriber, 't'));
   for (int i = 0; i < 20; ++i) {
     job.raise("AnomalyNan");
     REQUIRE(honest.next(milliseconds{10'000}));
@@ -203,7 +203,7 @@ TEST_CASE("a publisher that does not start is named in the warnings, with the al
   auto now = AlertPublisher::Clock::time_point{} + std::chrono::hours(1);
   AlertPublisher none({{}, place.directory.alerts()});  // A hub without a publisher's program is silent.
   none.tend(now, true);
-  none.publish({RankAlert{}});
+  none.publish({Alert{}});
   CHECK(none.endpoint().empty());
   CHECK(none.warnings().empty());
   AlertPublisher publisher({"/bin/false", place.directory.alerts()});
@@ -216,7 +216,7 @@ TEST_CASE("a publisher that does not start is named in the warnings, with the al
   }));
   CHECK(publisher.warnings().front() == "alerts are not published: the publisher exited with status 1");
   CHECK(publisher.endpoint().empty());
-  publisher.publish({RankAlert{}, RankAlert{}});
+  publisher.publish({Alert{}, Alert{}});
   CHECK(publisher.warnings().back() == "2 alerts were not published (gradmonctl alerts lists them)");
 }
 
@@ -228,7 +228,7 @@ struct DeafProgram {
   AlertPublisher::Clock::time_point now = AlertPublisher::Clock::time_point{} + std::chrono::hours(1);
 
   DeafProgram() {
-    write_text(path, "#!/bin/sh\necho >> \"$2.starts\"\n: > \"$2\"\nexec sleep 1000\n");
+    write_text(path, "#!/bin/sh\necho >> \"$3.starts\"\n: > \"$3\"\nexec sleep 1000\n");
     REQUIRE(::chmod(path.c_str(), 0700) == 0);
   }
   ~DeafProgram() {
@@ -253,7 +253,7 @@ TEST_CASE("a publisher that takes no alert for ten seconds is started anew") {
   REQUIRE(deaf.has_started(1));
   for (int i = 0; i < 60; ++i) deaf.pass(std::chrono::seconds{1});
   CHECK(deaf.starts() == 1);  // Nothing waits.
-  RankAlert alert;
+  Alert alert;
   alert.message = std::string(1'000, 'm');
   for (int i = 0; i < 1'000; ++i) deaf.publisher.publish({alert});
   CHECK_FALSE(deaf.publisher.warnings().empty());

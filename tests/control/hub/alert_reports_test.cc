@@ -23,10 +23,10 @@ TEST_CASE("a rank that floods the hub with alerts harms neither the other rank n
   REQUIRE(job.alerts(1).size() == 1);
   AlertReport many;
   many.alerts.resize(16);
-  for (RankAlert& alert : many.alerts) alert.message = std::string(900, 'm');
+  for (Alert& alert : many.alerts) alert.message = std::string(900, 'm');
   for (int i = 0; i < 2'000; ++i) job.rank(1).say(1, many);
   CHECK(job.rank(0).is_heard(0));
-  const std::vector<RankAlert> listed = job.alerts(1);
+  const std::vector<Alert> listed = job.alerts(1);
   CHECK(listed[0].rank == Rank{0});
   CHECK(listed.size() <= 1 + 1 + 256);  // with the first one of its step
 }

@@ -15,8 +15,8 @@
 namespace gradmon {
 namespace {
 
-EpochHeader fresh(std::string epoch, std::string launch = "launch") {
-  return {std::move(epoch), std::move(launch), "0badcafe", 1'234};
+JobIdentity fresh(std::string epoch, std::string launch = "launch") {
+  return {std::move(epoch), "0badcafe", 1'234, std::move(launch)};
 }
 
 PlanPtr plan(const std::string& text) {
@@ -41,8 +41,8 @@ struct Log {
   TemporaryDirectory directory;
   fs::path path = directory / "decisions";
 
-  DecisionFile::Opened open(EpochHeader header = fresh("later")) const {
-    auto opened = DecisionFile::open(path, std::move(header));
+  DecisionFile::Opened open(JobIdentity identity = fresh("later")) const {
+    auto opened = DecisionFile::open(path, std::move(identity));
     INFO((opened ? "" : opened.error()));
     REQUIRE(opened);
     return std::move(*opened);
@@ -69,7 +69,7 @@ TEST_CASE("a removed log is written again with all its entries and can be contin
   CHECK(opened.file->is_at_its_path());
   REQUIRE(opened.file->append(offered(2)));
   const auto again = log.open();
-  CHECK(again.header.epoch == "first");
+  CHECK(again.identity.epoch == "first");
   REQUIRE(again.entries.size() == 3);
   CHECK(revision_of(again.entries[2]) == 2);
 }
@@ -89,7 +89,7 @@ TEST_CASE("a new log starts the given epoch and the next hubs continue it") {
   const std::string launch = std::string("a\nb\0c\n", 6);  // line ends stay
   {
     const auto first = log.open(fresh("first", launch));
-    CHECK(first.header.epoch == "first");
+    CHECK(first.identity.epoch == "first");
     CHECK(first.entries.empty());
     REQUIRE(first.file->append(offered(1)));
     REQUIRE(first.file->append(verdict(1)));
@@ -97,10 +97,10 @@ TEST_CASE("a new log starts the given epoch and the next hubs continue it") {
   }
   for (std::uint64_t life = 2; life < 5; ++life) {
     const auto later = log.open(fresh("later", launch));
-    CHECK(later.header.epoch == "first");
-    CHECK(later.header.run_id == "0badcafe");
-    CHECK(later.header.started == 1'234);
-    CHECK(later.header.launch_id == launch);
+    CHECK(later.identity.epoch == "first");
+    CHECK(later.identity.run_id == "0badcafe");
+    CHECK(later.identity.started == 1'234);
+    CHECK(later.identity.launch_id == launch);
     REQUIRE(later.entries.size() == 3 + life - 2);
     CHECK(std::get<DepartureEntry>(later.entries[2]).last == Step{7});
     REQUIRE(later.file->append(offered(life)));
@@ -112,12 +112,12 @@ TEST_CASE("the log of another launch is replaced") {
   log.with_entries(3);
   {
     const auto opened = log.open(fresh("second", "another"));
-    CHECK(opened.header.epoch == "second");
+    CHECK(opened.identity.epoch == "second");
     CHECK(opened.entries.empty());
     REQUIRE(opened.file->append(offered(9)));
   }
   const auto again = log.open(fresh("third", "another"));
-  CHECK(again.header.epoch == "second");
+  CHECK(again.identity.epoch == "second");
   REQUIRE(again.entries.size() == 1);
   CHECK(revision_of(again.entries[0]) == 9);
 }
@@ -137,7 +137,7 @@ TEST_CASE("wherever the log is cut off the entries before the cut are read and n
       REQUIRE(opened.file->append(offered(77)));
     }
     const auto again = log.open(fresh("latest"));
-    CHECK(again.header.epoch != "latest");
+    CHECK(again.identity.epoch != "latest");
     REQUIRE(again.entries.size() == left + 1);
     CHECK(revision_of(again.entries.back()) == 77);
   }
@@ -154,8 +154,8 @@ TEST_CASE("a flipped bit never gives an entry that was not written") {
     const auto opened = log.open(fresh("later"));
     REQUIRE(opened.entries.size() < 3);
     for (std::size_t i = 0; i < opened.entries.size(); ++i) REQUIRE(revision_of(opened.entries[i]) == i + 1);
-    REQUIRE((opened.header.epoch == "first" || opened.header.epoch == "later"));
-    if (opened.header.epoch == "later") REQUIRE(opened.entries.empty());
+    REQUIRE((opened.identity.epoch == "first" || opened.identity.epoch == "later"));
+    if (opened.identity.epoch == "later") REQUIRE(opened.entries.empty());
   }
 }
 
@@ -202,7 +202,7 @@ TEST_CASE("random bytes are a log without entries and never a crash") {
     if (i % 3 == 0 && noise.size() > 8) noise.replace(0, 4, std::string("\xff\xff\xff\xff", 4));
     write_text(log.path, noise);
     const auto opened = log.open(fresh("later"));
-    REQUIRE(opened.header.epoch == "later");
+    REQUIRE(opened.identity.epoch == "later");
     REQUIRE(opened.entries.empty());
   }
 }
@@ -255,7 +255,7 @@ TEST_CASE("without space an entry is refused and is not read later") {
     CHECK_FALSE(opened.file->append(OfferedEntry{Revision{99'999}, plan(std::string(10'000, 'x'))}));
   }
   const auto again = log.open();
-  CHECK(again.header.epoch == "first");
+  CHECK(again.identity.epoch == "first");
   REQUIRE(again.entries.size() == taken);
   for (std::uint64_t i = 0; i < taken; ++i) CHECK(revision_of(again.entries[i]) == i + 1);
 }
@@ -312,8 +312,8 @@ TEST_CASE("a log that grows is written anew without old plans and can be continu
   }
   const auto again = DecisionFile::open(log.path, fresh("later"), bounds);
   REQUIRE(again);
-  CHECK(again->header.epoch == "first");
-  CHECK(again->header.run_id == "0badcafe");
+  CHECK(again->identity.epoch == "first");
+  CHECK(again->identity.run_id == "0badcafe");
   REQUIRE(again->entries.size() > 2);
   CHECK(again->entries.size() < 15);
   CHECK(std::get<JoinedEntry>(again->entries.front()).rank == Rank{3});

@@ -79,25 +79,21 @@ class AnsweringRanks {
   Progress progress_;
 };
 
-class LeadHub {
+class LeadHub : private JobChannels {
  public:
   explicit LeadHub(int world) : ranks_(world, [this](const Envelope& said) { service_->on_message(said); }) {
     const auto config = directory_ / "config.json";
     write_text(config, R"({"dynamic_on": true, "collect_times": 1000000000,
       "on_alert": {"collect": {"xy_distribution": true}, "times": 1, "cooldown": 0}})");
-    JobService::Job job;
+    HubJob job;
     job.launch_id = "launch";
     job.world_size = world;
     job.output_dir = (directory_ / "out").string();
     job.lead.config_path = config.string();
     job.lead.dynamic = true;
     job.epoch = "epoch";
-    service_ = std::make_unique<JobService>(
-        job,
-        JobService::Dependencies{config_disk_, run_disk_, log_, mailbox_,
-                                 [this](Outgoing one) { to_ranks_.push_back(std::move(one)); },
-                                 [](const std::string&, const Command&, const CommandReply&) {},
-                                 [](LogLevel, const std::string&) {}, [](const std::vector<RankAlert>&) {}});
+    service_ =
+        std::make_unique<JobService>(job, JobResources{config_disk_, run_disk_, log_, mailbox_, *this});
     service_->open({});
     until([this] { return service_->status().reason != "starting"; });
     ranks_.join();
@@ -124,6 +120,10 @@ class LeadHub {
   }
 
  private:
+  void send(Outgoing one) override { to_ranks_.push_back(std::move(one)); }
+  void reply(const std::string&, const std::string&, CommandReply) override {}
+  void tell(LogLevel, const std::string&) override {}
+  void publish(const std::vector<Alert>&) override {}
   void take_notes() {
     for (const auto& note : mailbox_->take()) note();
   }

@@ -208,8 +208,8 @@ HubWithRanks::HubWithRanks(int world) {
   }
 }
 
-std::vector<RankAlert> HubWithRanks::alerts(std::size_t at_least) {
-  std::vector<RankAlert> alerts;
+std::vector<Alert> HubWithRanks::alerts(std::size_t at_least) {
+  std::vector<Alert> alerts;
   const bool listed = eventually([&] {
     alerts = client.ask(CommandVerb::alerts).alerts;
     return alerts.size() >= at_least;

@@ -135,7 +135,7 @@ struct HubWithRanks {
   explicit HubWithRanks(int world);
   HubPeer& rank(int rank) { return *ranks.at(static_cast<std::size_t>(rank)); }
   // Waits for so many alerts in the hub's list.
-  std::vector<RankAlert> alerts(std::size_t at_least);
+  std::vector<Alert> alerts(std::size_t at_least);
 
   const JobPlace place;
   HubProcess hub{place};

@@ -15,7 +15,7 @@ namespace {
 AlertReport report_of(std::int64_t step, std::size_t alerts = 1, std::uint64_t left_out = 0) {
   AlertReport report;
   report.alerts.resize(alerts);
-  for (RankAlert& alert : report.alerts) {
+  for (Alert& alert : report.alerts) {
     alert.step = step;
     alert.rule = "AnomalyNan";
     alert.tag_name = "0:fc1.weight/rank0/post_grad";
@@ -76,7 +76,7 @@ TEST_CASE("a flood of alerts leaves an answer that fits into one message") {
   ServedJob job(kOff);
   REQUIRE(knows_ranks(job));
   AlertReport large = report_of(1, 16);
-  for (RankAlert& alert : large.alerts) {
+  for (Alert& alert : large.alerts) {
     alert.message = std::string(100'000, 'm');
     alert.tag_name = std::string(100'000, 't');
   }
@@ -127,7 +127,7 @@ struct Diverging {
     }
     return {};
   }
-  std::vector<RankAlert> listed() { return job.ask(CommandVerb::alerts).alerts; }
+  std::vector<Alert> listed() { return job.ask(CommandVerb::alerts).alerts; }
 };
 
 TEST_CASE("the alert of a rank that has left before it was told is raised by the hub") {
@@ -136,7 +136,7 @@ TEST_CASE("the alert of a rank that has left before it was told is raised by the
   diverging.end(1, Left{Step{8}});
   diverging.answer(0);
   REQUIRE(diverging.listed().size() == 1);
-  const RankAlert alert = diverging.listed().front();
+  const Alert alert = diverging.listed().front();
   CHECK(alert.rank == Rank{1});
   CHECK(alert.rule == "AnomalyRankDivergence");
   CHECK(alert.tag_name == "0:fc1.weight/rank1/param_updated");

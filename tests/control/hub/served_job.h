@@ -46,7 +46,7 @@ class SimulatedRank {
     perform(member_.applied());
     if (now - last_progress_ < Ticks{200} || !member_.joined()) return;
     last_progress_ = now;
-    Progress progress = member_.progress(now);
+    Progress progress = member_.progress();
     progress.alerts = raised_;
     perform(member_.report(std::move(progress), now));
   }
@@ -101,7 +101,7 @@ struct Answer {
   CommandReply reply;
 };
 
-struct ServedJob {
+struct ServedJob : private JobChannels {
   const TemporaryDirectory directory;
   std::filesystem::path path = directory / "config.json";
   std::filesystem::path output = directory / "out";
@@ -111,7 +111,7 @@ struct ServedJob {
   std::vector<Answer> answers;
   std::vector<std::string> log_lines;
   std::vector<Envelope> to_ranks;
-  std::vector<RankAlert> published;
+  std::vector<Alert> published;
   std::vector<std::unique_ptr<SimulatedRank>> ranks;
   bool started = false;
   std::unique_ptr<JobService> service;
@@ -123,7 +123,7 @@ struct ServedJob {
     if (beside != nullptr) path = beside->path;
     if (beside != nullptr) output = beside->output;
     if (beside == nullptr) write_text(path, config);
-    JobService::Job job;
+    HubJob job;
     job.launch_id = beside == nullptr ? "launch" : "second";
     job.world_size = world;
     job.output_dir = output.string();
@@ -132,20 +132,7 @@ struct ServedJob {
     job.lead.static_text = config;
     job.epoch = "epoch";
     job.run_id = "0badcafe";
-    service = std::make_unique<JobService>(
-        job, JobService::Dependencies{
-                 config_disk, run_disk, log, mailbox,
-                 [this](Outgoing outgoing) {
-                   for (const auto& [rank, incarnation] : outgoing.to)
-                     to_ranks.push_back({"epoch", Rank{rank}, incarnation, outgoing.message});
-                 },
-                 [this](const std::string& peer, const Command& command, const CommandReply& reply) {
-                   answers.push_back({peer, command.request_id, reply});
-                 },
-                 [this](LogLevel, const std::string& text) { log_lines.push_back(text); },
-                 [this](const std::vector<RankAlert>& alerts) {
-                   published.insert(published.end(), alerts.begin(), alerts.end());
-                 }});
+    service = std::make_unique<JobService>(job, JobResources{config_disk, run_disk, log, mailbox, *this});
     for (int rank = 0; rank < present; ++rank) {
       ranks.push_back(std::make_unique<SimulatedRank>(
           rank, world, job.launch_id, [this](const Envelope& envelope) { service->on_message(envelope); }));
@@ -155,6 +142,18 @@ struct ServedJob {
     REQUIRE(until([&] { return status().reason != "starting"; }));
     for (auto& rank : ranks) rank->start(now);
     started = true;
+  }
+
+  void send(Outgoing outgoing) override {
+    for (const auto& [rank, incarnation] : outgoing.to)
+      to_ranks.push_back({"epoch", Rank{rank}, incarnation, outgoing.message});
+  }
+  void reply(const std::string& peer, const std::string& request_id, CommandReply reply) override {
+    answers.push_back({peer, request_id, std::move(reply)});
+  }
+  void tell(LogLevel, const std::string& text) override { log_lines.push_back(text); }
+  void publish(const std::vector<Alert>& alerts) override {
+    published.insert(published.end(), alerts.begin(), alerts.end());
   }
 
   void turn() {

@@ -54,7 +54,7 @@ class AgentRank {
   std::atomic<bool> stopping_{false};
   std::atomic<std::int64_t> step_{-1};
   std::atomic<std::int64_t> longest_pause_{0};
-  StepGate gate_;
+  SharedGate gate_;
   Agent agent_;
   std::thread trainer_;
 };

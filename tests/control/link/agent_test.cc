@@ -84,9 +84,10 @@ TEST_CASE("rank 0's agent knows the status of the job and every agent the job's 
     const Status status = job.rank(0).agent().status();
     return status.ranks.size() == 2 && status.ranks[1].state == "idle";
   }));
-  REQUIRE(eventually([&] { return job.rank(1).agent().job() && job.rank(0).agent().job(); }));
-  CHECK(job.rank(0).agent().job()->run_id == job.rank(1).agent().job()->run_id);
-  CHECK(job.rank(0).agent().job()->epoch == job.status().epoch);
+  REQUIRE(
+      eventually([&] { return job.rank(1).agent().job_lookup()() && job.rank(0).agent().job_lookup()(); }));
+  CHECK(job.rank(0).agent().job_lookup()()->run_id == job.rank(1).agent().job_lookup()()->run_id);
+  CHECK(job.rank(0).agent().job_lookup()()->epoch == job.status().epoch);
   CHECK(job.rank(1).agent().status().ranks.at(0).rank == Rank{1});
 }
 
@@ -155,7 +156,7 @@ TEST_CASE(
   CHECK(rank.longest_pause() < seconds(2));
   CHECK(reason.find(program.value_or("gradmon-hub")) != std::string::npos);
   CHECK(rank.agent().status().state == "off");
-  CHECK_FALSE(rank.agent().job());
+  CHECK_FALSE(rank.agent().job_lookup()());
 }
 
 TEST_CASE("a rank that joins forgets why the lead hub was not reached before") {
@@ -170,7 +171,7 @@ TEST_CASE("a rank that joins forgets why the lead hub was not reached before") {
   }));
   options.rank = Rank{0};
   AgentRank rank0(options, std::chrono::microseconds(500));
-  CHECK(eventually([&] { return rank1.agent().job() && rank1.agent().status().reason.empty(); }));
+  CHECK(eventually([&] { return rank1.agent().job_lookup()() && rank1.agent().status().reason.empty(); }));
   rank0.stop();
   rank1.stop();
   wait_for_end_of_hub(make_job_directory(options.launch_id, job_bases(options.environment)).value().socket());
@@ -193,7 +194,7 @@ TEST_CASE("a rank joins once its launch id is found") {
   CHECK(keeps_stepping(rank));
   CHECK(eventually([&] { return rank.agent().status().reason == "the launch is not known yet"; }));
   *known = true;
-  CHECK(eventually([&] { return rank.agent().job().has_value(); }));
+  CHECK(eventually([&] { return rank.agent().job_lookup()().has_value(); }));
   CHECK(eventually([&] { return rank.agent().status().launch_id == "found"; }));
   rank.stop();
   wait_for_end_of_hub(make_job_directory("found", job_bases(options.environment)).value().socket());
@@ -274,7 +275,7 @@ struct AlertingRank {
   void raise(std::int64_t step, std::size_t alerts, std::uint64_t left_out) {
     AlertReport report;
     report.alerts.resize(alerts);
-    for (RankAlert& alert : report.alerts) alert.step = step;
+    for (Alert& alert : report.alerts) alert.step = step;
     report.left_out = left_out;
     rank->agent().alert_outbox()->put(std::move(report));
   }

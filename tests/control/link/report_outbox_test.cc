@@ -13,7 +13,7 @@ using std::chrono::seconds;
 AlertReport report_of_step(std::int64_t step, std::size_t alerts = 1, std::uint64_t left_out = 0) {
   AlertReport report;
   report.alerts.resize(alerts);
-  for (RankAlert& alert : report.alerts) alert.step = step;
+  for (Alert& alert : report.alerts) alert.step = step;
   report.left_out = left_out;
   return report;
 }

@@ -288,7 +288,7 @@ void Simulation::read(Process& process, std::uint32_t index) {
   running_agent_ = &process;
   perform(process, process.member->on_envelope(envelope, clock()));
   running_agent_ = nullptr;
-  if (process.promise && process.member->progress(clock()).closed >= process.promise->revision)
+  if (process.promise && process.member->progress().closed >= process.promise->revision)
     process.promise.reset();
 }
 
@@ -327,7 +327,7 @@ void Simulation::report(Process& process) {
   const milliseconds every = process.member->busy() ? kBusyProgressEvery : kProgressEvery;
   if (!process.member->joined() || now_ - process.last_progress < every) return;
   process.last_progress = now_;
-  Progress progress = process.member->progress(clock());
+  Progress progress = process.member->progress();
   progress.step_ms = static_cast<double>(process.step_time.count()) / 1000;
   progress.overhead = process.meter.measured();
   MemberActions actions;
@@ -454,7 +454,7 @@ void Simulation::start_hub(bool with_log) {
   hub_.generation += 1;
   outcome_.coordinators += 1;
   if (trace_) trace_line("the coordinator begins in " + hub_.epoch);
-  Coordinator::Job job;
+  JobIdentity job;
   job.epoch = hub_.epoch;
   job.launch_id = "launch";
   job.world_size = static_cast<int>(script_.world);
@@ -596,7 +596,7 @@ void Simulation::try_step(Process& process) {
         process.stopped_while_waiting = {};
         if (trace_) trace_line(process.id + " waits at step " + std::to_string(step.value));
       }
-      // StepGate::begin_or_wait waits in such slices, too.
+      // SharedGate::begin_or_wait waits in such slices, too.
       process.boundary = timeline_.add(now_ + milliseconds{50}, Event::Kind::boundary, process.index);
       return;
     }

@@ -119,7 +119,7 @@ void Simulation::check_promise(Process& process, Step step) {
   const Process::Promise promise = *process.promise;
   process.promise.reset();
   if (process.gate->lapsed() || process.member->replaced()) return;
-  if (process.member->progress(clock()).closed >= promise.revision) return;
+  if (process.member->progress().closed >= promise.revision) return;
   fail(process.id + " broke its promise on " + named(promise.revision) + " at step " +
        std::to_string(step.value));
 }

@@ -17,12 +17,13 @@ def run(*arguments: str, **environment: str) -> "subprocess.CompletedProcess[str
     return subprocess.run([sys.executable, *arguments], capture_output=True, text=True, env=env)
 
 
-def test_it_says_in_twenty_lines_that_all_works() -> None:
+def test_it_says_in_thirty_lines_that_all_works() -> None:
     result = run("-m", "gradmon.doctor")
     assert result.returncode == 0, result.stdout + result.stderr
     assert "gradmon: " not in result.stderr  # the log of the small trainings
     lines = result.stdout.splitlines()
-    assert len(lines) <= 20
+    assert len(lines) <= 30
+    assert [line for line in lines if line.startswith("ok    hub ") and line.endswith(" starts and answers")]
     assert lines[1].startswith(f"torch {torch.__version__} (")
     assert [line for line in lines if line.endswith(": works")] == [
         f"{kind}: works" for kind in doctor._KINDS
@@ -45,6 +46,26 @@ def test_a_refusal_of_the_machine_is_shown(monkeypatch: pytest.MonkeyPatch) -> N
     said: "list[str]" = []
     assert not doctor.examine(said.append)
     assert "communication: unable to resolve its own name" in said and "gradients: works" in said
+
+
+def test_the_findings_about_the_host_are_those_of_gradmonctl(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    program = tmp_path / "gradmonctl"
+    program.write_text('#!/bin/sh\necho "fail  keys  $1"\nexit 1\n')
+    program.chmod(0o700)
+    monkeypatch.setattr(doctor, "find_gradmonctl", lambda: str(program))
+    said: "list[str]" = []
+    assert not doctor.examine_host(said.append)
+    assert said == ["fail  keys  doctor"]
+
+
+def test_a_missing_gradmonctl_is_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gradmon.converting.Path", lambda _: Path("/nowhere/converting.py"))
+    monkeypatch.setenv("PATH", "/nowhere")
+    said: "list[str]" = []
+    assert not doctor.examine_host(said.append)
+    assert said == ["host: the program gradmonctl is neither /nowhere/gradmonctl nor on PATH"]
 
 
 @pytest.fixture

@@ -61,8 +61,8 @@ class Job {
         nullptr,
         find_alert_origin(rank, {}),
         names_};
-    settings.on_alerts = [outbox = outboxes_.back().get()](const StepAlerts& alerts) {
-      outbox->put(to_report(alerts));
+    settings.on_alerts = [outbox = outboxes_.back().get()](const AlertReport& alerts) {
+      outbox->put(alerts);
     };
     stages_.push_back(std::make_unique<AlertStage>(std::move(settings), std::make_shared<AlertState>()));
     stages_.back()->begin_revision({});
@@ -82,7 +82,7 @@ class Job {
   }
 
   void receive(int rank, const AlertReport& report) {
-    for (const RankAlert& alert : list.add(Rank{rank}, "process", report, 0)) to_save.push_back({alert, ""});
+    for (const Alert& alert : list.add(Rank{rank}, "process", report, 0)) to_save.push_back({alert, ""});
   }
 
   const std::size_t parameters_;
@@ -94,9 +94,9 @@ class Job {
   std::vector<std::unique_ptr<AlertStage>> stages_;
 };
 
-std::set<std::pair<std::int64_t, std::string>> faults_of(const std::vector<RankAlert>& alerts) {
+std::set<std::pair<std::int64_t, std::string>> faults_of(const std::vector<Alert>& alerts) {
   std::set<std::pair<std::int64_t, std::string>> faults;
-  for (const RankAlert& alert : alerts) faults.emplace(alert.step, alert.rule);
+  for (const Alert& alert : alerts) faults.emplace(alert.step, alert.rule);
   return faults;
 }
 
@@ -138,7 +138,7 @@ TEST_CASE(
   CHECK(listed.size() <= AlertHistory::kMostKept + 6 * AlertHistory::kMostFirstOfARule);
   CHECK(listed.front().step == 103);
   std::set<std::string> rules;
-  for (const RankAlert& alert : listed) rules.insert(alert.rule);
+  for (const Alert& alert : listed) rules.insert(alert.rule);
   CHECK(rules.count("AnomalyNan") == 1);
   CHECK(listed.back().step > kSteps - 100);
 

@@ -41,8 +41,9 @@ TEST_CASE("a config that the caller has parsed is not parsed again") {
   PlanConfigs configs("config.json");
   Config parsed;
   parsed.step_interval = 7;
-  configs.keep(plan_of("{}"), parsed);
-  CHECK((*configs.of(plan_of("{}")))->step_interval == 7);
+  Plan plan = plan_of("{}");
+  plan.config = std::make_shared<const Config>(parsed);
+  CHECK(*configs.of(plan) == plan.config);
 }
 
 TEST_CASE("the errors of a config are given each time with the file's name") {

@@ -9,9 +9,7 @@
 #include <optional>
 #include <thread>
 
-#include "control/config/config_parser.h"
-#include "control/config/json_locate.h"
-#include "control/wire/plan_source.h"
+#include "control/agree/plan.h"
 #include "tests/control/config/scratch_directory.h"
 #include "tests/support/catch.h"
 
@@ -30,13 +28,6 @@ std::string message_for(const std::string& text) {
     all += (all.empty() ? "warning: " : "\nwarning: ") + warning;
   return all.empty() ? "accepted" : all;
 }
-
-struct FakeClock {
-  std::chrono::steady_clock::time_point now{std::chrono::hours(1)};
-  ConfigFile::Clock clock() {
-    return [this] { return now; };
-  }
-};
 
 // The reports of the file within so much fake time.
 std::vector<std::string> reports_within(ConfigFile& file, FakeClock& clock, milliseconds duration) {

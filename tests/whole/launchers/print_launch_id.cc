@@ -30,7 +30,7 @@ c10::intrusive_ptr<c10d::TCPStore> training_store(const Environment& environment
   const bool by_agent = gradmon::from_process("TORCHELASTIC_USE_AGENT_STORE").value_or("") == "True";
   c10d::TCPStoreOptions options;
   options.port = environment.store->port;
-  options.isServer = environment.rank == 0 && !by_agent;
+  options.isServer = environment.rank.value == 0 && !by_agent;
   options.waitWorkers = false;
   options.timeout = std::chrono::seconds(20);
   gradmon::refuse_libuv(options, 0);
@@ -40,7 +40,7 @@ c10::intrusive_ptr<c10d::TCPStore> training_store(const Environment& environment
 // Rank 0 serves the store until all ranks have called this.
 void serve_until_all_ranks_are_done(c10d::TCPStore& store, const Environment& environment) {
   auto here = store.add("print-launch-id/finished", 1);
-  while (environment.rank == 0 && here < environment.world_size) {
+  while (environment.rank.value == 0 && here < environment.world_size) {
     std::this_thread::sleep_for(milliseconds(20));
     here = store.add("print-launch-id/finished", 0);
   }
@@ -80,7 +80,7 @@ int main(int argc, char** argv) {
   std::thread training;  // opens the store while launch_id_line() searches
   if (trains) {
     training = std::thread([&] {
-      if (environment->rank == 0) std::this_thread::sleep_for(late);
+      if (environment->rank.value == 0) std::this_thread::sleep_for(late);
       store = training_store(*environment);
     });
   }

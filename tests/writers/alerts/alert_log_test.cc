@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "writers/alerts/alert_event.h"
+#include "writers/alerts/alert_description.h"
 
 #include <cmath>
 
@@ -10,9 +10,9 @@ using namespace std::chrono_literals;
 
 namespace {
 
-AlertEvent event_of(const std::string& rule, double value, double mean, const std::string& tag,
-                    std::uint64_t left_out = 0) {
-  AlertEvent event;
+Alert event_of(const std::string& rule, double value, double mean, const std::string& tag,
+               std::uint64_t left_out = 0) {
+  Alert event;
   event.rule = rule;
   event.step = 120;
   event.tag_name = tag;
@@ -23,29 +23,26 @@ AlertEvent event_of(const std::string& rule, double value, double mean, const st
   return event;
 }
 
-StepAlerts spikes(std::int64_t step, std::size_t count = 1) {
-  StepAlerts alerts;
-  alerts.step = Step{step};
+AlertReport spikes(std::int64_t step, std::size_t count = 1) {
+  AlertReport alerts;
   for (std::size_t i = 0; i < count; ++i) {
-    alerts.events.push_back(event_of("AnomalySpike", 24.4, 0.086, "0:head.output:0/rank0/actv_grad"));
-    alerts.events.back().step = step;
+    alerts.alerts.push_back(event_of("AnomalySpike", 24.4, 0.086, "0:head.output:0/rank0/actv_grad"));
+    alerts.alerts.back().step = step;
   }
   return alerts;
 }
 
-std::string line_of(const AlertEvent& event) {
-  return AlertLog().lines({Step{event.step}, {event}, event.left_out}, {}).at(0);
-}
+std::string line_of(const Alert& event) { return AlertLog().lines({{event}, event.left_out}, {}).at(0); }
 
 const std::string kSpike = ": gradient norm of head.output is 24.4 (usually 0.086)";
 
 }  // namespace
 
 TEST_CASE("the alerts of a step and rule are one line") {
-  StepAlerts alerts = spikes(120, 8);
-  alerts.events.insert(alerts.events.begin(),
+  AlertReport alerts = spikes(120, 8);
+  alerts.alerts.insert(alerts.alerts.begin(),
                        event_of("AnomalyNan", -std::nan(""), 0.7, "0:loss/rank0/scalar"));
-  alerts.events[1].left_out = 84;
+  alerts.alerts[1].left_out = 84;
   CHECK(AlertLog().lines(alerts, {}) ==
         std::vector<std::string>{"NaN at step 120, rank 0: loss is nan (usually 0.7)",
                                  "spike at step 120, rank 0" + kSpike + ", and 91 more series"});
@@ -92,8 +89,8 @@ TEST_CASE("a rule has twelve lines at once and then one in 150 s, which counts w
 TEST_CASE("a rule that has used up its lines leaves those of the others") {
   AlertLog log;
   for (std::int64_t step = 0; step < 100; ++step) log.lines(spikes(step), {});
-  StepAlerts nan;
-  nan.events.push_back(event_of("AnomalyNan", std::nan(""), 1, "0:w/rank0/post_grad"));
+  AlertReport nan;
+  nan.alerts.push_back(event_of("AnomalyNan", std::nan(""), 1, "0:w/rank0/post_grad"));
   CHECK(log.lines(nan, {}).size() == 1);
 }
 
@@ -101,10 +98,10 @@ TEST_CASE("rules without a known name share one place, and all rules log less th
   AlertLog log;
   std::size_t lines = 0;
   for (int second = 0; second < 3'600; ++second) {
-    StepAlerts alerts;
-    for (const char* rule : kAnomalyNames) alerts.events.push_back(event_of(rule, 1, 2, "tag"));
-    alerts.events.push_back(event_of("Rule" + std::to_string(second), 1, 2, "tag"));
-    for (AlertEvent& event : alerts.events) event.step = second;
+    AlertReport alerts;
+    for (const char* rule : kAnomalyNames) alerts.alerts.push_back(event_of(rule, 1, 2, "tag"));
+    alerts.alerts.push_back(event_of("Rule" + std::to_string(second), 1, 2, "tag"));
+    for (Alert& event : alerts.alerts) event.step = second;
     lines += log.lines(alerts, AlertLog::Time{} + std::chrono::seconds(second)).size();
   }
   CHECK(lines == 5 * (12 + 23));

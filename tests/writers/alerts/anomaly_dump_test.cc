@@ -21,14 +21,16 @@ std::size_t events_in(const std::filesystem::path& file) {
 using Json = nlohmann::ordered_json;
 using Names = std::set<std::string>;
 
+const std::vector<int> kMates{0, 1};
+
 // A fixture of TEST_CASE_METHOD.
 struct ScratchFile {
   const TemporaryDirectory scratch;
   const std::filesystem::path file = scratch / "anomaly.json";
 };
 
-AlertEvent event_of(std::int64_t step, const std::string& op = "norm", double value = 27.77) {
-  AlertEvent event;
+Alert event_of(std::int64_t step, const std::string& op = "norm", double value = 27.77) {
+  Alert event;
   event.rule = "AnomalyTurbulence";
   event.step = step;
   event.pp_stage = 1;
@@ -38,7 +40,6 @@ AlertEvent event_of(std::int64_t step, const std::string& op = "norm", double va
   event.value = value;
   event.history_mean = 5.55;
   event.message = alert_message(event);
-  event.group_mates = {0, 1};
   return event;
 }
 
@@ -51,9 +52,9 @@ std::vector<std::string> keys_of(const std::filesystem::path& file) {
   return keys;
 }
 
-Extended extend(const std::filesystem::path& file, const std::vector<AlertEvent>& events,
+Extended extend(const std::filesystem::path& file, const std::vector<Alert>& events,
                 const AnomalyFileLimits& limits = {}) {
-  const auto extended = extend_anomaly_file(file, events, limits);
+  const auto extended = extend_anomaly_file(file, events, kMates, limits);
   INFO((extended ? "" : extended.error()));
   REQUIRE(extended.has_value());
   return *extended;
@@ -80,10 +81,12 @@ TEST_CASE("a torn text is as deep as far as it goes") {
 TEST_CASE("events wait while the disk is full and are written when it has room again") {
   const TemporaryDirectory scratch;
   bool full = true;
-  const auto dump = std::make_shared<AnomalyDump>([&]() -> tl::expected<std::filesystem::path, std::string> {
-    if (full) return tl::unexpected(std::string("no space left"));
-    return scratch.path();
-  });
+  const auto dump = std::make_shared<AnomalyDump>(
+      [&]() -> tl::expected<std::filesystem::path, std::string> {
+        if (full) return tl::unexpected(std::string("no space left"));
+        return scratch.path();
+      },
+      kMates);
   auto file = dump->add({event_of(1)});
   REQUIRE(file);
   CHECK(file->write().error() == "no space left");
@@ -103,7 +106,7 @@ TEST_CASE("events wait while the disk is full and are written when it has room a
 TEST_CASE("a write that was given up is asked for again with the next event") {
   const TemporaryDirectory scratch;
   const auto dump = std::make_shared<AnomalyDump>(
-      [&]() -> tl::expected<std::filesystem::path, std::string> { return scratch.path(); });
+      [&]() -> tl::expected<std::filesystem::path, std::string> { return scratch.path(); }, kMates);
   CHECK(dump->add({event_of(1)}));
   const auto file = dump->add({event_of(2)});
   REQUIRE(file);
@@ -114,7 +117,7 @@ TEST_CASE("a write that was given up is asked for again with the next event") {
 TEST_CASE("a bounded number of events waits, and a full file is counted") {
   const TemporaryDirectory scratch;
   const auto dump = std::make_shared<AnomalyDump>(
-      [&]() -> tl::expected<std::filesystem::path, std::string> { return scratch.path(); },
+      [&]() -> tl::expected<std::filesystem::path, std::string> { return scratch.path(); }, kMates,
       AnomalyFileLimits{3, 1 << 20});
   const auto file = dump->add({event_of(1), event_of(2)});
   REQUIRE(file);
@@ -220,7 +223,7 @@ TEST_CASE_METHOD(ScratchFile, "a dump stays below its limit of bytes") {
 
 TEST_CASE("names that are not UTF-8 are written with replacement characters") {
   const TemporaryDirectory scratch;
-  AlertEvent event = event_of(1);
+  Alert event = event_of(1);
   event.tag_name = "0:\xff/rank0/actv";
   extend(scratch / "anomaly.json", {event});
   CHECK(keys_of(scratch / "anomaly.json") ==
@@ -228,13 +231,14 @@ TEST_CASE("names that are not UTF-8 are written with replacement characters") {
 }
 
 TEST_CASE_METHOD(ScratchFile, "an error leaves the file as it was and names it") {
-  CHECK(extend_anomaly_file(scratch / "missing" / "anomaly.json", {event_of(1)}).error().find("missing") !=
-        std::string::npos);
+  CHECK(extend_anomaly_file(scratch / "missing" / "anomaly.json", {event_of(1)}, kMates)
+            .error()
+            .find("missing") != std::string::npos);
   for (const std::string& before : {std::string("no dump"), std::string("{}")}) {
     write_text(file, before);
     const auto extended = [&] {
       const FileSizeLimit full(64);
-      return extend_anomaly_file(file, {event_of(1)});
+      return extend_anomaly_file(file, {event_of(1)}, kMates);
     }();
     REQUIRE_FALSE(extended.has_value());
     CHECK(extended.error() == "cannot write " + file.string() + ".new: File too large");

@@ -69,6 +69,7 @@ class HelpText : public CLI::FormatterBase {
     std::vector<Row> arguments;
     std::vector<Row> options;
     for (const CLI::Option* option : app->get_options()) {
+      if (option->get_description().empty()) continue;
       (option->get_positional() ? arguments : options)
           .emplace_back(option_names(*option), option->get_description());
     }

@@ -23,7 +23,7 @@ struct Argument {
 
   std::string name;  // "--json"; without dashes it is positional: "FILE"
   Destination destination;
-  std::string help;              // may have several lines
+  std::string help;              // may have several lines; "": not for users, and not in the help
   std::string placeholder = {};  // stands for the value in the help: "SECONDS"
   bool required = false;
   std::string needs = {};                 // the option required with this one
@@ -83,6 +83,27 @@ class SubcommandFor : public Subcommand {
 
  private:
   Request request_;
+};
+
+// A subcommand that needs no more than its arguments and its action.
+template <class Request>
+class PlainSubcommand : public SubcommandFor<Request> {
+ public:
+  using List = Arguments (*)(Request&);
+  using Act = int (*)(const Request&, const Console&);
+
+  PlainSubcommand(const char* use, const char* line, List list, Act act)
+      : usage_(use), summary_(line), list_(list), act_(act) {}
+  std::string usage() const override { return usage_; }
+  std::string summary() const override { return summary_; }
+  Arguments arguments() override { return list_(this->request()); }
+  int perform(const Console& console) override { return act_(this->request(), console); }
+
+ private:
+  const char* const usage_;
+  const char* const summary_;
+  const List list_;
+  const Act act_;
 };
 
 // The reason to run no subcommand: the user asked for help or the version (code 0, for stdout), or made a

@@ -28,6 +28,10 @@ struct JobSelector {
 // Adds the options --endpoint, --job, --output-dir and --keys, which fill in `selector`. If `arguments` has
 // no positional argument, adds the output directory as one: RUN.
 void add_job_options(Arguments& arguments, JobSelector& selector);
+inline Arguments with_job_options(Arguments arguments, JobSelector& selector) {
+  add_job_options(arguments, selector);
+  return arguments;
+}
 
 // Sends a command and waits for the reply, at most for the given time, as CommandClient::ask does. The error:
 // no answer.

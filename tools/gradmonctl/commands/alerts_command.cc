@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tools/gradmonctl/commands/commands.h"
 
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <map>
 #include <memory>
@@ -10,6 +14,7 @@
 
 #include "control/alerts/alert_json.h"
 #include "control/host/history_file.h"
+#include "control/hub/transport/bus.h"
 #include "control/text/alert_words.h"
 #include "tools/gradmonctl/cli/command_line.h"
 #include "tools/gradmonctl/cli/find_job.h"
@@ -37,19 +42,19 @@ Listing empty_listing(const CommandReply& reply, const std::string& noun, std::u
 
 // The alerts of one step and rule.
 struct Group {
-  const RankAlert* first = nullptr;
+  const Alert* first = nullptr;
   std::vector<int> ranks;
   std::uint64_t series = 0;
 };
 
-bool is_scalar(const RankAlert& alert) {
+bool is_scalar(const Alert& alert) {
   constexpr std::string_view kTask = "/scalar";
   const std::string_view tag = alert.tag_name;
   return tag.size() > kTask.size() && tag.substr(tag.size() - kTask.size()) == kTask;
 }
 
 // "head.output: gradient norm": the name comes first, as it is looked for.
-std::string name_first(const RankAlert& alert) {
+std::string name_first(const Alert& alert) {
   const std::string text = series_text(alert.tag_name, alert.op);
   const std::size_t of = text.find(" of ");
   return of == text.npos ? text : text.substr(of + 4) + ": " + text.substr(0, of);
@@ -58,7 +63,7 @@ std::string name_first(const RankAlert& alert) {
 // A training scalar stands for its group, although it may be reported after the step's tensors.
 std::vector<Group> group_alerts(const CommandReply& reply) {
   std::map<std::pair<std::int64_t, std::string>, Group> by_step;
-  for (const RankAlert& alert : reply.alerts) {
+  for (const Alert& alert : reply.alerts) {
     Group& group = by_step[{alert.step, alert.rule}];
     if (group.first == nullptr || (is_scalar(alert) && !is_scalar(*group.first))) group.first = &alert;
     group.ranks.push_back(alert.rank.value);
@@ -84,13 +89,13 @@ std::string join_numbers(std::vector<int> ranks) {
 
 Listing alert_groups_listing(const CommandReply& reply) {
   std::uint64_t shown = 0;
-  for (const RankAlert& alert : reply.alerts) shown += 1 + alert.left_out;
+  for (const Alert& alert : reply.alerts) shown += 1 + alert.left_out;
   Listing listing = empty_listing(reply, "line", shown);
   if (reply.alerts.empty()) return listing;
   TextTable table(
       {{"step"}, {"rule", kLeft}, {"ranks", kLeft}, {"series"}, {"value"}, {"usually"}, {"first", kLeft}});
   for (const Group& group : group_alerts(reply)) {
-    const RankAlert& alert = *group.first;
+    const Alert& alert = *group.first;
     table.add({std::to_string(alert.step), alert.rule, join_numbers(group.ranks),
                std::to_string(group.series), number_text(alert.value, kDigitsOfAGroup),
                number_text(alert.history_mean, kDigitsOfAGroup), name_first(alert)});
@@ -110,7 +115,7 @@ Listing alerts_listing(const CommandReply& reply) {
                    {"history mean"},
                    {"op", kLeft},
                    {"tag", kLeft}});
-  for (const RankAlert& alert : reply.alerts) {
+  for (const Alert& alert : reply.alerts) {
     table.add({utc_text(alert.at), std::to_string(alert.rank.value), std::to_string(alert.step), alert.rule,
                number_text(alert.value, kDigits), number_text(alert.history_mean, kDigits), alert.op,
                alert.tag_name});
@@ -119,21 +124,21 @@ Listing alerts_listing(const CommandReply& reply) {
   return listing;
 }
 
-std::string alert_line(const RankAlert& alert) {
+std::string alert_line(const Alert& alert) {
   return utc_text(alert.at) + "  rank " + std::to_string(alert.rank.value) + "  " + printable(alert.message) +
          '\n';
 }
 
 std::string alerts_json(const CommandReply& reply, JsonLayout layout) {
   OrderedJson alerts = OrderedJson::array();
-  for (const RankAlert& alert : reply.alerts) alerts.push_back(to_json(alert));
+  for (const Alert& alert : reply.alerts) alerts.push_back(to_json(alert));
   return json_text({{"schema_version", kJsonSchemaVersion},
                     {"raised", reply.raised_alerts},
                     {"alerts", std::move(alerts)}},
                    layout);
 }
 
-std::string alert_json(const RankAlert& alert) { return json_text(to_json(alert), JsonLayout::one_line); }
+std::string alert_json(const Alert& alert) { return json_text(to_json(alert), JsonLayout::one_line); }
 
 namespace {
 
@@ -147,9 +152,9 @@ Command question(const AlertsRequest& request, std::uint64_t after) {
 }
 
 // The reply of a hub that has listed these alerts.
-CommandReply make_reply(const std::vector<RankAlert>& alerts, const std::optional<std::int64_t>& rank) {
+CommandReply make_reply(const std::vector<Alert>& alerts, const std::optional<std::int64_t>& rank) {
   CommandReply reply;
-  for (const RankAlert& alert : alerts) {
+  for (const Alert& alert : alerts) {
     if (rank && alert.rank.value != *rank) continue;
     reply.alerts.push_back(alert);
     reply.raised_alerts += 1 + alert.left_out;
@@ -157,10 +162,10 @@ CommandReply make_reply(const std::vector<RankAlert>& alerts, const std::optiona
   return reply;
 }
 
-tl::expected<std::vector<RankAlert>, std::string> alerts_in(const std::string& run) {
+tl::expected<std::vector<Alert>, std::string> alerts_in(const std::string& run) {
   auto kept = alerts_from_files(run);
   if (!kept) return tl::unexpected(std::move(kept.error()));
-  std::vector<RankAlert> alerts;
+  std::vector<Alert> alerts;
   for (AlertHistory::Kept& each : *kept) alerts.push_back(std::move(each.alert));
   return alerts;
 }
@@ -193,7 +198,7 @@ int follow_alerts(const AlertsRequest& request, const LiveJob& job, const Consol
     const auto reply = job.ask(question(request, last), kAnswerTime);
     if (reply) {
       if (const int code = report_failure(reply, console); code != kExitDone) return code;
-      for (const RankAlert& alert : reply->alerts) {
+      for (const Alert& alert : reply->alerts) {
         console.out << (request.json ? alert_json(alert) : alert_line(alert));
         more = more || alert.number > last;
         last = std::max(last, alert.number);
@@ -219,6 +224,26 @@ int follow_alerts(const AlertsRequest& request, const LiveJob& job, const Consol
 
 namespace {
 
+void lower(decltype(RLIMIT_DATA) resource, rlim_t most) {
+  rlimit limit{};
+  if (::getrlimit(resource, &limit) != 0) return;
+  limit.rlim_cur = std::min(limit.rlim_max, most);
+  ::setrlimit(resource, &limit);
+}
+
+// The publisher of a lead hub (control/hub/alert_publisher.h): serves the alerts that arrive at the standard
+// input to the subscribers of `socket`.
+int publish_alerts(const std::string& socket, const Console& console) {
+  prctl(PR_SET_NAME, "gradmon-publish");
+  lower(RLIMIT_CORE, 0);  // libzmq aborts when memory or descriptors run out
+#ifndef GRADMON_UNBOUNDED_MEMORY
+  lower(RLIMIT_DATA, rlim_t{128} << 20U);
+  lower(RLIMIT_NOFILE, 256);
+#endif
+  const std::string error = publish_packets(STDIN_FILENO, socket);
+  return error.empty() ? kExitDone : report_error(error, console);
+}
+
 class AlertsSubcommand : public SubcommandFor<AlertsRequest> {
  public:
   std::string usage() const override { return "alerts [RUN] [--follow] [--rank R] [--all] [--json]"; }
@@ -233,11 +258,13 @@ class AlertsSubcommand : public SubcommandFor<AlertsRequest> {
          "you press Ctrl-C"},
         {"--rank", &request().rank, "only the alerts of this rank", "R"},
         {"--all", &request().all, "a line for each alert, with its tag; whole lines"},
-        {"--json", &request().json, "one JSON object (with --follow: one a line for each alert)"}};
+        {"--json", &request().json, "one JSON object (with --follow: one a line for each alert)"},
+        {"--publish", &request().publish, ""}};
     add_job_options(arguments, request().selector);
     return arguments;
   }
   int perform(const Console& console) override {
+    if (!request().publish.empty()) return publish_alerts(request().publish, console);
     JobSelector selector = request().selector;
     if (!request().run.empty()) selector.output_dir = request().run;
     const std::string run = output_directory(selector);

@@ -252,13 +252,13 @@ void report_outlook(const AskJob& ask, const CommandClock& clock, const Console&
     const auto reply = ask(make_command(CommandVerb::config), kAnswerTime);
     if (!reply || reply->outcome != CommandOutcome::done || !reply->status) return;
     const Status& status = *reply->status;
-    const auto config = parse_config(reply->config_text, status.config_path);
-    if (!config || (status.state != "on" && !status.pending)) return;
+    if (status.state != "on" && !status.pending) return;
     const bool over = clock.now() >= ends;
     if (over && status.state != "on") return;
     if (over ||
         (!status.pending && status.state == "on" && rows_a_step(status) > 0 && slowest_step_ms(status) > 0)) {
-      console.err << "gradmonctl: " << outlook_text(status, config->config) << '\n';
+      if (const auto config = parse_config(reply->config_text, status.config_path))
+        console.err << "gradmonctl: " << outlook_text(status, config->config) << '\n';
       return;
     }
     clock.sleep(kVerdictPause);

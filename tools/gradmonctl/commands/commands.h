@@ -95,12 +95,12 @@ Listing alerts_listing(const CommandReply& reply);
 Listing alert_groups_listing(const CommandReply& reply);
 
 // One line, with a line feed: "2026-07-06 12:34:56 UTC  rank 3  MESSAGE".
-std::string alert_line(const RankAlert& alert);
+std::string alert_line(const Alert& alert);
 
 // One JSON object that follows json_rule.h, with the alerts in the form of control/alerts/alert_json.h.
 std::string alerts_json(const CommandReply& reply, JsonLayout layout);
 // The object of one alert, on one line.
-std::string alert_json(const RankAlert& alert);
+std::string alert_json(const Alert& alert);
 
 struct AlertsRequest {
   JobSelector selector;
@@ -109,9 +109,10 @@ struct AlertsRequest {
   bool all = false;     // each alert, and whole lines in a terminal
   bool follow = false;  // then print new ones
   std::optional<std::int64_t> rank = {};
+  std::string publish = {};  // of the hub's publisher: the socket that it serves
 };
 
-using AlertFiles = std::function<tl::expected<std::vector<RankAlert>, std::string>()>;
+using AlertFiles = std::function<tl::expected<std::vector<Alert>, std::string>()>;
 
 // gradmonctl alerts: prints the alerts that the lead hub keeps. If the job does not answer, prints the alerts
 // in `files`, and says so on `console.err`. Returns the exit code.

@@ -14,8 +14,6 @@
 #include "control/config/config_parser.h"
 #include "control/config/config_schema.h"
 #include "control/config/json_edit.h"
-#include "control/config/json_locate.h"
-#include "control/config/json_schema.h"
 #include "control/files/file_access.h"
 #include "control/hub/transport/command_client.h"
 #include "tools/gradmonctl/cli/printable.h"
@@ -92,87 +90,53 @@ Lines split_lines(std::string_view text) {
   return lines;
 }
 
-// The longest common subsequence by dynamic programming: at(i, j) is its length for the
-// lines of `before` from i and of `after` from j.
-class CommonLines {
- public:
-  CommonLines(const Lines& before, const Lines& after) : width_(after.size() + 1) {
-    if ((before.size() + 1) * width_ > kMaxCells) return;
-    lengths_.assign((before.size() + 1) * width_, 0);
-    for (std::size_t i = before.size(); i-- > 0;) {
-      for (std::size_t j = after.size(); j-- > 0;) {
-        lengths_[i * width_ + j] =
-            before[i] == after[j] ? at(i + 1, j + 1) + 1 : std::max(at(i + 1, j), at(i, j + 1));
-      }
-    }
-  }
-  bool known() const { return !lengths_.empty(); }
-  unsigned at(std::size_t i, std::size_t j) const { return lengths_[i * width_ + j]; }
-
- private:
-  std::size_t width_;
-  std::vector<unsigned> lengths_;
-};
-
-class Differ {
- public:
-  Differ(Lines before, Lines after)
-      : before_(std::move(before)), after_(std::move(after)), common_(before_, after_) {}
-
-  std::string text(std::size_t lines_skipped) {
-    std::size_t i = 0;
-    std::size_t j = 0;
-    while (i < before_.size() || j < after_.size()) {
-      const bool both = i < before_.size() && j < after_.size();
-      if (both && common_.known() && before_[i] == after_[j]) {
-        flush();
-        i += 1;
-        j += 1;
-        continue;
-      }
-      if (old_.empty() && new_.empty()) line_ = lines_skipped + i + 1;
-      const bool drop =
-          i < before_.size() && (!both || !common_.known() || common_.at(i + 1, j) >= common_.at(i, j + 1));
-      drop ? add(old_, "- ", before_[i++]) : add(new_, "+ ", after_[j++]);
-    }
-    flush();
-    return std::move(text_);
-  }
-
- private:
-  static void add(std::string& to, const char* mark, std::string_view line) {
-    while (!line.empty() && (line.back() == '\n' || line.back() == '\r')) line.remove_suffix(1);
-    to += mark + printable(line) + '\n';
-  }
-
-  void flush() {
-    if (old_.empty() && new_.empty()) return;
-    text_ += "line " + std::to_string(line_) + ":\n" + old_ + new_;
-    old_.clear();
-    new_.clear();
-  }
-
-  const Lines before_;
-  const Lines after_;
-  const CommonLines common_;
-  std::string text_;
-  std::size_t line_ = 0;  // first line of the current run
-  std::string old_;
-  std::string new_;
-};
+void add_line(std::string& to, const char* mark, std::string_view line) {
+  while (!line.empty() && (line.back() == '\n' || line.back() == '\r')) line.remove_suffix(1);
+  to += mark + printable(line) + '\n';
+}
 
 }  // namespace
 
 std::string line_diff(std::string_view before, std::string_view after) {
-  Lines old_lines = split_lines(before);
-  Lines new_lines = split_lines(after);
-  const auto [old_from, new_from] =
-      std::mismatch(old_lines.begin(), old_lines.end(), new_lines.begin(), new_lines.end());
-  const auto skipped = old_from - old_lines.begin();
-  const auto [old_to, new_to] = std::mismatch(old_lines.rbegin(), std::make_reverse_iterator(old_from),
-                                              new_lines.rbegin(), std::make_reverse_iterator(new_from));
-  return Differ(Lines(old_from, old_to.base()), Lines(new_from, new_to.base()))
-      .text(static_cast<std::size_t>(skipped));
+  const Lines olds = split_lines(before);
+  const Lines news = split_lines(after);
+  std::size_t from = 0;
+  std::size_t old_end = olds.size();
+  std::size_t new_end = news.size();
+  while (from < std::min(old_end, new_end) && olds[from] == news[from]) ++from;
+  for (; std::min(old_end, new_end) > from && olds[old_end - 1] == news[new_end - 1]; --new_end) --old_end;
+  // at(i, j): the length of the longest common subsequence of the old lines from i and the new lines from j.
+  const std::size_t width = new_end - from + 1;
+  const std::size_t cells = (old_end - from + 1) * width;
+  std::vector<unsigned> lengths(cells <= kMaxCells ? cells : 0);
+  const auto at = [&](std::size_t i, std::size_t j) -> unsigned& {
+    return lengths[(i - from) * width + j - from];
+  };
+  for (std::size_t i = old_end; !lengths.empty() && i-- > from;) {
+    for (std::size_t j = new_end; j-- > from;)
+      at(i, j) = olds[i] == news[j] ? at(i + 1, j + 1) + 1 : std::max(at(i + 1, j), at(i, j + 1));
+  }
+  std::string text, removed, added;
+  std::size_t line = 0;  // first line of the current run
+  const auto end_run = [&] {
+    if (!removed.empty() || !added.empty()) text += "line " + std::to_string(line) + ":\n" + removed + added;
+    removed.clear();
+    added.clear();
+  };
+  for (std::size_t i = from, j = from; i < old_end || j < new_end;) {
+    const bool both = i < old_end && j < new_end;
+    if (both && !lengths.empty() && olds[i] == news[j]) {
+      end_run();
+      ++i;
+      ++j;
+      continue;
+    }
+    if (removed.empty() && added.empty()) line = i + 1;
+    const bool drop = i < old_end && (!both || lengths.empty() || at(i + 1, j) >= at(i, j + 1));
+    drop ? add_line(removed, "- ", olds[i++]) : add_line(added, "+ ", news[j++]);
+  }
+  end_run();
+  return text;
 }
 
 tl::expected<std::pair<std::string, std::string>, std::string> parse_set_argument(

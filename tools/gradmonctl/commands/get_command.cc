@@ -47,27 +47,19 @@ int get_from_file(const GetRequest& request, const Console& console) {
   return text ? show(request, *text, console) : text.error();
 }
 
-namespace {
-
-class GetSubcommand : public SubcommandFor<GetRequest> {
- public:
-  std::string usage() const override { return "get [KEY] [--config FILE]"; }
-  std::string summary() const override { return "Print the config in force, or one value of it, as JSON"; }
-  Arguments arguments() override {
-    Arguments arguments{{"KEY", &request().key, "a key or a JSON pointer (/alert/dump)"},
-                        {"--config", &request().file, "ask this file instead of a job", "FILE"}};
-    add_job_options(arguments, request().selector);
-    return arguments;
-  }
-  int perform(const Console& console) override {
-    if (!request().file.empty()) return get_from_file(request(), console);
-    return with_job(request().selector, console,
-                    [&](const AskJob& ask) { return get_command(request(), ask, console); });
-  }
-};
-
-}  // namespace
-
-std::unique_ptr<Subcommand> get_subcommand() { return std::make_unique<GetSubcommand>(); }
+std::unique_ptr<Subcommand> get_subcommand() {
+  return std::make_unique<PlainSubcommand<GetRequest>>(
+      "get [KEY] [--config FILE]", "Print the config in force, or one value of it, as JSON",
+      [](GetRequest& request) -> Arguments {
+        return with_job_options({{"KEY", &request.key, "a key or a JSON pointer (/alert/dump)"},
+                                 {"--config", &request.file, "ask this file instead of a job", "FILE"}},
+                                request.selector);
+      },
+      [](const GetRequest& request, const Console& console) {
+        if (!request.file.empty()) return get_from_file(request, console);
+        return with_job(request.selector, console,
+                        [&](const AskJob& ask) { return get_command(request, ask, console); });
+      });
+}
 
 }  // namespace gradmon

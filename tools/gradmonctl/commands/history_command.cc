@@ -114,28 +114,19 @@ int history_command(const HistoryRequest& request, const AskJob& ask, const Hist
   return history ? show(*history, request, console) : kExitNoAnswer;
 }
 
-namespace {
-
-class HistorySubcommand : public SubcommandFor<HistoryRequest> {
- public:
-  std::string usage() const override { return "history [RUN] [--all] [--json]"; }
-  std::string summary() const override { return "Show the outcome of every change"; }
-  Arguments arguments() override {
-    Arguments arguments{list_all(request().all), {"--json", &request().json, "one JSON object"}};
-    add_job_options(arguments, request().selector);
-    return arguments;
-  }
-  int perform(const Console& console) override {
-    const JobSelector& selector = request().selector;
-    const HistoryFiles files = [&selector] { return history_from_files(output_directory(selector)); };
-    return with_job_or_files(
-        selector, console, [&] { return files().has_value(); },
-        [&](const AskJob& ask) { return history_command(request(), ask, files, console); });
-  }
-};
-
-}  // namespace
-
-std::unique_ptr<Subcommand> history_subcommand() { return std::make_unique<HistorySubcommand>(); }
+std::unique_ptr<Subcommand> history_subcommand() {
+  return std::make_unique<PlainSubcommand<HistoryRequest>>(
+      "history [RUN] [--all] [--json]", "Show the outcome of every change",
+      [](HistoryRequest& request) -> Arguments {
+        return with_job_options({list_all(request.all), {"--json", &request.json, "one JSON object"}},
+                                request.selector);
+      },
+      [](const HistoryRequest& request, const Console& console) {
+        const HistoryFiles files = [&] { return history_from_files(output_directory(request.selector)); };
+        return with_job_or_files(
+            request.selector, console, [&] { return files().has_value(); },
+            [&](const AskJob& ask) { return history_command(request, ask, files, console); });
+      });
+}
 
 }  // namespace gradmon

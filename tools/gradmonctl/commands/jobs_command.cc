@@ -68,23 +68,16 @@ int jobs_command(const JobsRequest& request, const HubReplies& replies,
   return kExitDone;
 }
 
-namespace {
-
-class JobsSubcommand : public SubcommandFor<JobsRequest> {
- public:
-  std::string usage() const override { return "jobs [--all] [--json]"; }
-  std::string summary() const override { return "List your jobs on this host"; }
-  Arguments arguments() override {
-    return {list_all(request().all), {"--json", &request().json, "one JSON object"}};
-  }
-  int perform(const Console& console) override {
-    const HubReplies replies = query_all_hubs([](const Status&) { return false; });
-    return jobs_command(request(), replies, find_job_directories().refused, console);
-  }
-};
-
-}  // namespace
-
-std::unique_ptr<Subcommand> jobs_subcommand() { return std::make_unique<JobsSubcommand>(); }
+std::unique_ptr<Subcommand> jobs_subcommand() {
+  return std::make_unique<PlainSubcommand<JobsRequest>>(
+      "jobs [--all] [--json]", "List your jobs on this host",
+      [](JobsRequest& request) -> Arguments {
+        return {list_all(request.all), {"--json", &request.json, "one JSON object"}};
+      },
+      [](const JobsRequest& request, const Console& console) {
+        const HubReplies replies = query_all_hubs([](const Status&) { return false; });
+        return jobs_command(request, replies, find_job_directories().refused, console);
+      });
+}
 
 }  // namespace gradmon

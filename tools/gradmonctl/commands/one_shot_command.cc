@@ -23,45 +23,30 @@ int one_shot_command(const OneShotRequest& request, const AskJob& ask, const Con
 
 namespace {
 
-class OneShotSubcommand : public SubcommandFor<OneShotRequest> {
- public:
-  explicit OneShotSubcommand(CommandVerb verb) { request().verb = verb; }
-  int perform(const Console& console) override {
-    return with_job(request().selector, console,
-                    [&](const AskJob& ask) { return one_shot_command(request(), ask, console); });
-  }
-};
-
-class CancelSubcommand : public OneShotSubcommand {
- public:
-  CancelSubcommand() : OneShotSubcommand(CommandVerb::cancel) {}
-  std::string usage() const override { return "cancel [RUN]"; }
-  std::string summary() const override { return "Withdraw the change that is pending"; }
-  Arguments arguments() override {
-    Arguments arguments;
-    add_job_options(arguments, request().selector);
-    return arguments;
-  }
-};
-
-class EvictSubcommand : public OneShotSubcommand {
- public:
-  EvictSubcommand() : OneShotSubcommand(CommandVerb::evict) {}
-  std::string usage() const override { return "evict RANK"; }
-  std::string summary() const override { return "Drop a rank: after 15 s no change waits for it any more"; }
-  Arguments arguments() override {
-    Argument rank{"RANK", &request().rank, "the rank's number"};
-    rank.required = true;
-    rank.most = std::numeric_limits<std::int32_t>::max();
-    Arguments arguments{rank};
-    add_job_options(arguments, request().selector);
-    return arguments;
-  }
-};
+int perform(const OneShotRequest& request, const Console& console) {
+  return with_job(request.selector, console,
+                  [&](const AskJob& ask) { return one_shot_command(request, ask, console); });
+}
 
 }  // namespace
 
-std::unique_ptr<Subcommand> cancel_subcommand() { return std::make_unique<CancelSubcommand>(); }
-std::unique_ptr<Subcommand> evict_subcommand() { return std::make_unique<EvictSubcommand>(); }
+std::unique_ptr<Subcommand> cancel_subcommand() {
+  return std::make_unique<PlainSubcommand<OneShotRequest>>(
+      "cancel [RUN]", "Withdraw the change that is pending",
+      [](OneShotRequest& request) -> Arguments { return with_job_options({}, request.selector); }, &perform);
+}
+
+std::unique_ptr<Subcommand> evict_subcommand() {
+  return std::make_unique<PlainSubcommand<OneShotRequest>>(
+      "evict RANK", "Drop a rank: after 15 s no change waits for it any more",
+      [](OneShotRequest& request) -> Arguments {
+        request.verb = CommandVerb::evict;
+        Argument rank{"RANK", &request.rank, "the rank's number"};
+        rank.required = true;
+        rank.most = std::numeric_limits<std::int32_t>::max();
+        return with_job_options({rank}, request.selector);
+      },
+      &perform);
+}
 
 }  // namespace gradmon

@@ -38,28 +38,20 @@ int status_command(const StatusRequest& request, const AskJob& ask, const Comman
   return kExitDone;
 }
 
-namespace {
-
-class StatusSubcommand : public SubcommandFor<StatusRequest> {
- public:
-  std::string usage() const override { return "status [RUN] [--watch] [--all] [--json]"; }
-  std::string summary() const override { return "Show what the job collects, and where each rank is"; }
-  Arguments arguments() override {
-    Arguments arguments{{"--watch", &request().watch, "again every second, until interrupted"},
-                        list_all(request().all),
-                        {"--json", &request().json, "one JSON object (with --watch: one a line)"}};
-    add_job_options(arguments, request().selector);
-    return arguments;
-  }
-  int perform(const Console& console) override {
-    return with_job(request().selector, console, [&](const AskJob& ask) {
-      return status_command(request(), ask, system_clock(), console);
-    });
-  }
-};
-
-}  // namespace
-
-std::unique_ptr<Subcommand> status_subcommand() { return std::make_unique<StatusSubcommand>(); }
+std::unique_ptr<Subcommand> status_subcommand() {
+  return std::make_unique<PlainSubcommand<StatusRequest>>(
+      "status [RUN] [--watch] [--all] [--json]", "Show what the job collects, and where each rank is",
+      [](StatusRequest& request) -> Arguments {
+        return with_job_options({{"--watch", &request.watch, "again every second, until interrupted"},
+                                 list_all(request.all),
+                                 {"--json", &request.json, "one JSON object (with --watch: one a line)"}},
+                                request.selector);
+      },
+      [](const StatusRequest& request, const Console& console) {
+        return with_job(request.selector, console, [&](const AskJob& ask) {
+          return status_command(request, ask, system_clock(), console);
+        });
+      });
+}
 
 }  // namespace gradmon

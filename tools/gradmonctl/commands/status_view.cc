@@ -5,6 +5,7 @@
 #include <array>
 #include <cstdio>
 
+#include "control/agree/message.h"
 #include "control/agree/overhead_budget.h"
 #include "control/config/config.h"
 #include "tools/gradmonctl/cli/listing.h"
@@ -222,31 +223,41 @@ OrderedJson to_json(const ReplicasCompared& compared) {
           {"not_compared", compared.not_compared}};
 }
 
+// `path`: keys with slashes between them.
+void put(const std::string& path, OrderedJson value, OrderedJson& json) {
+  json[OrderedJson::json_pointer("/" + path)] = std::move(value);
+}
+
+void put(const std::string& path, const std::string& text, OrderedJson& json) {
+  put(path, text_or_null(text), json);
+}
+
+void put(const std::string& path, const Overhead& overhead, OrderedJson& json) {
+  put(path, overhead.collected == 0 ? OrderedJson(nullptr) : OrderedJson(overhead.share), json);
+  put(path + "_steps", overhead.steps, json);
+}
+
+void put(const std::string& path, const TargetCounts& targets, OrderedJson& json) {
+  put(path + "/watched", targets.watched, json);
+  put(path + "/silent", targets.silent, json);
+  put(path + "/without_match", targets.unmatched, json);
+}
+
 OrderedJson to_json(const RankStatus& rank) {
-  return {
-      {"rank", rank.rank.value},
-      {"host", text_or_null(rank.host)},
-      {"pid", rank.pid == 0 ? OrderedJson(nullptr) : OrderedJson(rank.pid)},
-      {"step", rank.step},
-      {"revision", rank.revision.value},
-      {"applied_step", step_or_null(rank.applied_step)},
-      {"state", rank.state},
-      {"step_ms", rank.step_ms},
-      {"overhead", rank.overhead.collected == 0 ? OrderedJson(nullptr) : OrderedJson(rank.overhead.share)},
-      {"overhead_steps", rank.overhead.steps},
-      {"last_seen_ms", rank.last_seen_ms},
-      {"last_stepped_ms", rank.last_stepped_ms},
-      {"accepted", rank.accepted.value},
-      {"waited_ms", rank.waited_ms},
-      {"records", rank.records},
-      {"dropped", rank.dropped},
-      {"targets",
-       {{"watched", rank.targets.watched},
-        {"silent", rank.targets.silent},
-        {"without_match", rank.targets.unmatched}}},
-      {"alerts", {{"raised", rank.alerts}, {"listed", rank.listed_alerts}}},
-      {"flight", {{"written", rank.flight_written}, {"lost", rank.flight_lost}}},
-      {"error", text_or_null(rank.error)}};
+  OrderedJson json{{"rank", rank.rank.value},
+                   {"host", text_or_null(rank.host)},
+                   {"pid", rank.pid == 0 ? OrderedJson(nullptr) : OrderedJson(rank.pid)},
+                   {"step", rank.step},
+                   {"revision", rank.revision.value},
+                   {"applied_step", step_or_null(rank.applied_step)},
+                   {"state", rank.state},
+                   {"last_seen_ms", rank.last_seen_ms},
+                   {"last_stepped_ms", rank.last_stepped_ms},
+                   {"accepted", rank.accepted.value}};
+  each_report_field(
+      [&](const char* path, std::uint32_t, std::uint32_t, auto member) { put(path, rank.*member, json); });
+  put("alerts/listed", rank.listed_alerts, json);
+  return json;
 }
 
 }  // namespace

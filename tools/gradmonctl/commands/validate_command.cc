@@ -16,22 +16,15 @@ int validate_command(const ValidateRequest& request, const Console& console) {
   return kExitDone;
 }
 
-namespace {
-
-class ValidateSubcommand : public SubcommandFor<ValidateRequest> {
- public:
-  std::string usage() const override { return "validate FILE"; }
-  std::string summary() const override { return "Check a config file, and list all its errors"; }
-  Arguments arguments() override {
-    Argument file{"FILE", &request().file, "the config file"};
-    file.required = true;
-    return {file};
-  }
-  int perform(const Console& console) override { return validate_command(request(), console); }
-};
-
-}  // namespace
-
-std::unique_ptr<Subcommand> validate_subcommand() { return std::make_unique<ValidateSubcommand>(); }
+std::unique_ptr<Subcommand> validate_subcommand() {
+  return std::make_unique<PlainSubcommand<ValidateRequest>>(
+      "validate FILE", "Check a config file, and list all its errors",
+      [](ValidateRequest& request) -> Arguments {
+        Argument file{"FILE", &request.file, "the config file"};
+        file.required = true;
+        return {file};
+      },
+      &validate_command);
+}
 
 }  // namespace gradmon

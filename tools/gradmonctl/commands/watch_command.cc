@@ -91,25 +91,17 @@ int watch_command(const WatchRequest& request, const LiveJob& job, const Console
   return kExitDone;
 }
 
-namespace {
-
-class WatchSubcommand : public SubcommandFor<WatchRequest> {
- public:
-  std::string usage() const override { return "watch [RUN] [--json]"; }
-  std::string summary() const override { return "Follow the job live, until it ends or you press Ctrl-C"; }
-  Arguments arguments() override {
-    Arguments arguments{{"--json", &request().json, "one JSON object a line for each state"}};
-    add_job_options(arguments, request().selector);
-    return arguments;
-  }
-  int perform(const Console& console) override {
-    return with_live_job(request().selector, console,
-                         [&](const LiveJob& job) { return watch_command(request(), job, console); });
-  }
-};
-
-}  // namespace
-
-std::unique_ptr<Subcommand> watch_subcommand() { return std::make_unique<WatchSubcommand>(); }
+std::unique_ptr<Subcommand> watch_subcommand() {
+  return std::make_unique<PlainSubcommand<WatchRequest>>(
+      "watch [RUN] [--json]", "Follow the job live, until it ends or you press Ctrl-C",
+      [](WatchRequest& request) -> Arguments {
+        return with_job_options({{"--json", &request.json, "one JSON object a line for each state"}},
+                                request.selector);
+      },
+      [](const WatchRequest& request, const Console& console) {
+        return with_live_job(request.selector, console,
+                             [&](const LiveJob& job) { return watch_command(request, job, console); });
+      });
+}
 
 }  // namespace gradmon

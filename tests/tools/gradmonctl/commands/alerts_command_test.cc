@@ -16,7 +16,7 @@ inline CommandReply sample_alerts() {
   CommandReply reply;
   reply.raised_alerts = 5;
   reply.alerts.resize(3);
-  RankAlert& spike = reply.alerts[0];
+  Alert& spike = reply.alerts[0];
   spike = {71,      kSampleTime,
            Rank{3}, "AnomalySpike",
            1204,    0,
@@ -51,14 +51,14 @@ TEST_CASE("the alerts look as in the golden files") {
   CHECK(golden_difference("alerts.txt", full_text(alerts_listing(sample_alerts()))) == "");
   CHECK(golden_difference("alerts.json", alerts_json(sample_alerts(), JsonLayout::indented)) == "");
   std::string lines;
-  for (const RankAlert& alert : sample_alerts().alerts) lines += alert_line(alert);
+  for (const Alert& alert : sample_alerts().alerts) lines += alert_line(alert);
   CHECK(golden_difference("alerts_followed.txt", lines) == "");
 }
 
 TEST_CASE("the first step of each rule comes first, and a line has the ranks and series of its step") {
   CommandReply reply;
   const auto add = [&](std::int64_t step, const char* rule, int rank, std::uint64_t left_out) {
-    RankAlert alert;
+    Alert alert;
     alert.step = step;
     alert.rule = rule;
     alert.rank = Rank{rank};
@@ -90,7 +90,7 @@ TEST_CASE("a job without alerts says so") {
 }
 
 TEST_CASE("every line of followed alerts is a line, whatever the texts hold") {
-  for (const RankAlert& alert : sample_alerts().alerts) {
+  for (const Alert& alert : sample_alerts().alerts) {
     for (const std::string& line : {alert_line(alert), alert_json(alert)}) {
       CHECK(line.find('\n') == line.size() - 1);
       CHECK(line.find('\x1b') == std::string::npos);
@@ -101,15 +101,13 @@ TEST_CASE("every line of followed alerts is a line, whatever the texts hold") {
 // The answer to a question with `after`.
 CommandReply newer_than(std::uint64_t after) {
   CommandReply reply;
-  for (const RankAlert& alert : sample_alerts().alerts) {
+  for (const Alert& alert : sample_alerts().alerts) {
     if (alert.number > after) reply.alerts.push_back(alert);
   }
   return reply;
 }
 
-tl::expected<std::vector<RankAlert>, std::string> no_files() {
-  return tl::unexpected<std::string>("no files");
-}
+tl::expected<std::vector<Alert>, std::string> no_files() { return tl::unexpected<std::string>("no files"); }
 
 struct Followed {
   FakeJob fake;
@@ -157,7 +155,7 @@ TEST_CASE("alerts of a job that refuses or does not answer ends with its code") 
 TEST_CASE("the alerts of a job that does not answer are those of its files, of one rank if asked") {
   FakeJob job;
   for (int i = 0; i < 3; ++i) job.stay_silent();
-  const auto files = [] { return tl::expected<std::vector<RankAlert>, std::string>(sample_alerts().alerts); };
+  const auto files = [] { return tl::expected<std::vector<Alert>, std::string>(sample_alerts().alerts); };
   CHECK(alerts_command({}, job.ask(), files, job.console()) == 0);
   CHECK(job.err.str().find("; showing the alerts from the job's files\n") != std::string::npos);
   AlertsRequest of_one;

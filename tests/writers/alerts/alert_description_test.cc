@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "writers/alerts/alert_event.h"
+#include "writers/alerts/alert_description.h"
 
 #include <limits>
 
@@ -11,8 +11,8 @@ using namespace gradmon;
 
 namespace {
 
-AlertEvent turbulence() {
-  AlertEvent event;
+Alert turbulence() {
+  Alert event;
   event.rule = "AnomalyTurbulence";
   event.step = 2;
   event.tag_name = "0:fc1.input:0/rank0/actv";
@@ -38,7 +38,7 @@ TEST_CASE("a message is msprobe's") {
   CHECK(alert_message(turbulence()) ==
         "Rule AnomalyTurbulence reports anomaly signal in ('0:fc1.input:0/rank0/actv', 'norm') at step 2, "
         "current value 27.77, history mean 5.55.");
-  AlertEvent nan = turbulence();
+  Alert nan = turbulence();
   nan.rule = "AnomalyNan";
   nan.value = nan.history_mean = std::numeric_limits<double>::quiet_NaN();
   CHECK(alert_message(nan).find("current value nan, history mean nan.") != std::string::npos);
@@ -60,7 +60,7 @@ TEST_CASE("a tag is that of msprobe's files, with its names of the gradients") {
 }
 
 TEST_CASE("a key of the dump is msprobe's, followed by the op") {
-  AlertEvent event = turbulence();
+  Alert event = turbulence();
   event.tag_name = "0:1.self_attention.core_attention_flash_0/rank0/input_grad";
   event.step = 1;
   event.call_id = 112;
@@ -81,17 +81,17 @@ TEST_CASE("an event has the place of its row, counted over all kinds of the step
   const std::vector<Finding> findings{{0, 3, "norm", Anomaly::spike, 2.0, 4},
                                       {2, 3, "norm", Anomaly::nan, 0.0, 3}};
   const AlertOrigin origin{Rank{5}, 1, {1, 5}};
-  const StepAlerts alerts = describe(findings, Step{4}, records, {}, names, origin);
-  REQUIRE(alerts.events.size() == 2);
-  CHECK((alerts.step == Step{4} && alerts.left_out == 7));
-  const AlertEvent& first = alerts.events[0];
+  const AlertReport alerts = describe(findings, records, {}, names, origin);
+  REQUIRE(alerts.alerts.size() == 2);
+  CHECK(alerts.left_out == 7);
+  const Alert& first = alerts.alerts[0];
   CHECK((first.rule == "AnomalySpike" && first.rank == Rank{5} && first.step == 4));
   CHECK((first.micro_step == 3 && first.pp_stage == 1 && first.vpp_stage == 1 && first.call_id == 0));
   CHECK((first.tag_name == "1:fc1.input:3/rank5/actv" && first.op == "norm"));
-  CHECK((first.value == 8 && first.history_mean == 2 && first.group_mates == std::vector<int>{1, 5}));
+  CHECK((first.value == 8 && first.history_mean == 2));
   CHECK(first.message == alert_message(first));
   CHECK(first.left_out == 4);
-  CHECK((alerts.events[1].call_id == 2 && alerts.events[1].micro_step == 0));
+  CHECK((alerts.alerts[1].call_id == 2 && alerts.alerts[1].micro_step == 0));
 }
 
 TEST_CASE("call_id counts the rows of all kinds in the order in which they were read") {
@@ -107,26 +107,22 @@ TEST_CASE("call_id counts the rows of all kinds in the order in which they were 
   records[3].read_at = 70;
   std::vector<Finding> findings;
   for (std::size_t i = 0; i < records.size(); ++i) findings.push_back({i, 3, "norm", Anomaly::nan, 0.0});
-  const StepAlerts alerts = describe(findings, Step{4}, records, {}, names, {});
+  const AlertReport alerts = describe(findings, records, {}, names, {});
   std::vector<std::uint64_t> call_ids;
-  for (const AlertEvent& event : alerts.events) call_ids.push_back(event.call_id);
+  for (const Alert& event : alerts.alerts) call_ids.push_back(event.call_id);
   CHECK(call_ids == std::vector<std::uint64_t>{2, 0, 1, 3});
 }
 
-TEST_CASE("the last 256 alerts are kept and all are counted") {
+TEST_CASE("the last 256 alerts are kept") {
   RecentAlerts recent;
-  CHECK(recent.content().events.empty());
+  CHECK(recent.alerts().empty());
   for (std::int64_t step = 0; step < 300; ++step) {
-    StepAlerts alerts;
-    alerts.step = Step{step};
-    alerts.left_out = 2;
-    alerts.events.emplace_back();
-    alerts.events.back().step = step;
-    recent.add(alerts);
+    AlertReport report;
+    report.alerts.emplace_back().step = step;
+    recent.add(report);
   }
-  const RecentAlerts::Content content = recent.content();
-  CHECK(content.total == 900);
-  REQUIRE(content.events.size() == RecentAlerts::kMostKept);
-  CHECK(content.events.front().step == 300 - 256);
-  CHECK(content.events.back().step == 299);
+  const std::vector<Alert> kept = recent.alerts();
+  REQUIRE(kept.size() == RecentAlerts::kMostKept);
+  CHECK(kept.front().step == 300 - 256);
+  CHECK(kept.back().step == 299);
 }

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
+// The checks of `gradmonctl doctor`: this host, the hub and the keys. `python3 -m gradmon.doctor` checks
+// torch and the frameworks, and prints these findings, too.
 #pragma once
 
 #include <cstdint>
 #include <filesystem>
 #include <optional>
 #include <string>
-#include <string_view>
 #include <tl/expected.hpp>
 #include <vector>
 
@@ -14,20 +15,17 @@
 
 namespace gradmon {
 
-// The result of one check by `gradmonctl doctor`.
 struct CheckResult {
   enum class Level : std::uint8_t { ok, warn, fail };
   Level level = Level::ok;
-  std::string check;   // the name of the check: "config watch"
-  std::string text;    // the finding
-  std::string remedy;  // the user's remedy; "": none
+  std::string check;        // the name of the check: "config watch"
+  std::string text;         // the finding
+  std::string remedy = {};  // the user's remedy; "": none
 };
 
 using CheckResults = std::vector<CheckResult>;
 
-std::string_view name_of(CheckResult::Level level);
 CheckResult::Level worst(const CheckResults& findings);
-
 // Readable UTF-8 text: the lines of each finding, with its remedy below.
 std::string findings_text(const CheckResults& findings);
 // One JSON object that follows json_rule.h.
@@ -41,11 +39,10 @@ enum class ConfigNamed : std::uint8_t { by_option, by_job_or_default };
 // another host.
 CheckResult examine_config_file(const std::string& file, ConfigNamed named);
 
-// The type of a path's file system: "ext4", "nfs", or "0x1234abcd" for an unknown type. "" if statfs() fails;
-// errno then has the cause.
-std::string file_system_type(const std::filesystem::path& path);
+// The type of a path's file system as /proc/self/mounts names it: "ext4", "nfs4". The error: of the path.
+tl::expected<std::string, std::error_code> file_system_type(const std::filesystem::path& path);
 // True if changes made on another host raise no inotify events on this host.
-bool is_network_file_system(const std::string& kind);
+bool is_network_file_system(const std::string& type);
 
 // The operations that a directory supports, tested with temporary files in it.
 struct DirectoryCapabilities {
@@ -53,8 +50,8 @@ struct DirectoryCapabilities {
   bool exchange = false;  // renameat2(RENAME_EXCHANGE)
 };
 
-// Runs the tests and removes the files. The error, one readable line: no file can be
-// created in the directory.
+// Runs the tests in a directory of its own there, and removes it. The error, one readable line: nothing can
+// be created in the directory.
 tl::expected<DirectoryCapabilities, std::string> probe_directory(const std::filesystem::path& directory);
 
 // Checks the directory of the config file: its file system, events on saves, and the exchange of files by
@@ -66,15 +63,8 @@ CheckResults examine_output_directory(const std::filesystem::path& directory);
 // Checks a directory of keys (curve_keys.h).
 CheckResult examine_keys(const std::filesystem::path& directory);
 
-// The kernel's inotify limits per user, and this user's usage.
-struct InotifyUse {
-  std::int64_t most_instances = 0;
-  std::int64_t most_watches = 0;
-  std::int64_t instances = 0;  // used by this user's readable processes
-  std::int64_t watches = 0;
-};
-InotifyUse inotify_use();  // from /proc; an unreadable value is 0
-CheckResult examine_inotify(const InotifyUse& use);
+// Checks that this user can have an inotify instance and a watch.
+CheckResult examine_inotify();
 
 // The limits and the number of open file descriptors of one process.
 struct DescriptorUse {
@@ -98,9 +88,5 @@ struct FreeSpace {
   bool files = true;  // more files can be created
 };
 CheckResult check_free_space(const std::filesystem::path& base, const FreeSpace& room);
-
-// True if a process has this argument. `command_line` is its /proc/PID/cmdline; an unreadable file, such as
-// an ended process's, has no argument.
-bool has_argument(const std::filesystem::path& command_line, const std::string& argument);
 
 }  // namespace gradmon

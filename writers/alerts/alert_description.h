@@ -27,28 +27,17 @@ struct AlertOrigin {
   std::vector<int> group_mates;  // ranks of its pipeline, in the order of their stages
 };
 
-// An alert of this rank as its log and its dump show it. Not numbered. A value.
-struct AlertEvent : RankAlert {
-  std::vector<int> group_mates;  // of its origin
-};
-
-struct StepAlerts {
-  Step step{-1};
-  std::vector<AlertEvent> events;  // at most AlertEvaluator::kMostFindings
-  std::uint64_t left_out = 0;      // further alerts
-};
-
 // "{vpp}:{name}[:{micro}]/rank{R}/{task}", msprobe's tag for the row. The task is the file's prefix, except
 // `pre_grad` (per micro batch) or `acc_grad` for grad_unreduced and `post_grad` for grad_reduced.
 std::string make_tag_name(const Record& record, const Layout& layout, const NameTable& names, Rank rank);
 
 // "Rule AnomalyTurbulence reports anomaly signal in ('0:fc1.input:0/rank0/actv', 'norm') at step 2, current
 // value 27.77, history mean 5.55." Numbers as Python prints them.
-std::string alert_message(const AlertEvent& event);
+std::string alert_message(const Alert& alert);
 
-// `records`: the records of the findings.
-StepAlerts describe(const std::vector<Finding>& findings, Step step, const std::vector<Record>& records,
-                    const Layout& layout, const NameTable& names, const AlertOrigin& origin);
+// `records`: the records of the findings. Makes at most AlertEvaluator::kMostFindings alerts.
+AlertReport describe(const std::vector<Finding>& findings, const std::vector<Record>& records,
+                     const Layout& layout, const NameTable& names, const AlertOrigin& origin);
 
 // Chooses the log lines for a rank's alerts: one line for each step and rule (a scalar that is reported after
 // the step's end comes in a call of its own, and has no second line), and for each rule at most
@@ -60,8 +49,8 @@ class AlertLog {
   static constexpr int kBurst = 12;
   static constexpr std::chrono::seconds kPause{150};
 
-  // The lines to log now, in the order of the events.
-  std::vector<std::string> lines(const StepAlerts& alerts, Time now);
+  // The lines to log now, in the order of the alerts.
+  std::vector<std::string> lines(const AlertReport& report, Time now);
 
  private:
   struct OfRule {
@@ -82,19 +71,12 @@ class RecentAlerts {
  public:
   static constexpr std::size_t kMostKept = 256;
 
-  struct Content {
-    std::vector<AlertEvent> events;  // oldest first
-    std::uint64_t total = 0;         // alerts so far, including dropped ones
-  };
-
-  Content content() const;
-  void add(const StepAlerts& alerts);
+  std::vector<Alert> alerts() const;  // oldest first
+  void add(const AlertReport& report);
 
  private:
   mutable std::mutex mutex_;
-  // Guarded by mutex_.
-  std::deque<AlertEvent> events_;
-  std::uint64_t total_ = 0;
+  std::deque<Alert> alerts_;  // guarded by mutex_
 };
 
 }  // namespace gradmon
