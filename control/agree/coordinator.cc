@@ -385,14 +385,10 @@ void Coordinator::answer_non_member(const Envelope& envelope) {
   const bool within = envelope.rank.value >= 0 && envelope.rank.value < state_.members.size();
   if (!within || std::holds_alternative<Disconnected>(envelope.message)) return;
   const Membership::Member& holder = state_.members.of(envelope.rank.value);
-  const Outgoing::To to{{envelope.rank.value, envelope.incarnation}};
-  if (std::holds_alternative<Left>(envelope.message)) {
-    state_.out.send.push_back({to, LeftAck{}});
-  } else if (holder.takes_part() && !state_.members.is_from_present_process(envelope)) {
-    state_.out.send.push_back({to, Replaced{}});
-  } else {
-    state_.out.send.push_back({to, RejoinRequest{}});
-  }
+  Message answer = RejoinRequest{};
+  if (holder.takes_part() && !state_.members.is_from_present_process(envelope)) answer = Replaced{};
+  if (std::holds_alternative<Left>(envelope.message)) answer = LeftAck{};
+  state_.out.send.push_back({{{envelope.rank.value, envelope.incarnation}}, std::move(answer)});
 }
 
 void Coordinator::hear(const Envelope& envelope) {

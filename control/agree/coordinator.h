@@ -89,7 +89,7 @@ struct CoordinatorActions {
 // The state that the roles of a coordinator share. One thread.
 struct Agreement {
   Agreement(JobIdentity of, DecisionLog& decisions)
-      : job(std::move(of)), log(decisions), members({job.world_size, job.launch_id}), order(job.started) {}
+      : job(std::move(of)), log(decisions), members(job), order(job.started) {}
 
   // Appends to the decision log. Warns of a new error.
   bool note(const LogEntry& entry);

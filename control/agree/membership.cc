@@ -20,21 +20,21 @@ std::string process_text(const Hello& hello) {
 
 }  // namespace
 
-Membership::Membership(Expected expected)
-    : expected_(std::move(expected)), members_(static_cast<std::size_t>(expected_.world_size)) {}
+Membership::Membership(JobIdentity job)
+    : job_(std::move(job)), members_(static_cast<std::size_t>(job_.world_size)) {}
 
 std::string Membership::objection(Rank rank, const Hello& hello) const {
   if (hello.version != kProtocolVersion) {
     return named(rank.value) + " speaks protocol version " + std::to_string(hello.version) +
            ", this job speaks " + std::to_string(kProtocolVersion);
   }
-  if (hello.launch_id != expected_.launch_id) {
+  if (hello.launch_id != job_.launch_id) {
     return process_text(hello) + " belongs to another launch (\"" + hello.launch_id + "\", this job is \"" +
-           expected_.launch_id + "\")";
+           job_.launch_id + "\")";
   }
-  if (hello.world_size != expected_.world_size || rank.value < 0 || rank.value >= expected_.world_size) {
+  if (hello.world_size != job_.world_size || rank.value < 0 || rank.value >= job_.world_size) {
     return named(rank.value) + " of world size " + std::to_string(hello.world_size) +
-           " cannot join a job of world size " + std::to_string(expected_.world_size);
+           " cannot join a job of world size " + std::to_string(job_.world_size);
   }
   const Member& held = of(rank.value);
   if (!held.evicted_by.empty() && held.hello.process_id == hello.process_id)

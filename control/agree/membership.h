@@ -55,17 +55,12 @@ class Membership {
     bool has_finished(Revision revision) const { return gone() || progress.finished >= revision; }
   };
 
-  struct Expected {
-    int world_size = 1;
-    std::string launch_id;
-  };
-
   // A member that has not been heard for this long is not asked.
   static constexpr Ticks kHeardWithin{2'500};
   // A member that has not been heard for this long is dropped.
   static constexpr Ticks kDropAfter{15'000};
 
-  explicit Membership(Expected expected);
+  explicit Membership(JobIdentity job);
 
   // Admits a rank, or gives the reason in Welcome::refused. Fills in the membership's part of Welcome. Does
   // not give a rank number to another process while its member is present, because that member may still
@@ -119,7 +114,7 @@ class Membership {
   void drop(Member& member, Ticks now, std::string why);
   void remember_step(Step last);
 
-  const Expected expected_;
+  const JobIdentity job_;
   bool effective_seen_ = false;
   std::uint64_t incarnations_ = 0;  // given so far
   std::optional<Step> last_departed_step_;

@@ -10,23 +10,18 @@ namespace {
 
 constexpr Ticks kWaitsKept{600'000};
 
-// One thread at a time has one.
-class Entered {
+}  // namespace
+
+class StepGate::Entered {
  public:
-  explicit Entered(GateLock* lock) : lock_(lock) {
-    if (lock_ != nullptr) lock_->enter();
-  }
-  ~Entered() {
-    if (lock_ != nullptr) lock_->leave();
-  }
+  explicit Entered(const StepGate& gate) : gate_(gate) { gate_.lock(); }
+  ~Entered() { gate_.unlock(); }
   Entered(const Entered&) = delete;
   Entered& operator=(const Entered&) = delete;
 
  private:
-  GateLock* const lock_;
+  const StepGate& gate_;
 };
-
-}  // namespace
 
 void StepGate::publish() {
   Step first = fence_;
@@ -64,7 +59,7 @@ void StepGate::lapse_from(Step n) {
 }
 
 Opening StepGate::begin(Step n, Ticks now) {
-  const Entered entered(lock_);
+  const Entered entered(*this);
   if (n >= fence_) {
     if (!waiting_since_) waiting_since_ = now;
     const Ticks left = max_wait_ - (now - *waiting_since_);
@@ -95,7 +90,7 @@ Opening StepGate::begin(Step n, Ticks now) {
 }
 
 bool StepGate::step_still_valid(Ticks now) {
-  const Entered entered(lock_);
+  const Entered entered(*this);
   if (now >= lease_until_ && step_valid_ && !mutant_active(Mutant::no_end_check)) {
     lapse_from(handled_ + 1);
     publish();
@@ -104,7 +99,7 @@ bool StepGate::step_still_valid(Ticks now) {
 }
 
 Step StepGate::promise(std::int64_t lookahead, Ticks max_wait) {
-  const Entered entered(lock_);
+  const Entered entered(*this);
   if (abandoned_ || lapsed_) return kNever;
   max_wait_ = max_wait;
   held_from_start_ = false;
@@ -119,7 +114,7 @@ Step StepGate::promise(std::int64_t lookahead, Ticks max_wait) {
 }
 
 void StepGate::hold(Step fence, Ticks max_wait) {
-  const Entered entered(lock_);
+  const Entered entered(*this);
   max_wait_ = max_wait;
   held_from_start_ = true;
   if (!abandoned_) fence_ = fence;
@@ -131,11 +126,11 @@ void StepGate::release() { settle({}); }
 template <typename Change>
 void StepGate::apply(Change change) {
   {
-    const Entered entered(lock_);
+    const Entered entered(*this);
     change();
     publish();
   }
-  if (lock_ != nullptr) lock_->notify();
+  notify();
 }
 
 void StepGate::abandon() {
@@ -186,37 +181,37 @@ bool StepGate::settle(const std::optional<Commitment>& commitment, Step fence) {
 }
 
 void StepGate::renew_lease(Ticks until) {
-  const Entered entered(lock_);
+  const Entered entered(*this);
   lease_until_ = until;
 }
 
 void StepGate::check_lease(Ticks now) {
   {
-    const Entered entered(lock_);
+    const Entered entered(*this);
     if (now < lease_until_ || !must_wait() || mutant_active(Mutant::lapse_not_final)) return;
     lapse_from(handled_ + 1);
     publish();
   }
-  if (lock_ != nullptr) lock_->notify();
+  notify();
 }
 
 bool StepGate::lapsed() const {
-  const Entered entered(lock_);
+  const Entered entered(*this);
   return lapsed_;
 }
 
 void StepGate::rejoin() {
-  const Entered entered(lock_);
+  const Entered entered(*this);
   lapsed_ = false;
 }
 
 Ticks StepGate::waiting_for(Ticks now) const {
-  const Entered entered(lock_);
+  const Entered entered(*this);
   return waiting_since_ ? now - *waiting_since_ : Ticks{};
 }
 
 Ticks StepGate::waited_in(Ticks span, Ticks now) const {
-  const Entered entered(lock_);
+  const Entered entered(*this);
   Ticks sum = waiting_since_ && !held_from_start_ ? std::min(now - *waiting_since_, max_wait_) : Ticks{};
   for (const Wait& wait : waits_) {
     if (now - wait.ended <= span) sum += wait.lasted;
@@ -225,22 +220,22 @@ Ticks StepGate::waited_in(Ticks span, Ticks now) const {
 }
 
 std::vector<std::pair<Revision, Step>> StepGate::take_applied() {
-  const Entered entered(lock_);
+  const Entered entered(*this);
   return std::exchange(applied_, {});
 }
 
 std::optional<Commitment> StepGate::in_force() const {
-  const Entered entered(lock_);
+  const Entered entered(*this);
   return in_force_;
 }
 
 bool StepGate::commitment_ahead() const {
-  const Entered entered(lock_);
+  const Entered entered(*this);
   return !ahead_.empty();
 }
 
 bool StepGate::needs_lease() const {
-  const Entered entered(lock_);
+  const Entered entered(*this);
   return must_wait();
 }
 

@@ -28,20 +28,9 @@ struct Opening {
   bool ended = false;              // the plan in force has collected its last step; true once per plan
 };
 
-// Lets one thread at a time into a gate (control/link/agent.h).
-class GateLock {
- public:
-  virtual void enter() = 0;
-  virtual void leave() = 0;
-  virtual void notify() = 0;  // the gate has changed: the training thread need not wait any longer
-
- protected:
-  ~GateLock() = default;
-};
-
-// Decides at each step boundary whether the training thread may begin the step. Pure, except that with a
-// GateLock two threads may use it. The fast path uses two words: `current`, the step that the training thread
-// has published, and `gate`, the first step that the fast path may not begin.
+// Decides at each step boundary whether the training thread may begin the step. Pure; one thread, or two that
+// share a SharedGate (control/link/agent.h). The fast path uses two words: `current`, the step that the
+// training thread has published, and `gate`, the first step that the fast path may not begin.
 //
 // The safety argument (ARCHITECTURE.md, "The agreement, in short"): the training thread stores `current`
 // and then loads `gate`; the agent stores `gate` and then loads `current` again. All four accesses are
@@ -56,9 +45,9 @@ class GateLock {
 // until rejoin().
 class StepGate {
  public:
-  // `start`: the first step of the training loop. `lock`: null for a single thread.
-  explicit StepGate(Step start, GateLock* lock = nullptr)
-      : lock_(lock), current_(start.value - 1), handled_{start.value - 1} {}
+  // `start`: the first step of the training loop.
+  explicit StepGate(Step start) : current_(start.value - 1), handled_{start.value - 1} {}
+  virtual ~StepGate() = default;
   StepGate(const StepGate&) = delete;
   StepGate& operator=(const StepGate&) = delete;
 
@@ -117,29 +106,34 @@ class StepGate {
   bool needs_lease() const;
 
  private:
+  // For two threads.
+  virtual void lock() const {}
+  virtual void unlock() const {}
+  virtual void notify() {}  // the gate has changed: the training thread need not wait any longer
+
+  // Has the lock.
+  class Entered;
   struct Wait {
     Ticks ended;
     Ticks lasted;
   };
 
-  // Changes the members that lock_ guards, publishes the gate, and wakes the training thread.
+  // Changes the members that the lock guards, publishes the gate, and wakes the training thread.
   template <typename Change>
   void apply(Change change);
-  void publish();                            // Requires lock_. The only function that stores `gate_`.
-  bool enters_before(Step effective);        // Requires lock_.
-  Step begun() const;                        // Requires lock_. The last step that may have begun.
-  void lapse_from(Step n);                   // Requires lock_. Off from step n.
-  bool must_wait() const;                    // Requires lock_.
-  void enter(const Commitment& commitment);  // Requires lock_.
-  void end_wait(Ticks now);                  // Requires lock_.
-
-  GateLock* const lock_;  // null: none
+  void publish();                            // Requires the lock. The only function that stores `gate_`.
+  bool enters_before(Step effective);        // Requires the lock.
+  Step begun() const;                        // Requires the lock. The last step that may have begun.
+  void lapse_from(Step n);                   // Requires the lock. Off from step n.
+  bool must_wait() const;                    // Requires the lock.
+  void enter(const Commitment& commitment);  // Requires the lock.
+  void end_wait(Ticks now);                  // Requires the lock.
 
   // Own synchronisation.
   std::atomic<std::int64_t> current_;
   std::atomic<std::int64_t> gate_{kNever.value};
 
-  // Guarded by lock_.
+  // Guarded by the lock.
   Step fence_ = kNever;
   Ticks max_wait_{2'000};               // at that fence
   bool held_from_start_ = false;        // the fence was set by hold()

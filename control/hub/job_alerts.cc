@@ -122,8 +122,7 @@ void AlertRole::open() {
   });
   // Without an agreement, the ranks have no common step at which to change.
   if (state_.job.lead.dynamic) return;
-  const auto& wanted = alerting().on_alert;
-  if (wanted && wanted->collect) {
+  if (const auto* wanted = on_alert(); wanted != nullptr && wanted->collect) {
     state_.note_warnings(
         {"static mode: \"collect\" of \"on_alert\" has no effect; DYNAMIC_MONITOR=True makes it possible"});
   }
@@ -160,7 +159,7 @@ void AlertRole::tick() {
     waited = replicas_.tick(state_.clock);
   }
   perform(std::move(waited));  // also raises the remaining alerts of ended ranks
-  alerting();                  // describe() needs the newest
+  in_force();                  // describe() needs the newest
   capture_waiting();
 }
 
@@ -171,8 +170,8 @@ void AlertRole::raise(Rank rank, const std::string& process_id, const AlertRepor
   state_.resources.channels.publish(added);
   for (const Alert& alert : added) unsaved_.push_back({alert, process_id});
   drop_oldest_unsaved();
-  const auto& wanted = alerting().on_alert;
-  if (!wanted) return;
+  const Config::OnAlert* wanted = on_alert();
+  if (wanted == nullptr) return;
   command_.on_alerts(wanted->exec, wanted->cooldown, added, report.left_out, state_.clock);
   if (wanted->collect) capture_after(added.front(), *wanted);
 }
@@ -198,25 +197,16 @@ void AlertRole::save() {
 }
 
 // The committed plan's rules raise the alerts. A capture's config has the same `on_alert`.
-const AlertRole::Alerting& AlertRole::alerting() {
+const std::shared_ptr<const Config>& AlertRole::in_force() {
   const PlanPtr plan = state_.coordinator.committed_plan();
   const std::string& text = plan ? plan->config_text : state_.job.lead.static_text;
-  if (text == alerting_text_) return alerting_;
-  alerting_ = {};
-  alerting_.config = plan ? plan->config : nullptr;
-  if (!alerting_.config) {  // of static mode, or of a plan that an earlier hub has logged
-    if (const auto source = state_.read_plan(text)) alerting_.config = source->plan->config;
+  if (text == config_text_) return config_;
+  config_ = plan ? plan->config : nullptr;
+  if (!config_) {  // of static mode, or of a plan that an earlier hub has logged
+    if (const auto source = state_.read_plan(text)) config_ = source->plan->config;
   }
-  if (alerting_.config) {
-    const auto& rules = alerting_.config->alert.rules;
-    alerting_.rules = !rules.empty();
-    alerting_.divergence = std::any_of(rules.begin(), rules.end(), [](const AlertRule& rule) {
-      return rule.anomaly == Anomaly::rank_divergence;
-    });
-    alerting_.on_alert = alerting_.config->on_alert;
-  }
-  alerting_text_ = text;
-  return alerting_;
+  config_text_ = text;
+  return config_;
 }
 
 void AlertRole::capture_after(const Alert& alert, const Config::OnAlert& wanted) {
@@ -244,8 +234,7 @@ void AlertRole::capture_after(const Alert& alert, const Config::OnAlert& wanted)
 void AlertRole::capture_waiting() {
   if (!capture_waiting_ || state_.coordinator.busy()) return;
   const Alert alert = *std::exchange(capture_waiting_, std::nullopt);
-  const auto wanted = alerting().on_alert;
-  if (wanted && wanted->collect) capture_after(alert, *wanted);
+  if (const auto* wanted = on_alert(); wanted != nullptr && wanted->collect) capture_after(alert, *wanted);
 }
 
 CommandReply AlertRole::listed(const Command& command) const {
@@ -299,7 +288,9 @@ void AlertRole::describe(Status& status) const {
     status.warnings.push_back("AnomalyRankDivergence: values that may differ between ranks did not arrive " +
                               std::to_string(counts.unresolved) + " times");
   ReplicasCompared summary = replicas_.summary();
-  if (summary.ranks > 0 || (alerting_.divergence && status.state == "on"))
+  const auto compares = [](const AlertRule& rule) { return rule.anomaly == Anomaly::rank_divergence; };
+  const auto& rules = config_ ? config_->alert.rules : std::vector<AlertRule>();
+  if (summary.ranks > 0 || (status.state == "on" && std::any_of(rules.begin(), rules.end(), compares)))
     status.replicas_compared = std::move(summary);
 }
 

@@ -378,11 +378,8 @@ CommandReply CommandRole::verdict_on(const std::string& request_id) const {
   reply.revision = entry->revision;
   reply.message = entry->reason;
   reply.settled = entry->final;
-  if (!entry->final) return reply;
-  if (entry->verdict != "commit") {
-    reply.outcome = CommandOutcome::failed;
-    return reply;
-  }
+  if (entry->final && entry->verdict != "commit") reply.outcome = CommandOutcome::failed;
+  if (!entry->final || entry->verdict != "commit") return reply;
   reply.effective_step = entry->effective_step;
   reply.applied_by_all = state_.coordinator.applied_by_all(entry->revision);
   return reply;

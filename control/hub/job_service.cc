@@ -45,12 +45,6 @@ void shorten(Status& status) {
                             " ranks are listed");
 }
 
-std::vector<Journal::Key> journal_keys(const std::map<Journal::Key, HistoryEntry>& entries) {
-  std::vector<Journal::Key> keys;
-  for (const auto& entry : entries) keys.push_back(entry.first);
-  return keys;
-}
-
 // Completes the reason of a job that is on, or has finished, under a config without a kind of row.
 void name_missing_kinds(Config config, Status& status) {
   const bool nothing = !collects_anything(config);
@@ -67,18 +61,15 @@ std::string_view without_pid(std::string_view by) { return by.substr(0, by.rfind
 
 }  // namespace
 
-ForeignPeers::ForeignPeers(std::string epoch, std::string launch_id)
-    : epoch_(std::move(epoch)), launch_id_(std::move(launch_id)) {}
-
 std::string ForeignPeers::name_of(const Envelope& envelope) const {
   const std::string rank = "rank " + std::to_string(envelope.rank.value);
   if (const auto* hello = std::get_if<Hello>(&envelope.message)) {
-    if (hello->launch_id == launch_id_) return "";
+    if (hello->launch_id == job_.launch_id) return "";
     return rank + " of another launch (\"" + hello->launch_id.substr(0, kMostOfAName) + "\", pid " +
            std::to_string(hello->pid) + " on " + hello->host.substr(0, kMostOfAName) + ") asks to join";
   }
   // A sender without an epoch has not joined any launch.
-  if (envelope.epoch == epoch_ || envelope.epoch.empty()) return "";
+  if (envelope.epoch == job_.epoch || envelope.epoch.empty()) return "";
   return rank + " of an earlier launch (epoch " + envelope.epoch.substr(0, 8) + ") still runs";
 }
 
@@ -90,15 +81,11 @@ std::optional<std::string> ForeignPeers::hear(const Envelope& envelope, Ticks no
     known->second = now;
     return {};
   }
-  if (last_heard_.size() >= kMostNamed) forget_silent(now);
+  for (auto peer = last_heard_.begin(); last_heard_.size() >= kMostNamed && peer != last_heard_.end();)
+    peer = now - peer->second < kForgottenAfter ? std::next(peer) : last_heard_.erase(peer);
   if (last_heard_.size() >= kMostNamed) return {};
   last_heard_[name] = now;
   return name;
-}
-
-void ForeignPeers::forget_silent(Ticks now) {
-  for (auto peer = last_heard_.begin(); peer != last_heard_.end();)
-    peer = now - peer->second < kForgottenAfter ? std::next(peer) : last_heard_.erase(peer);
 }
 
 std::vector<std::string> ForeignPeers::heard(Ticks now) const {
@@ -109,11 +96,9 @@ std::vector<std::string> ForeignPeers::heard(Ticks now) const {
   return lines;
 }
 
-bool DiskReport::is_unresponsive() const { return disk_.current_task_age() >= kSilentAfter; }
-
 std::set<std::string> DiskReport::conditions() const {
   std::set<std::string> lines;
-  if (is_unresponsive()) lines.insert(place_ + kNoAnswer);
+  if (disk_.current_task_age() >= kSilentAfter) lines.insert(place_ + kNoAnswer);
   for (const std::string& other : others_) lines.insert(place_ + " is used by another job, too: " + other);
   for (const std::string& note : notes_) lines.insert(place_ + ": " + note);
   return lines;
@@ -190,7 +175,7 @@ void JobState::note_saved(const std::string& what, const tl::expected<void, std:
 
 JobService::JobService(HubJob job, JobResources resources)
     : state_(std::move(job), std::move(resources)),
-      foreign_(state_.job.epoch, state_.job.launch_id),
+      foreign_(state_.job),
       config_(state_),
       alerts_(state_),
       commands_(state_, config_),
@@ -348,7 +333,7 @@ Status JobService::status() const {
   if (status.reason == "never turned on" && !config_.off_since().empty()) status.reason = config_.off_since();
   if (!state_.broken_file.empty()) status.reason = "the newest edit is refused: " + state_.broken_file;
   if (!state_.job.lead.dynamic) describe_static(status);
-  if (const Config* config = alerts_.config()) name_missing_kinds(*config, status);
+  if (const auto& config = alerts_.config()) name_missing_kinds(*config, status);
   status.name = state_.job.lead.name;
   status.torch = state_.job.lead.torch;
   status.hooks = state_.job.lead.hooks;
@@ -373,7 +358,7 @@ void JobService::describe_static(Status& status) const {
   const Membership::Member& rank0 = state_.coordinator.membership().of(0);
   status.state = rank0.progress.collecting ? "on" : "off";
   status.reason = "";
-  if (alerts_.config() != nullptr && rank0.phase != Membership::Phase::absent) {
+  if (alerts_.config() && rank0.phase != Membership::Phase::absent) {
     const Config& config = *alerts_.config();
     const Schedule steps = static_schedule(Step{config.start_step}, rank0.hello.start_iteration,
                                            config.step_interval, config.collect_times);
@@ -390,15 +375,17 @@ void JobService::describe_static(Status& status) const {
 
 void JobService::save_history() {
   history_saved_ = state_.clock;
-  auto changed = state_.coordinator.journal().take_changed();
-  if (changed.empty() || !state_.job.lead.dynamic) return;
+  const auto changed =
+      std::make_shared<std::map<Journal::Key, HistoryEntry>>(state_.coordinator.journal().take_changed());
+  if (changed->empty() || !state_.job.lead.dynamic) return;
   const auto file =
       std::filesystem::path(state_.job.output_dir) / ".gradmon" / state_.job.epoch / "history.jsonl";
   const auto& resources = state_.resources;
-  resources.run_disk.post([this, file, changed = std::move(changed), mailbox = resources.mailbox] {
-    auto saved = append_history(file, changed);
-    mailbox->post([this, keys = saved ? std::vector<Journal::Key>() : journal_keys(changed), saved] {
-      for (const Journal::Key key : keys) state_.coordinator.journal().touch(key);
+  resources.run_disk.post([this, file, changed, mailbox = resources.mailbox] {
+    mailbox->post([this, changed, saved = append_history(file, *changed)] {
+      for (const auto& [key, entry] : *changed) {
+        if (!saved) state_.coordinator.journal().touch(key);
+      }
       state_.note_saved("history", saved);
     });
   });

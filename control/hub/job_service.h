@@ -37,7 +37,7 @@ inline constexpr const char* kNoKind =
 // the time.
 class ForeignPeers {
  public:
-  ForeignPeers(std::string epoch, std::string launch_id);
+  explicit ForeignPeers(JobIdentity job) : job_(std::move(job)) {}
 
   // Returns a log line if the sender is foreign and was not heard before.
   std::optional<std::string> hear(const Envelope& envelope, Ticks now);
@@ -46,12 +46,8 @@ class ForeignPeers {
 
  private:
   std::string name_of(const Envelope& envelope) const;  // "": of this job
-  void forget_silent(Ticks now);
 
-  // Constant after construction.
-  const std::string epoch_;
-  const std::string launch_id_;
-
+  const JobIdentity job_;
   std::map<std::string, Ticks> last_heard_;  // by line; bounded
 };
 
@@ -112,7 +108,6 @@ class DiskReport {
   std::vector<Line> take_changes();
 
  private:
-  bool is_unresponsive() const;
   std::set<std::string> conditions() const;
 
   const std::string place_;
@@ -245,25 +240,20 @@ class AlertRole {
   CommandReply listed(const Command& command) const;
   void describe(Status& status) const;
   // True if the committed plan's config has alert rules; in static mode the job's config.
-  bool has_rules() { return alerting().rules; }
-  // The config of the committed plan, of the newest tick; null: no valid config.
-  const Config* config() const { return alerting_.config.get(); }
+  bool has_rules() { return in_force() && !config_->alert.rules.empty(); }
+  // That config, of the newest tick; none: no valid one.
+  const std::shared_ptr<const Config>& config() const { return config_; }
 
  private:
-  // The config in force and its alert rules.
-  struct Alerting {
-    bool rules = false;       // it has some
-    bool divergence = false;  // one of them is AnomalyRankDivergence
-    std::optional<Config::OnAlert> on_alert;
-    std::shared_ptr<const Config> config;  // null: no valid config
-  };
-
   bool is_from_rank(const Envelope& envelope) const;
   void raise(Rank rank, const std::string& process_id, const AlertReport& report);
   void raise_orphans();
   void perform(ReplicaComparison::Actions actions);
   void send_to(Rank rank, Message message);
-  const Alerting& alerting();
+  const std::shared_ptr<const Config>& in_force();
+  const Config::OnAlert* on_alert() {  // null: none
+    return in_force() && config_->on_alert ? &*config_->on_alert : nullptr;
+  }
   void capture_after(const Alert& alert, const Config::OnAlert& wanted);
   void capture_waiting();
   void drop_oldest_unsaved();
@@ -280,8 +270,8 @@ class AlertRole {
   ReplicaComparison replicas_;
   Ticks replicas_looked_at_{};
   UnraisedAlerts unraised_;
-  std::string alerting_text_;  // the config text of alerting_
-  Alerting alerting_;
+  std::shared_ptr<const Config> config_;
+  std::string config_text_;  // of config_
 };
 
 // Carries out the commands of gradmonctl. A command sets a state and never toggles it. A repeated request id

@@ -44,23 +44,22 @@ struct AgentOptions : Introduction {
 
 // The gate of a rank, which its training thread and its agent share. The training thread waits for other
 // ranks only here.
-class SharedGate final : private GateLock, public StepGate {
+class SharedGate final : public StepGate {
  public:
   using Clock = std::function<Ticks()>;
 
-  // `start`: the first step of the training loop.
-  explicit SharedGate(Step start) : StepGate(start, this) {}
+  using StepGate::StepGate;
 
   // Training thread, after try_begin returned false: calls begin(n) until it need not wait. Between slices of
   // at most 100 ms it calls `interrupted`; if that returns true, the rank lapses and the step may begin.
   Opening begin_or_wait(Step n, const Clock& clock, const std::function<bool()>& interrupted);
 
  private:
-  void enter() override { mutex_.lock(); }
-  void leave() override { mutex_.unlock(); }
+  void lock() const override { mutex_.lock(); }
+  void unlock() const override { mutex_.unlock(); }
   void notify() override;
 
-  std::mutex mutex_;  // also guards StepGate
+  mutable std::mutex mutex_;  // also guards StepGate
   std::condition_variable changed_;
   std::uint64_t changes_ = 0;  // guarded by mutex_
 };

@@ -166,8 +166,7 @@ void AgentLoop::run_once() {
   perform(member_.tick(now));
   warn_where_start_waits();
   send_due_commands();
-  send_alerts();
-  send_replicas();
+  send_reports();
   answer_store_notes();
   report_progress(Clock::now());
 }
@@ -334,14 +333,12 @@ void AgentLoop::send_due_commands() {
 }
 
 // An older hub would treat an AlertReport as an error and close the connection.
-void AgentLoop::send_alerts() {
-  if (!hub_takes_alerts_ || !member_.joined() || !hub_ || !hub_->connected()) return;
-  while (auto report = alerts_->take(Clock::now())) to_coordinator(std::move(*report));
-}
-
-void AgentLoop::send_replicas() {
-  if (!hub_takes_replicas_ || !member_.joined() || !hub_ || !hub_->connected()) return;
-  while (auto digests = replicas_->take(Clock::now())) to_coordinator(std::move(*digests));
+void AgentLoop::send_reports() {
+  if (!member_.joined() || !hub_ || !hub_->connected()) return;
+  while (auto report = hub_takes_alerts_ ? alerts_->take(Clock::now()) : std::nullopt)
+    to_coordinator(std::move(*report));
+  while (auto digests = hub_takes_replicas_ ? replicas_->take(Clock::now()) : std::nullopt)
+    to_coordinator(std::move(*digests));
 }
 
 void AgentLoop::rows_on_disk(Revision revision) {
@@ -353,8 +350,7 @@ void AgentLoop::begin_leaving(Step last, milliseconds at_most) {
   leave_by_ = Clock::now() + at_most;
   if (started_ && member_.joined()) {
     tell_applied();
-    send_alerts();
-    send_replicas();
+    send_reports();
     tell_progress(report());
     perform(member_.leave(last));
   } else {

@@ -131,8 +131,7 @@ class AgentLoop {
   void tell_applied();
   void send_due_commands();
   void on_alert_message(const Bundle& bundle);
-  void send_alerts();
-  void send_replicas();
+  void send_reports();  // alerts and digests
   void report_soon();
   void report_progress(Clock::time_point now);
   void warn_where_start_waits();

@@ -77,15 +77,11 @@ bool HubConnection::poll_connect(Clock::time_point now) {
   if (stream_) return false;
   check_start(now);
   if (now < next_try_) return false;
-  auto connected = try_to_connect(now);
-  if (connected) {
-    trouble_.clear();
-    welcomed_ = false;
-    return true;
-  }
-  trouble_ = connected.error();
-  pause_before_next_try(now);
-  return false;
+  const auto connected = try_to_connect(now);
+  trouble_ = connected ? "" : connected.error();
+  if (!connected) pause_before_next_try(now);
+  if (connected) welcomed_ = false;
+  return connected.has_value();
 }
 
 void HubConnection::pause_before_next_try(Clock::time_point now) {

@@ -50,7 +50,7 @@ TEST_CASE("a compacted log keeps the newest plans, the user's plan, an open offe
 
 // The result of Membership::restore() for the entries.
 std::string restored_members(const std::vector<LogEntry>& entries) {
-  Membership members({2, "launch"});
+  Membership members({"", "", 0, "launch", 2});
   for (const LogEntry& entry : entries) {
     if (const auto* joined = std::get_if<JoinedEntry>(&entry)) members.restore(*joined, Ticks{});
     if (const auto* gone = std::get_if<DepartureEntry>(&entry)) members.restore(*gone);

@@ -18,7 +18,7 @@ Hello hello(std::string process_id, std::uint64_t number = 1, bool lapsed = true
 }
 
 struct Fixture {
-  Membership members{{2, "launch"}};
+  Membership members{{"", "", 0, "launch", 2}};
 
   Envelope from(std::uint64_t incarnation) { return {"", Rank{1}, incarnation, Progress{}}; }
 };

@@ -22,7 +22,7 @@ Envelope hello_of(const std::string& launch) {
 }
 
 TEST_CASE("a process of an earlier launch is logged once and stays in the status while it sends") {
-  ForeignPeers foreign_peers(kOwn, "second");
+  ForeignPeers foreign_peers({kOwn, "", 0, "second"});
   const Envelope old{kOld, Rank{1}, 1, Progress{}};
   const std::string line = "rank 1 of an earlier launch (epoch fedcba98) still runs";
   CHECK(foreign_peers.hear(old, Ticks{1000}) == line);
@@ -32,13 +32,13 @@ TEST_CASE("a process of an earlier launch is logged once and stays in the status
 }
 
 TEST_CASE("a process of another launch that asks to join is named with its pid") {
-  ForeignPeers foreign_peers(kOwn, "second");
+  ForeignPeers foreign_peers({kOwn, "", 0, "second"});
   CHECK(foreign_peers.hear(hello_of("first"), Ticks{0}) ==
         "rank 3 of another launch (\"first\", pid 77 on far) asks to join");
 }
 
 TEST_CASE("a process of this job, or of no launch yet, is not a foreign peer") {
-  ForeignPeers foreign_peers(kOwn, "second");
+  ForeignPeers foreign_peers({kOwn, "", 0, "second"});
   CHECK_FALSE(foreign_peers.hear(hello_of("second"), Ticks{0}));
   CHECK_FALSE(foreign_peers.hear({kOwn, Rank{1}, 1, Progress{}}, Ticks{0}));
   CHECK_FALSE(foreign_peers.hear({"", Rank{1}, 0, Progress{}}, Ticks{0}));
@@ -46,7 +46,7 @@ TEST_CASE("a process of this job, or of no launch yet, is not a foreign peer") {
 }
 
 TEST_CASE("at most 16 foreign peers are remembered, and one is named however many fell silent before") {
-  ForeignPeers foreign_peers(kOwn, "second");
+  ForeignPeers foreign_peers({kOwn, "", 0, "second"});
   for (int i = 0; i < 1000; ++i) foreign_peers.hear({std::to_string(i), Rank{1}, 1, Progress{}}, Ticks{0});
   CHECK(foreign_peers.heard(Ticks{0}).size() == 16);
   CHECK_FALSE(foreign_peers.hear(hello_of("first"), Ticks{9'000}));

@@ -38,11 +38,9 @@ Status full_status() {
 
 // A Status within a frame.
 std::string encode_status(const Status& status) {
-  std::string_view bytes;
   const std::string frame = encode(Frame(status));
   std::string_view rest = frame;
-  if (const auto only = field_codec::next_field(rest)) bytes = only->field.bytes;
-  return std::string(bytes);
+  return std::string(field_codec::next_field(rest)->field.bytes);
 }
 
 std::optional<Status> decode_status(const std::string& bytes) {
