@@ -217,7 +217,7 @@ class GradientHooks : public Probe {
   // was replaced or written since the step began and is not all zeros (zero_grad alone does not count). If a
   // device has not answered yet, returns true, and the parameter's rows depend on unless_zeros().
   bool took_part(std::size_t parameter);
-  // Call it after the step: the argument of RowWriter::write() for the parameter's rows.
+  // Call it after write_rows(): the argument of RowWriter::write() for the rows of the parameter.
   UnlessZeros unless_zeros(std::size_t parameter) const;
 
  private:
