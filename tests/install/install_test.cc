@@ -5,6 +5,7 @@
 #include <sstream>
 
 #include "tests/support/catch.h"
+#include "tests/support/scale.h"
 #include "tests/support/temporary_directory.h"
 
 namespace gradmon {
@@ -94,6 +95,10 @@ TEST_CASE("find_package refuses another release of torch and names both") {
 }
 
 TEST_CASE("a program that finds gradmon by pkg-config builds and collects") {
+  if (!full_scale()) {
+    WARN("skipped: GRADMON_TEST_SCALE=full only");
+    return;
+  }
   const Installation installed;
   const std::string path = installed.find("gradmon.pc").parent_path().string();
   installed.run("export PKG_CONFIG_PATH=" + path +

@@ -1,9 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Lists the skipped tests; the session fails if a file skips more or fewer than the table below says."""
+"""Leaves tests of the full tier out of the quick one. Lists the skipped tests; the session fails if a file
+skips more or fewer than the table below says."""
+import gc
 import os
 from typing import Any, Iterator
 
 import pytest
+from scale import FULL
 
 # Number of skipped tests in each file, by torch's release. Other files skip none.
 SKIPPED: "dict[str, dict[str, int]]" = {
@@ -55,6 +58,24 @@ def pytest_runtest_logreport(report: pytest.TestReport) -> None:
 def pytest_collectreport(report: pytest.CollectReport) -> None:
     if report.skipped:
         _skipped.append(report)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "full: a test of the full tier (GRADMON_TEST_SCALE=full)")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: "list[pytest.Item]") -> None:
+    if FULL:
+        return
+    left_out = [item for item in items if item.get_closest_marker("full")]
+    items[:] = [item for item in items if not item.get_closest_marker("full")]
+    config.hook.pytest_deselected(items=left_out)
+
+
+def pytest_collection_finish() -> None:
+    """The tests' own collections of garbage, and the last one, leave out all that was imported."""
+    gc.collect()
+    gc.freeze()
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:

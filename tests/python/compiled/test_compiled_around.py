@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Rows within compiled code whose model is sharded or replicated, whose shapes change, and of the default
 backend."""
-import os
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +8,7 @@ import compiled_models
 import jobs
 import pytest
 import ranks
+from scale import FULL
 import torch
 
 # Prints the norms of each way, by row, and the losses.
@@ -75,7 +75,6 @@ dist.destroy_process_group()
 """
 )
 
-FULL = os.environ.get("GRADMON_TEST_SCALE") == "full"
 # A checkpoint within DDP's graph, an LSTM and data-dependent routing are refused or broken by torch itself.
 NAMES = ["plain", "residual", "attention", "tied", "embedding", "conv", "autocast"] if FULL else ["residual"]
 CASES = [(name, form, "aot_eager") for name in NAMES for form in ("DDP", "FSDP2")]

@@ -5,9 +5,10 @@ from pathlib import Path
 
 import gradmon
 import jobs
+from scale import FULL
 import torch
 
-CYCLES = 1000 if os.environ.get("GRADMON_TEST_SCALE") == "full" else 40
+CYCLES = 1000 if FULL else 40
 MOST_GROWTH = 8 << 20  # bytes
 
 KEYS = {key: True for key in jobs.EVERYTHING if key != "mg_direction"}

@@ -10,9 +10,9 @@ from pathlib import Path
 import jobs
 import pytest
 import ranks
+from scale import FULL, if_full
 
 
-FULL = os.environ.get("GRADMON_TEST_SCALE") == "full"
 ENDS_OF_EACH = 125 if FULL else 1  # 500 or 4 in all
 AT_ONCE = 4
 
@@ -71,7 +71,7 @@ def end_once(directory: Path, end: str, monitored: bool) -> "tuple[int, str]":
     return result.returncode, result.stderr
 
 
-@pytest.mark.parametrize("end", CODES)
+@pytest.mark.parametrize("end", [if_full("normal"), "exception", "sigterm", if_full("daemon")])
 def test_an_interpreter_ends_as_it_does_without_gradmon(tmp_path: Path, end: str) -> None:
     assert end_once(tmp_path / "bare", end, monitored=False)[0] == CODES[end]
     with ThreadPoolExecutor(AT_ONCE) as pool:

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 import torch.distributed as dist
 from ranks import STORE_OPTIONS, free_port, run_each
+from scale import if_full
 
 SOURCE = Path(__file__).resolve().parents[3] / "runtime/python/gradmon/_launch_nonce.py"
 WITHIN = 60  # seconds
@@ -168,7 +169,7 @@ monitor.stop()
 """
 
 
-@pytest.mark.parametrize("late", [False, True])
+@pytest.mark.parametrize("late", [if_full(False), True])
 def test_ranks_that_only_the_process_group_names_are_one_job(late: bool, tmp_path: Path) -> None:
     config = tmp_path / "config.json"
     config.write_text('{"dynamic_on": false}')

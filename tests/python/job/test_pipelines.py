@@ -220,7 +220,8 @@ def test_without_rows_of_micro_batches_the_sum_of_all_is_read(tmp_path: Path) ->
 
 @NEEDS_SPLIT
 @pytest.mark.parametrize(
-    "schedule, grad_acc_steps, uses", [("zero_bubble", 4, 1), ("zbv", 1, 2), ("dual_pipe_v", 4, 2)]
+    "schedule, grad_acc_steps, uses",
+    [("zero_bubble", 4, 1), ("zbv", 1, 2), ("dual_pipe_v", 4, 2)],
 )
 def test_gradients_of_split_backwards_have_their_rows(
     tmp_path: Path, schedule: str, grad_acc_steps: int, uses: int

@@ -10,6 +10,7 @@ from typing import Any, Callable
 
 import jobs
 import pytest
+from scale import if_full
 from training import gradmonctl
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -109,7 +110,7 @@ class Job:
         return sorted(int(step) for step in found)
 
 
-@pytest.mark.parametrize("ranks", [1, 2, 4])
+@pytest.mark.parametrize("ranks", [if_full(1), 2, if_full(4)])
 def test_all_ranks_collect_the_same_steps_and_nothing_runs_on(tmp_path: Path, ranks: int) -> None:
     with Job(tmp_path, "--standalone", "--nproc-per-node", str(ranks)) as job:
         job.until(job.trains_with(ranks))

@@ -17,6 +17,7 @@ import gradmon
 import jobs
 import pytest
 import ranks
+from scale import if_full
 from training import gradmonctl
 
 
@@ -79,7 +80,7 @@ def train_and_be_killed(config: Path, output: Path, form: str, tmp_path: Path) -
     assert trained and process.returncode == -signal.SIGKILL
 
 
-@pytest.mark.parametrize("form, steps_a_file", [("csv", 1), ("csv", 1000), ("sqlite", 1)])
+@pytest.mark.parametrize("form, steps_a_file", [if_full("csv", 1), ("csv", 1000), ("sqlite", 1)])
 def test_a_killed_job_goes_on_in_its_directory(form: str, steps_a_file: int, tmp_path: Path) -> None:
     output = tmp_path / "out"
     keys = {"wg_distribution": True, "format": form, "step_count_per_record": steps_a_file}
@@ -104,7 +105,7 @@ def test_a_rank_without_a_directory_has_a_new_one(tmp_path: Path, capfd: pytest.
     assert len(list((tmp_path / "out").glob("*-rank0-*/grad_reduced_0-999.csv"))) == 1
 
 
-@pytest.mark.parametrize("lost", [False, True])
+@pytest.mark.parametrize("lost", [if_full(False), True])
 def test_query_sees_all_ranks_of_a_restarted_job_as_one_run(lost: bool, tmp_path: Path) -> None:
     """`lost`: rank 1 restarts on a host that has not its directory."""
     output = tmp_path / "out"

@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from scale import if_full
 import torch
 
 BENCHES = Path(__file__).resolve().parents[3] / "tests" / "benchmarks"
@@ -30,7 +31,6 @@ PROMISED = [
 OFFLINE = ["rows_per_s_csv2tb", "rows_per_s_csv2db", "csv2tb_peak_mib", "csv2db_peak_mib"]
 
 
-FULL = os.environ.get("GRADMON_TEST_SCALE") == "full"
 BIN = Path(os.environ["GRADMON_BIN"])
 ITSELF = ["--python", "--baseline", str(BIN.parent)]
 BESIDE = [
@@ -54,9 +54,8 @@ def bench(script: str, *arguments: str, bin_: Path = BIN) -> "subprocess.Complet
     "script, arguments, promised",
     [
         ("python_bench.py", [], PROMISED),
-        ("offline_bench.py", OFFLINE, OFFLINE),
-        # A minute and a half.
-        *([("baseline_bench.py", ITSELF, BESIDE)] if FULL else []),
+        if_full("offline_bench.py", OFFLINE, OFFLINE),
+        if_full("baseline_bench.py", ITSELF, BESIDE),  # a minute and a half
     ],
 )
 def test_a_quick_run_gives_every_figure_as_a_finite_number(

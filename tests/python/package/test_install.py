@@ -108,6 +108,7 @@ def install(python: Path, archive: Path, **environment: str) -> "subprocess.Comp
     return subprocess.run(command, capture_output=True, text=True, env=env)
 
 
+@pytest.mark.full
 def test_the_archive_of_sources_is_installed_by_pip(archive: Path, environment: Path, tmp_path: Path) -> None:
     result = install(environment, archive)  # what is compiled comes from GRADMON_BUILD_DIR
     assert result.returncode == 0, result.stderr
@@ -211,6 +212,7 @@ def test_a_relative_path_of_a_torch_holds_in_every_directory(tmp_path: Path) -> 
         assert chosen.stdout == f"9.9.9 {python}\n", wanted
 
 
+@pytest.mark.full
 def test_an_environment_is_made_again_where_the_tree_was_moved_and_only_there(tmp_path: Path) -> None:
     tree = tmp_path / "tree"
     (tree / "tools").mkdir(parents=True)

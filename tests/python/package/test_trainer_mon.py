@@ -12,6 +12,7 @@ import jobs
 import numpy as np
 import pytest
 import torch
+from scale import if_full
 
 KEYS = {"wg_distribution": True, "xy_distribution": True, "all_xy": True}
 
@@ -170,7 +171,7 @@ def test_processes_that_a_script_spawns_find_the_stand_in(tmp_path: Path) -> Non
     assert (result.returncode, result.stdout) == (0, "gradmon.trainer_mon\n"), result.stderr
 
 
-@pytest.mark.parametrize("module", ["msprobe.pytorch", "msprobe.pytorch.monitor.module_hook"])
+@pytest.mark.parametrize("module", ["msprobe.pytorch", if_full("msprobe.pytorch.monitor.module_hook")])
 def test_a_script_for_msprobe_runs_unchanged(tmp_path: Path, module: str) -> None:
     script = SCRIPT.replace("msprobe.pytorch", module)
     result = run_as_msprobe(tmp_path, script, str(jobs.write_config(tmp_path, **KEYS)))

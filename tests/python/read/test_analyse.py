@@ -2,7 +2,6 @@
 """gradmonctl analyse: what the commands print, for jobs with a known fault, and for any files."""
 import json
 import math
-import os
 import random
 import time
 from pathlib import Path
@@ -12,8 +11,9 @@ import pytest
 from gradmon_read.anomaly_dumps import analyse_json, read_anomaly, read_anomaly_dumps
 from job_rows import RankFiles, TestRow
 from reading import Commands, broken_texts, golden_difference, without
+from scale import FULL
 
-BROKEN_FILES = 1000 if os.environ.get("GRADMON_TEST_SCALE") == "full" else 240
+BROKEN_FILES = 1000 if FULL else 240
 
 
 def write_job(output: Path, spike: float = 512) -> None:

@@ -30,10 +30,11 @@ from gradmon_read.heat_map import (
 from gradmon_read.runs import RankDirectory, find_run
 from job_rows import RankFiles, TestRow
 from reading import Commands
+from scale import FULL
 
 BINS = 30
 NAN_COLOUR, INFINITE_COLOUR, ZERO_COLOUR, MISSING_COLOUR = OWN_COLOURS.values()
-CORRUPTIONS = 1000 if os.environ.get("GRADMON_TEST_SCALE") == "full" else 250
+CORRUPTIONS = 1000 if FULL else 250
 
 
 def add(builder: HeatMapBuilder, *cells: "tuple[int, int, float]") -> None:

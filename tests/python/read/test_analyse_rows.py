@@ -12,8 +12,9 @@ import pytest
 from gradmon_read.csv_tables import Problems, kind_files_in
 from gradmon_read.kind_rows import Batch, KindReader, Names, files_of_steps
 from reading import Commands, RankWriter, change
+from scale import FULL
 
-CORRUPTIONS = 1000 if os.environ.get("GRADMON_TEST_SCALE") == "full" else 250
+CORRUPTIONS = 1000 if FULL else 250
 
 
 class Read:

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from scale import FULL
 import zstandard
 from gradmon_read import csv2tb, csv_tables
 from gradmon_read.conversion import Meter, progress_text
@@ -28,7 +29,6 @@ from reading import (
 )
 
 COMMANDS = ["csv2tb", "csv2db"]
-FULL = os.environ.get("GRADMON_TEST_SCALE") == "full"
 LEFT_OUT = "1 rows are left out, of steps that a later start of the job has collected again\n"
 REPLACED = "1 files or directories of an earlier conversion are replaced\n"
 

@@ -20,9 +20,9 @@ from gradmon_read.conversion import CURVES, NOTHING, Meter, Unfinished
 from gradmon_read.csv_tables import CsvFile
 from gradmon_read.rank_database import FILE
 from reading import RANK0, Commands, RankWriter, points_in, query_rows, sample_job, write_files
+from scale import FULL
 
 COMMANDS = ["csv2tb", "csv2db", "merge"]
-FULL = os.environ.get("GRADMON_TEST_SCALE") == "full"
 
 
 def some_of(calls: int) -> "list[int]":

@@ -236,6 +236,7 @@ def test_what_no_rank_writes_into_a_database_is_left_out(
     assert answer.out.startswith(f"{rows + 1} rows of rank 0 in ")
 
 
+@pytest.mark.full
 def test_a_target_has_its_shape_in_a_database_of_more_than_a_million_changes_of_shapes(
     run: Commands, job: Path, tmp_path: Path
 ) -> None:

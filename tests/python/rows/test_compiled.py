@@ -8,6 +8,7 @@ import pytest
 import torch
 import twice
 from gradmon._compiled import constant
+from scale import if_full
 
 
 class Net(torch.nn.Module):
@@ -43,7 +44,7 @@ def train(noted: twice.Noted, monitor: Any, within_autograd: bool) -> None:
 
 
 @pytest.mark.parametrize("within_autograd", [False, True])
-@pytest.mark.parametrize("first_collected", [0, 1])  # compiled in a collected step, or before one
+@pytest.mark.parametrize("first_collected", [if_full(0), 1])  # compiled in a collected step, or before one
 def test_training_is_the_same(tmp_path: Path, within_autograd: bool, first_collected: int) -> None:
     twice.compare(
         tmp_path,
@@ -111,8 +112,8 @@ def train_compiled(noted: twice.Noted, monitor: Any, how: str, blocks: bool) -> 
 
 
 @pytest.mark.parametrize("how", WAYS)
-@pytest.mark.parametrize("blocks", [False, True])
-@pytest.mark.parametrize("since", [0, 1])  # compiled in a collected step, or before one
+@pytest.mark.parametrize("blocks", [if_full(False), True])
+@pytest.mark.parametrize("since", [if_full(0), 1])  # compiled in a collected step, or before one
 def test_compiled_modules_have_rows_ten_times_on_and_off(
     tmp_path: Path, how: str, blocks: bool, since: int
 ) -> None:

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """FSDP1 and FSDP2: rows are those of the unsharded training, cut to what each rank has."""
 import math
+import os
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,8 @@ import torch
 import variants
 from variants import Seen, scopes
 
+# Read late, too ("python: late values"), in the full tier.
+pytestmark = [pytest.mark.full] if "GRADMON_TEST_READ_AS_ON_A_DEVICE" in os.environ else []
 
 SCRIPT = """
 import sharded_loops

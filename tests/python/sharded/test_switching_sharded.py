@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """Sharded models that are moved, and whose collection is switched in mid-run."""
-import os
 from pathlib import Path
 
 import jobs
 import pytest
 import ranks
+from scale import FULL, if_full
 
 
-SWITCHES = 50 if os.environ.get("GRADMON_TEST_SCALE") == "full" else 10
+SWITCHES = 50 if FULL else 10
 SCRIPT = """
 import sharded_loops
 from pathlib import Path
@@ -57,7 +57,7 @@ sharded_loops.report(equal=equal, left=left, hooks=[hooks, jobs.hooks_of(plain)]
 """
 
 
-@pytest.mark.parametrize("world", [2, 4], ids=["fsdp2", "fsdp2 with tensor parallelism"])
+@pytest.mark.parametrize("world", [if_full(2), 4], ids=["fsdp2", "fsdp2 with tensor parallelism"])
 def test_switches_are_at_agreed_steps_and_leave_nothing(tmp_path: Path, world: int) -> None:
     config = jobs.write_config(tmp_path, dynamic_on=False, **jobs.EVERYTHING)
     options = {"config": str(config), "out": str(tmp_path / "out"), "keys": jobs.EVERYTHING}

@@ -6,12 +6,17 @@ Reads jobs from standard input, one a line, as JSON: "script" (code), "arguments
 waits for them, and prints their exit codes as a list (-N: killed by signal N). Each rank runs the script at
 the top of its main module and ends as an interpreter of its own.
 """
+import contextlib
+import gc
+import importlib
 import json
 import os
+import re
 import sys
 from typing import Any
 
 import torch.distributed
+from scale import FULL
 
 torch.optim.SGD([torch.zeros(1)], lr=0.1)  # torch 2 imports half of itself when the first optimizer is made
 
@@ -30,10 +35,23 @@ def become(job: "dict[str, Any]", rank: int) -> str:
     return script
 
 
+def share(script: str) -> None:
+    """Imports those parts of torch that the script imports, for all its ranks; in the full tier each rank
+    imports them itself, after gradmon. A rank's garbage collections then leave out what was here before: the
+    last ones of its interpreter would take a second."""
+    if not FULL:
+        for module in sorted(set(re.findall(r"^\s*(?:from|import) (torch\.[\w.]+)", script, re.MULTILINE))):
+            with contextlib.suppress(ImportError):
+                importlib.import_module(module)
+    gc.collect()
+    gc.freeze()
+
+
 def next_script() -> "str | None":
     """Returns the script in a forked rank, and None in the server at the end of its input."""
     while line := sys.stdin.readline():
         job = json.loads(line)
+        share(job["script"])
         processes = []
         for rank in range(len(job["environments"])):
             process = os.fork()

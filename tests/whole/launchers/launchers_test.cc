@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "tests/support/catch.h"
+#include "tests/support/scale.h"
 #include "tests/support/temporary_directory.h"
 #include "tests/whole/hosts/virtual_hosts.h"
 #include "tools/gradmonctl/cli/launcher.h"
@@ -100,6 +101,7 @@ TEST_CASE("two torchrun agents share a launch id by rendezvous or by address") {
       "--rdzv_backend c10d --rdzv_id x --rdzv_endpoint 127.0.0.1:" + to_string(free_port().value());
   const std::string first = launch_id_of(agents(elastic, elastic), 4);
   REQUIRE(launch_id_of(agents(elastic, elastic), 4) != first);
+  if (!full_scale()) return;
   const std::string fixed =
       "--master_addr 127.0.0.1 --master_port " + to_string(free_port().value()) + " --node_rank ";
   launch_id_of(agents(fixed + "0", fixed + "1"), 4);
@@ -155,6 +157,10 @@ TEST_CASE("two hosts that share only MASTER_ADDR share a launch id") {
 TEST_CASE("under torchrun on two hosts all ranks collect the same steps before and after one is killed") {
   if (const std::string why = HostNetwork::why_unavailable(); !why.empty()) {
     WARN("skipped: " << why);
+    return;
+  }
+  if (!full_scale()) {
+    WARN("skipped: GRADMON_TEST_SCALE=full only");
     return;
   }
   if (GRADMON_SANITIZED) {
