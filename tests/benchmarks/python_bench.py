@@ -274,19 +274,20 @@ print(json.dumps([len(table), time.process_time() - begin, memory("VmHWM") - bef
 
 class Compiled(NamedTuple):
     what: str
-    first: float  # seconds of the first step without gradmon, and of the second
-    second: float
-    switch: float  # the longest step until the switch: the one in which the graph is compiled once more
-    off: "list[float]"  # times of watched steps, each over that of a step without gradmon beside it
-    on: "list[float]"
+    plain: "Callable[[], float]"  # makes a step without gradmon; returns its time
+    watched: "Callable[[], float]"
+    model: torch.nn.Module  # the watched one
+    optimizer: torch.optim.Optimizer
+
+    def shares(self, rounds: int) -> "list[float]":
+        """Times of watched steps, each over that of a step without gradmon beside it."""
+        bare, own = in_turns(rounds, self.plain, self.watched)
+        return [mine / other for mine, other in zip(own, bare)]
 
 
-@functools.lru_cache(maxsize=None)
-def compiled(quick: bool) -> Compiled:
-    rounds = 3 if quick else 25
+def compiled(layers: int, width: int, tokens: int, backend: str) -> Compiled:
     torch._inductor.config.force_disable_caches = True  # of earlier processes: torch compiles each graph
-    layers, width, tokens = (1, 64, 256) if quick else (6, 512, TOKENS)
-    backend = "aot_eager" if quick else "inductor"
+    torch._dynamo.reset()
     text = train_ddp.Text(Path(train_ddp.__file__), 0)
 
     def training(module: Any) -> "tuple[Any, torch.optim.Optimizer, Callable[[], float]]":
@@ -298,35 +299,57 @@ def compiled(quick: bool) -> Compiled:
         return model, optimizer, lambda: seconds_of(lambda: (backward(), optimizer.step()))
 
     _, _, plain = training(loaded_again(train_ddp))
-    first, second = plain(), plain()
     model, optimizer, watched = training(train_ddp)
-
-    def shares(rounds: int) -> "list[float]":
-        bare, own = in_turns(rounds, plain, watched)
-        return [mine / other for mine, other in zip(own, bare)]
-
-    keys = {**ACTIVATIONS, "ops": OPS, "collect_times": 10**6}
-    with scratch_job(dynamic_on=False, **keys) as (config, options):
-        with gradmon.Monitor(config, **options).watch(model, optimizer) as monitor:
-            watched()
-            off = shares(6 * rounds)  # to tell 1 % apart
-            config.write_text(json.dumps({"dynamic_on": True, **keys}))
-            steps = [watched()]
-            until(
-                lambda: monitor.status().state == "on",
-                lambda: steps.append(watched()),
-                "the monitor is on",
-                seconds=600,
-            )
-            steps += [watched(), watched()]
-            on = shares(rounds)
-        if rows_on_disk(options["output_dir"]) < rounds * layers:
-            raise RuntimeError("too little was collected")
     what = (
         f"a step of tests/demo/train_ddp.py --layers {layers} --width {width}, {tokens} tokens, "
         f"torch.compile(model, backend={backend!r}), on two threads"
     )
-    return Compiled(what, first, second, max(steps), off, on)
+    return Compiled(what, plain, watched, model, optimizer)
+
+
+def off_vs_plain(quick: bool) -> Figure:
+    """Of short steps: it takes a thousand pairs to tell 1 % apart on a machine with others."""
+    steps = compiled(1, 64, 256, "aot_eager") if quick else compiled(2, 256, 512, "inductor")
+    with scratch_job(dynamic_on=False, **ACTIVATIONS) as (config, options):
+        with gradmon.Monitor(config, **options).watch(steps.model, steps.optimizer):
+            steps.shares(2)  # compile
+            off = steps.shares(10 if quick else 1500)
+    how = (
+        f"{steps.what}: watched, off, against the same without gradmon, in turns; 95 % of the median within "
+        "{:.3f} to {:.3f}".format(*median_interval(off))
+    )
+    return median_figure("compiled_off_vs_plain", off, "times", 1.01, how)
+
+
+class CompiledOn(NamedTuple):
+    what: str
+    compiling: float  # seconds of torch's own compilation
+    switch: float  # of the longest step until the switch: the one in which the graph is compiled once more
+    on: "list[float]"
+
+
+@functools.lru_cache(maxsize=None)
+def compiled_on(quick: bool) -> CompiledOn:
+    rounds = 3 if quick else 25
+    steps = compiled(1, 64, 256, "aot_eager") if quick else compiled(6, 512, TOKENS, "inductor")
+    first, second = steps.plain(), steps.plain()
+    keys = {**ACTIVATIONS, "ops": OPS, "collect_times": 10**6}
+    with scratch_job(dynamic_on=False, **keys) as (config, options):
+        with gradmon.Monitor(config, **options).watch(steps.model, steps.optimizer) as monitor:
+            steps.shares(2)
+            config.write_text(json.dumps({"dynamic_on": True, **keys}))
+            took = [steps.watched()]
+            until(
+                lambda: monitor.status().state == "on",
+                lambda: took.append(steps.watched()),
+                "the monitor is on",
+                seconds=600,
+            )
+            took += [steps.watched(), steps.watched()]
+            on = steps.shares(rounds)
+        if rows_on_disk(options["output_dir"]) < rounds:
+            raise RuntimeError("too little was collected")
+    return CompiledOn(steps.what, first - second, max(took), on)
 
 
 def loaded_again(module: Any) -> Any:
@@ -339,17 +362,8 @@ def loaded_again(module: Any) -> Any:
     return again
 
 
-def off_vs_plain(quick: bool) -> Figure:
-    found = compiled(quick)
-    how = (
-        f"{found.what}: watched, off, against the same without gradmon, in turns; 95 % of the median within "
-        "{:.3f} to {:.3f}".format(*median_interval(found.off))
-    )
-    return median_figure("compiled_off_vs_plain", found.off, "times", 1.01, how)
-
-
 def on_vs_off(quick: bool) -> Figure:
-    found = compiled(quick)
+    found = compiled_on(quick)
     how = (
         f"{found.what}: all inputs, outputs and their gradients, six ops, against the same without gradmon, "
         "in turns"
@@ -358,13 +372,12 @@ def on_vs_off(quick: bool) -> Figure:
 
 
 def first_switch(quick: bool) -> Figure:
-    found = compiled(quick)
-    compiling = found.first - found.second
+    found = compiled_on(quick)
     how = (
         f"{found.what}: the step in which the switch compiles the graph once more; torch's own compilation "
-        f"of it without gradmon took {text_of(compiling)} s (goal: 1.3 times that)"
+        f"of it without gradmon took {text_of(found.compiling)} s (goal: 1.3 times that)"
     )
-    return Figure("first_switch_s", found.switch, "s", 1.3 * compiling, how)
+    return Figure("first_switch_s", found.switch, "s", 1.3 * found.compiling, how)
 
 
 BENCHES: "dict[str, Callable[[bool], Figure]]" = {
