@@ -99,12 +99,18 @@ enum class Column : std::uint8_t {
   samples = 0,          // scalar: samples that all ranks have processed so far
   value = 1,            // scalar
   mg_direction = kOps,  // other
+  // All kinds of statistics except `other`, of tensors that were read in part: hooks/METRICS.md, "Samples".
+  sampled = kOps,  // share of the elements that were read
+  mean_se = kOps + 1,
+  norm_se = kOps + 2,
 };
-inline constexpr std::size_t kValues = kOps + 1;
+inline constexpr std::size_t kValues = kOps + 3;
 static_assert(kValues <= 8 * sizeof(ValueMask));
 constexpr ValueMask bit_of(Column column) {
   return static_cast<ValueMask>(1U << static_cast<unsigned>(column));
 }
+inline constexpr ValueMask kSampleMarks =
+    bit_of(Column::sampled) | bit_of(Column::mean_se) | bit_of(Column::norm_se);
 
 // The element type of the measured tensor: index into kDTypeNames. dtype_named() finds the types without an
 // enumerator.
@@ -183,6 +189,9 @@ constexpr DType dtype_named(std::string_view name) {
   }
   return DType::unknown;
 }
+
+// The config's `sample`: at most so many blocks of a group, of which one is read.
+inline constexpr std::uint32_t kMostSample = 64;
 
 // The order of the axes of an attention's Q and K: s sequence, b batch, h head, d head size.
 enum class AxisOrder : std::uint8_t { sbhd, bshd };

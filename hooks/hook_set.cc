@@ -173,7 +173,8 @@ class HookSet::Attached {
         rows_(stream, settings.revision, settings.ops) {
     for (const WatchedTensor& parameter : watched_) prepare_cuda_totals(*parameter.tensor);
     add_gradient_probes(settings, fuse);
-    if (reads(kWeights)) probes_.push_back(make_weight_probe(watched_, settings.eps, fuse));
+    if (reads(kWeights))
+      probes_.push_back(make_weight_probe(watched_, {settings.eps, settings.sample}, fuse));
     if (settings.collectives.enabled)
       add<CollectiveProbe>(settings.collectives, settings.eps, modules_, stack, stream, fuse);
     if (settings.l2) add<L2Probe>(settings, model, stream, unmatched);
@@ -302,7 +303,8 @@ class HookSet::Attached {
     constexpr KindSet unreduced = bit_of(Kind::grad_unreduced);
     if (!reads(unreduced | bit_of(Kind::grad_reduced) | kMoments | bit_of(Kind::other) | kHistograms)) return;
     GradientHookSettings reading;
-    reading.eps = settings.eps;
+    const ReadOptions options(settings.eps, settings.sample);
+    reading.options = options;
     reading.scales = settings.gradient_scales;
     reading.passes = settings.passes;
     reading.micro_batches = settings.short_steps ? 1 : settings.grad_acc_steps;
@@ -319,8 +321,8 @@ class HookSet::Attached {
     gradient_hooks_ = &hooks;
     first_reader_ = probes_.size();
     if (reads(bit_of(Kind::grad_reduced)))
-      probes_.push_back(make_gradient_probe(watched_, hooks, settings.eps, fuse));
-    if (reads(kMoments)) probes_.push_back(make_moment_probe(watched_, hooks, settings.eps, fuse));
+      probes_.push_back(make_gradient_probe(watched_, hooks, options, fuse));
+    if (reads(kMoments)) probes_.push_back(make_moment_probe(watched_, hooks, options, fuse));
     if (reads(bit_of(Kind::other))) probes_.push_back(make_sign_agreement_probe(watched_, hooks));
     if (reads(kHistograms)) probes_.push_back(make_update_histogram_probe(watched_, hooks));
     gradient_probes_ = probes_.size();

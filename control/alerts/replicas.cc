@@ -6,6 +6,7 @@
 #include <cmath>
 #include <cstring>
 
+#include "control/text/hash.h"
 #include "control/text/utf8.h"
 
 namespace gradmon {
@@ -30,22 +31,7 @@ bool all_valid(const std::vector<Part>& parts, std::size_t most) {
          std::all_of(parts.begin(), parts.end(), [](const Part& part) { return is_valid(part); });
 }
 
-constexpr std::uint64_t kOffset = 0xcbf29ce484222325;  // FNV-1a, 64 bits
-constexpr std::uint64_t kPrime = 0x100000001b3;
 constexpr std::uint64_t kNanBits = 0x7ff8000000000000;
-
-// The finalizer of SplitMix64 (Steele, Lea and Flood, Fast Splittable Pseudorandom Number Generators, 2014).
-std::uint64_t mixed(std::uint64_t x) {
-  x = (x ^ x >> 30U) * 0xbf58476d1ce4e5b9;
-  x = (x ^ x >> 27U) * 0x94d049bb133111eb;
-  return x ^ x >> 31U;
-}
-
-std::uint64_t fnv_hash(std::string_view text) {
-  std::uint64_t hash = kOffset;
-  for (const char c : text) hash = (hash ^ static_cast<std::uint8_t>(c)) * kPrime;
-  return mixed(hash);
-}
 
 std::uint64_t bit_pattern(double value) {
   if (std::isnan(value)) return kNanBits;
@@ -78,13 +64,13 @@ ReplicaGroup replica_group_of(std::vector<int> ranks) {
   std::sort(ranks.begin(), ranks.end());
   std::string text;
   for (const int rank : ranks) text += std::to_string(rank) + " ";
-  return {fnv_hash(text), static_cast<std::int64_t>(ranks.size())};
+  return {mixed(fnv_hash(text)), static_cast<std::int64_t>(ranks.size())};
 }
 
 ReplicaTarget::ReplicaTarget(int stage, std::string_view full_name)
     : vpp_stage(stage),
       name(utf8_prefix(full_name, kMostReplicaName)),
-      hash(fnv_hash(std::to_string(stage) + ":" + std::string(full_name))) {}
+      hash(mixed(fnv_hash(std::to_string(stage) + ":" + std::string(full_name)))) {}
 
 std::vector<Op> ops_in(ValueMask mask) {
   std::vector<Op> ops;

@@ -120,6 +120,7 @@ struct Config {
   Replicas replicas = Replicas::all;
   Tags tags = Tags::gradmon;
   bool reuse_readings = false;
+  std::int64_t sample = 1;  // blocks of a group, of which one is read; 1: tensors are read whole
 
   // Keys of gradmon's own behaviour.
   std::optional<std::int64_t> lookahead_steps;  // none: chosen by measurement

@@ -34,6 +34,7 @@ class Reader {
     if (const auto key = json_.member(0, "ndigits"); key && config_.digits)
       warn(*key, "no effect: \"digits\" is set");
     if (config_.ur_distribution) warn_of_histograms();
+    if (config_.sample > 1) warn_of_samples();
     if (!errors_.empty()) return tl::unexpected(std::move(errors_));
     return ParsedConfig{std::move(config_), std::move(warnings_)};
   }
@@ -59,6 +60,16 @@ class Reader {
     } else if (config_.format.size() > 1) {
       warn(at, "of the formats only \"tensorboard\" holds histograms");
     }
+  }
+
+  void warn_of_samples() {
+    const auto& rules = config_.alert.rules;
+    const bool compares = std::any_of(rules.begin(), rules.end(), [](const AlertRule& rule) {
+      return rule.anomaly == Anomaly::rank_divergence;
+    });
+    if (compares)
+      warn(json_.member(0, "sample").value_or(0),
+           "AnomalyRankDivergence does not compare tensors that are read in part, those above 1 MiB");
   }
 
   template <typename Part>

@@ -89,6 +89,11 @@ const Option<Config> kConfigOptions[] = {
     {"reuse_readings", &Config::reuse_readings, "true or false", "false",
      "activations: read a tensor once if several modules receive or return it; faster, but misses a write "
      "that keeps the tensor's version (.data, NumPy, a kernel)"},
+    {"sample", &Config::sample, "an integer from 1 to 64", "1",
+     "of a tensor above 1 MiB in CPU memory, read one of so many blocks of 4 KiB, and estimate the "
+     "statistics; "
+     "1: read all",
+     1, kMostSample},
     {"lookahead_steps", &Config::lookahead_steps, "an integer >= 1", "measured",
      "steps between the agreement on a change and its effect", 1},
     {"max_wait", &Config::max_wait, "a number of seconds > 0", "2", "longest wait of training for a verdict",

@@ -119,7 +119,8 @@ std::uint64_t CollectiveCallCounter::calls() const noexcept {
   return calls_made.load(std::memory_order_acquire);
 }
 
-void ReadingCache::begin_step() {
+void ReadingCache::begin_step(Step step) {
+  options_.step = step.value;
   if (reuse_ == ReuseReadings::yes && !communication_) communication_.emplace();
   forget();
 }
@@ -155,7 +156,7 @@ Reading ReadingCache::read(const at::Tensor& tensor, int micro_step, const std::
   }
   if (inner.values) {
     Reading reading;
-    reading.read(tensor, eps_, name, fuse);
+    reading.read(tensor, options_, name, fuse);
     return reading;
   }
   if (!inner.tensor.defined()) {
@@ -185,7 +186,7 @@ Reading ReadingCache::read_plain(const at::Tensor& tensor, int micro_step, const
     }
   }
   Reading reading;
-  reading.read(tensor, eps_, name, fuse);
+  reading.read(tensor, options_, name, fuse);
   const std::lock_guard lock(mutex_);
   ++counts_.read;
   if (!key || !reading.has_value || calls_before != calls()) return reading;
@@ -198,9 +199,9 @@ ReadingCache::Counts ReadingCache::counts() const {
   return counts_;
 }
 
-void ActivationRows::begin_step() {
+void ActivationRows::begin_step(Step step) {
   gate_.close();
-  cache_.begin_step();
+  cache_.begin_step(step);
   take_rows();
   step_.store(gate_.open(), std::memory_order_release);
 }
@@ -265,7 +266,8 @@ ActivationProbe::ActivationProbe(const HookSettings& settings, const WatchedMode
     : settings_(settings.activations),
       selection_(settings.selection),
       stream_(stream),
-      rows_(std::make_shared<ActivationRows>(settings.eps, ReuseReadings(settings.reuse_readings), fuse)),
+      rows_(std::make_shared<ActivationRows>(ReadOptions(settings.eps, settings.sample),
+                                             ReuseReadings(settings.reuse_readings), fuse)),
       unless_arrived_(model.modules.size()),
       gradients_(model) {
   const std::vector<TargetName> names = module_names(model.modules);
@@ -280,10 +282,10 @@ ActivationProbe::ActivationProbe(const HookSettings& settings, const WatchedMode
 
 ActivationProbe::~ActivationProbe() { disarm(); }
 
-void ActivationProbe::begin_step(Step, Readers) {
+void ActivationProbe::begin_step(Step step, Readers) {
   calls_.clear();
   gradients_.begin_step();
-  rows_->begin_step();
+  rows_->begin_step(step);
 }
 
 void ActivationProbe::disarm() noexcept {

@@ -93,10 +93,10 @@ enum class ReuseReadings : bool { no, yes };
 // tensor is read). Storages are held weakly: their memory is freed, but their address is not reused.
 class ReadingCache {
  public:
-  ReadingCache(double eps, ReuseReadings reuse) : eps_(eps), reuse_(reuse) {}
+  ReadingCache(ReadOptions options, ReuseReadings reuse) : reuse_(reuse), options_(options) {}
 
   // begin_step() and end_step(): training thread. A step begins without known readings.
-  void begin_step();
+  void begin_step(Step step);
   void end_step() noexcept { communication_.reset(); }
   // Returns the known reading, or reads the tensor. Absent if reading failed. Call it within a step.
   Reading read(const at::Tensor& tensor, int micro_step, const std::string& name, HookFuse& fuse);
@@ -120,10 +120,11 @@ class ReadingCache {
   // Empty if the reading must not be reused.
   std::optional<Key> key_of(const at::Tensor& tensor, int micro_step) const;
 
-  const double eps_;
   const ReuseReadings reuse_;
-  // Changed by the training thread, while no read() runs. Empty without reuse: counting costs each operator.
+  // Both are changed by the training thread, while no read() runs. communication_ is empty without reuse:
+  // counting costs each operator.
   std::optional<CollectiveCallCounter> communication_;
+  ReadOptions options_;
 
   mutable std::mutex mutex_;
   // Guarded by mutex_.
@@ -148,10 +149,10 @@ class ActivationRows {
   };
 
   // `fuse` must outlive the last end_step().
-  ActivationRows(double eps, ReuseReadings reuse, HookFuse& fuse, std::size_t most_rows = kMostRows)
-      : cache_(eps, reuse), limit_(most_rows, "rows of activations"), fuse_(fuse) {}
+  ActivationRows(ReadOptions options, ReuseReadings reuse, HookFuse& fuse, std::size_t most_rows = kMostRows)
+      : cache_(options, reuse), limit_(most_rows, "rows of activations"), fuse_(fuse) {}
 
-  void begin_step();
+  void begin_step(Step step = {});
   void end_step() noexcept {
     gate_.close();
     cache_.end_step();

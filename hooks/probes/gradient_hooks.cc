@@ -235,7 +235,8 @@ class GradientHooks::Slot final : public GradientListener {
     const bool unchanged = now && before_ && *before_ == *now;
     const bool seen = !unchanged || hooks_.any_arrived_.load(std::memory_order_relaxed);
     if (!now || (unchanged && (seen || std::exchange(looked_unseen_, true)))) return !undecided_.empty();
-    const auto stats = start_tensor_stats(watched_.part_of(watched_.tensor->grad()), hooks_.settings_.eps);
+    const auto stats =
+        start_tensor_stats(watched_.part_of(watched_.tensor->grad()), hooks_.settings_.options.eps);
     if (!stats || (!stats->pending && !has_only_zeros(stats->stats))) {
       has_non_zeros_ = has_non_zeros_ || unchanged;
       came_unseen_ = true;
@@ -524,6 +525,13 @@ class GradientHooks::Slot final : public GradientListener {
     return delivery;
   }
 
+  // A sample does not tell if all elements are zeros.
+  ReadOptions options() const {
+    const bool by_zeros = in_flat_tensor() || watched_.gradient_source != UnreducedSource::accumulator;
+    const ReadOptions& wanted = hooks_.settings_.options;
+    return by_zeros ? wanted.whole() : wanted.for_rows(watched_, Kind::grad_unreduced);
+  }
+
   // If another thread adds to the gradient during the reading, its own delivery reads again.
   void take(GradientDelivery& delivery, const at::Tensor& gradient) {
     Reading& reading = delivery.reading;
@@ -537,7 +545,7 @@ class GradientHooks::Slot final : public GradientListener {
         return reading.mark_not_applicable("FSDP's flat gradient is too short or not contiguous");
       own = own.view(sharding->unsharded_sizes);
     }
-    reading.read(own, hooks_.settings_.eps, watched_.name, hooks_.fuse_, hooks_.scale(watched_.vpp_stage));
+    reading.read(own, options(), watched_.name, hooks_.fuse_, hooks_.scale(watched_.vpp_stage));
     if (sharding != nullptr && !reading.scope) reading.scope = sharding->unreduced_scope;
     if (!in_flat_tensor()) return;
     has_non_zeros_ = reading.has_value && !reading.pending && !has_only_zeros(reading.stats);
@@ -613,8 +621,9 @@ void GradientHooks::release_hooks() noexcept {
   for (const auto& slot : slots_) slot->release_hooks();
 }
 
-void GradientHooks::begin_step(Step, Readers active) {
+void GradientHooks::begin_step(Step step, Readers active) {
   active_ = active & settings_.readers;
+  settings_.options.step = step.value;
   for (std::size_t i = 0; i < slots_.size(); ++i) {
     ask_for_gradients_after(watched_, i);
     ask_for_slot_after(i);

@@ -137,7 +137,7 @@ struct GradientHookSettings {
   Readers readers = kForRows;
   // Micro batches per step; 1: unknown. If known, last_of_step reads in the last one only.
   int micro_batches = 1;
-  double eps = 1e-8;
+  ReadOptions options = {};
   std::shared_ptr<const GradientScales> scales = {};  // null: 1
   std::shared_ptr<TrainingPasses> passes = {};        // null: not counted
 };
@@ -233,8 +233,8 @@ class GradientHooks : public Probe {
   void ask_for_next(std::size_t parameter) const noexcept;
   void count_unread(RowWriter& rows);
 
-  // Constant after construction, except that the training thread sets `micro_batches` and active_ while
-  // disarmed.
+  // Constant after construction, except that the training thread sets `micro_batches`, `options.step` and
+  // active_ while disarmed.
   const std::vector<WatchedTensor>& watched_;
   HookFuse& fuse_;
   GradientHookSettings settings_;

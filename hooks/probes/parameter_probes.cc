@@ -39,8 +39,8 @@ Readers readers_for(const Watched& watched, std::initializer_list<Kind> kinds) {
 // A probe that reads the kinds for the readers that are active in the step.
 class ParameterProbe : public Probe {
  public:
-  ParameterProbe(const Watched& watched, std::initializer_list<Kind> kinds)
-      : watched_(watched), readers_(readers_for(watched, kinds)) {}
+  ParameterProbe(const Watched& watched, std::initializer_list<Kind> kinds, ReadOptions options = {})
+      : watched_(watched), options_(options), readers_(readers_for(watched, kinds)) {}
   Readers readers() const override { return readers_; }
 
  protected:
@@ -50,6 +50,7 @@ class ParameterProbe : public Probe {
   }
 
   const Watched& watched_;
+  ReadOptions options_;
   Readers active_ = 0;
 
  private:
@@ -58,17 +59,17 @@ class ParameterProbe : public Probe {
 
 class GradientProbe : public ParameterProbe {
  public:
-  GradientProbe(const Watched& watched, GradientHooks& hooks, double eps, HookFuse& fuse)
-      : ParameterProbe(watched, {Kind::grad_reduced}),
+  GradientProbe(const Watched& watched, GradientHooks& hooks, ReadOptions options, HookFuse& fuse)
+      : ParameterProbe(watched, {Kind::grad_reduced}, options),
         hooks_(hooks),
-        eps_(eps),
         fuse_(fuse),
         reduced_(watched.size()) {}
 
   bool reads(UpdateReads reads) const override { return reads == UpdateReads::gradients; }
 
-  void begin_step(Step, Readers active) override {
+  void begin_step(Step step, Readers active) override {
     active_ = active;
+    options_.step = step.value;
     forget(reduced_);
   }
 
@@ -82,7 +83,9 @@ class GradientProbe : public ParameterProbe {
       reduced_[i].has_value = false;
       if (active(i, Kind::grad_reduced) == 0 || !hooks_.took_part(i)) continue;
       const at::Tensor gradient = update.gradient_of(*watched_[i].tensor);
-      if (gradient.defined()) reduced_[i].read_part(watched_[i], gradient, eps_, fuse_, scale);
+      const ReadOptions options =
+          at_the_end ? options_.whole() : options_.for_rows(watched_[i], Kind::grad_reduced);
+      if (gradient.defined()) reduced_[i].read_part(watched_[i], gradient, options, fuse_, scale);
       if (at_the_end && reduced_[i].has_value && !reduced_[i].pending && has_only_zeros(reduced_[i].stats))
         reduced_[i].mark_not_applicable(
             "zeros at the end of an iteration without a step(): zero_grad() came first");
@@ -96,24 +99,23 @@ class GradientProbe : public ParameterProbe {
 
  private:
   GradientHooks& hooks_;
-  const double eps_;
   HookFuse& fuse_;
   std::vector<Reading> reduced_;
 };
 
 class MomentProbe : public ParameterProbe {
  public:
-  MomentProbe(const Watched& watched, GradientHooks& hooks, double eps, HookFuse& fuse)
-      : ParameterProbe(watched, {Kind::exp_avg, Kind::exp_avg_sq}),
+  MomentProbe(const Watched& watched, GradientHooks& hooks, ReadOptions options, HookFuse& fuse)
+      : ParameterProbe(watched, {Kind::exp_avg, Kind::exp_avg_sq}, options),
         hooks_(hooks),
-        eps_(eps),
         fuse_(fuse),
         keeps_(watched.size()),
         first_(watched.size()),
         second_(watched.size()) {}
 
-  void begin_step(Step, Readers active) override {
+  void begin_step(Step step, Readers active) override {
     active_ = active;
+    options_.step = step.value;
     std::fill(keeps_.begin(), keeps_.end(), Keeps{});
     forget(first_);
     forget(second_);
@@ -127,9 +129,11 @@ class MomentProbe : public ParameterProbe {
       const ParameterState state = state_before(update, parameter);
       keeps_[i] = {true, state.first_moment.has_value(), state.second_moment.has_value()};
       if (first && state.first_moment && state.first_moment->defined())
-        first_[i].read_part(parameter, *state.first_moment, eps_, fuse_);
+        first_[i].read_part(parameter, *state.first_moment, options_.for_rows(parameter, Kind::exp_avg),
+                            fuse_);
       if (second && state.second_moment && state.second_moment->defined())
-        second_[i].read_part(parameter, *state.second_moment, eps_, fuse_);
+        second_[i].read_part(parameter, *state.second_moment, options_.for_rows(parameter, Kind::exp_avg_sq),
+                             fuse_);
     }
   }
 
@@ -159,7 +163,6 @@ class MomentProbe : public ParameterProbe {
   };
 
   GradientHooks& hooks_;
-  const double eps_;
   HookFuse& fuse_;
   std::vector<Keeps> keeps_;
   std::vector<Reading> first_, second_;
@@ -167,30 +170,31 @@ class MomentProbe : public ParameterProbe {
 
 class WeightProbe : public ParameterProbe {
  public:
-  WeightProbe(const Watched& watched, double eps, HookFuse& fuse)
-      : ParameterProbe(watched, {Kind::param_origin, Kind::param_updated}),
-        eps_(eps),
+  WeightProbe(const Watched& watched, ReadOptions options, HookFuse& fuse)
+      : ParameterProbe(watched, {Kind::param_origin, Kind::param_updated}, options),
         fuse_(fuse),
         origins_(watched.size()),
         updates_(watched.size()) {}
 
   bool reads(UpdateReads reads) const override { return reads == UpdateReads::weights; }
 
-  void begin_step(Step, Readers active) override {
+  void begin_step(Step step, Readers active) override {
     active_ = active;
+    options_.step = step.value;
     forget(origins_);
     forget(updates_);
   }
 
   void before_update(const Update& update) override {
     for (const std::size_t i : update.parameter_indices) {
-      if (active(i, Kind::param_origin) != 0 && !origins_[i].has_value) read(i, update, origins_);
+      if (active(i, Kind::param_origin) != 0 && !origins_[i].has_value)
+        read(i, update, Kind::param_origin, origins_[i]);
     }
   }
 
   void after_update(const Update& update) override {
     for (const std::size_t i : update.parameter_indices) {
-      if (active(i, Kind::param_updated) != 0) read(i, update, updates_);
+      if (active(i, Kind::param_updated) != 0) read(i, update, Kind::param_updated, updates_[i]);
     }
   }
 
@@ -200,12 +204,12 @@ class WeightProbe : public ParameterProbe {
   }
 
  private:
-  void read(std::size_t index, const Update& update, std::vector<Reading>& readings) {
-    const at::Tensor value = update.value_of(*watched_[index].tensor);
-    if (value.defined()) readings[index].read_part(watched_[index], value, eps_, fuse_);
+  void read(std::size_t index, const Update& update, Kind kind, Reading& reading) {
+    const WatchedTensor& parameter = watched_[index];
+    const at::Tensor value = update.value_of(*parameter.tensor);
+    if (value.defined()) reading.read_part(parameter, value, options_.for_rows(parameter, kind), fuse_);
   }
 
-  const double eps_;
   HookFuse& fuse_;
   std::vector<Reading> origins_, updates_;
 };
@@ -381,18 +385,18 @@ class UpdateHistogramProbe : public ParameterProbe {
 
 }  // namespace
 
-std::unique_ptr<Probe> make_gradient_probe(const Watched& watched, GradientHooks& hooks, double eps,
+std::unique_ptr<Probe> make_gradient_probe(const Watched& watched, GradientHooks& hooks, ReadOptions options,
                                            HookFuse& fuse) {
-  return std::make_unique<GradientProbe>(watched, hooks, eps, fuse);
+  return std::make_unique<GradientProbe>(watched, hooks, options, fuse);
 }
 
-std::unique_ptr<Probe> make_moment_probe(const Watched& watched, GradientHooks& hooks, double eps,
+std::unique_ptr<Probe> make_moment_probe(const Watched& watched, GradientHooks& hooks, ReadOptions options,
                                          HookFuse& fuse) {
-  return std::make_unique<MomentProbe>(watched, hooks, eps, fuse);
+  return std::make_unique<MomentProbe>(watched, hooks, options, fuse);
 }
 
-std::unique_ptr<Probe> make_weight_probe(const Watched& watched, double eps, HookFuse& fuse) {
-  return std::make_unique<WeightProbe>(watched, eps, fuse);
+std::unique_ptr<Probe> make_weight_probe(const Watched& watched, ReadOptions options, HookFuse& fuse) {
+  return std::make_unique<WeightProbe>(watched, options, fuse);
 }
 
 std::unique_ptr<Probe> make_sign_agreement_probe(const Watched& watched, GradientHooks& hooks) {

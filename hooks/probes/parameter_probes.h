@@ -14,18 +14,18 @@ namespace gradmon {
 // Gradients as the optimizer is about to use them: grad_reduced. Has only the parameters that took part in
 // the step. If a step has several updates, the last counts.
 std::unique_ptr<Probe> make_gradient_probe(const std::vector<WatchedTensor>& watched, GradientHooks& hooks,
-                                           double eps, HookFuse& fuse);
+                                           ReadOptions options, HookFuse& fuse);
 
 // The optimizer's moments before its step: exp_avg, exp_avg_sq. Reads the moments just before the update, so
 // a parameter has none at its first update. If a step has several updates, the first counts. Has only the
 // parameters that take part in the step, because other moments are stale. A parameter for which the optimizer
 // keeps no moment is counted as not applicable.
 std::unique_ptr<Probe> make_moment_probe(const std::vector<WatchedTensor>& watched, GradientHooks& hooks,
-                                         double eps, HookFuse& fuse);
+                                         ReadOptions options, HookFuse& fuse);
 
 // Weights before and after the optimizer's step: param_origin, param_updated. If a step has several updates,
 // param_origin precedes the first and param_updated follows the last.
-std::unique_ptr<Probe> make_weight_probe(const std::vector<WatchedTensor>& watched, double eps,
+std::unique_ptr<Probe> make_weight_probe(const std::vector<WatchedTensor>& watched, ReadOptions options,
                                          HookFuse& fuse);
 
 // Agreement of a gradient's signs with its momentum's: mg_direction. Compares the gradient that the optimizer

@@ -114,11 +114,13 @@ TapProbe::TapProbe(const HookSettings& settings, RecordStream& stream, HookFuse&
     : stream_(stream),
       fuse_(fuse),
       selection_(settings.selection),
-      eps_(settings.eps),
       micro_steps_of_gradients_(settings.per_micro_batch),
-      kinds_(kinds_of(settings)) {}
+      flight_(settings.flight),
+      kinds_(kinds_of(settings)),
+      options_(settings.eps, settings.sample) {}
 
-void TapProbe::begin_step(Step, Readers) {
+void TapProbe::begin_step(Step step, Readers) {
+  options_.step = step.value;
   places_.clear();
   keys_.clear();
   readings_.clear();
@@ -148,7 +150,8 @@ void TapProbe::tap(const TappedValue& value) {
   }
   Reading& reading = readings_[place->second];
   if (!value.why.empty()) return reading.mark_not_applicable(value.why);
-  reading.read(value.tensor, eps_, value.name, fuse_);
+  const bool whole = flight_ && value.kind == Kind::grad_reduced;
+  reading.read(value.tensor, whole ? options_.whole() : options_, value.name, fuse_);
   if (value.scope) reading.scope = value.scope;
   resolve_pending({&reading});
 }

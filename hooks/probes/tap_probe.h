@@ -56,10 +56,11 @@ class TapProbe : public Probe {
   RecordStream& stream_;
   HookFuse& fuse_;
   const TargetSelection selection_;
-  const double eps_;
   const bool micro_steps_of_gradients_;
+  const bool flight_;                 // keeps rows of grad_reduced
   std::array<bool, kKinds> kinds_{};  // by Kind: true if the plan collects it
 
+  ReadOptions options_;
   std::map<std::string, bool> selected_;  // by name, of this plan; at most kMostNames
   std::map<Key, std::size_t> places_;     // index in readings_
   std::vector<Key> keys_;                 // of readings_, in the order of tap()

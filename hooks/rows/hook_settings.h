@@ -132,6 +132,7 @@ struct HookSettings {
   ValueMask ops = bit_of(Op::norm);                            // bit_of() of each statistic in the rows
   double eps = 1e-8;                                           // threshold of Op::zeros
   bool reuse_readings = false;                                 // for activations that are seen again
+  std::uint32_t sample = 1;                                    // ReadOptions::sample
   int grad_acc_steps = 1;                                      // micro batches per step
   bool short_steps = false;                                    // some steps have fewer micro batches
   std::shared_ptr<const GradientScales> gradient_scales = {};  // null: 1

@@ -60,8 +60,8 @@ at::Tensor WatchedTensor::part_of(const at::Tensor& whole) const {
   return run_of(local, *sharding->run);
 }
 
-void Reading::read(const at::Tensor& given, double eps, const std::string& name, HookFuse& fuse,
-                   double scale_of_it) noexcept {
+void Reading::read(const at::Tensor& given, const ReadOptions& options, const std::string& name,
+                   HookFuse& fuse, double scale_of_it) noexcept {
   has_value = false;
   scale = scale_of_it;
   scope.reset();
@@ -69,15 +69,15 @@ void Reading::read(const at::Tensor& given, double eps, const std::string& name,
   read_at = reading_time();
   fuse.guard(name, [&] {
     try {
-      if (!is_wrapper(given)) return read_plain(given, eps);
+      if (!is_wrapper(given)) return read_plain(given, options, name);
       Unwrapped inner = taken_apart(given);
       scope = std::move(inner.scope);
       if (!inner.why.empty()) return mark_not_applicable(std::move(inner.why));
-      inner.values ? read_values(*inner.values, eps) : read_plain(inner.tensor, eps);
+      inner.values ? read_values(*inner.values, options.eps) : read_plain(inner.tensor, options, name);
       if (!inner.scale.defined() || stats.outcome != TensorStats::Outcome::measured) return;
       Reading scale_reading;
       scale_reading.read_at = read_at;
-      scale_reading.read_plain(inner.scale, eps);
+      scale_reading.read_plain(inner.scale, options.whole(), name);
       if (inner.scale_dtype != DType::unknown) scale_reading.stats.dtype = inner.scale_dtype;
       of_scale = std::make_shared<const Reading>(std::move(scale_reading));
     } catch (const std::exception& error) {
@@ -86,9 +86,10 @@ void Reading::read(const at::Tensor& given, double eps, const std::string& name,
   });
 }
 
-void Reading::read_plain(const at::Tensor& tensor, double eps) {
+void Reading::read_plain(const at::Tensor& tensor, const ReadOptions& options, std::string_view name) {
   const auto version = version_of(tensor);
-  if (why_no_array(tensor).empty() && read_in_memory(tensor, eps * scale, stats) &&
+  const Sampling sampling{options.sample, name, options.step};
+  if (why_no_array(tensor).empty() && read_in_memory(tensor, options.eps * scale, stats, sampling) &&
       version == version_of(tensor)) {
     why.clear();
     pending.reset();
@@ -96,7 +97,7 @@ void Reading::read_plain(const at::Tensor& tensor, double eps) {
     has_value = true;
     return;
   }
-  auto taken = start_tensor_stats(tensor, eps * scale);
+  auto taken = start_tensor_stats(tensor, options.eps * scale);
   if (taken && version != version_of(tensor))
     taken = tl::unexpected<std::string>("the tensor was modified while it was read");
   // A tensor without an array may have no sizes; `taken` then has the reason.
@@ -124,18 +125,18 @@ void Reading::take(tl::expected<StartedStats, std::string> taken, at::IntArrayRe
   has_value = true;
 }
 
-void Reading::read_part(const WatchedTensor& parameter, const at::Tensor& tensor, double eps, HookFuse& fuse,
-                        double scale_of_it) noexcept {
+void Reading::read_part(const WatchedTensor& parameter, const at::Tensor& tensor, const ReadOptions& options,
+                        HookFuse& fuse, double scale_of_it) noexcept {
   const ParameterSharding* sharding = parameter.sharding.get();
   if (sharding != nullptr && sharding->run) {
     has_value = false;
     fuse.guard(parameter.name, [&] {
       Unwrapped whole = unwrapped(tensor);
       if (!whole.why.empty()) return mark_not_applicable(std::move(whole.why));
-      read(parameter.part_of(tensor), eps, parameter.name, fuse, scale_of_it);
+      read(parameter.part_of(tensor), options, parameter.name, fuse, scale_of_it);
     });
   } else {
-    read(tensor, eps, parameter.name, fuse, scale_of_it);
+    read(tensor, options, parameter.name, fuse, scale_of_it);
   }
   if (sharding != nullptr && !scope) scope = sharding->scope;
 }

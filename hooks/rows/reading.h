@@ -10,6 +10,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "hooks/rows/hook_fuse.h"
@@ -39,6 +40,22 @@ struct WatchedTensor {
   at::Tensor part_of(const at::Tensor& whole) const;
 };
 
+// The plan's way to read tensors in a step. A number is `eps`: tensors are then read whole.
+struct ReadOptions {
+  double eps = 1e-8;         // threshold of Op::zeros
+  std::uint32_t sample = 1;  // Sampling::group
+  std::int64_t step = 0;     // Sampling::step
+
+  ReadOptions() = default;
+  ReadOptions(double threshold, std::uint32_t blocks = 1) : eps(threshold), sample(blocks) {}
+
+  ReadOptions whole() const { return eps; }
+  // For the parameter's rows of the kind. Norms of scalars and the flight recorder have whole tensors.
+  ReadOptions for_rows(const WatchedTensor& parameter, Kind kind) const {
+    return (parameter.readers_for(kind) & (kForNorms | kForFlight)) == 0 ? *this : whole();
+  }
+};
+
 // Orders readings, even across threads: nanoseconds of the steady clock. Any thread.
 std::int64_t reading_time() noexcept;
 
@@ -59,17 +76,18 @@ struct Reading {
   // Reads the tensor, or queues the reading on its device. If the tensor wraps another (DTensor), reads the
   // wrapped one, or its numbers of low precision, and their scale. A tensor that cannot be read (for example
   // a nested tensor), or that is written during the reading, is not applicable: no tensor trips the fuse.
-  // `eps` refers to the values without `scale`; `scale` is > 0.
-  void read(const at::Tensor& tensor, double eps, const std::string& name, HookFuse& fuse,
+  // `eps` refers to the values without `scale`; `scale` is > 0. Reads a sample of a large tensor in CPU
+  // memory if `options` ask for it, chosen by `name`.
+  void read(const at::Tensor& tensor, const ReadOptions& options, const std::string& name, HookFuse& fuse,
             double scale = 1) noexcept;
   // Same as read(), for the part of `tensor` that belongs to the parameter.
-  void read_part(const WatchedTensor& parameter, const at::Tensor& tensor, double eps, HookFuse& fuse,
-                 double scale = 1) noexcept;
+  void read_part(const WatchedTensor& parameter, const at::Tensor& tensor, const ReadOptions& options,
+                 HookFuse& fuse, double scale = 1) noexcept;
   // Marks the reading as not applicable: the tensor exists, but its values cannot be read.
   void mark_not_applicable(std::string reason) noexcept;
 
  private:
-  void read_plain(const at::Tensor& tensor, double eps);
+  void read_plain(const at::Tensor& tensor, const ReadOptions& options, std::string_view name);
   void read_values(const ScaledValues& values, double eps);
   void take(tl::expected<StartedStats, std::string> taken, at::IntArrayRef sizes_of_it);
 };

@@ -112,6 +112,16 @@ constexpr std::size_t kMostKnownShapes = std::size_t{1} << 16;
 constexpr ValueMask kWithoutRows = bit_of(Op::norm) | bit_of(Op::nans);  // for norms and the flight recorder
 constexpr std::uint64_t kAfterTheTensors = std::uint64_t{1} << 48U;      // sequence of the first scale's row
 
+void mark_sample(Record& record, const Reading& reading) {
+  const auto set = [&](Column column, double value) {
+    record.values[static_cast<std::size_t>(column)] = value;
+  };
+  set(Column::sampled, reading.stats.sample.share);
+  set(Column::mean_se, reading.stats.sample.mean_se / reading.scale);
+  set(Column::norm_se, reading.stats.sample.norm_se / reading.scale);
+  record.mask = static_cast<ValueMask>(record.mask | kSampleMarks);
+}
+
 // All statistics of the record come later.
 LateRow statistics_row(const Record& record, const std::string& name) {
   LateRow late;
@@ -294,6 +304,7 @@ Record RowWriter::record_of(const RowKey& key, const Reading& reading) {
   record.shape = shape_id(reading.sizes);
   record.dtype = reading.stats.dtype;
   record.mask = (key.readers & (kForRows | kForReplicas)) != 0 ? ops_ : kWithoutRows;
+  if (reading.stats.sample.share > 0) mark_sample(record, reading);
   if (reading.scope && (key.readers & kForRows) != 0) stream_.note_scope(key.kind, key.target, reading.scope);
   return record;
 }

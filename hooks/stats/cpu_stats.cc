@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "hooks/stats/block_sample.h"
 #include "hooks/stats/float_chunks.h"
 #include "hooks/stats/kernels.h"
 
@@ -104,11 +105,10 @@ void each_run(const T* data, const Dimensions& dimensions, Read read) {
 }
 
 template <typename T>
-PartialStats gathered_stats(const at::Tensor& tensor, const Dimensions& dimensions, double eps) {
+PartialStats gathered_stats(const void* data, const Dimensions& dimensions, double eps) {
   PartialStats stats;
   Gather gather(eps, stats);
-  each_run(static_cast<const T*>(tensor.data_ptr()), dimensions,
-           [&](const T* run) { gather.take(run, dimensions[0]); });
+  each_run(static_cast<const T*>(data), dimensions, [&](const T* run) { gather.take(run, dimensions[0]); });
   gather.flush();
   return stats;
 }
@@ -116,7 +116,7 @@ PartialStats gathered_stats(const at::Tensor& tensor, const Dimensions& dimensio
 template <typename T>
 PartialStats float_stats(const at::Tensor& tensor, const Dimensions& dimensions, double eps) {
   if (dimensions[0].stride != 1 || dimensions[0].size < std::min(kRun, tensor.numel())) {
-    return gathered_stats<T>(tensor, dimensions, eps);
+    return gathered_stats<T>(tensor.data_ptr(), dimensions, eps);
   }
   const FloatType type = *float_type_of(tensor.scalar_type());
   PartialStats stats;
@@ -124,6 +124,21 @@ PartialStats float_stats(const at::Tensor& tensor, const Dimensions& dimensions,
   each_run(static_cast<const T*>(tensor.data_ptr()), dimensions,
            [&](const T* run) { stats.add(flat_stats(type, run, run_size, eps)); });
   return stats;
+}
+
+PartialStats integer_stats(c10::ScalarType type, const void* data, const Dimensions& dimensions, double eps) {
+  switch (type) {
+    case c10::ScalarType::Char:
+      return gathered_stats<std::int8_t>(data, dimensions, eps);
+    case c10::ScalarType::Short:
+      return gathered_stats<std::int16_t>(data, dimensions, eps);
+    case c10::ScalarType::Int:
+      return gathered_stats<std::int32_t>(data, dimensions, eps);
+    case c10::ScalarType::Long:
+      return gathered_stats<std::int64_t>(data, dimensions, eps);
+    default:  // Byte, Bool
+      return gathered_stats<std::uint8_t>(data, dimensions, eps);
+  }
 }
 
 PartialStats stats_of(const at::Tensor& tensor, const Dimensions& dimensions, double eps) {
@@ -136,17 +151,27 @@ PartialStats stats_of(const at::Tensor& tensor, const Dimensions& dimensions, do
       return float_stats<c10::Half>(tensor, dimensions, eps);
     case c10::ScalarType::BFloat16:
       return float_stats<c10::BFloat16>(tensor, dimensions, eps);
-    case c10::ScalarType::Char:
-      return gathered_stats<std::int8_t>(tensor, dimensions, eps);
-    case c10::ScalarType::Short:
-      return gathered_stats<std::int16_t>(tensor, dimensions, eps);
-    case c10::ScalarType::Int:
-      return gathered_stats<std::int32_t>(tensor, dimensions, eps);
-    case c10::ScalarType::Long:
-      return gathered_stats<std::int64_t>(tensor, dimensions, eps);
-    default:  // Byte, Bool
-      return gathered_stats<std::uint8_t>(tensor, dimensions, eps);
+    default:
+      return integer_stats(tensor.scalar_type(), tensor.data_ptr(), dimensions, eps);
   }
+}
+
+PartialStats block_stats(c10::ScalarType type, const void* data, std::size_t count, double eps) {
+  if (const auto float_type = float_type_of(type)) return kernel_stats(*float_type, data, count, eps);
+  return integer_stats(type, data, {{1, static_cast<std::int64_t>(count)}}, eps);
+}
+
+void add_block(SampledStats& all, const PartialStats& one, const SampledBlocks::Block& block) {
+  (block.in_full_group ? all.of_full_groups : all.of_rest).add(one);
+  const auto elements = static_cast<double>(one.elements);
+  all.means.add({elements, one.sum / elements, 0});
+  all.squares.add({elements, one.sum_squares / elements, 0});
+}
+
+// The processor reads ahead within a page, but does not know the next one.
+void ask_for(const unsigned char* data, std::size_t bytes) {
+  constexpr std::size_t line = 64;
+  for (std::size_t at = 0; at < bytes; at += line) __builtin_prefetch(data + at);
 }
 
 }  // namespace
@@ -178,6 +203,39 @@ PartialStats cpu_stats(const at::Tensor& tensor, double eps) {
   PartialStats stats = stats_of(tensor, dimensions, eps);
   stats.repeat(repeats);
   return stats;
+}
+
+bool is_sampled(const at::Tensor& tensor, const Sampling& sampling) {
+  return sampling.group > 1 && tensor.nbytes() > kMostReadWhole &&
+         tensor.unsafeGetTensorImpl()->is_non_overlapping_and_dense();
+}
+
+SampledStats sampled_stats(const at::Tensor& tensor, double eps, const Sampling& sampling) {
+  const c10::ScalarType type = tensor.scalar_type();
+  const std::size_t item = tensor.element_size(), block = kSampleBlock / item;
+  const auto elements = static_cast<std::size_t>(tensor.numel());
+  const auto* const data = static_cast<const unsigned char*>(tensor.data_ptr());
+  // A chunk has the groups whose blocks, laid end to end, begin in it.
+  const auto read = [&](std::size_t first, std::size_t size) {
+    SampledBlocks blocks(sampling, elements, block);
+    SampledStats found;
+    const std::size_t end = (first + size + block - 1) / block;
+    std::size_t group = (first + block - 1) / block;
+    if (group == end) return found;
+    SampledBlocks::Block next = blocks[group];
+    while (group < end) {
+      const SampledBlocks::Block now = next;
+      if (++group < end) {
+        next = blocks[group];
+        ask_for(data + next.first * item, next.size * item);
+      }
+      add_block(found, block_stats(type, data + now.first * item, now.size, eps), now);
+    }
+    return found;
+  };
+  const std::size_t groups = SampledBlocks(sampling, elements, block).groups();
+  return read_in_chunks<SampledStats>(groups * block, read,
+                                      [](SampledStats& all, const SampledStats& part) { all.add(part); });
 }
 
 }  // namespace gradmon

@@ -36,6 +36,20 @@ std::array<double, kOps> values_of(const PartialStats& stats) {
   return values;
 }
 
+// The extremes and the count of NaN are those of the blocks that were read.
+void take_sample(const at::Tensor& tensor, double eps, TensorStats& stats, const Sampling& sampling) {
+  const SampledStats sample = sampled_stats(tensor, eps, sampling);
+  PartialStats read = sample.of_full_groups;
+  read.add(sample.of_rest);
+  stats.values = values_of(read);
+  const SampleEstimate whole = estimate(sample, sampling.group, static_cast<std::size_t>(tensor.numel()),
+                                        kSampleBlock / tensor.element_size());
+  stats.values[static_cast<std::size_t>(Op::mean)] = whole.mean;
+  stats.values[static_cast<std::size_t>(Op::norm)] = whole.norm;
+  stats.values[static_cast<std::size_t>(Op::zeros)] = whole.zeros;
+  stats.sample = {whole.share, whole.mean_se, whole.norm_se};
+}
+
 // For tests without a device: reads tensors in CPU memory as if on a device, by torch's ops and late.
 bool reads_as_on_a_device() {
   static const bool wanted = std::getenv("GRADMON_TEST_READ_AS_ON_A_DEVICE") != nullptr;
@@ -198,12 +212,17 @@ DType dtype_of(const at::Tensor& tensor) {
   return dtype_named("torch." + name);
 }
 
-bool read_in_memory(const at::Tensor& tensor, double eps, TensorStats& stats) {
+bool read_in_memory(const at::Tensor& tensor, double eps, TensorStats& stats, const Sampling& sampling) {
   if (!tensor.defined() || !is_plain_in_memory(tensor) || tensor.numel() == 0 ||
       !has_allocated_storage(tensor))
     return false;
   stats.dtype = dtype_of(tensor);
-  stats.values = values_of(cpu_stats(tensor, eps));
+  if (is_sampled(tensor, sampling)) {
+    take_sample(tensor, eps, stats, sampling);
+  } else {
+    stats.values = values_of(cpu_stats(tensor, eps));
+    stats.sample.share = 0;
+  }
   stats.outcome = TensorStats::Outcome::measured;
   return true;
 }

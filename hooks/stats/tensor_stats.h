@@ -11,6 +11,7 @@
 #include <tl/expected.hpp>
 
 #include "control/vocabulary.h"
+#include "hooks/stats/block_sample.h"
 #include "hooks/stats/kernels.h"
 #include "hooks/stats/scaled_values.h"
 
@@ -25,6 +26,11 @@ bool reads_in_memory(c10::ScalarType type);
 // run by run. Does not allocate up to 8 dimensions.
 PartialStats cpu_stats(const at::Tensor& tensor, double eps);
 
+// True if sampled_stats() reads such a tensor: it is large, and its elements are one array, in any order.
+bool is_sampled(const at::Tensor& tensor, const Sampling& sampling);
+// cpu_stats() of the sampled blocks.
+SampledStats sampled_stats(const at::Tensor& tensor, double eps, const Sampling& sampling);
+
 // The statistics of a tensor, or the reason why it has none.
 struct TensorStats {
   enum class Outcome : std::uint8_t {
@@ -35,6 +41,10 @@ struct TensorStats {
   Outcome outcome = Outcome::empty;
   DType dtype = DType::unknown;
   std::array<double, kOps> values{};  // by Op; valid if measured
+  // The marks of a sample, whose values are estimates. `share` is 0 if all was read.
+  struct Sample {
+    double share = 0, mean_se = 0, norm_se = 0;
+  } sample = {};
 };
 
 DType dtype_of(const at::Tensor& tensor);
@@ -56,9 +66,9 @@ struct StartedStats {
 // The error is torch's message.
 tl::expected<StartedStats, std::string> start_tensor_stats(const at::Tensor& tensor, double eps) noexcept;
 
-// Reads a strided tensor in CPU memory at once into `stats`, as start_tensor_stats() does. False: it is no
-// such tensor, or has no elements.
-bool read_in_memory(const at::Tensor& tensor, double eps, TensorStats& stats);
+// Reads a strided tensor in CPU memory at once into `stats`, as start_tensor_stats() does, or a sample of it.
+// False: it is no such tensor, or has no elements.
+bool read_in_memory(const at::Tensor& tensor, double eps, TensorStats& stats, const Sampling& sampling = {});
 
 // start_tensor_stats() for the numbers that the values represent. They are computed in pieces of bounded
 // memory.

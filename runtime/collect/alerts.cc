@@ -98,7 +98,9 @@ void ReplicaRowReader::on_records(Step step, const std::vector<Record>& records)
     ReplicaRows rows;
     std::vector<std::uint32_t> ids;
     for (const Record& record : records) {
-      if (record.kind != kind || left_out_.count(record.target) != 0 || ids.size() >= kMostRows) continue;
+      const bool in_part = (record.mask & kSampleMarks) != 0;  // its values are estimates
+      if (record.kind != kind || in_part || left_out_.count(record.target) != 0 || ids.size() >= kMostRows)
+        continue;
       if (ids.empty()) rows = {{record.revision}, step.value, kind, record.mask, nullptr, {}};
       ids.push_back(record.target);
       for (const Op op : ops_in(rows.ops)) rows.values.push_back(record.values[static_cast<std::size_t>(op)]);

@@ -74,7 +74,7 @@ std::vector<std::string> flight_warnings(const FlightRecorder::Counts& counts);
 std::optional<AlertRule> find_divergence_rule(const Config& config);
 
 // Selects from the records of a step the rows that other ranks should have, too: grad_reduced, param_origin
-// and param_updated. Writer thread only.
+// and param_updated, except tensors that were read in part. Writer thread only.
 class ReplicaRowReader {
  public:
   using OnStep = std::function<void(ReplicaStep)>;

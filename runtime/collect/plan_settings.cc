@@ -98,6 +98,7 @@ HookSettings to_hook_settings(const Config& config, Revision revision) {
   for (const Op op : config.ops) settings.ops = static_cast<ValueMask>(settings.ops | bit_of(op));
   settings.eps = config.eps;
   settings.reuse_readings = config.reuse_readings;
+  settings.sample = static_cast<std::uint32_t>(config.sample);
   return settings;
 }
 
@@ -110,6 +111,7 @@ Layout layout_of(const Config& config, Revision revision) {
   layout.compress = config.compress == Config::Compress::zstd;
   layout.step_count_per_record = config.step_count_per_record;
   layout.micro_step_in_grad_unreduced = config.monitor_mbs_grad;
+  layout.samples = config.sample > 1;
   layout.tags = config.tags == Config::Tags::msprobe ? TagForm::msprobe : TagForm::gradmon;
   return layout;
 }

@@ -24,8 +24,8 @@ constexpr const char* kAll =
       stats_vs_read_float64 stats_vs_torch histograms_ns histograms_vs_torch grads_vs_read
       grads_overhead_2048 grads_overhead_512 state_vs_read state_overhead_2048 state_overhead_512
       reading_ns activations_vs_read activations_reused_vs_read activations_overhead_2048
-      activations_reused_overhead_2048 activations_overhead_512 communication_vs_read attention_features
-      attention_features_causal idle_overhead commit_ms_ctl commit_ms_inplace commit_ms_rename
+      activations_reused_overhead_2048 activations_overhead_512 activations_sample_16 communication_vs_read
+      attention_features attention_features_causal idle_overhead commit_ms_ctl commit_ms_inplace commit_ms_rename
       edits_held_from_next_step hub_idle_percent hub_resident_mb rows_per_s_queue rows_per_s_csv
       rows_per_s_csv_zstd csv_zstd_saves csv_zstd_saves_norm rows_per_s_sqlite values_per_s_tb hubs_simulated
       alert_ns_per_value)";

@@ -351,6 +351,33 @@ Figure activations_vs_read(Effort effort, const Readings& readings) {
       "the " + std::to_string(2 * (CheapChain::kLinks + 1)) + " tensors there are");
 }
 
+// The processor time that collecting adds to a step of the chain, in each round.
+std::vector<double> added_to_chain(Effort effort, const std::string& keys) {
+  const int rounds = pick(effort, 2, 60);
+  CheapChain chain(pick(effort, 8, 512));
+  torch::optim::SGD optimizer(chain.parameters(), torch::optim::SGDOptions(0));
+  const auto backward = [&] {
+    optimizer.zero_grad();
+    observe(chain)().sum().backward();
+  };
+  CollectingRig rig(keys, {chain, optimizer, backward}, TimeBase::thread);
+  const auto added = rig.measure(rounds, [] {});
+  rig.check(4 * CheapChain::kLinks * static_cast<std::size_t>(rounds));
+  return added.seconds;
+}
+
+Figure activations_sample(Effort effort) {
+  const TorchThreads pinned(1, Processors::one);
+  const std::vector<double> whole = added_to_chain(effort, kEachTime.keys);
+  const std::vector<double> sampled = added_to_chain(effort, kEachTime.keys + R"(, "sample": 16)");
+  return {"activations_sample_16", median_of(sampled) / median_of(whole), "of reading whole",
+          at_most(1.0 / 6),
+          "processor time that all inputs, outputs and their gradients of 24 modules that hand on 4 MiB each "
+          "add to a step with \"sample\": 16, in ms (" +
+              spread_of(scaled(sampled, 1000)) + "), over that of reading them whole (" +
+              spread_of(scaled(whole, 1000)) + "), one thread"};
+}
+
 Figure activations_overhead(Effort effort, std::int64_t tokens, const Readings& readings) {
   const Shape shape = shape_of(effort);
   const int rounds = pick(effort, 2, 8);
@@ -404,6 +431,7 @@ std::vector<Bench> training_cost() {
           {{"activations_vs_read", "activations_reused_vs_read", "activations_overhead_2048",
             "activations_reused_overhead_2048", "activations_overhead_512"},
            activation_cost},
+          {{"activations_sample_16"}, [](Effort effort) { return std::vector{activations_sample(effort)}; }},
           {{"communication_vs_read"}, communication_cost}};
 }
 

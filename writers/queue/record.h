@@ -38,12 +38,13 @@ struct RowKey {
 // One row of measurement. Hooks make it, the writer thread writes it. A row of grad_reduced has the values of
 // all statistics; its mask names those that the config asks for.
 struct Record : RowKey {
+  // The first three use the bytes that RowKey leaves at its end.
+  DType dtype = DType::unknown;
+  ValueMask mask = 0;       // bit_of every valid value
+  std::uint32_t shape = 0;  // NameTable id of the shape text, as "[16, 8]"
   std::int64_t step = 0;
   std::uint64_t revision = 0;
   std::array<double, kValues> values{};  // by Op or Column; valid only where `mask` has the bit
-  std::uint32_t shape = 0;               // NameTable id of the shape text, as "[16, 8]"
-  DType dtype = DType::unknown;
-  ValueMask mask = 0;  // bit_of every valid value
 };
 static_assert(std::is_trivially_copyable_v<Record>);
 

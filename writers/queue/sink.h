@@ -28,6 +28,7 @@ struct Layout {
   bool compress = false;                      // CSV files are .csv.zst
   std::int64_t step_count_per_record = 1;     // steps of one CSV file, at least 1
   bool micro_step_in_grad_unreduced = false;  // monitor_mbs_grad
+  bool samples = false;                       // rows have the marks of tensors that were read in part
   TagForm tags = TagForm::gradmon;
 };
 

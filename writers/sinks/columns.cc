@@ -22,13 +22,20 @@ class ColumnList {
   ColumnList& number(const char* title, Column column) {
     return add(title, Source::number, static_cast<std::size_t>(column));
   }
-  ColumnList& tensor(const std::vector<Op>& ops) {
-    for (const Op op : ops) {
+  ColumnList& ops(const Layout& layout) {
+    for (const Op op : layout.ops) {
       const bool count = statistic_of(op).is_count;
       add(name_of(op), count ? Source::count : Source::number, static_cast<std::size_t>(op));
     }
-    return add("shape", Source::shape).add("dtype", Source::dtype);
+    return *this;
   }
+  ColumnList& sample(const Layout& layout) {
+    if (!layout.samples) return *this;
+    return number("sampled", Column::sampled)
+        .number("mean_se", Column::mean_se)
+        .number("norm_se", Column::norm_se);
+  }
+  ColumnList& tensor() { return add("shape", Source::shape).add("dtype", Source::dtype); }
   std::vector<RowColumn> end() { return std::move(columns_); }
 
  private:
@@ -67,7 +74,7 @@ std::vector<RowColumn> columns_of(Kind kind, const Layout& layout) {
     case Kind::linear_hook:
       return columns.place().number("sr", Column::sr).number("kernel_norm", Column::kernel_norm).end();
     case Kind::other:
-      return columns.place().number("mg_direction", Column::mg_direction).tensor(layout.ops).end();
+      return columns.place().number("mg_direction", Column::mg_direction).ops(layout).tensor().end();
     case Kind::moe_router_weight_hook:
       return columns.place().number("cosine", Column::cosine).end();
     case Kind::moe_router_logit_hook:
@@ -82,7 +89,7 @@ std::vector<RowColumn> columns_of(Kind kind, const Layout& layout) {
     default:
       columns.place();
       if (has_micro_step(kind, layout)) columns.micro_step();
-      return columns.tensor(layout.ops).end();
+      return columns.ops(layout).sample(layout).tensor().end();
   }
 }
 
@@ -94,7 +101,9 @@ const char* task_of(Kind kind, const Layout& layout) {
 
 std::vector<std::pair<const char*, double>> titled_values(const Record& record) {
   std::vector<std::pair<const char*, double>> values;
-  for (const RowColumn& column : columns_of(record.kind, layout_of_all_ops())) {
+  Layout layout = layout_of_all_ops();
+  layout.samples = true;
+  for (const RowColumn& column : columns_of(record.kind, layout)) {
     if (column.source != Source::number && column.source != Source::count) continue;
     if (column.is_in(record)) values.emplace_back(column.title, record.values[column.value]);
   }

@@ -22,7 +22,7 @@ struct RowColumn {
   bool is_in(const Record& record) const { return (record.mask >> value & 1U) != 0; }
 };
 
-// A layout with all statistics, in the order of Op.
+// A layout with all statistics, in the order of Op, without the marks of samples.
 Layout layout_of_all_ops();
 
 // Empty for kinds of histograms, which are no rows.
@@ -34,7 +34,8 @@ bool has_micro_step(Kind kind, const Layout& layout);
 // msprobe's name of the kind, as in tags: "post_grad".
 const char* task_of(Kind kind, const Layout& layout);
 
-// The values of a record, each with the title of its column; statistics in the order of Op.
+// The values of a record, each with the title of its column; statistics in the order of Op, then the marks of
+// a sample.
 std::vector<std::pair<const char*, double>> titled_values(const Record& record);
 
 }  // namespace gradmon

@@ -14,19 +14,26 @@ constexpr std::array kMsprobeOps = {Op::norm, Op::min, Op::max, Op::zeros, Op::n
 // Their bits of nan_mask follow those of msprobe's ops.
 constexpr std::array kOtherStats = {"entropy", "softmax_max",  "sr",      "kernel_norm",
                                     "cosine",  "mg_direction", "samples", "value"};
+// Their bits follow that of absmax; those of later ops follow theirs.
+constexpr std::array kSampleStats = {"sampled", "mean_se", "norm_se"};
 constexpr int kFirstOtherBit = static_cast<int>(kMsprobeOps.size());
-constexpr int kFirstAddedBit = kFirstOtherBit + static_cast<int>(kOtherStats.size());
+constexpr int kAbsmaxBit = kFirstOtherBit + static_cast<int>(kOtherStats.size());
+constexpr int kFirstSampleBit = kAbsmaxBit + 1;
+constexpr int kFirstAddedBit = kFirstSampleBit + static_cast<int>(kSampleStats.size());
 constexpr std::size_t kTermsOfView = 400;  // SQLite refuses a union of more than 500
 
 std::vector<MetricStat> make_all_stats() {
   std::vector<MetricStat> all;
   int bit = 0;
   for (const Op op : kMsprobeOps) all.push_back({name_of(op), bit++, 0});
+  all.push_back({name_of(Op::absmax), kAbsmaxBit, 0});
   bit = kFirstAddedBit;
-  for (std::size_t op = kMsprobeOps.size(); op < kOps; ++op)
+  for (auto op = static_cast<std::size_t>(Op::absmax) + 1; op < kOps; ++op)
     all.push_back({name_of(static_cast<Op>(op)), bit++, 0});
   bit = kFirstOtherBit;
   for (const char* const name : kOtherStats) all.push_back({name, bit++, 0});
+  bit = kFirstSampleBit;
+  for (const char* const name : kSampleStats) all.push_back({name, bit++, 0});
   return all;
 }
 

@@ -32,7 +32,8 @@ struct MetricStat {
   std::uint8_t value;  // index into Record::values
 };
 
-// All statistics of all metrics, in the order of columns: msprobe's six, the other ops, the others.
+// All statistics of all metrics, in the order of columns: msprobe's six, the other ops, the others, the marks
+// of samples.
 // `value` is 0.
 const std::vector<MetricStat>& all_metric_stats();
 // The statistics of a kind under a layout, in the order of columns.

@@ -24,6 +24,7 @@
 #include "control/files/file_access.h"
 #include "control/host/job_directory.h"
 #include "control/host/json_field.h"
+#include "control/text/hash.h"
 
 namespace gradmon {
 namespace {
@@ -46,8 +47,7 @@ constexpr std::size_t kHashDigits = 16;
 fs::path file_of(const fs::path& output_dir, const HubNote& note) {
   // The hash of the key makes the name unique, even among hosts of the same name.
   static constexpr char digits[] = "0123456789abcdef";
-  std::uint64_t hash = 0xcbf29ce484222325;
-  for (const char c : note.key) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3;
+  const std::uint64_t hash = fnv_hash(note.key);
   std::string hex;
   for (int shift = 60; shift >= 0; shift -= 4) hex += digits[(hash >> static_cast<unsigned>(shift)) & 15U];
   return jobs_directory(output_dir) / (job_file_name(note.launch_id) + "." + hex + std::string(kExtension));

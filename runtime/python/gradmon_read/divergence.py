@@ -92,7 +92,7 @@ class Divergence:
         self.by_rank: "dict[int, Parting]" = {}  # the first of each rank
         self.steps: "dict[int, StepCount]" = {}  # by step: all steps with rows in both
         self.compared = 0  # rows
-        self.without_common = 0  # rows in both without a common statistic
+        self.without_common = 0  # rows in both without a common statistic, or of a sample in one of them
         self.only = [Only(), Only()]  # in A, in B
 
 
@@ -169,11 +169,12 @@ class _Comparison:
             of_clock = [label in _OF_THE_CLOCK for label in map(self._names.label, a.name)]
             others = ~numpy.array(of_clock)
             a, b = a.take(others), b.take(others)
+        alike = a.has("sampled") == b.has("sampled")  # an estimate is not compared with a whole tensor
         common = numpy.zeros(a.rows, bool)
         largest = numpy.full(a.rows, -1.0)
         field_of = numpy.zeros(a.rows, "int64")
         for number, field in enumerate(FIELDS):
-            both = a.has(field) & b.has(field)
+            both = a.has(field) & b.has(field) & alike
             if not both.any():
                 continue
             common |= both

@@ -12,7 +12,7 @@ from gradmon_read.csv_tables import KindFile, Problems, text_of
 from gradmon_read.kind_rows import Batch, KindReader, Names, concatenated, each_kind, files_of_steps
 from gradmon_read.listing import Table, printable, rank_ranges
 from gradmon_read.runs import Run
-from gradmon_read.vocabulary import FIELDS, FOLDS, KINDS
+from gradmon_read.vocabulary import FIELDS, FOLDS, KINDS, SAMPLE_MARKS
 
 # OVERFLOW: the elements are finite; only their sum (mean) or the sum of their squares (norm) is not.
 NONE, OVERFLOW, INFINITE, NAN = range(4)
@@ -172,7 +172,7 @@ def not_finite_in(batch: Batch) -> "tuple[Any, Any]":
             found = numpy.where(is_nan & ~excludes_nan, NAN, numpy.where(all_finite, OVERFLOW, INFINITE))
             decide(judged & has[name] & ~numpy.isfinite(value[name]), found, name)
     for name in FIELDS[len(FOLDS) :]:  # entropy, a training scalar ...
-        if name in has:
+        if name in has and name not in SAMPLE_MARKS:
             found = numpy.where(numpy.isnan(value[name]), NAN, INFINITE)
             decide(judged & has[name] & ~numpy.isfinite(value[name]), found, name)
     return what, field

@@ -6,7 +6,7 @@ import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Callable, Iterable, NamedTuple
 
-from gradmon_read.vocabulary import FOLDS
+from gradmon_read.vocabulary import FOLDS, SAMPLE_MARKS
 
 if TYPE_CHECKING:
     import numpy
@@ -150,6 +150,10 @@ def _join(
     order = held.assign(_micro=held["micro_step"].fillna(-1)).sort_values(
         ["step", "_micro", "rank"], kind="stable"
     )
+    marked = order["op"].isin(SAMPLE_MARKS)
+    if marked.any():
+        found += _marks_of_whole(order[~marked], order[marked], parts)
+        order = order[~marked]
     for op, of_op in order.groupby("op", sort=False):
         counts = of_op.groupby(["step", "_micro"], sort=False)["rank"].transform("size")
         is_complete = counts == len(parts.ranks)
@@ -160,6 +164,34 @@ def _join(
         first = complete[complete["rank"] == parts.ranks[0]].drop(columns="_micro")
         weights = numpy.array(parts.elements, dtype="float64")
         found.append(first.assign(value=_fold_of(op, what)(values, weights)))
+    return found
+
+
+def _marks_of_whole(
+    values: "pandas.DataFrame", marks: "pandas.DataFrame", parts: _Parts
+) -> "list[pandas.DataFrame]":
+    """The marks in the steps in which a part is a sample; its errors are independent of others'. A part
+    without marks was read whole. There is no error of the norm without the norm."""
+    import numpy
+
+    keys = ["step", "_micro", "rank"]
+    has_norm = bool((values["op"] == "norm").any())
+    rows = values[values["op"] == ("norm" if has_norm else values["op"].iloc[0])]
+    rows = rows[rows.groupby(keys[:2])["rank"].transform("size") == len(parts.ranks)]
+    rows = rows.merge(marks[keys[:2]].drop_duplicates(), on=keys[:2])
+    first = rows[rows["rank"] == parts.ranks[0]].drop(columns="_micro")
+    weights = numpy.array(parts.elements) / sum(parts.elements)
+    norms = rows["value"].to_numpy().reshape(-1, len(parts.ranks))
+    total = numpy.sqrt((norms**2).sum(axis=1, keepdims=True))
+    shares = {"sampled": weights, "mean_se": weights, "norm_se": norms / numpy.where(total == 0, 1, total)}
+    found = []
+    for op in SAMPLE_MARKS if has_norm else SAMPLE_MARKS[:2]:
+        of_op = marks.loc[marks["op"] == op, [*keys, "value"]]
+        known = rows[keys].merge(of_op, how="left", on=keys, indicator=True)
+        known.loc[known["_merge"] != "both", "value"] = 1.0 if op == "sampled" else 0.0
+        of_parts = known["value"].to_numpy().reshape(norms.shape) * shares[op]
+        whole = of_parts.sum(axis=1) if op == "sampled" else numpy.sqrt((of_parts**2).sum(axis=1))
+        found.append(first.assign(op=op, value=whole))
     return found
 
 

@@ -20,7 +20,8 @@ from gradmon_read.rank_database import FILE as DATABASE
 from gradmon_read.rank_database import APPLICATION_ID, LAST_STEP, SCHEMA_VERSION, nan_bit, sql_name, sql_text
 from gradmon_read.rank_rows import Target, Task, converted, grown, request_of
 from gradmon_read.runs import directory_name, json_text, parse_rank_directory, read_format_1
-from gradmon_read.vocabulary import COLUMN_ORDER, DTYPES, FOLDS, KINDS, KINDS_WITH_MICRO_STEPS, OPS, stats_of
+from gradmon_read.vocabulary import COLUMN_ORDER, DTYPES, FOLDS, KINDS, KINDS_WITH_MICRO_STEPS, OPS
+from gradmon_read.vocabulary import SAMPLE_MARKS, stats_of
 
 PARTITION_STEPS = 500  # of one table, unless the user says otherwise
 
@@ -301,7 +302,11 @@ class PartWriter:
     def write(self, batch: Batch) -> int:
         """Writes rows with ascending steps. Returns the number of new rows."""
         ids = self._target_ids(batch.name)
-        ops = [op for op in OPS if op in batch.values and (op not in batch.absent or batch.has(op).any())]
+        ops = [
+            op
+            for op in (*OPS, *SAMPLE_MARKS)
+            if op in batch.values and (op not in batch.absent or batch.has(op).any())
+        ]
         stats = stats_of(self._kind, ops)
         before = self._database.connection.total_changes
         written = 0

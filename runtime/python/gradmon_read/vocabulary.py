@@ -24,6 +24,10 @@ FOLDS = {
     "absmax": "greatest",
 }
 
+# The marks of a tensor that was read in part: the share of its elements, and the standard errors of mean and
+# norm.
+SAMPLE_MARKS = ["sampled", "mean_se", "norm_se"]
+
 # The counts of a histogram's bins, as columns.
 BINS = [f"bin_{i}" for i in range(30)]
 
@@ -32,6 +36,7 @@ OPS = list(FOLDS)
 FIELDS = [
     *OPS,
     *("entropy", "softmax_max", "sr", "kernel_norm", "cosine", "mg_direction", "value", "samples"),
+    *SAMPLE_MARKS,
 ]
 
 # The columns of the table of alerts, with their types for DuckDB and Arrow.
@@ -46,9 +51,10 @@ STATS = [
     *("norm", "min", "max", "zeros", "nans", "mean"),
     *("entropy", "softmax_max", "sr", "kernel_norm", "cosine", "mg_direction", "samples", "value"),
     "absmax",
+    *SAMPLE_MARKS,
 ]
-# The same in the order of columns: msprobe's six, the other ops, the others.
-COLUMN_ORDER = [*STATS[:6], *STATS[14:], *STATS[6:14]]
+# The same in the order of columns: msprobe's six, the other ops, the others, the marks of samples.
+COLUMN_ORDER = [*STATS[:6], *(op for op in STATS[14:] if op in FOLDS), *STATS[6:14], *SAMPLE_MARKS]
 
 # The statistics of kinds that have columns of their own; True: beside OPS.
 _COLUMNS: "dict[str, tuple[list[str], bool]]" = {
@@ -63,8 +69,8 @@ _COLUMNS: "dict[str, tuple[list[str], bool]]" = {
 }
 
 
-def stats_of(kind: str, ops: "Iterable[str]" = OPS) -> "list[str]":
-    """The statistics of a kind in rows with some OPS, in the order of columns."""
+def stats_of(kind: str, ops: "Iterable[str]" = (*OPS, *SAMPLE_MARKS)) -> "list[str]":
+    """The statistics of a kind in rows with some OPS and SAMPLE_MARKS, in the order of columns."""
     own, has_ops = _COLUMNS.get(kind, ([], True))
     return sorted([*own, *(ops if has_ops else ())], key=COLUMN_ORDER.index)
 

@@ -131,7 +131,7 @@ TEST_CASE("every key of a full file is read") {
   CHECK_FALSE(config.squash_name);
   CHECK(config.compress == Config::Compress::zstd);
   CHECK((config.replicas == Config::Replicas::first && config.tags == Config::Tags::msprobe));
-  CHECK(config.reuse_readings);
+  CHECK((config.reuse_readings && config.sample == 16));
   CHECK(config.lookahead_steps == 8);
   CHECK(config.max_wait == std::chrono::milliseconds(1500));
   CHECK(config.fence_timeout == std::chrono::milliseconds(500));
@@ -232,6 +232,20 @@ TEST_CASE("digits wins over ndigits with a warning") {
         "warning: c.json:1:13: /ndigits: no effect: \"digits\" is set\n");
   CHECK(messages(R"({"digits": 18})") ==
         "c.json:1:12: /digits: found 18, expected an integer from 1 to 17\n");
+}
+
+TEST_CASE("sample is from 1 to 64, and warns of the rule that does not compare samples") {
+  CHECK(parse_valid("{}").sample == 1);
+  CHECK(parse_valid(R"({"sample": 16})").sample == 16);
+  for (const std::string value : {"0", "65", "-16", "2.5", "\"16\"", "true"})
+    CHECK(messages(R"({"sample": )" + value + "}") ==
+          "c.json:1:12: /sample: found " + value + ", expected an integer from 1 to 64\n");
+  const std::string rule = R"("alert": {"rules": [{"rule_name": "AnomalyRankDivergence"}]})";
+  CHECK(messages("{" + rule + R"(, "sample": 1})").empty());
+  CHECK(
+      messages(R"({"sample": 16, )" + rule + "}") ==
+      "warning: c.json:1:12: /sample: AnomalyRankDivergence does not compare tensors that are read in part, "
+      "those above 1 MiB\n");
 }
 
 TEST_CASE("a key that begins with two slashes is a comment, wherever keys are known") {

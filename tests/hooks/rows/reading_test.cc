@@ -72,6 +72,57 @@ TEST_CASE("a NaN in one of the tensors is not lost in folding") {
   }
 }
 
+// Its records.
+class Records : public RecordStream {
+ public:
+  std::vector<Record> all;
+
+  std::uint32_t target_id(int, std::string_view) override { return 0; }
+  std::uint32_t shape_id(std::string_view) override { return 0; }
+  bool push(const Record& record) noexcept override { return all.push_back(record), true; }
+  bool push(const Histogram&) noexcept override { return true; }
+  void publish(Document, std::string) noexcept override {}
+};
+
+TEST_CASE("the record of a sample has its marks, without the scale of a gradient") {
+  HookFuse fuse;
+  Reading reading;
+  ReadOptions options(0.1, 16);
+  options.step = 3;
+  const at::Tensor x = at::randn({1 << 20});
+  reading.read(x, options, "x", fuse);
+  const auto sample = reading.stats.sample;
+  REQUIRE(sample.share > 0);
+  CHECK(sample.norm_se > 0);
+  reading.read(x.mul(1024), options, "x", fuse, 1024);
+  Records stream;
+  RowWriter rows(stream, Revision{1}, bit_of(Op::norm));
+  rows.write({Kind::grad_reduced, 0, 0}, reading, "x");
+  reading.read(at::ones({4}), options, "x", fuse);
+  rows.write({Kind::grad_reduced, 0, 1}, reading, "x");
+  REQUIRE(stream.all.size() == 2);
+  const auto value = [&](Column column) { return stream.all[0].values[static_cast<std::size_t>(column)]; };
+  CHECK(stream.all[0].mask == (bit_of(Op::norm) | kSampleMarks));
+  CHECK(value(Column::sampled) == sample.share);
+  CHECK(std::fabs(value(Column::mean_se) - sample.mean_se) < 1e-9 * sample.mean_se);
+  CHECK(std::fabs(value(Column::norm_se) - sample.norm_se) < 1e-9 * sample.norm_se);
+  CHECK(stream.all[1].mask == bit_of(Op::norm));
+}
+
+TEST_CASE("a parameter that has a norm of a scalar, or the flight recorder, is read whole") {
+  const ReadOptions options(0.1, 16);
+  WatchedTensor parameter;
+  const auto sample_for = [&](Readers readers) {
+    parameter.readers[static_cast<std::size_t>(Kind::grad_reduced)] = readers;
+    return options.for_rows(parameter, Kind::grad_reduced).sample;
+  };
+  CHECK(sample_for(kForRows) == 16);
+  CHECK(sample_for(kForRows | kForReplicas) == 16);
+  for (const Readers reader : {kForEachNorm, kForWholeNorm, kForWholeNormBetween, kForFlight})
+    CHECK(sample_for(static_cast<Readers>(kForRows | reader)) == 1);
+  CHECK(options.for_rows(parameter, Kind::param_origin).sample == 16);
+}
+
 TEST_CASE("folding nothing gives an empty reading") {
   CHECK_FALSE(folded({}).has_value);
   CHECK_FALSE(folded({Reading{}, Reading{}}).has_value);

@@ -73,6 +73,16 @@ TEST_CASE("targets that are left out are not compared") {
   CHECK(rank.steps[0].kinds[0].values == std::vector<double>{-2, 2});
 }
 
+TEST_CASE("tensors that were read in part are not compared") {
+  Reader rank;
+  Record sampled = rank.record(Kind::param_origin, "large", 1);
+  sampled.mask = static_cast<ValueMask>(sampled.mask | kSampleMarks);
+  rank.reader.on_records(Step{1}, {sampled, rank.record(Kind::param_origin, "fc1", 2)});
+  rank.reader.on_records(Step{2}, {sampled});
+  REQUIRE(rank.steps.size() == 1);
+  CHECK(rank.steps[0].kinds[0].values == std::vector<double>{-2, 2});
+}
+
 TEST_CASE("the rule of a config is found by its name") {
   Config config;
   CHECK_FALSE(find_divergence_rule(config));

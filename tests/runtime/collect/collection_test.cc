@@ -8,6 +8,8 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cmath>
+#include <map>
 
 #include "control/config/config_parser.h"
 #include "gradmon/observe.h"
@@ -80,6 +82,7 @@ class CollectionFixture {
   }
 
   // Without a backward.
+  void set_input_rows(std::int64_t rows) { rows_ = rows; }
   void step_forward() {
     collection_.begin_step(step_, Collection::Collect::yes, 0);
     network_.forward(at::ones({2, 4}));
@@ -105,7 +108,7 @@ class CollectionFixture {
   }
   void train(double factor) {
     optimizer_->zero_grad();
-    (network_.forward(at::ones({2, 4})).sum() * factor).backward();
+    (network_.forward(at::ones({rows_, 4})).sum() * factor).backward();
     const LibtorchOptimizerState state(*optimizer_);
     collection_.before_update(network_.parameters(), &state);
     optimizer_->step();
@@ -161,6 +164,7 @@ class CollectionFixture {
   const std::unique_ptr<torch::optim::Optimizer> optimizer_;
   Revision revision_;
   Step step_;
+  std::int64_t rows_ = 2;
   TargetList list_;
   Collection collection_;
 };
@@ -227,6 +231,52 @@ TEST_CASE("the flight recorder writes the steps before an alert, collected or no
   CHECK((alerts[0].step == 5 && alerts[0].op == "norm" && alerts[0].value == 4e7));
   CHECK(fixture.report().records == 4);  // two steps, unreduced and reduced
   CHECK(fixture.report().dropped == 0);
+}
+
+// The values of the row, by title.
+std::map<std::string, double> values_of(const std::vector<Metric>& rows, const std::string& name) {
+  for (const Metric& row : rows) {
+    if (row.name == name) return {row.values.begin(), row.values.end()};
+  }
+  return {};
+}
+
+TEST_CASE("sample takes effect and ends with a new plan, and files without it keep their columns") {
+  const std::string keys = R"({"xy_distribution": true, "ops": ["norm", "mean"])";
+  CollectionFixture fixture(keys + "}");
+  fixture.set_input_rows(100'000);  // 1.6 MB
+  fixture.step();
+  CHECK(values_of(fixture.last_rows(), "fc1.input") ==
+        std::map<std::string, double>{{"norm", std::sqrt(4e5)}, {"mean", 1}});
+  for (const double blocks : {16, 2}) {
+    fixture.begin_plan(keys + R"(, "sample": )" + std::to_string(static_cast<int>(blocks)) + "}");
+    fixture.step();
+    auto sampled = values_of(fixture.last_rows(), "fc1.input");
+    CHECK(std::fabs(sampled["sampled"] * blocks - 1) < 0.1);
+    CHECK(sampled["mean"] == 1);
+    CHECK(sampled["mean_se"] == 0);
+    CHECK(std::fabs(sampled["norm"] - std::sqrt(4e5)) < 1e-9);
+    CHECK(sampled["norm_se"] == 0);
+  }
+  fixture.set_input_rows(1000);
+  fixture.step();
+  CHECK(values_of(fixture.last_rows(), "fc1.input").count("sampled") == 0);  // small
+  fixture.begin_plan(keys + "}");
+  fixture.step();
+  fixture.stop();
+  std::vector<std::string> headers(5);
+  for (const auto& directory : std::filesystem::directory_iterator(fixture.out())) {
+    for (std::size_t step = 0; step < headers.size(); ++step) {
+      const std::string number = std::to_string(step);
+      const std::filesystem::path file = directory.path() / ("actv_" + number + "-" + number + ".csv");
+      if (!std::filesystem::exists(file)) continue;
+      const std::string text = read_text(file);
+      headers[step] = text.substr(0, text.find('\n'));
+    }
+  }
+  const std::string plain = "vpp_stage,name,step,micro_step,norm,mean,shape,dtype";
+  const std::string marked = "vpp_stage,name,step,micro_step,norm,mean,sampled,mean_se,norm_se,shape,dtype";
+  CHECK(headers == std::vector<std::string>{plain, marked, marked, marked, plain});
 }
 
 TEST_CASE("a new plan keeps the recorded steps, and a plan without keep_last forgets them") {

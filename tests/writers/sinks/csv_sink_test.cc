@@ -88,6 +88,28 @@ TEST_CASE("the sample rows of FORMAT.md are written exactly") {
         "0,fc1.weight,1,0.469681,-0.102757,0.106964,-0.001369,0,0.0,\"[16, 8]\",torch.float32\n");
 }
 
+TEST_CASE("the marks of a sample are columns of all kinds of statistics but other, empty if all was read") {
+  Fixture f;
+  Layout marked = layout({Op::norm});
+  marked.samples = true;
+  f.begin(marked);
+  Record sample = norm_record(2, f.names->intern("large"), 30);
+  sample.mask = static_cast<ValueMask>(sample.mask | kSampleMarks);
+  sample.values[static_cast<std::size_t>(Column::sampled)] = 0.0625;
+  sample.values[static_cast<std::size_t>(Column::mean_se)] = 1e-8;
+  sample.values[static_cast<std::size_t>(Column::norm_se)] = 0.5;
+  CHECK(f.write(2, {sample, norm_record(2, f.names->intern("small"), 4)}));
+  CHECK(f.text("grad_reduced_2-2.csv") ==
+        "vpp_stage,name,step,norm,sampled,mean_se,norm_se,shape,dtype\n"
+        "0,large,2,30.0,0.0625,1e-08,0.5,,\n0,small,2,4.0,,,,,\n");
+  for (std::size_t kind = 0; kind < kRecordKinds; ++kind) {
+    const auto of_kind = static_cast<Kind>(kind);
+    const auto more = columns_of(of_kind, marked).size() - columns_of(of_kind, layout({Op::norm})).size();
+    const bool has_marks = kind <= static_cast<std::size_t>(Kind::param_updated);
+    CHECK(more == (has_marks ? 3U : 0U));
+  }
+}
+
 TEST_CASE("names with special characters are quoted as by Python's csv module") {
   Fixture f;
   f.begin(layout({Op::norm}));

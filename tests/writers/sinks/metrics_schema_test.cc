@@ -34,6 +34,8 @@ TEST_CASE("bits of nan_mask are fixed and different") {
     if (std::string(stat.name) == "entropy") CHECK(stat.nan_bit == 6);
     if (std::string(stat.name) == "value") CHECK(stat.nan_bit == 13);
     if (std::string(stat.name) == "absmax") CHECK(stat.nan_bit == 14);
+    if (std::string(stat.name) == "sampled") CHECK(stat.nan_bit == 15);
+    if (std::string(stat.name) == "norm_se") CHECK(stat.nan_bit == 17);
   }
   CHECK(bits.size() == all_metric_stats().size());
   CHECK(*bits.rbegin() < 63);
@@ -44,6 +46,9 @@ TEST_CASE("the columns of a metric are msprobe's six in its order, then the othe
   layout.ops = {Op::absmax, Op::mean, Op::nans, Op::zeros, Op::max, Op::min, Op::norm};
   const std::vector<std::string> all = {"norm", "min", "max", "zeros", "nans", "mean", "absmax"};
   CHECK(names_of(metric_stats_of(Kind::grad_reduced, layout)) == all);
+  layout.samples = true;
+  CHECK(names_of(metric_stats_of(Kind::exp_avg, layout)).back() == "norm_se");
+  layout.samples = false;
   layout.ops = {Op::nans, Op::norm};
   CHECK(names_of(metric_stats_of(Kind::actv, layout)) == std::vector<std::string>{"norm", "nans"});
   CHECK(names_of(metric_stats_of(Kind::other, layout)) ==
