@@ -2,7 +2,7 @@
 # shellcheck shell=bash
 # Sourced by the commands in this folder: installs packages on a bare Debian, and builds.
 # Sets gradmon_root and gradmon_venv. Functions report on stderr; if they fail, they print a message and
-# return non-zero.
+# return non-zero. GRADMON_ARCH is the architecture to build for, if tools/aarch64.sh has called the program.
 
 gradmon_root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 gradmon_venv=$gradmon_root/build/venv
@@ -166,6 +166,7 @@ ensure_torch() {
 # torch, whose Python then gets what gradmon.load() needs in build/read-packages.
 ensure_reading() {
   local wanted=$gradmon_root/tools/requirements-read.txt
+  [ -z "${GRADMON_ARCH:-}" ] || return 0
   if [ "$torch" != pip ]; then
     ensure_venv "$gradmon_root/build/read-venv" read || return 1
     [ ! -d "$gradmon_root/build/read-packages" ] || return 0
@@ -185,7 +186,8 @@ ensure_reading() {
 
 # reading_python: prints the Python that runs gradmon_read.
 reading_python() {
-  [ "$torch" = pip ] && echo "$gradmon_python" || echo "$gradmon_root/build/read-venv/bin/python3"
+  [ "$torch" = pip ] || [ -n "${GRADMON_ARCH:-}" ] && echo "$gradmon_python" ||
+    echo "$gradmon_root/build/read-venv/bin/python3"
 }
 
 # ensure_torch_beside_build TARGET...: installs the packages of the chosen torch, and torch. While it
@@ -252,7 +254,7 @@ make_venv_beside_torch() {
 
 # build_tree PRESET: prints the name of its folder below build/; each torch has its own.
 build_tree() {
-  local of_torch=torch-$torch
+  local of_torch=${GRADMON_ARCH:+$GRADMON_ARCH-}torch-$torch
   [ "$torch" != debian ] || of_torch=$(debian_release)
   case $torch/$1 in
     */release) [ "$torch" = pip ] && echo release || echo "$of_torch" ;;

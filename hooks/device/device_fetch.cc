@@ -9,6 +9,7 @@
 #include <c10/core/impl/VirtualGuardImpl.h>
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <mutex>
 #include <thread>
@@ -96,6 +97,22 @@ c10::Stream stream_after(const std::vector<c10::Stream>& makers, const c10::Devi
   return own;
 }
 
+// Pinned memory for the numbers that the stream computes, into which the device copies while nobody waits.
+// Undefined if the device has no such memory or no events.
+at::Tensor pinned_memory_for(const at::Tensor& numbers, const std::optional<c10::Stream>& stream) {
+  static std::atomic<bool> has_none{false};  // of accelerators without CUDA; a process has one kind of them
+  const auto options = at::TensorOptions(numbers.scalar_type()).pinned_memory(true);
+  if (numbers.is_cuda()) return at::empty(numbers.sizes(), options);
+  if (!stream || has_none.load(std::memory_order_relaxed)) return {};
+  try {
+    c10::Event(stream->device_type()).record(*stream);
+    return at::empty(numbers.sizes(), options);
+  } catch (const c10::Error&) {
+    has_none.store(true, std::memory_order_relaxed);
+    return {};
+  }
+}
+
 void start_copy(DeviceShare& share, const std::vector<QueuedNumbers>& queued) {
   std::vector<at::Tensor> rows;
   std::vector<c10::Stream> makers;
@@ -103,19 +120,24 @@ void start_copy(DeviceShare& share, const std::vector<QueuedNumbers>& queued) {
     rows.push_back(queued[i].numbers);
     if (queued[i].stream) add_once(makers, *queued[i].stream);
   }
+  // Floats are those of a device that has refused double.
+  if (std::any_of(rows.begin(), rows.end(),
+                  [](const auto& row) { return row.scalar_type() == at::kFloat; })) {
+    for (at::Tensor& row : rows) row = row.to(at::kFloat);
+  }
   c10::OptionalStreamGuard guard;
   if (!makers.empty()) {
     share.stream = stream_after(makers, share.device);
     guard.reset_stream(*share.stream);
   }
   const at::Tensor packed = at::stack(rows);
-  if (!packed.is_cuda()) {
-    share.on_host = packed.to(at::kCPU).to(at::kDouble);
+  share.on_host = pinned_memory_for(packed, share.stream);
+  if (share.on_host.defined()) {
+    share.on_host.copy_(packed, /*non_blocking=*/true);
+  } else {
+    share.on_host = packed.to(at::kCPU);
     share.stream.reset();  // This copy waits for the device.
-    return;
   }
-  share.on_host = at::empty(packed.sizes(), at::TensorOptions(at::kDouble).pinned_memory(true));
-  share.on_host.copy_(packed, /*non_blocking=*/true);
 }
 
 }  // namespace
@@ -150,7 +172,12 @@ bool AwaitedEvents::passed() {
   return true;
 }
 
-bool HostNumbers::ready() const { return events_.passed(); }
+bool HostNumbers::ready() const {
+  if (!events_.passed()) return false;
+  for (const auto& [floats, doubles] : floats_) doubles.copy_(floats);
+  floats_.clear();
+  return true;
+}
 
 void HostNumbers::wait() const {
   while (!ready()) std::this_thread::sleep_for(kPause);
@@ -163,6 +190,11 @@ HostNumbers fetch_numbers(const std::vector<QueuedNumbers>& queued) {
   for (DeviceShare& share : by_device(queued)) {
     start_copy(share, queued);
     if (share.stream) add_once(streams, *share.stream);
+    if (share.on_host.scalar_type() != at::kDouble) {
+      const at::Tensor floats =
+          std::exchange(share.on_host, share.on_host.new_empty(share.on_host.sizes(), at::kDouble));
+      fetched.floats_.emplace_back(floats, share.on_host);
+    }
     const double* own = share.on_host.data_ptr<double>();
     for (const std::size_t i : share.places) {
       fetched.places_[i] = own;

@@ -11,6 +11,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "hooks/device/device_stats.h"
@@ -23,7 +24,7 @@ namespace gradmon {
 std::optional<c10::Stream> own_stream(const c10::Device& device);
 
 struct QueuedNumbers {
-  at::Tensor numbers;                 // on any device
+  at::Tensor numbers;                 // doubles or floats, on any device
   std::optional<c10::Stream> stream;  // that computes them; unset: the device has no streams
   // Not null: the address to which the stream's work writes them, in place of `numbers`.
   std::shared_ptr<const double> on_host = {};
@@ -62,13 +63,16 @@ class HostNumbers {
   std::vector<at::Tensor> memory_;
   std::vector<std::shared_ptr<const double>> written_;
   std::vector<const double*> places_;
+  mutable std::vector<std::pair<at::Tensor, at::Tensor>>
+      floats_;  // copied to the doubles once they have arrived
   mutable AwaitedEvents events_;
 };
 
 // Starts to fetch the numbers. The numbers on one device that are not `on_host` must have equal sizes. For
-// each device: one packed tensor and one copy (CUDA: asynchronous, into pinned memory; other devices: the
-// call waits for the copy), on the current stream if it computes all of them, otherwise on a stream that
-// waits for their streams. Call it with gradient mode off. Throws what torch throws.
+// each device: one packed tensor and one copy (asynchronous, into pinned memory; the call waits for the copy
+// from a device without streams, events or such memory), on the current stream if it computes all of them,
+// otherwise on a stream that waits for their streams. Call it with gradient mode off. Throws what torch
+// throws.
 HostNumbers fetch_numbers(const std::vector<QueuedNumbers>& queued);
 
 // Numbers of several tensors that a device is sending. One thread at a time, any thread.

@@ -12,6 +12,7 @@
 #include <c10/util/TypeCast.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
@@ -45,14 +46,33 @@ double threshold_of(c10::ScalarType type, double eps) {
   }
 }
 
+// Some accelerators have no double. A process has one kind of them.
+std::atomic<bool> has_no_double{false};
+
+// Calls `body` with the type of the numbers to compute: double, or float on a device without double.
+template <typename Body>
+PendingScalars in_widest_type(const c10::Device& device, Body body) {
+  const bool always = device.is_cpu() || device.is_cuda();
+  if (always || !has_no_double.load(std::memory_order_relaxed)) {
+    try {
+      return body(at::kDouble);
+    } catch (const c10::Error&) {
+      if (always) throw;
+    }
+  }
+  PendingScalars numbers = body(at::kFloat);  // throws if the cause was another
+  has_no_double.store(true, std::memory_order_relaxed);
+  return numbers;
+}
+
 // aminmax() and norm() do not take other types. Returns the narrowest type that has all values of the
-// tensor's type: in double, a mask of many elements would take much memory.
-at::ScalarType readable_type(const at::Tensor& tensor) {
+// tensor's type, at most `widest`: in double, a mask of many elements would take much memory.
+at::ScalarType readable_type(const at::Tensor& tensor, at::ScalarType widest) {
   const at::ScalarType type = tensor.scalar_type();
-  if (type == at::kHalf || type == at::kBFloat16 || type == at::kFloat || type == at::kDouble) return type;
+  if (type == at::kHalf || type == at::kBFloat16 || type == at::kFloat) return type;
   const bool is_small = type == at::kBool || type == at::kChar || type == at::kByte;
   if (is_small && tensor.is_cuda()) return at::kHalf;
-  return is_small || type == at::kShort ? at::kFloat : at::kDouble;
+  return is_small || type == at::kShort ? at::kFloat : widest;
 }
 
 }  // namespace
@@ -65,11 +85,13 @@ std::optional<c10::Stream> current_stream(const c10::Device& device) {
 PendingScalars pack_scalars(const std::vector<at::Tensor>& scalars, double elements,
                             DeviceScalars::Finish finish, const char* why_absent) {
   const at::Tensor& first = scalars.front();
-  const at::Tensor numbers = at::zeros({static_cast<std::int64_t>(kOps)}, first.options().dtype(at::kDouble));
-  for (std::size_t i = 0; i < scalars.size(); ++i)
-    numbers.select(0, static_cast<std::int64_t>(i)).copy_(scalars[i]);
-  return std::make_shared<const DeviceScalars>(
-      DeviceScalars{numbers, current_stream(first.device()), elements, finish, why_absent});
+  return in_widest_type(first.device(), [&](at::ScalarType widest) {
+    const at::Tensor numbers = at::zeros({static_cast<std::int64_t>(kOps)}, first.options().dtype(widest));
+    for (std::size_t i = 0; i < scalars.size(); ++i)
+      numbers.select(0, static_cast<std::int64_t>(i)).copy_(scalars[i]);
+    return std::make_shared<const DeviceScalars>(
+        DeviceScalars{numbers, current_stream(first.device()), elements, finish, why_absent});
+  });
 }
 
 std::optional<DeviceScalars::Values> values_of_numbers(const double* numbers, double elements) {
@@ -86,22 +108,24 @@ std::optional<DeviceScalars::Values> values_of_numbers(const double* numbers, do
 }
 
 PendingScalars device_stats(const at::Tensor& tensor, double eps) {
-  const at::Tensor x = tensor.to(readable_type(tensor));
-  const at::Tensor numbers = at::empty({static_cast<std::int64_t>(kOps)}, x.options().dtype(at::kDouble));
-  const auto slot = [&](std::int64_t i) { return numbers.select(0, i); };
-  const auto [smallest, largest] = x.aminmax();
-  slot(0).copy_(smallest);
-  slot(1).copy_(largest);
-  const auto sum_into = [&](at::Tensor into, const at::Tensor& values) {
-    at::sum_out(into, values, at::IntArrayRef{}, false, at::kDouble);
-  };
-  sum_into(slot(2), x);
-  at::Tensor norm = slot(3);
-  at::norm_out(norm, x, 2, at::IntArrayRef{}, false, at::kDouble);
-  sum_into(slot(4), x.isnan());
-  sum_into(slot(5), x.abs().lt(threshold_of(x.scalar_type(), eps)));
-  return std::make_shared<const DeviceScalars>(DeviceScalars{
-      numbers, current_stream(x.device()), static_cast<double>(tensor.numel()), values_of_numbers});
+  return in_widest_type(tensor.device(), [&](at::ScalarType widest) {
+    const at::Tensor x = tensor.to(readable_type(tensor, widest));
+    const at::Tensor numbers = at::empty({static_cast<std::int64_t>(kOps)}, x.options().dtype(widest));
+    const auto slot = [&](std::int64_t i) { return numbers.select(0, i); };
+    const auto [smallest, largest] = x.aminmax();
+    slot(0).copy_(smallest);
+    slot(1).copy_(largest);
+    const auto sum_into = [&](at::Tensor into, const at::Tensor& values) {
+      at::sum_out(into, values, at::IntArrayRef{}, false, widest);
+    };
+    sum_into(slot(2), x);
+    at::Tensor norm = slot(3);
+    at::norm_out(norm, x, 2, at::IntArrayRef{}, false, widest);
+    sum_into(slot(4), x.isnan());
+    sum_into(slot(5), x.abs().lt(threshold_of(x.scalar_type(), eps)));
+    return std::make_shared<const DeviceScalars>(DeviceScalars{
+        numbers, current_stream(x.device()), static_cast<double>(tensor.numel()), values_of_numbers});
+  });
 }
 
 PendingScalars folded_stats(const std::vector<PendingScalars>& parts) {

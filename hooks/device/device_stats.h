@@ -23,7 +23,8 @@ struct DeviceScalars {
   // Computes the values from the numbers once they are on the CPU, as doubles; empty: see `why_absent`.
   using Finish = std::optional<Values> (*)(const double* numbers, double elements);
 
-  at::Tensor numbers;                 // kOps numbers, on the device; the last may be unused
+  // kOps numbers, on the device; the last may be unused. Doubles, or floats on a device without double.
+  at::Tensor numbers;
   std::optional<c10::Stream> stream;  // that computes them; unset: the device has no streams
   double elements = 0;                // second argument of `finish`
   Finish finish = nullptr;

@@ -30,7 +30,9 @@ struct TinyModel {
   const at::Tensor& operator[](std::size_t i) { return *parameters[i].tensor; }
 
   at::Tensor loss(double scale = 1) {
-    const at::Tensor input = at::linspace(-1, 1, 5 * 8, (*this)[0].scalar_type()).reshape({5, 8}) * scale;
+    const at::Tensor& like = (*this)[0];
+    const at::Tensor input =
+        at::linspace(-1, 1, 5 * 8, like.scalar_type()).reshape({5, 8}).to(like.device()) * scale;
     const at::Tensor hidden = at::addmm((*this)[1], input, (*this)[0]).tanh();
     return at::addmm((*this)[3], hidden, (*this)[2]).pow(2).mean();
   }
