@@ -367,6 +367,13 @@ void Coordinator::on_hello(Rank rank, const Hello& hello) {
   state_.out.send.push_back({{{rank.value, welcome.incarnation}}, std::move(welcome)});
 }
 
+CoordinatorActions Coordinator::on_message(const Envelope& envelope, WallTime now) {
+  state_.now = now;
+  hear(envelope);
+  advance();
+  return take_actions();
+}
+
 CoordinatorActions Coordinator::receive(const Envelope& envelope, WallTime now) {
   state_.now = now;
   hear(envelope);

@@ -275,7 +275,9 @@ class Coordinator {
   // Asks every rank how many targets a valid plan would match there. With a null plan, asks for the targets
   // that the rank watches now. The answers are returned later in `dry_runs`, with this id.
   CoordinatorActions dry_run(std::string id, PlanPtr plan);
-  // Decides at the next tick only: a decision inspects every member, and many messages may come at once.
+  CoordinatorActions on_message(const Envelope& envelope, WallTime now);
+  // Like on_message(), but decides only at the next tick. For many messages at once, because each decision
+  // inspects every member.
   CoordinatorActions receive(const Envelope& envelope, WallTime now);
   // The open or waiting proposal and the ranks that it waits for.
   std::optional<Pending> pending() const { return proposals_.describe(); }

@@ -62,8 +62,7 @@ class ConnectionWatch {
   ConnectionWatch(const ConnectionWatch&) = delete;
   ConnectionWatch& operator=(const ConnectionWatch&) = delete;
 
-  // Readable when events wait.
-  zmq::pollitem_t poll_item() { return {events_.handle(), 0, ZMQ_POLLIN, 0}; }
+  zmq::pollitem_t poll_item() { return {events_.handle(), 0, ZMQ_POLLIN, 0}; }  // readable: events
   void take(const OnEvent& on_event) {
     zmq::message_t part;
     while (events_.recv(part, zmq::recv_flags::dontwait)) {
@@ -106,8 +105,7 @@ class ZapHandler {
     questions_.bind(kZapEndpoint);
   }
 
-  // Readable when a request waits.
-  zmq::pollitem_t poll_item() { return {questions_.handle(), 0, ZMQ_POLLIN, 0}; }
+  zmq::pollitem_t poll_item() { return {questions_.handle(), 0, ZMQ_POLLIN, 0}; }  // readable: requests
   void answer() {
     for (Parts asked = next_question(); !asked.empty(); asked = next_question()) answer(asked);
   }
@@ -277,9 +275,7 @@ struct Bus::Sockets {
   std::optional<ConnectionMeter> meter;  // listening end only; its messages begin with the peer's routing id
   // Keep last: destroyed before the sockets that they watch.
   std::vector<std::unique_ptr<ConnectionWatch>> watches;
-
-  // All sockets, `talk` first.
-  std::vector<zmq::pollitem_t> poll_items() {
+  std::vector<zmq::pollitem_t> poll_items() {  // of all sockets, `talk` first
     std::vector<zmq::pollitem_t> items = {{talk.handle(), 0, ZMQ_POLLIN, 0}};
     for (const auto& watch : watches) items.push_back(watch->poll_item());
     if (zap) items.push_back(zap->poll_item());

@@ -149,7 +149,7 @@ TEST_CASE("a restored verdict ends only the change with its own revision") {
   Hello hello;
   hello.launch_id = "launch";
   hello.process_id = "rank";
-  const auto actions = coordinator.receive({"", Rank{0}, 0, hello}, 200);
+  const auto actions = coordinator.on_message({"", Rank{0}, 0, hello}, 200);
   CHECK(std::get<Welcome>(actions.send.front().message).last.closed == Revision{7});
 }
 
@@ -195,7 +195,7 @@ TEST_CASE("an epoch's order exceeds the order that a rank reports only if the cl
     hello.number = number;
     hello.held_epoch = "earlier";
     hello.epoch_order = earlier;
-    const auto actions = coordinator.receive({"", Rank{0}, 0, hello}, 200);
+    const auto actions = coordinator.on_message({"", Rank{0}, 0, hello}, 200);
     return std::get<Welcome>(actions.send.front().message).epoch_order;
   };
   CHECK(order_told(150, 1) == 100);  // The rank's epoch is newer: the rank must not join.

@@ -231,7 +231,7 @@ void SmallJob::tick(int steps) {
     if (one.arrives > now_ || (one.up && coordinator_paused)) {
       network_.push_back(std::move(one));
     } else if (one.up) {
-      if (running_) perform(coordinator_->receive(one.envelope, 0));
+      if (running_) perform(coordinator_->on_message(one.envelope, 0));
     } else {
       for (Process& own : processes_) {
         if (own.rank.value != one.envelope.rank.value || !own.alive || !own.started) continue;

@@ -16,7 +16,7 @@ TEST_CASE("answers to an earlier revision and messages of another epoch or proce
     Envelope envelope = of_one;
     envelope.message = std::move(message);
     if (change) change(envelope);
-    job.coordinator().receive(envelope, WallTime{});
+    job.coordinator().on_message(envelope, WallTime{});
   };
   job.should_lose = [&](bool up, const Envelope& one) {
     if (!up || one.rank != Rank{1}) return false;

@@ -505,7 +505,7 @@ void Simulation::hub_reads(std::uint32_t index) {
   add_to_digest(static_cast<std::uint64_t>(now_.count()) * 64 + 63);
   add_to_digest(envelope.message.index());
   if (trace_) trace_message("from rank " + std::to_string(envelope.rank.value), envelope);
-  perform(hub_.coordinator->receive(envelope, now_.count()));
+  perform(hub_.coordinator->on_message(envelope, now_.count()));
   if (hub_.coordinator->busy() && hub_turn_at_ > now_ + kBusyTurn) wake_hub(now_ + kBusyTurn);
 }
 
