@@ -149,7 +149,13 @@ class StoreClient {
   const Descriptor fd_;
   Bytes request_;
 };
+
+std::unique_ptr<StoreClient> connect_to(const Server& server) {
+  return std::make_unique<StoreClient>(server);
+}
 #else
+using StoreClient = c10d::Store;
+
 // Debian's torch 2.6 uses libuv by default but is built without it. Older versions have no such option.
 template <typename Options>
 auto refuse_libuv(Options& options, int) -> decltype(options.useLibUV, void()) {
@@ -158,7 +164,7 @@ auto refuse_libuv(Options& options, int) -> decltype(options.useLibUV, void()) {
 template <typename Options>
 void refuse_libuv(Options&, long) {}
 
-c10::intrusive_ptr<c10d::Store> connect_to(const Server& server) {
+c10::intrusive_ptr<StoreClient> connect_to(const Server& server) {
   connected_to(server.address, server.patience / 2);  // throws without a server
   c10d::TCPStoreOptions options;
   options.port = server.address.port;
@@ -169,18 +175,6 @@ c10::intrusive_ptr<c10d::Store> connect_to(const Server& server) {
   refuse_libuv(options, 0);
   return c10::make_intrusive<c10d::TCPStore>(server.address.host, options);
 }
-
-class StoreClient {
- public:
-  explicit StoreClient(const Server& server) : store_(connect_to(server)) {}
-  Bytes compareSet(const std::string& key, const Bytes& expected, const Bytes& desired) {
-    return store_->compareSet(key, expected, desired);
-  }
-  std::int64_t add(const std::string& key, std::int64_t number) { return store_->add(key, number); }
-
- private:
-  const c10::intrusive_ptr<c10d::Store> store_;
-};
 #endif
 
 // libtorch's calls have no time limit, so each call runs on a separate thread and is abandoned after
@@ -234,8 +228,7 @@ class TorchStore : public SharedStore {
       std::thread([=, server = server_, under_way = under_way_] {
         Outcome got = tl::unexpected(std::string());
         try {
-          StoreClient client(server);
-          got = call(client);
+          got = call(*connect_to(server));
         } catch (const std::exception& error) {
           got = tl::unexpected(first_line(error.what()));
         }

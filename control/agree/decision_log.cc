@@ -78,7 +78,7 @@ std::set<std::size_t> replaced_of_ranks(const std::vector<LogEntry>& entries) {
   std::set<std::size_t> replaced;
   for (const auto& [rank, all] : joins) {
     const auto process = [&](std::size_t i) { return std::get<JoinedEntry>(entries[i]).hello.process_id; };
-    const auto is_other = [&](std::size_t i) { return process(i) != process(all.back()); };
+    const auto is_other = [&, &all = all](std::size_t i) { return process(i) != process(all.back()); };
     const auto newest = std::find_if(all.rbegin(), all.rend(), is_other).base();
     const std::set<std::size_t> kept{all.front(), *newest, all.back(),
                                      *(newest == all.begin() ? newest : newest - 1)};

@@ -75,7 +75,7 @@ struct AgentCalls {
 class AgentLoop;
 class AlertOutbox;
 class ReplicaOutbox;
-class AgentView;
+struct AgentView;
 class Mailbox;
 
 // The control thread of a rank. It answers the hub independently of the training thread. It never takes

@@ -271,11 +271,6 @@ class Core {
     if (Collection* const reads = collection()) reads->deliver_gradient(parameter, at::Tensor());
   }
 
-  void scalar(const std::string& name, double value) noexcept { monitor_.scalar(name, value); }
-  void samples(std::int64_t count) noexcept { monitor_.samples(count); }
-  void expert_load(const std::string& layer, const std::vector<std::int64_t>& tokens) noexcept {
-    monitor_.expert_load(layer, tokens);
-  }
   void attention(const std::string& name, const at::Tensor& q, const at::Tensor& k, bool causal) noexcept {
     const py::gil_scoped_release others_run;
     monitor_.attention(name, q, k, Causal(causal));
@@ -291,20 +286,6 @@ class Core {
       const py::gil_scoped_release others_run;
       if (Collection* const reads = collection()) reads->tap(value, begun);
     });
-  }
-  void on(std::optional<std::int64_t> collect_times, std::optional<std::int64_t> step_interval) noexcept {
-    monitor_.on(collect_times, step_interval);
-  }
-  void off() noexcept { monitor_.off(); }
-  void set(const std::string& key, const std::string& json) noexcept { monitor_.set(key, json); }
-  std::vector<Alert> alerts() const {
-    const py::gil_scoped_release others_run;
-    return monitor_.alerts();
-  }
-
-  std::vector<Metric> metrics() const {
-    const py::gil_scoped_release others_run;
-    return monitor_.metrics();
   }
   // Returns true if a stop() from a signal handler would remove running hooks. If so, the flags of the next
   // step request the stop.
@@ -323,9 +304,7 @@ class Core {
     const double seconds = *timeout > 0 ? std::min(*timeout, longest) : 0;
     monitor_.stop(std::chrono::milliseconds(static_cast<std::int64_t>(seconds * 1000)));
   }
-  // Any thread. Keeps the GIL: the call is short, and a thread that releases the GIL may be ended
-  // within the call when the interpreter exits.
-  Status status() const { return monitor_.status(); }
+  Monitor& monitor() noexcept { return monitor_; }
 
  private:
   // The names of the split parameters of one chunk. The monitor reads them only while it adds that chunk:
@@ -417,6 +396,18 @@ class Core {
   bool stop_wanted_ = false;                     // by a signal handler within the hooks
   std::optional<py::error_already_set> raised_;  // by a signal handler
 };
+
+// Binds a method of the monitor as one of Core.
+template <typename Result, typename... Arguments>
+auto of_monitor(Result (Monitor::*method)(Arguments...)) {
+  return [method](Core& core, Arguments... arguments) {
+    return (core.monitor().*method)(std::forward<Arguments>(arguments)...);
+  };
+}
+template <typename Result>
+auto of_monitor(Result (Monitor::*method)() const) {
+  return [method](Core& core) { return (core.monitor().*method)(); };
+}
 
 std::unique_ptr<Core> make_core(const std::string& config, std::optional<int> rank,
                                 std::optional<int> world_size, std::optional<std::string> endpoint,
@@ -643,6 +634,7 @@ PYBIND11_MODULE(_gradmon, m) {
   define_metric(m);
   define_alert(m);
   define_status(m);
+  const py::call_guard<py::gil_scoped_release> others_run;
   py::class_<Core>(m, "Core")
       .def(py::init(&make_core), py::arg("config"), py::kw_only(), py::arg("rank") = py::none(),
            py::arg("world_size") = py::none(), py::arg("endpoint") = py::none(),
@@ -675,17 +667,19 @@ PYBIND11_MODULE(_gradmon, m) {
       .def("after_update_of_pieces", &Core::after_update_of_pieces)
       .def("deliver_gradient", &Core::deliver_gradient)
       .def("note_accumulated", &Core::note_accumulated)
-      .def("scalar", &Core::scalar)
-      .def("samples", &Core::samples)
-      .def("expert_load", &Core::expert_load)
+      .def("scalar", of_monitor(&Monitor::scalar))
+      .def("samples", of_monitor(&Monitor::samples))
+      .def("expert_load", of_monitor(&Monitor::expert_load))
       .def("attention", &Core::attention)
       .def("tap", &Core::tap)
-      .def("on", &Core::on)
-      .def("off", &Core::off)
-      .def("set", &Core::set)
-      .def("metrics", &Core::metrics)
-      .def("alerts", &Core::alerts)
+      .def("on", of_monitor(&Monitor::on))
+      .def("off", of_monitor(&Monitor::off))
+      .def("set", of_monitor(&Monitor::set))
+      .def("metrics", of_monitor(&Monitor::metrics), others_run)
+      .def("alerts", of_monitor(&Monitor::alerts), others_run)
       .def("must_stop_later", &Core::must_stop_later)
       .def("stop", &Core::stop, py::arg("timeout") = py::none())
-      .def("status", &Core::status);
+      // Any thread. Keeps the GIL: the call is short, and a thread that releases the GIL may be ended within
+      // the call when the interpreter exits.
+      .def("status", of_monitor(&Monitor::status));
 }

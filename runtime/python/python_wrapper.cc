@@ -56,7 +56,6 @@ class KnownSpecs {
     known_.emplace(spec.ptr(), Known{spec, scope});
     return scope;
   }
-  void clear() { known_.clear(); }
 
  private:
   static constexpr std::size_t kMost = 4096;
@@ -446,6 +445,6 @@ std::optional<Unwrapped> unwrap(const at::Tensor& tensor) {
 
 void read_python_wrappers() { set_unwrap(&unwrap); }
 
-void forget_python_wrappers() { known_specs().clear(); }
+void forget_python_wrappers() { known_specs() = {}; }
 
 }  // namespace gradmon

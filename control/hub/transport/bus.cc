@@ -62,7 +62,7 @@ class ConnectionWatch {
   ConnectionWatch(const ConnectionWatch&) = delete;
   ConnectionWatch& operator=(const ConnectionWatch&) = delete;
 
-  void* handle() { return events_.handle(); }  // readable when events wait
+  zmq::pollitem_t poll_item() { return {events_.handle(), 0, ZMQ_POLLIN, 0}; }  // readable: events
   void take(const OnEvent& on_event) {
     zmq::message_t part;
     while (events_.recv(part, zmq::recv_flags::dontwait)) {
@@ -105,8 +105,7 @@ class ZapHandler {
     questions_.bind(kZapEndpoint);
   }
 
-  // Readable when a request waits.
-  void* handle() { return questions_.handle(); }
+  zmq::pollitem_t poll_item() { return {questions_.handle(), 0, ZMQ_POLLIN, 0}; }  // readable: requests
   void answer() {
     for (Parts asked = next_question(); !asked.empty(); asked = next_question()) answer(asked);
   }
@@ -276,6 +275,12 @@ struct Bus::Sockets {
   std::optional<ConnectionMeter> meter;  // listening end only; its messages begin with the peer's routing id
   // Keep last: destroyed before the sockets that they watch.
   std::vector<std::unique_ptr<ConnectionWatch>> watches;
+  std::vector<zmq::pollitem_t> poll_items() {  // of all sockets, `talk` first
+    std::vector<zmq::pollitem_t> items = {{talk.handle(), 0, ZMQ_POLLIN, 0}};
+    for (const auto& watch : watches) items.push_back(watch->poll_item());
+    if (zap) items.push_back(zap->poll_item());
+    return items;
+  }
 };
 
 Bus::Bus(std::unique_ptr<Sockets> sockets) : sockets_(std::move(sockets)) {}
@@ -382,14 +387,11 @@ bool Bus::send(const std::string& peer, const std::string& bytes) {
 }
 
 void Bus::add_to(std::vector<pollfd>& polled) const {
-  const auto add = [&](void* handle) {
+  for (const zmq::pollitem_t& item : sockets_->poll_items()) {
     int fd = -1;
     std::size_t size = sizeof fd;
-    if (zmq_getsockopt(handle, ZMQ_FD, &fd, &size) == 0) polled.push_back({fd, POLLIN, 0});
-  };
-  add(sockets_->talk.handle());
-  for (const auto& watch : sockets_->watches) add(watch->handle());
-  if (sockets_->zap) add(sockets_->zap->handle());
+    if (zmq_getsockopt(item.socket, ZMQ_FD, &fd, &size) == 0) polled.push_back({fd, POLLIN, 0});
+  }
 }
 
 void Bus::maintain_connections() {
@@ -428,9 +430,7 @@ void Bus::note_handshake(int event, std::uint32_t value) {
 
 std::optional<Bus::Incoming> Bus::poll(milliseconds timeout, int wake_fd) {
   const auto deadline = Clock::now() + timeout;
-  std::vector<zmq::pollitem_t> items = {{sockets_->talk.handle(), 0, ZMQ_POLLIN, 0}};
-  for (const auto& watch : sockets_->watches) items.push_back({watch->handle(), 0, ZMQ_POLLIN, 0});
-  if (sockets_->zap) items.push_back({sockets_->zap->handle(), 0, ZMQ_POLLIN, 0});
+  std::vector<zmq::pollitem_t> items = sockets_->poll_items();
   if (wake_fd >= 0) items.push_back({nullptr, wake_fd, ZMQ_POLLIN, 0});
   try {
     // Under load: takes messages without checking all sockets for each message.

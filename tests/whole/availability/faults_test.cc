@@ -98,6 +98,12 @@ constexpr milliseconds kOffAfter{700};  // `off` is sent so long after the fault
 milliseconds since(Clock::time_point begun) {
   return std::chrono::duration_cast<milliseconds>(Clock::now() - begun);
 }
+// The time in which any process of this machine has waited for a CPU; 0 if Linux does not tell.
+milliseconds cpu_pressure() {
+  std::int64_t us = 0;
+  RE2::PartialMatch(read_text("/proc/pressure/cpu"), "total=(\\d+)", &us);
+  return std::chrono::duration_cast<milliseconds>(std::chrono::microseconds(us));
+}
 std::string text_of(milliseconds time) { return std::to_string(time.count()) + " ms"; }
 
 // Runs a job of real processes through the fault. The promises: stalls() keeps StallBounds,
@@ -193,6 +199,7 @@ class FaultRun {
 
   void ask_for_off() {
     off_asked_ = Clock::now();
+    pressure_before_ = cpu_pressure();
     note("sends off");
     start_off();
   }
@@ -214,13 +221,15 @@ class FaultRun {
     if (*code == kNoAnswer && since(off_asked_) < kDecidedWithin)
       return start_off();  // Repeated, as a user would.
     off_answer_ = code;
-    note("off answers " + std::to_string(*code) + " after " + text_of(since(off_asked_)) + ": " + said);
+    const milliseconds delayed = cpu_pressure() - pressure_before_;
+    note("off answers " + std::to_string(*code) + " after " + text_of(since(off_asked_)) + " (" +
+         text_of(delayed) + " without a free CPU): " + said);
     // The decision is enough: a rank that is away applies it when it is back.
     const bool decided = *code == 0 || said.find("agreed for step") != std::string::npos;
     if (fault_.off == Off::is_decided && !decided)
       add_violation("off is not decided: exit " + std::to_string(*code) + ", " + said);
     if (fault_.off == Off::is_decided && decided && *code == 0 &&
-        since(off_asked_) > kDecidedWithin + milliseconds(500))
+        since(off_asked_) - delayed > kDecidedWithin + milliseconds(500))
       add_violation("off took " + text_of(since(off_asked_)));
   }
 
@@ -312,6 +321,7 @@ class FaultRun {
   std::unique_ptr<ChildProcess> on_command_;
   std::unique_ptr<ChildProcess> off_command_;
   Clock::time_point began_, off_asked_;
+  milliseconds pressure_before_{0};
   std::int64_t began_us_ = 0;
   std::optional<int> off_answer_;
   bool turned_on_ = false;  // before the fault
