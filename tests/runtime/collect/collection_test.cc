@@ -81,8 +81,9 @@ class CollectionFixture {
     step_.value += 1;
   }
 
-  // Without a backward.
   void set_input_rows(std::int64_t rows) { rows_ = rows; }
+
+  // Without a backward.
   void step_forward() {
     collection_.begin_step(step_, Collection::Collect::yes, 0);
     network_.forward(at::ones({2, 4}));
@@ -242,7 +243,7 @@ std::map<std::string, double> values_of(const std::vector<Metric>& rows, const s
 }
 
 TEST_CASE("sample takes effect and ends with a new plan, and files without it keep their columns") {
-  const std::string keys = R"({"xy_distribution": true, "ops": ["norm", "mean"])";
+  const std::string keys = R"({"xy_distribution": true, "ops": ["norm", "mean"], "format": ["csv", "api"])";
   CollectionFixture fixture(keys + "}");
   fixture.set_input_rows(100'000);  // 1.6 MB
   fixture.step();

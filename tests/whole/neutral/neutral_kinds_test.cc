@@ -432,8 +432,7 @@ TEST_CASE("training is bit-identical when all kinds are switched at every step")
 }
 
 TEST_CASE("switching all kinds on and off again and again uses no more memory") {
-  constexpr int kBetweenSettling = 25;
-  const int warm_up = scaled(25, 50), stretches = scaled(2, 3);
+  constexpr int kBetweenSettling = 25, kWarmUp = 50, kStretches = 3;
   const int switches = scaled(25, 2'500);  // per stretch
   run_ranks(1, [&](GlooGroup& group) {
     Variation small = variations().back();
@@ -444,13 +443,13 @@ TEST_CASE("switching all kinds on and off again and again uses no more memory") 
         i % kBetweenSettling == 0 ? job.wait_until_written() : job.switch_on_and_off(i % 2 == 0);
       return memory();
     };
-    const Memory first = run(warm_up);
+    const Memory first = run(kWarmUp);
     if (first.in_use == 0) WARN("malloc is the sanitizer's, which looks for leaks itself");
     // The queue and the writer keep memory for their largest backlog, which may occur in any
     // stretch. A leak at each switch shows in every stretch, so the smallest growth is checked.
     Memory last = first;
     std::vector<std::int64_t> grown;
-    for (int i = 0; i < stretches; ++i) {
+    for (int i = 0; i < kStretches; ++i) {
       const Memory now = run(switches);
       grown.push_back(now.in_use - last.in_use);
       last = now;

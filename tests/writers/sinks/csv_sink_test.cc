@@ -101,7 +101,7 @@ TEST_CASE("the marks of a sample are columns of all kinds of statistics but othe
   CHECK(f.write(2, {sample, norm_record(2, f.names->intern("small"), 4)}));
   CHECK(f.text("grad_reduced_2-2.csv") ==
         "vpp_stage,name,step,norm,sampled,mean_se,norm_se,shape,dtype\n"
-        "0,large,2,30.0,0.0625,1e-08,0.5,,\n0,small,2,4.0,,,,,\n");
+        "0,large,2,30.0,0.0625,1.00000e-08,0.5,,\n0,small,2,4.0,,,,,\n");
   for (std::size_t kind = 0; kind < kRecordKinds; ++kind) {
     const auto of_kind = static_cast<Kind>(kind);
     const auto more = columns_of(of_kind, marked).size() - columns_of(of_kind, layout({Op::norm})).size();
