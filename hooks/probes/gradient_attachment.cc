@@ -126,6 +126,10 @@ static bool has_other_post_accumulate_hooks(const at::Tensor&) { return false; }
 
 #endif
 
+// Not in the header: there OwnPostAccumulateHook, which spare_ may hold, is incomplete.
+PostAccumulateHook::PostAccumulateHook(GradientListener& listener, GradientAttachment& owner)
+    : listener_(listener), owner_(owner) {}
+
 PostAccumulateHook::~PostAccumulateHook() { leave(); }
 
 bool PostAccumulateHook::attach_before_others(const HookFirst& hook_first) {

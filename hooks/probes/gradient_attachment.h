@@ -75,8 +75,7 @@ class PostAccumulateHook {
 
   // `owner` is told, once for each attach_alone(), when the tensor loses the hook without detach(): other
   // code has replaced the hook, or the tensor, with another. It may attach again.
-  PostAccumulateHook(GradientListener& listener, GradientAttachment& owner)
-      : listener_(listener), owner_(owner) {}
+  PostAccumulateHook(GradientListener& listener, GradientAttachment& owner);
   ~PostAccumulateHook();
   PostAccumulateHook(const PostAccumulateHook&) = delete;
   PostAccumulateHook& operator=(const PostAccumulateHook&) = delete;
