@@ -91,8 +91,7 @@ const Option<Config> kConfigOptions[] = {
      "that keeps the tensor's version (.data, NumPy, a kernel)"},
     {"sample", &Config::sample, "an integer from 1 to 64", "1",
      "of a tensor above 1 MiB in CPU memory, read one of so many blocks of 4 KiB, and estimate the "
-     "statistics; "
-     "1: read all",
+     "statistics; 1: read all",
      1, kMostSample},
     {"lookahead_steps", &Config::lookahead_steps, "an integer >= 1", "measured",
      "steps between the agreement on a change and its effect", 1},

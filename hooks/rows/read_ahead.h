@@ -12,13 +12,9 @@
 #include <vector>
 
 #include "hooks/rows/reading.h"
+#include "hooks/stats/prefetch.h"
 
 namespace gradmon {
-
-inline void ask_for(const void* object, std::size_t bytes) {
-  constexpr std::size_t line = 64;
-  for (std::size_t at = 0; at < bytes; at += line) __builtin_prefetch(static_cast<const char*>(object) + at);
-}
 
 // Call it for each parameter in turn, while no other thread changes a gradient. One pointer more is followed
 // for each parameter that is four nearer: what it points to has come by then.

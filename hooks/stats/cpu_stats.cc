@@ -11,6 +11,7 @@
 #include "hooks/stats/block_sample.h"
 #include "hooks/stats/float_chunks.h"
 #include "hooks/stats/kernels.h"
+#include "hooks/stats/prefetch.h"
 
 namespace gradmon {
 namespace {
@@ -168,12 +169,6 @@ void add_block(SampledStats& all, const PartialStats& one, const SampledBlocks::
   all.squares.add({elements, one.sum_squares / elements, 0});
 }
 
-// The processor reads ahead within a page, but does not know the next one.
-void ask_for(const unsigned char* data, std::size_t bytes) {
-  constexpr std::size_t line = 64;
-  for (std::size_t at = 0; at < bytes; at += line) __builtin_prefetch(data + at);
-}
-
 }  // namespace
 
 bool reads_in_memory(c10::ScalarType type) {
@@ -227,6 +222,7 @@ SampledStats sampled_stats(const at::Tensor& tensor, double eps, const Sampling&
       const SampledBlocks::Block now = next;
       if (++group < end) {
         next = blocks[group];
+        // The processor reads ahead within a page, but does not know the next one.
         ask_for(data + next.first * item, next.size * item);
       }
       add_block(found, block_stats(type, data + now.first * item, now.size, eps), now);

@@ -308,7 +308,7 @@ def compiled(layers: int, width: int, tokens: int, backend: str) -> Compiled:
 
 
 def off_vs_plain(quick: bool) -> Figure:
-    """Of short steps: it takes a thousand pairs to tell 1 % apart on a machine with others."""
+    """Short steps are measured, because it takes a thousand pairs to tell 1 % apart beside other programs."""
     steps = compiled(1, 64, 256, "aot_eager") if quick else compiled(2, 256, 512, "inductor")
     with scratch_job(dynamic_on=False, **ACTIVATIONS) as (config, options):
         with gradmon.Monitor(config, **options).watch(steps.model, steps.optimizer):

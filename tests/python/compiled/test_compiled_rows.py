@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
 """Rows of actv and actv_grad from within compiled code are those of eager mode, and training is unchanged."""
-import os
 import time
 from pathlib import Path
 from typing import Any, Callable, Iterator
@@ -8,9 +7,11 @@ from typing import Any, Callable, Iterator
 import compiled_models
 import jobs
 import pytest
+from scale import FULL, IF_LATE_FULL
 import torch
 from torch._dynamo.utils import counters
 
+pytestmark = IF_LATE_FULL
 WAYS = ["whole", "blocks", "module.compile()"]
 
 
@@ -66,7 +67,7 @@ USED_WITHIN = "pair.output_hidden"
 
 CASES = [(name, way) for name in compiled_models.MODELS for way in WAYS]
 CASES = [case for case in CASES if case[0] != "reentrant" or case[1] == "blocks"]  # else torch refuses it
-if os.environ.get("GRADMON_TEST_SCALE") != "full":
+if not FULL:
     CASES = [case for case in CASES if case[1] == "blocks" or case == ("checkpointed", "whole")]
 
 

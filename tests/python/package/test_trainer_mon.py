@@ -11,8 +11,8 @@ import gradmon
 import jobs
 import numpy as np
 import pytest
-import torch
 from scale import if_full
+import torch
 
 KEYS = {"wg_distribution": True, "xy_distribution": True, "all_xy": True}
 

@@ -14,8 +14,8 @@ from pathlib import Path
 
 import jobs
 import pytest
-import torch
 from scale import if_full
+import torch
 
 ROOT = Path(__file__).resolve().parents[3]
 BUILD = Path(os.environ["GRADMON_BUILD_DIR"])

@@ -1,19 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
 """FSDP1 and FSDP2: rows are those of the unsharded training, cut to what each rank has."""
 import math
-import os
 from pathlib import Path
 from typing import Any
 
 import jobs
 import pytest
 import ranks
+from scale import IF_LATE_FULL
 import torch
 import variants
 from variants import Seen, scopes
 
-# Read late, too ("python: late values"), in the full tier.
-pytestmark = [pytest.mark.full] if "GRADMON_TEST_READ_AS_ON_A_DEVICE" in os.environ else []
+pytestmark = IF_LATE_FULL
 
 SCRIPT = """
 import sharded_loops

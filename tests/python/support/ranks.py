@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Optional
 
 import torch
+from scale import FULL
 
 WITHIN = 240  # seconds
 # Further arguments of a TCPStore: Debian's torch 2.6 is built without libuv, but asks for it.
@@ -54,7 +55,7 @@ def run_program(
 ) -> "subprocess.CompletedProcess[str]":
     """Runs the script in a process of its own, which has imported torch; with GRADMON_TEST_SCALE=full, in a
     new interpreter."""
-    if os.environ.get("GRADMON_TEST_SCALE") == "full":
+    if FULL:
         command = [sys.executable, "-c", script, *arguments]
         return subprocess.run(command, capture_output=True, text=True, timeout=WITHIN, env=environment)
     codes, (out,), (said,) = _run(script, arguments, [environment])

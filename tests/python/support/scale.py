@@ -6,6 +6,8 @@ from typing import Any
 import pytest
 
 FULL = os.environ.get("GRADMON_TEST_SCALE") == "full"
+# For `pytestmark` of files whose tests "python: late values" repeats, reading as on a device.
+IF_LATE_FULL = [pytest.mark.full] if "GRADMON_TEST_READ_AS_ON_A_DEVICE" in os.environ else []
 
 
 def if_full(*arguments: Any) -> Any:

@@ -24,6 +24,14 @@ ProcessResult run_as_other_user(const std::vector<std::string>& words) {
       words, {"XDG_RUNTIME_DIR=", "GRADMON_ENDPOINT=", "MONITOR_OUTPUT_DIR=", "GRADMON_JOB="}, kOtherUser);
 }
 
+// True if every user can enter this build's directories: a clone below `mktemp -d` is root's alone.
+bool all_can_enter_the_build() {
+  for (fs::path place = fs::read_symlink("/proc/self/exe").parent_path(); place.has_relative_path();
+       place = place.parent_path())
+    if ((fs::status(place).permissions() & fs::perms::others_exec) == fs::perms::none) return false;
+  return true;
+}
+
 // An output directory of root in a directory that everybody can enter. The modes are those of
 // the output directory and of its .gradmon.
 struct DeniedOutputDirectory {
@@ -96,11 +104,11 @@ TEST_CASE("an unreadable config file is reported with its owner and the remedy")
   const std::string file = (directory / "config.json").string();
   write_text(file, "{}");
   REQUIRE(chmod(file.c_str(), 0600) == 0);
-  const std::vector<std::vector<std::string>> all{{"validate", file},
-                                                  {"get", "--config", file},
-                                                  {"set", "ops=1", "--dry-run", "--config", file},
-                                                  {"import", file},
-                                                  {"doctor", "--config", file}};
+  std::vector<std::vector<std::string>> all{{"validate", file},
+                                            {"get", "--config", file},
+                                            {"set", "ops=1", "--dry-run", "--config", file},
+                                            {"doctor", "--config", file}};
+  if (all_can_enter_the_build()) all.push_back({"import", file});  // Python reads it
   for (const auto& words : all) {
     const ProcessResult ended = run_as_other_user(words);
     CHECK(ended.code == 1);
