@@ -34,6 +34,10 @@ def compile_by(way: str, model: compiled_models.Model, backend: str = "aot_eager
             block.compile(backend=backend, fullgraph=True)
     elif way == "module.compile()":
         model.compile(backend=backend, fullgraph=True)
+    elif way == "forward":
+        model.forward = torch.compile(  # type: ignore[method-assign]
+            model.forward, backend=backend, fullgraph=True
+        )
     return model
 
 
@@ -69,6 +73,7 @@ CASES = [(name, way) for name in compiled_models.MODELS for way in WAYS]
 CASES = [case for case in CASES if case[0] != "reentrant" or case[1] == "blocks"]  # else torch refuses it
 if not FULL:
     CASES = [case for case in CASES if case[1] == "blocks" or case == ("checkpointed", "whole")]
+CASES.append(("plain", "forward"))
 
 
 @pytest.mark.parametrize("name, way", CASES)
@@ -76,13 +81,13 @@ def test_rows_are_those_of_eager_mode(tmp_path: Path, name: str, way: str) -> No
     plain = trained(tmp_path, name, way, watched=False)
     torch._dynamo.reset()
     counters.clear()
-    losses, parameters = trained(tmp_path / "compiled", name, way)
+    losses, parameters = trained(tmp_path / "compiled", name, way, wg_distribution=True)
     assert not counters["graph_break"]
-    trained(tmp_path / "eager", name, "eager")
+    trained(tmp_path / "eager", name, "eager", wg_distribution=True)
     tolerance = 1e-2 if name == "autocast" else 1e-5
-    for kind in ("actv", "actv_grad"):
+    for kind in ("actv", "actv_grad", "grad_unreduced", "grad_reduced"):
         eager, found = (compiled_models.rows(tmp_path / how, kind) for how in ("eager", "compiled"))
-        if kind == "actv":
+        if kind in ("actv", "grad_reduced"):
             assert list(found) == list(eager)
         for key, expected in eager.items():
             scale = max(abs(expected["min"]), abs(expected["max"]), 1e-30)

@@ -86,69 +86,6 @@ def compile_module(module: torch.nn.Module, how: str) -> torch.nn.Module:
 WAYS = ["wrapper", "in_place", "forward"]
 
 
-def train_compiled(noted: twice.Noted, monitor: Any, how: str, blocks: bool) -> None:
-    """20 steps. Notes what the callers of the compiled modules see, and the number of breaks of graphs."""
-    torch._dynamo.reset()
-    torch._dynamo.utils.counters.clear()
-    torch.manual_seed(3)
-    model, optimizer = jobs.with_sgd(Deep())
-    if blocks:
-        for i in range(2):
-            model.blocks[i] = compile_module(model.blocks[i], how)
-    run = model if blocks else compile_module(model, how)
-    monitor.watch(run, optimizer)
-    for step in range(20):
-        optimizer.zero_grad()
-        x = jobs.batch(step)
-        output = run(x)
-        noted.note("actv", "model.input", step, x)
-        noted.note("actv", "model.output", step, output)
-        output.pow(2).mean().backward()
-        noted.gradients(model, step, "grad_reduced")
-        optimizer.step()
-    counters = torch._dynamo.utils.counters
-    noted.fired.append(f"{sum(counters['graph_break'].values())} breaks")
-    noted.stop(monitor, model, optimizer)
-
-
-@pytest.mark.parametrize("how", WAYS)
-@pytest.mark.parametrize("blocks", [if_full(False), True])
-@pytest.mark.parametrize("since", [if_full(0), 1])  # compiled in a collected step, or before one
-def test_compiled_modules_have_rows_ten_times_on_and_off(
-    tmp_path: Path, how: str, blocks: bool, since: int
-) -> None:
-    compilations = []
-
-    def training(noted: twice.Noted, monitor: Any) -> None:
-        train_compiled(noted, monitor, how, blocks)
-        compilations.append(torch._dynamo.utils.counters["stats"]["unique_graphs"])
-
-    plain = twice.both(tmp_path, training, step_interval=2, start_step=since)  # nothing is left, too
-    assert plain.fired[0] == "0 breaks"
-    # Two blocks of the same code are one graph, unless a guard tells them apart. Collecting makes another.
-    assert compilations[0] <= 2 and compilations[1] <= 2 * compilations[0]
-    found = twice.read(tmp_path / "out", "actv")
-    collected = {key: t for key, t in plain.tensors["actv"].items() if key[1] % 2 == since}
-    assert len(collected) == 20
-    for key, tensor in collected.items():
-        twice.check_bits(found[key], tensor, key)
-    names = {name for name, _, _ in found}
-    outer = {"model.input", "model.output"}
-    inner = {f"{part}.{side}" for part in ("blocks.0", "joint", "blocks.1") for side in ("input", "output")}
-    parts = [f"blocks.{block}.{layer}" for block in (0, 1) for layer in ("fc1", "fc2")]
-    layers = {f"{part}.{side}" for part in parts for side in ("input", "output")}
-    assert names == outer | inner | layers
-    gradients = {name for name, _, _ in twice.read(tmp_path / "out", "actv_grad")}
-    assert gradients == names - {"model.input", "blocks.0.input", "blocks.0.fc1.input"}
-    for kind in ("grad_reduced", "grad_unreduced"):
-        noted = {
-            (name.replace("_orig_mod.", ""), step, micro): t
-            for (name, step, micro), t in plain.tensors["grad_reduced"].items()
-            if step % 2 == since
-        }
-        twice.check_rows(twice.read(tmp_path / "out", kind), noted, kind)
-
-
 @pytest.mark.parametrize("how", WAYS)
 @pytest.mark.parametrize("collect_times", [1, 3])
 def test_modules_in_code_that_was_compiled_before_watch_are_named(

@@ -23,6 +23,7 @@ StepList step_list(std::int64_t first, std::int64_t count, std::int64_t interval
 
 // The collected steps. Requires that they are the same on all ranks.
 StepList steps_of(const RealJob& job, int world) {
+  INFO(job.log());
   const auto found = rows_in_files(job.output_dir, "grad_reduced");
   REQUIRE(found.size() == static_cast<std::size_t>(world));
   std::vector<StepList> lists;
