@@ -160,7 +160,7 @@ def rows(directory: Path, kind: str, rank: int = 0) -> "dict[Any, dict[str, floa
     found: "dict[Any, dict[str, float]]" = {}
     for path in sorted((directory / "out").glob(f"*rank{rank}-*/{kind}_[0-9]*.csv")):
         for row in csv.DictReader(path.read_text().splitlines()):
-            key = (row["name"], row["step"], row["micro_step"], row["shape"])
+            key = (row["name"], row["step"], row.get("micro_step"), row.get("shape"))
             assert key not in found, f"{key} twice in {path}"
             found[key] = {op: float(row[op]) for op in ("min", "max", "mean", "norm") if row.get(op)}
     assert len(found) >= 8

@@ -73,8 +73,8 @@ def test_a_quick_run_gives_every_figure_as_a_finite_number(
 
 def test_figures_are_listed_and_others_are_wrong_usage() -> None:
     assert bench("python_bench.py", "--list").stdout.split() == PROMISED
-    assert bench("python_bench.py", "no_such_figure").returncode == 2
     assert bench("baseline_bench.py", "--baseline", "no_such_commit").returncode == 2
+    assert bench("offline_bench.py", "no_such_figure").returncode == 2
 
 
 def test_gradmon_is_measured_beside_torch_and_numpy_and_computes_the_same(tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The Python code passes black and flake8; the package and tests/msprobe_compare pass mypy too."""
+import os
 import subprocess
 from pathlib import Path
 
@@ -11,7 +12,7 @@ CONFIG = str(ROOT / "pyproject.toml")
 COMPARISON = ROOT / "tests" / "msprobe_compare"
 OTHERS = ("tests/python", "tests/benchmarks", "tests/demo/train_ddp.py")
 ALL = [".", *(str(ROOT / path) for path in OTHERS), str(COMPARISON)]
-MYPY = ["mypy", "--config-file", CONFIG, "--cache-dir", "/dev/null"]
+MYPY = ["mypy", "--config-file", CONFIG, "--cache-dir", os.environ["GRADMON_BUILD_DIR"] + "/mypy"]
 
 
 @pytest.mark.parametrize(
