@@ -30,12 +30,12 @@ void AlertStage::begin_revision(const Layout& layout) {
   if (settings_.flight) settings_.flight->begin(settings_.keep_last, layout);
 }
 
-std::optional<FileToWrite> AlertStage::on_step(Step step, const std::vector<Record>& records, Time now) {
+std::optional<FileToWrite> AlertStage::on_step(Step step, const RecordBatch& records, Time now) {
   on_replicas(step, records);
   return on_flight(step, records, now);
 }
 
-std::optional<FileToWrite> AlertStage::on_flight(Step step, const std::vector<Record>& records, Time now) {
+std::optional<FileToWrite> AlertStage::on_flight(Step step, const RecordBatch& records, Time now) {
   if (settings_.flight) settings_.flight->keep(step, records);
   const Findings& findings = evaluate(records);
   const auto described = [&](const std::vector<Finding>& these) {
@@ -64,7 +64,7 @@ void AlertStage::tell(const AlertReport& report, Time now) {
   if (settings_.on_alerts) settings_.on_alerts(report);
 }
 
-const Findings& AlertStage::evaluate(const std::vector<Record>& records) {
+const Findings& AlertStage::evaluate(const RecordBatch& records) {
   const std::uint64_t unknown = state_->evaluator.rows_without_series();
   const Findings& findings = state_->evaluator.evaluate(layout_, records);
   if (unknown == 0 && state_->evaluator.rows_without_series() > 0) {

@@ -40,17 +40,16 @@ class AlertStage : public StepObserver {
     std::function<void(const AlertReport&)> on_alerts = nullptr;
     // Called on the writer thread with the records of each step except those for the flight recorder, before
     // the rules look at them. May be null.
-    std::function<void(Step, const std::vector<Record>&)> on_records = nullptr;
+    std::function<void(Step, const RecordBatch&)> on_records = nullptr;
   };
 
   AlertStage(Settings settings, std::shared_ptr<AlertState> state);
 
   void begin_revision(const Layout& layout) override;
-  [[nodiscard]] std::optional<FileToWrite> on_step(Step step, const std::vector<Record>& records,
-                                                   Time now) override;
-  [[nodiscard]] std::optional<FileToWrite> on_flight(Step step, const std::vector<Record>& records,
+  [[nodiscard]] std::optional<FileToWrite> on_step(Step step, const RecordBatch& records, Time now) override;
+  [[nodiscard]] std::optional<FileToWrite> on_flight(Step step, const RecordBatch& records,
                                                      Time now) override;
-  void on_replicas(Step step, const std::vector<Record>& records) override {
+  void on_replicas(Step step, const RecordBatch& records) override {
     if (settings_.on_records) settings_.on_records(step, records);
   }
   // Passes on alerts as on_step() does, for at least one alert of a step that another process has found in
@@ -58,7 +57,7 @@ class AlertStage : public StepObserver {
   [[nodiscard]] std::optional<FileToWrite> report(const AlertReport& report, Time now);
 
  private:
-  const Findings& evaluate(const std::vector<Record>& records);
+  const Findings& evaluate(const RecordBatch& records);
   void tell(const AlertReport& report, Time now);
 
   const Settings settings_;

@@ -92,15 +92,16 @@ std::optional<AlertRule> find_divergence_rule(const Config& config) {
   return found == rules.end() ? std::nullopt : std::optional(*found);
 }
 
-void ReplicaRowReader::on_records(Step step, const std::vector<Record>& records) {
+void ReplicaRowReader::on_records(Step step, const RecordBatch& records) {
   ReplicaStep found{group_, threshold_, {}};
   for (const Kind kind : kCompared) {
     ReplicaRows rows;
     std::vector<std::uint32_t> ids;
-    for (const Record& record : records) {
+    for (std::size_t row = 0; row < records.size(); ++row) {
+      if (records.kind(row) != kind) continue;
+      const Record record = records[row];
       const bool in_part = (record.mask & kSampleMarks) != 0;  // its values are estimates
-      if (record.kind != kind || in_part || left_out_.count(record.target) != 0 || ids.size() >= kMostRows)
-        continue;
+      if (in_part || left_out_.count(record.target) != 0 || ids.size() >= kMostRows) continue;
       if (ids.empty()) rows = {{record.revision}, step.value, kind, record.mask, nullptr, {}};
       ids.push_back(record.target);
       for (const Op op : ops_in(rows.ops)) rows.values.push_back(record.values[static_cast<std::size_t>(op)]);

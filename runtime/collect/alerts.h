@@ -25,7 +25,7 @@
 #include "runtime/collect/run_directory.h"
 #include "writers/alert_stage.h"
 #include "writers/queue/name_table.h"
-#include "writers/queue/record.h"
+#include "writers/queue/record_batch.h"
 #include "writers/queue/writer_thread.h"
 
 namespace gradmon {
@@ -42,7 +42,7 @@ class AlertStages {
   AlertStages(std::shared_ptr<RunDirectory> directory, AlertOrigin origin,
               std::shared_ptr<const NameTable> names, std::function<void(const AlertReport&)> on_alerts);
 
-  using OnRecords = std::function<void(Step, const std::vector<Record>&)>;  // see AlertStage::Settings
+  using OnRecords = std::function<void(Step, const RecordBatch&)>;  // see AlertStage::Settings
 
   // Null if the config has no alert rules.
   std::unique_ptr<AlertStage> make(const Config& config, OnRecords on_records = nullptr) const;
@@ -89,7 +89,7 @@ class ReplicaRowReader {
   // Sets, until the next call, the targets that are not compared because the ranks hold different values.
   void leave_out(std::set<std::uint32_t> targets) { left_out_ = std::move(targets); }
 
-  void on_records(Step step, const std::vector<Record>& records);
+  void on_records(Step step, const RecordBatch& records);
 
  private:
   // The targets of a kind in the last step: the next step mostly has the same.

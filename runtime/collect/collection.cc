@@ -124,11 +124,11 @@ class Collection::Stream : public RecordStream {
   // `scalars` gets the norms. Null: nobody. It must live until the next call.
   void set_scalars(TrainingScalars* scalars) { scalars_ = scalars; }
   // Records go to `held` instead of the queue. Null: into the queue.
-  void hold(std::vector<Record>* held) { held_ = held; }
+  void hold(RecordBatch* held) { held_ = held; }
 
  private:
   TrainingScalars* scalars_ = nullptr;
-  std::vector<Record>* held_ = nullptr;
+  RecordBatch* held_ = nullptr;
   NameTable& names_;
   RecordQueue& queue_;
   TargetLedger& ledger_;
@@ -219,9 +219,9 @@ void Collection::swap(const Commitment& commitment, std::shared_ptr<const Config
   queue_->set_overflow(config_->on_overflow == Config::OnOverflow::drop ? Overflow::drop : Overflow::block);
   keeps_last_step_ = settings_.keep_last_step || writes_format(*config_, Config::Format::api);
   alerts_.raise_under(*config_);
-  std::function<void(std::vector<Record>&)> amend;
+  std::function<void(RecordBatch&)> amend;
   if (const auto resumed = resumed_samples())
-    amend = [resumed](std::vector<Record>& records) { resumed->amend(records); };
+    amend = [resumed](RecordBatch& records) { resumed->amend(records); };
   const auto sinks = std::make_shared<std::vector<std::unique_ptr<Sink>>>(make_sinks());
   const auto stage = std::make_shared<std::unique_ptr<AlertStage>>(alerts_.make(*config_, begin_replicas()));
   after_scalars(
@@ -249,9 +249,7 @@ AlertStages::OnRecords Collection::begin_replicas() {
   replicas_ = std::make_shared<ReplicaRowReader>(replica_group_of(settings_.replicas),
                                                  rule->threshold.value_or(kDivergenceThreshold), names_,
                                                  settings_.on_replicas);
-  return [reader = replicas_](Step step, const std::vector<Record>& records) {
-    reader->on_records(step, records);
-  };
+  return [reader = replicas_](Step step, const RecordBatch& records) { reader->on_records(step, records); };
 }
 
 void Collection::begin_flight() {
@@ -545,15 +543,16 @@ bool Collection::forward_seen() const noexcept {
 void Collection::settle_scalars() noexcept {
   settle_between();
   if (!awaiting_) return;
-  std::vector<Record> rows;
+  RecordBatch rows;
   stream_->hold(&rows);
   awaiting_->settle();
   stream_->hold(nullptr);
   awaiting_.reset();
   if (!rows.empty()) {
-    const Revision revision{rows.front().revision};
-    last_rows_ = rows.size() + (last_ended_.value == rows.front().step ? last_rows_ : 0);
-    last_ended_ = Step{rows.front().step};
+    const Record first = rows[0];
+    const Revision revision{first.revision};
+    last_rows_ = rows.size() + (last_ended_.value == first.step ? last_rows_ : 0);
+    last_ended_ = Step{first.step};
     queue_->add_to_step(revision, last_ended_, rows);
   }
   for (const auto& post : std::exchange(posts_, {})) post();
@@ -562,11 +561,11 @@ void Collection::settle_scalars() noexcept {
 // The same for a step that was not collected.
 void Collection::settle_between() noexcept {
   if (!between_) return;
-  std::vector<Record> rows;
+  RecordBatch rows;
   stream_->hold(&rows);
   between_->settle();
   stream_->hold(nullptr);
-  if (!rows.empty()) queue_->add_to_step(Revision{rows.front().revision}, Step{rows.front().step}, rows);
+  if (!rows.empty()) queue_->add_to_step(Revision{rows[0].revision}, Step{rows[0].step}, rows);
 }
 
 void Collection::after_scalars(std::function<void()> post) {

@@ -3,10 +3,12 @@
 
 #include <torch/version.h>
 
+#include <algorithm>
 #include <ctime>
 #include <exception>
 #include <mutex>
 #include <nlohmann/json.hpp>
+#include <tuple>
 #include <utility>
 
 #include "control/agree/plan.h"
@@ -277,26 +279,38 @@ void ScopeNotes::write(std::shared_ptr<RunDirectory> directory, WriterThread& wr
 std::optional<std::string> ScopeNotes::take_changed() {
   if (!changed_) return std::nullopt;
   changed_ = false;
-  std::map<std::string, std::map<Kind, const std::string*>> targets;
+  struct Entry {
+    std::string stage;  // short: in place
+    const std::string* name;
+    Kind kind;
+    const std::string* scope;
+  };
+  std::vector<Entry> entries;
+  std::size_t size = 64;
   for (const auto& [key, scope] : scopes_) {
     if (!scope) continue;
     const std::uint32_t target = target_in(key);
-    targets[std::to_string(names_.vpp_stage(target)) + ":" + names_.name(target)].emplace(kind_in(key),
-                                                                                          scope.get());
+    entries.push_back(
+        {std::to_string(names_.vpp_stage(target)), &names_.name(target), kind_in(key), scope.get()});
+    size += entries.back().name->size() + scope->size() + 40;
   }
+  std::sort(entries.begin(), entries.end(), [](const Entry& one, const Entry& other) {
+    return std::tie(one.stage, *one.name, one.kind) < std::tie(other.stage, *other.name, other.kind);
+  });
   std::string text = "{\n  \"format\": 1,\n  \"targets\": {";
-  const char* between = "\n";
-  for (const auto& [name, kinds] : targets) {
-    text += between + ("    " + quoted(name)) + ": {";
-    between = ",\n";
-    const char* comma = "";
-    for (const auto& [kind, scope] : kinds) {
-      text += comma + quoted(name_of(kind)) + ": " + *scope;
-      comma = ", ";
+  text.reserve(size);
+  const Entry* last = nullptr;
+  for (const Entry& entry : entries) {
+    if (last != nullptr && std::tie(last->stage, *last->name) == std::tie(entry.stage, *entry.name)) {
+      text += ", ";
+    } else {
+      text += last == nullptr ? "\n" : "},\n";
+      text += "    " + quoted(entry.stage + ":" + *entry.name) + ": {";
     }
-    text += "}";
+    text += quoted(name_of(entry.kind)) + ": " + *entry.scope;
+    last = &entry;
   }
-  return text + "\n  }\n}\n";
+  return text + (last == nullptr ? "\n  }\n}\n" : "}\n  }\n}\n");
 }
 
 }  // namespace gradmon

@@ -13,18 +13,18 @@ namespace gradmon {
 namespace {
 
 // If rows were read at the same time, the earlier one in `records` counts first.
-std::uint64_t find_call_id(std::size_t row, const std::vector<Record>& records) {
-  const std::int64_t read_at = records[row].read_at;
+std::uint64_t find_call_id(std::size_t row, const RecordBatch& records) {
+  const std::int64_t read_at = records.read_at(row);
   std::uint64_t earlier = 0;
   for (std::size_t i = 0; i < records.size(); ++i) {
-    if (records[i].read_at < read_at || (records[i].read_at == read_at && i < row)) ++earlier;
+    if (records.read_at(i) < read_at || (records.read_at(i) == read_at && i < row)) ++earlier;
   }
   return earlier;
 }
 
-Alert make_alert(const Finding& finding, const std::vector<Record>& records, const Layout& layout,
+Alert make_alert(const Finding& finding, const RecordBatch& records, const Layout& layout,
                  const NameTable& names, const AlertOrigin& origin) {
-  const Record& record = records[finding.record];
+  const Record record = records[finding.record];
   Alert alert;
   alert.rule = name_of(finding.anomaly);
   alert.rank = origin.rank;
@@ -85,8 +85,8 @@ std::string alert_message(const Alert& alert) {
   return text + ".";
 }
 
-AlertReport describe(const std::vector<Finding>& findings, const std::vector<Record>& records,
-                     const Layout& layout, const NameTable& names, const AlertOrigin& origin) {
+AlertReport describe(const std::vector<Finding>& findings, const RecordBatch& records, const Layout& layout,
+                     const NameTable& names, const AlertOrigin& origin) {
   AlertReport report;
   for (const Finding& finding : findings) {
     report.alerts.push_back(make_alert(finding, records, layout, names, origin));

@@ -15,7 +15,7 @@
 #include "control/step.h"
 #include "writers/alerts/alert_evaluator.h"
 #include "writers/queue/name_table.h"
-#include "writers/queue/record.h"
+#include "writers/queue/record_batch.h"
 #include "writers/queue/sink.h"
 
 namespace gradmon {
@@ -36,8 +36,8 @@ std::string make_tag_name(const Record& record, const Layout& layout, const Name
 std::string alert_message(const Alert& alert);
 
 // `records`: the records of the findings. Makes at most AlertEvaluator::kMostFindings alerts.
-AlertReport describe(const std::vector<Finding>& findings, const std::vector<Record>& records,
-                     const Layout& layout, const NameTable& names, const AlertOrigin& origin);
+AlertReport describe(const std::vector<Finding>& findings, const RecordBatch& records, const Layout& layout,
+                     const NameTable& names, const AlertOrigin& origin);
 
 // Chooses the log lines for a rank's alerts: one line for each step and rule (a scalar that is reported after
 // the step's end comes in a call of its own, and has no second line), and for each rule at most

@@ -229,30 +229,30 @@ void AlertEvaluator::add_series(std::uint64_t key) {
   for (auto& counts : low_counts_) counts.push_back(0);
 }
 
-const Findings& AlertEvaluator::evaluate(const Layout& layout, const std::vector<Record>& records) {
+const Findings& AlertEvaluator::evaluate(const Layout& layout, const RecordBatch& records) {
   findings_.first.clear();
   findings_.left_out = 0;
   last_ = kNone;
   bool others = false;
   others_fired_ = 0;
-  for (const Record& record : records) {
-    const std::int32_t micro_step = has_micro_step(record.kind, layout) ? record.micro_step : 0;
-    const std::uint32_t series = find_or_add_series(series_key(record.kind, record.target, micro_step));
+  for (std::size_t row = 0; row < records.size(); ++row) {
+    const Kind kind = records.kind(row);
+    const std::int32_t micro_step = has_micro_step(kind, layout) ? records.micro_step(row) : 0;
+    const std::uint32_t series = find_or_add_series(series_key(kind, records.target(row), micro_step));
     others = others || series == kNone;
     fired_bits_ = 0;
-    for (const WatchedValue& value : watched_values(record.kind)) {
-      if ((record.mask >> value.index & 1U) == 0) continue;
-      const double x = record.values[value.index];
+    for (const WatchedValue& value : watched_values(kind)) {
+      const double* const found = records.value(row, value.index);
+      if (found == nullptr) continue;
+      const double x = *found;
       double unknown = kNoMean;
       double& history = series == kNone ? unknown : means_[series][value.index];
       const double mean = std::isnan(history) ? std::fabs(x) : history;
-      if (const auto fired = check(value, x, mean, series)) {
-        const auto place = static_cast<std::size_t>(&record - records.data());
-        add_finding({place, value.index, value.op, fired->anomaly, fired->compared});
-      }
+      if (const auto fired = check(value, x, mean, series))
+        add_finding({row, value.index, value.op, fired->anomaly, fired->compared});
       if (std::isfinite(x)) history = next_mean(history, x);
     }
-    begin_alerts(record.kind, series);
+    begin_alerts(kind, series);
   }
   if (others) renew(others_active_, others_fired_);
   choose_begun();

@@ -12,7 +12,7 @@
 
 #include "control/alert_rule.h"
 #include "control/vocabulary.h"
-#include "writers/queue/record.h"
+#include "writers/queue/record_batch.h"
 #include "writers/queue/sink.h"
 
 namespace gradmon {
@@ -112,7 +112,7 @@ class AlertEvaluator {
 
   // Looks at a step's records, which are sorted by kind and then sequence, and adds them to the histories.
   // The reference is valid until the next call.
-  const Findings& evaluate(const Layout& layout, const std::vector<Record>& records);
+  const Findings& evaluate(const Layout& layout, const RecordBatch& records);
 
   std::size_t series() const { return means_.size(); }
   // Rows that arrived after `most_series` series were known.

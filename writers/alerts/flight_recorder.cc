@@ -41,7 +41,7 @@ FlightRing::Row FlightRing::to_row(const Record& record) {
   return row;
 }
 
-void FlightRing::add(Step step, const std::vector<Record>& records) {
+void FlightRing::add(Step step, const RecordBatch& records) {
   if (most_steps_ == 0) return;
   const bool joins = !steps_.empty() && steps_.back().step == step;
   if (!joins) {
@@ -50,9 +50,9 @@ void FlightRing::add(Step step, const std::vector<Record>& records) {
   }
   std::vector<Row>& rows = steps_.back().rows;
   const std::size_t before = rows.size();
-  for (const Record& record : records) {
-    if (record.kind != Kind::grad_reduced && record.kind != Kind::scalar) continue;
-    if (const Row row = to_row(record); row.valid != 0) rows.push_back(row);
+  for (std::size_t i = 0; i < records.size(); ++i) {
+    if (records.kind(i) != Kind::grad_reduced && records.kind(i) != Kind::scalar) continue;
+    if (const Row row = to_row(records[i]); row.valid != 0) rows.push_back(row);
   }
   rows_ += rows.size() - before;
   const auto comes_first = [](const Row& a, const Row& b) {
@@ -92,12 +92,13 @@ std::size_t FlightRing::rows_of_first_kind() const {
   return static_cast<std::size_t>(std::find_if(rows.begin(), rows.end(), other) - rows.begin());
 }
 
-std::vector<Record> FlightRing::oldest_rows() const {
+RecordBatch FlightRing::oldest_rows() const {
   const KeptStep& oldest = steps_.front();
-  std::vector<Record> records(rows_of_first_kind());
-  for (std::size_t at = 0; at < records.size(); ++at) {
+  RecordBatch records;
+  const std::size_t count = rows_of_first_kind();
+  for (std::size_t at = 0; at < count; ++at) {
     const Row& row = oldest.rows[at];
-    Record& record = records[at];
+    Record record;
     record.step = oldest.step.value;
     record.sequence = row.sequence;
     record.target = row.target;
@@ -110,6 +111,7 @@ std::vector<Record> FlightRing::oldest_rows() const {
       record.values[places[i]] = row.values[i];
       record.mask = static_cast<ValueMask>(record.mask | 1U << places[i]);
     }
+    records.push_back(record);
   }
   return records;
 }
@@ -144,7 +146,7 @@ void FlightRecorder::begin(std::int64_t keep_last, const Layout& layout) {
   layout_ = std::move(wanted);
 }
 
-void FlightRecorder::keep(Step step, const std::vector<Record>& records) {
+void FlightRecorder::keep(Step step, const RecordBatch& records) {
   ring_.add(step, records);
   note_lost();
 }
@@ -186,7 +188,7 @@ tl::expected<std::uint64_t, std::string> FlightRecorder::write_due_rows() {
   }
   std::uint64_t rows = 0;
   while (ring_.has_due()) {
-    const std::vector<Record> records = ring_.oldest_rows();
+    const RecordBatch records = ring_.oldest_rows();
     if (auto written = sink_.write_step(ring_.oldest(), records); !written)
       return tl::unexpected(written.error().text);
     ring_.remove_oldest_rows();

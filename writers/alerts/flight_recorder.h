@@ -16,7 +16,7 @@
 
 #include "control/step.h"
 #include "writers/queue/name_table.h"
-#include "writers/queue/record.h"
+#include "writers/queue/record_batch.h"
 #include "writers/queue/sink.h"
 #include "writers/sinks/csv_sink.h"
 
@@ -36,7 +36,7 @@ class FlightRing {
   // Adds the rows of a step; drops kinds other than grad_reduced and scalar. A row of grad_reduced gives norm
   // and nans, even if its mask has neither. Rows of the newest step join it. The oldest steps are removed if
   // there are too many steps, or more than `most_rows` rows; the newest step always stays.
-  void add(Step step, const std::vector<Record>& records);
+  void add(Step step, const RecordBatch& records);
 
   // Marks all steps as due, to be written.
   void mark_all_due() { due_ = steps_.size(); }
@@ -47,7 +47,7 @@ class FlightRing {
   Step newest_due() const { return steps_[due_ - 1].step; }
   // The rows of the oldest step that are of its first kind, sorted by sequence. The only statistics are norm
   // and nans.
-  std::vector<Record> oldest_rows() const;
+  RecordBatch oldest_rows() const;
   // Removes the rows that oldest_rows() returns, and the step if it has no other rows.
   void remove_oldest_rows();
 
@@ -120,7 +120,7 @@ class FlightRecorder : public std::enable_shared_from_this<FlightRecorder> {
   // From now on keeps at most `keep_last` steps; 0: none. The kept steps stay. `layout` gives the decimals.
   void begin(std::int64_t keep_last, const Layout& layout);
   // Keeps the rows of a step, see FlightRing::add().
-  void keep(Step step, const std::vector<Record>& records);
+  void keep(Step step, const RecordBatch& records);
   // Call it after keep() of a step with an alert. All kept steps become due. Returns the write to do; nullopt
   // if an earlier write is still pending, which then writes these steps too, or if no rows are due.
   std::optional<FileToWrite> on_alert(Step step);

@@ -1,12 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
 #include <type_traits>
-#include <vector>
 
 #include "control/vocabulary.h"
 
@@ -35,13 +33,17 @@ struct RowKey {
   Readers readers = kForRows;
 };
 
-// One row of measurement. Hooks make it, the writer thread writes it. A row of grad_reduced has the values of
-// all statistics; its mask names those that the config asks for.
-struct Record : RowKey {
-  // The first three use the bytes that RowKey leaves at its end.
+// A row without its step and values.
+struct RecordHead : RowKey {
+  // They use the bytes that RowKey leaves at its end.
   DType dtype = DType::unknown;
   ValueMask mask = 0;       // bit_of every valid value
   std::uint32_t shape = 0;  // NameTable id of the shape text, as "[16, 8]"
+};
+
+// One row of measurement. Hooks make it, the writer thread writes it. A row of grad_reduced has the values of
+// all statistics; its mask names those that the config asks for.
+struct Record : RecordHead {
   std::int64_t step = 0;
   std::uint64_t revision = 0;
   std::array<double, kValues> values{};  // by Op or Column; valid only where `mask` has the bit
@@ -80,14 +82,5 @@ class LateValues {
   // it is no row; if the bit remains, its values cannot be had.
   virtual bool complete(Record& record) noexcept = 0;
 };
-
-// Completes all records, and removes those without values. Does nothing if `late` is null.
-inline void complete_records(std::vector<Record>& records, LateValues* late) {
-  if (late == nullptr) return;
-  const auto without_values = [&](Record& record) {
-    return (record.mask & kLate) != 0 && !late->complete(record);
-  };
-  records.erase(std::remove_if(records.begin(), records.end(), without_values), records.end());
-}
 
 }  // namespace gradmon

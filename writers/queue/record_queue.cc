@@ -30,13 +30,13 @@ void add(const Record& record, StepEnded& batch) {
 
 // Takes the memory of another batch where it is larger. Both are empty.
 void take_memory(StepEnded& batch, StepEnded& other) {
-  const auto take = [](auto& own, auto& others) {
-    if (others.capacity() > own.capacity()) own.swap(others);
+  const auto take = [](RecordBatch& own, RecordBatch& others) {
+    if (others.room() > own.room()) std::swap(own, others);
   };
   take(batch.records, other.records);
-  take(batch.histograms, other.histograms);
   take(batch.flight, other.flight);
   take(batch.replicas, other.replicas);
+  if (other.histograms.capacity() > batch.histograms.capacity()) batch.histograms.swap(other.histograms);
 }
 
 }  // namespace
@@ -102,7 +102,7 @@ void RecordQueue::drop_step(Revision revision, Step step) noexcept {
   post_batch(std::exchange(open_, {}));
 }
 
-void RecordQueue::add_to_step(Revision revision, Step step, const std::vector<Record>& records) noexcept {
+void RecordQueue::add_to_step(Revision revision, Step step, const RecordBatch& records) noexcept {
   try {
     StepEnded batch{revision, step};
     for (const Record& record : records) add(record, batch);
@@ -149,7 +149,7 @@ void RecordQueue::post_batch(StepEnded batch) noexcept {
     const std::lock_guard lock(mutex_);
     take_memory(open_, spare_);
     // The next step mostly has as many rows; a vector that doubles takes up to twice their memory.
-    if (open_.records.empty()) open_.records.reserve(batch.records.size());
+    if (open_.records.empty()) open_.records.reserve_as(batch.records);
     if (!channel_->queue.enqueue(channel_->producer, Marker{std::move(batch)})) throw std::bad_alloc();
     for (std::size_t kind = 0; kind < rows.size(); ++kind) rows_[kind] += rows[kind];
     count_ += count;

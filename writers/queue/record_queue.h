@@ -23,7 +23,7 @@
 #include <vector>
 
 #include "control/step.h"
-#include "writers/queue/record.h"
+#include "writers/queue/record_batch.h"
 #include "writers/queue/sink.h"
 
 namespace gradmon {
@@ -35,19 +35,19 @@ using RowsByKind = std::array<std::uint64_t, kKinds>;
 struct RevisionBegun {
   Layout layout;
   std::vector<std::unique_ptr<Sink>> sinks;
-  std::unique_ptr<StepObserver> observer;           // may be null
-  std::function<void(std::vector<Record>&)> amend;  // may be null
+  std::unique_ptr<StepObserver> observer;   // may be null
+  std::function<void(RecordBatch&)> amend;  // may be null
 };
 
 // The batch of a step.
 struct StepEnded {
   Revision revision;
   Step step;
-  std::vector<Record> records = {};        // kForRows, in the order in which they were pushed
+  RecordBatch records = {};                // kForRows, in the order in which they were pushed
   std::vector<Histogram> histograms = {};  // likewise
   RowsByKind rows = {};                    // of both
-  std::vector<Record> flight = {};         // kForFlight
-  std::vector<Record> replicas = {};       // kForReplicas
+  RecordBatch flight = {};                 // kForFlight
+  RecordBatch replicas = {};               // kForReplicas
   std::shared_ptr<LateValues> late = {};   // of the records; null: all are complete
   bool valid = true;                       // false: the rows must not be written
 
@@ -105,7 +105,7 @@ class RecordQueue {
   Ended end_step(Revision revision, Step step) noexcept;
   // Training thread. Further records of the last ended step, before the next one ends. They are admitted
   // whether or not there is room, so pass few of them. The writer gets them as a batch of their own.
-  void add_to_step(Revision revision, Step step, const std::vector<Record>& records) noexcept;
+  void add_to_step(Revision revision, Step step, const RecordBatch& records) noexcept;
   // Instead of end_step for a step that does not count. Its rows are lost.
   void drop_step(Revision revision, Step step) noexcept;
   // The writer thread reports Finished once everything before this is written.

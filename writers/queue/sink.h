@@ -12,7 +12,7 @@
 
 #include "control/step.h"
 #include "control/vocabulary.h"
-#include "writers/queue/record.h"
+#include "writers/queue/record_batch.h"
 
 namespace gradmon {
 
@@ -62,8 +62,7 @@ class Sink {
 
   // Gets all records of one step, sorted by kind and then sequence. Called at most once per step.
   // Records that could not be kept are counted in rows_lost and not passed again.
-  [[nodiscard]] virtual tl::expected<void, SinkError> write_step(Step step,
-                                                                 const std::vector<Record>& records) = 0;
+  [[nodiscard]] virtual tl::expected<void, SinkError> write_step(Step step, const RecordBatch& records) = 0;
 
   // True if the sink has a place for histograms.
   virtual bool keeps_histograms() const { return false; }
@@ -96,14 +95,14 @@ class StepObserver {
 
   // Gets all records of a step that counts, sorted by kind and then sequence. Returns a file to write after
   // the step's rows, or nothing. An exception is logged, and the observer is not called again.
-  [[nodiscard]] virtual std::optional<FileToWrite> on_step(Step step, const std::vector<Record>& records,
+  [[nodiscard]] virtual std::optional<FileToWrite> on_step(Step step, const RecordBatch& records,
                                                            Time now) = 0;
   // The same, for records that the sinks do not get: kForFlight, kForReplicas.
-  [[nodiscard]] virtual std::optional<FileToWrite> on_flight(Step, const std::vector<Record>& /* records */,
+  [[nodiscard]] virtual std::optional<FileToWrite> on_flight(Step, const RecordBatch& /* records */,
                                                              Time /* now */) {
     return std::nullopt;
   }
-  virtual void on_replicas(Step, const std::vector<Record>& /* records */) {}
+  virtual void on_replicas(Step, const RecordBatch& /* records */) {}
 };
 
 }  // namespace gradmon

@@ -12,7 +12,6 @@
 #include <numeric>
 #include <optional>
 #include <thread>
-#include <tuple>
 #include <variant>
 
 #include "control/log.h"
@@ -27,10 +26,6 @@ std::string counted(std::uint64_t count, const std::string& thing) {
 
 constexpr std::size_t kMostFilesPending = 1000;
 constexpr std::chrono::seconds kStuckAfter{2};
-
-bool comes_first(const Record& a, const Record& b) {
-  return std::tie(a.kind, a.sequence) < std::tie(b.kind, b.sequence);
-}
 
 }  // namespace
 
@@ -53,7 +48,7 @@ std::string to_string(const AbandonedOutput& abandoned_output) {
 RetryingSink::RetryingSink(std::unique_ptr<Sink> sink, Layout layout, Pauses pauses)
     : sink_(std::move(sink)), layout_(std::move(layout)), pauses_(pauses) {}
 
-RetryingSink::Outcome RetryingSink::write(Step step, const std::vector<Record>& records,
+RetryingSink::Outcome RetryingSink::write(Step step, const RecordBatch& records,
                                           const std::vector<Histogram>& histograms, Time now) {
   static const std::vector<Histogram> none;
   const std::vector<Histogram>& kept = sink_->keeps_histograms() ? histograms : none;
@@ -86,7 +81,7 @@ void RetryingSink::flush() {
 }
 
 // An empty text means success. After an error with the records, the histograms are lost, too.
-SinkError RetryingSink::try_write(Step step, const std::vector<Record>& records,
+SinkError RetryingSink::try_write(Step step, const RecordBatch& records,
                                   const std::vector<Histogram>& histograms) {
   const std::uint64_t all = records.size() + histograms.size();
   try {
@@ -277,10 +272,7 @@ struct WriterThread::State {
       unwritten = batch.rows;
       queue->release(batch);
     }
-    for (auto* records : {&batch.records, &batch.flight, &batch.replicas}) {
-      if (!std::is_sorted(records->begin(), records->end(), comes_first))
-        std::stable_sort(records->begin(), records->end(), comes_first);
-    }
+    for (auto* records : {&batch.records, &batch.flight, &batch.replicas}) records->sort();
     std::stable_sort(batch.histograms.begin(), batch.histograms.end(),
                      [](const Histogram& a, const Histogram& b) { return a.kind < b.kind; });
   }
@@ -294,7 +286,7 @@ struct WriterThread::State {
   }
 
   // Rows that no sink keeps are lost.
-  RetryingSink::Outcome write_to_sinks(Step step, const std::vector<Record>& records,
+  RetryingSink::Outcome write_to_sinks(Step step, const RecordBatch& records,
                                        const std::vector<Histogram>& histograms) {
     RetryingSink::Outcome sum;
     const bool kept = std::any_of(sinks.begin(), sinks.end(),
@@ -449,8 +441,8 @@ struct WriterThread::State {
 
   // Writer thread only.
   std::vector<RetryingSink> sinks;
-  std::unique_ptr<StepObserver> observer;           // null: the revision has none, or it has failed
-  std::function<void(std::vector<Record>&)> amend;  // of the revision; may be null
+  std::unique_ptr<StepObserver> observer;   // null: the revision has none, or it has failed
+  std::function<void(RecordBatch&)> amend;  // of the revision; may be null
   std::string sink_error;  // of the current sinks; while there are none, of the previous ones
   RetryingFiles files;
 };
@@ -468,7 +460,7 @@ WriterThread::~WriterThread() { stop(std::chrono::seconds(2)); }
 
 void WriterThread::begin_revision(Layout layout, std::vector<std::unique_ptr<Sink>> sinks,
                                   std::unique_ptr<StepObserver> observer,
-                                  std::function<void(std::vector<Record>&)> amend) noexcept {
+                                  std::function<void(RecordBatch&)> amend) noexcept {
   try {
     state_->queue->post(
         Marker{RevisionBegun{std::move(layout), std::move(sinks), std::move(observer), std::move(amend)}});

@@ -15,7 +15,7 @@
 #include <vector>
 
 #include "control/step.h"
-#include "writers/queue/record.h"
+#include "writers/queue/record_batch.h"
 #include "writers/queue/record_queue.h"
 #include "writers/queue/sink.h"
 
@@ -54,11 +54,8 @@ class RetryingSink {
   // Writes the records and histograms of a step; the outcome counts both as rows. Begins the revision first
   // if that has not succeeded yet. Logs the first error of a series and the success that ends it. Histograms
   // that the sink does not keep do not count, and are not passed to it.
-  Outcome write(Step step, const std::vector<Record>& records, const std::vector<Histogram>& histograms,
-                Time now);
-  Outcome write(Step step, const std::vector<Record>& records, Time now) {
-    return write(step, records, {}, now);
-  }
+  Outcome write(Step step, const RecordBatch& records, const std::vector<Histogram>& histograms, Time now);
+  Outcome write(Step step, const RecordBatch& records, Time now) { return write(step, records, {}, now); }
   const Sink& sink() const { return *sink_; }
   void flush();
 
@@ -66,8 +63,7 @@ class RetryingSink {
   const std::string& error() const { return error_; }
 
  private:
-  SinkError try_write(Step step, const std::vector<Record>& records,
-                      const std::vector<Histogram>& histograms);
+  SinkError try_write(Step step, const RecordBatch& records, const std::vector<Histogram>& histograms);
   void mark_failed(std::string error);
   void recover();
 
@@ -144,7 +140,7 @@ class WriterThread {
   // change the records of a step before observer and sinks see them; it must not throw.
   void begin_revision(Layout layout, std::vector<std::unique_ptr<Sink>> sinks,
                       std::unique_ptr<StepObserver> observer = nullptr,
-                      std::function<void(std::vector<Record>&)> amend = nullptr) noexcept;
+                      std::function<void(RecordBatch&)> amend = nullptr) noexcept;
 
   // Any thread. Calls `write` on the writer thread after everything posted before is written. A failure is
   // logged, shown in the status, and retried after a pause. At most 1,000 may wait; further ones are refused,

@@ -282,29 +282,26 @@ tl::expected<void, SinkError> CsvSink::begin_revision(const Layout& layout) {
   return {};
 }
 
-tl::expected<void, SinkError> CsvSink::write_step(Step step, const std::vector<Record>& records) {
+tl::expected<void, SinkError> CsvSink::write_step(Step step, const RecordBatch& records) {
   SinkError error;
-  const Record* const end = records.data() + records.size();
-  for (const Record* begin = records.data(); begin != end;) {
-    const Kind kind = begin->kind;
-    const Record* const next = std::find_if(begin, end, [kind](const Record& r) { return r.kind != kind; });
-    const auto rows = static_cast<std::uint64_t>(next - begin);
-    if (auto written = write_kind(kind, step, begin, next); !written) {
+  records.each_kind([&](Kind kind, RecordBatch::Iterator begin, RecordBatch::Iterator end) {
+    const auto rows = static_cast<std::uint64_t>(end - begin);
+    if (auto written = write_kind(kind, step, begin, end); !written) {
       error.rows_lost += rows;
       error.text = std::move(written.error());
     }
-    begin = next;
-    if (begin == end || !on_part_ || on_part_(kind, rows)) continue;
-    error.rows_lost += static_cast<std::uint64_t>(end - begin);
+    const auto rest = static_cast<std::uint64_t>(records.end() - end);
+    if (rest == 0 || !on_part_ || on_part_(kind, rows)) return true;
+    error.rows_lost += rest;
     error.text = "rest of step " + std::to_string(step.value) + " not written: stop() timed out";
-    break;
-  }
+    return false;
+  });
   if (!error.text.empty()) return tl::unexpected(std::move(error));
   return {};
 }
 
-tl::expected<void, std::string> CsvSink::write_kind(Kind kind, Step step, const Record* begin,
-                                                    const Record* end) {
+tl::expected<void, std::string> CsvSink::write_kind(Kind kind, Step step, RecordBatch::Iterator begin,
+                                                    RecordBatch::Iterator end) {
   Output& output = outputs_[static_cast<std::size_t>(kind)];
   const std::int64_t first_step = step.value - step.value % layout_.step_count_per_record;
   if (output.first_step != first_step) {
@@ -406,9 +403,9 @@ std::filesystem::path CsvSink::make_path(Kind kind, std::int64_t first_step,
                        (layout_.compress ? ".csv.zst" : ".csv"));
 }
 
-void CsvSink::collect_rows(const Output& output, const Record* begin, const Record* end) {
+void CsvSink::collect_rows(const Output& output, RecordBatch::Iterator begin, RecordBatch::Iterator end) {
   rows_.clear();
-  for (const Record* record = begin; record != end; ++record) append_row(*record, output);
+  for (; begin != end; ++begin) append_row(*begin, output);
 }
 
 void CsvSink::append_row(const Record& record, const Output& output) {

@@ -123,8 +123,7 @@ class CsvSink : public Sink {
   const char* name() const override { return "csv"; }
   void report_parts(OnPart on_part) override { on_part_ = std::move(on_part); }
   [[nodiscard]] tl::expected<void, SinkError> begin_revision(const Layout& layout) override;
-  [[nodiscard]] tl::expected<void, SinkError> write_step(Step step,
-                                                         const std::vector<Record>& records) override;
+  [[nodiscard]] tl::expected<void, SinkError> write_step(Step step, const RecordBatch& records) override;
   [[nodiscard]] tl::expected<void, SinkError> flush() override { return {}; }
 
  private:
@@ -188,7 +187,8 @@ class CsvSink : public Sink {
     std::string cell;  // "\"[16, 8]\""
   };
 
-  tl::expected<void, std::string> write_kind(Kind kind, Step step, const Record* begin, const Record* end);
+  tl::expected<void, std::string> write_kind(Kind kind, Step step, RecordBatch::Iterator begin,
+                                             RecordBatch::Iterator end);
   // Sets the path, and finds the rows that earlier processes wrote. The next call after an error retries.
   tl::expected<void, std::string> open(Output& output, Kind kind, std::int64_t first_step);
   // Finds the rows of all files that may have steps of the file at output.path: an earlier process may have
@@ -201,7 +201,7 @@ class CsvSink : public Sink {
   tl::expected<CsvFile::Outcome, std::string> append_beside(Output& output, Kind kind,
                                                             std::int64_t first_step);
   std::filesystem::path make_path(Kind kind, std::int64_t first_step, const std::string& suffix) const;
-  void collect_rows(const Output& output, const Record* begin, const Record* end);
+  void collect_rows(const Output& output, RecordBatch::Iterator begin, RecordBatch::Iterator end);
   void append_row(const Record& record, const Output& output);
   char* write_cell(char* at, const Record& record, const RowColumn& column, const Text& target,
                    const Text& shape) const;

@@ -38,17 +38,20 @@ std::optional<std::int64_t> ResumedSamples::at(Step step, std::int64_t counted) 
   return counted + offset_;
 }
 
-void ResumedSamples::amend(std::vector<Record>& rows) noexcept {
+void ResumedSamples::amend(RecordBatch& rows) noexcept {
   constexpr auto kSamples = static_cast<std::size_t>(Column::samples);
-  for (Record& row : rows) {
-    if (row.kind != Kind::scalar || (row.mask & bit_of(Column::samples)) == 0) continue;
+  const auto has_samples = [](Kind kind, ValueMask mask) {
+    return kind == Kind::scalar && (mask & bit_of(Column::samples)) != 0;
+  };
+  rows.change(has_samples, [this](Record& row) {
     const auto number = at(Step{row.step}, static_cast<std::int64_t>(row.values[kSamples]));
     if (number) {
       row.values[kSamples] = static_cast<double>(*number);
     } else {
       row.mask &= static_cast<ValueMask>(~bit_of(Column::samples));
     }
-  }
+    return true;
+  });
 }
 
 std::string ResumedSamples::problem() const {

@@ -16,7 +16,7 @@
 #include <vector>
 
 #include "control/step.h"
-#include "writers/queue/record.h"
+#include "writers/queue/record_batch.h"
 
 namespace gradmon {
 
@@ -70,7 +70,7 @@ class ResumedSamples {
   std::optional<std::int64_t> at(Step step, std::int64_t counted) noexcept;
   // Writer thread. Sets the number of samples of the training scalars among the rows of a step; removes it
   // if it is unknown.
-  void amend(std::vector<Record>& rows) noexcept;
+  void amend(RecordBatch& rows) noexcept;
 
   // Any thread. The reason why numbers are missing; "": none are missing.
   std::string problem() const;

@@ -10,12 +10,12 @@ LastStep::Content LastStep::content() const {
   return content_;
 }
 
-void LastStep::set(const Layout& layout, Step step, const std::vector<Record>& records) {
+void LastStep::set(const Layout& layout, Step step, const RecordBatch& records) {
   const std::lock_guard lock(mutex_);
   if (content_.step != step || content_.layout.revision != layout.revision) content_.records.clear();
   content_.layout = layout;
   content_.step = step;
-  content_.records.insert(content_.records.end(), records.begin(), records.end());
+  for (const Record& record : records) content_.records.push_back(record);
 }
 
 MemorySink::MemorySink(std::shared_ptr<LastStep> last, bool implied)
@@ -26,7 +26,7 @@ tl::expected<void, SinkError> MemorySink::begin_revision(const Layout& layout) {
   return {};
 }
 
-tl::expected<void, SinkError> MemorySink::write_step(Step step, const std::vector<Record>& records) {
+tl::expected<void, SinkError> MemorySink::write_step(Step step, const RecordBatch& records) {
   last_->set(layout_, step, records);
   return {};
 }

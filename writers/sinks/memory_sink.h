@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "control/step.h"
-#include "writers/queue/record.h"
+#include "writers/queue/record_batch.h"
 #include "writers/queue/sink.h"
 
 namespace gradmon {
@@ -17,14 +17,14 @@ namespace gradmon {
 class LastStep {
  public:
   struct Content {
-    Layout layout;                // of the revision
-    Step step{-1};                // -1: no step so far
-    std::vector<Record> records;  // by kind, then sequence
+    Layout layout;        // of the revision
+    Step step{-1};        // -1: no step so far
+    RecordBatch records;  // by kind, then sequence
   };
 
   Content content() const;
   // A further call for the same step adds its records.
-  void set(const Layout& layout, Step step, const std::vector<Record>& records);
+  void set(const Layout& layout, Step step, const RecordBatch& records);
 
  private:
   mutable std::mutex mutex_;
@@ -39,8 +39,7 @@ class MemorySink : public Sink {
   const char* name() const override { return "memory"; }
   bool counts() const override { return !implied_; }
   [[nodiscard]] tl::expected<void, SinkError> begin_revision(const Layout& layout) override;
-  [[nodiscard]] tl::expected<void, SinkError> write_step(Step step,
-                                                         const std::vector<Record>& records) override;
+  [[nodiscard]] tl::expected<void, SinkError> write_step(Step step, const RecordBatch& records) override;
   [[nodiscard]] tl::expected<void, SinkError> flush() override { return {}; }
 
  private:

@@ -276,14 +276,14 @@ tl::expected<void, SinkError> SqliteSink::begin_revision(const Layout& layout) {
   return {};
 }
 
-tl::expected<void, SinkError> SqliteSink::write_step(Step step, const std::vector<Record>& records) {
+tl::expected<void, SinkError> SqliteSink::write_step(Step step, const RecordBatch& records) {
   const std::uint64_t count = records.size();
   auto written = write_or_look(step, records);
   // The damaged file is moved aside, and the step goes to a new one.
   if (!written && written.error().cause == SqliteError::Cause::damaged)
     written = write_or_look(step, records);
   if (!written) return tl::unexpected(make_error(written.error().text, count));
-  each_kind(records, [this](Kind kind, const Record* begin, const Record* end) {
+  records.each_kind([this](Kind kind, RecordBatch::Iterator begin, RecordBatch::Iterator end) {
     return !on_part_ || on_part_(kind, static_cast<std::uint64_t>(end - begin));
   });
   if (*written == count) return {};
@@ -294,7 +294,7 @@ tl::expected<void, SinkError> SqliteSink::write_step(Step step, const std::vecto
 }
 
 // A failed commit may still have been made: checks the database.
-SqliteResult<std::uint64_t> SqliteSink::write_or_look(Step step, const std::vector<Record>& records) {
+SqliteResult<std::uint64_t> SqliteSink::write_or_look(Step step, const RecordBatch& records) {
   const auto written = write_transaction(step, records);
   if (written || !committing_ || written.error().cause == SqliteError::Cause::busy) return written;
   const auto kept = is_kept(step);
@@ -315,7 +315,7 @@ tl::expected<void, SinkError> SqliteSink::flush() {
 }
 
 // Returns the rows written. Any failure, even an exception, closes the file, which rolls back.
-SqliteResult<std::uint64_t> SqliteSink::write_transaction(Step step, const std::vector<Record>& records) {
+SqliteResult<std::uint64_t> SqliteSink::write_transaction(Step step, const RecordBatch& records) {
   struct Closer {
     SqliteSink& sink;
     SqliteError error = {};
@@ -331,7 +331,7 @@ SqliteResult<std::uint64_t> SqliteSink::write_transaction(Step step, const std::
   return written;
 }
 
-SqliteResult<std::uint64_t> SqliteSink::write_rows(Step step, const std::vector<Record>& records) {
+SqliteResult<std::uint64_t> SqliteSink::write_rows(Step step, const RecordBatch& records) {
   if (auto opened = open(); !opened) return tl::unexpected(opened.error());
   if (auto synced = file_.sync_if_due(); !synced) return tl::unexpected(synced.error());
   SqliteDatabase& database = file_.database();

@@ -112,8 +112,7 @@ class SqliteSink : public Sink {
   void report_parts(OnPart on_part) override { on_part_ = std::move(on_part); }
   [[nodiscard]] tl::expected<void, SinkError> begin_revision(const Layout& layout) override;
   // A row whose target already has a row of that kind in that step is lost; the first one stays.
-  [[nodiscard]] tl::expected<void, SinkError> write_step(Step step,
-                                                         const std::vector<Record>& records) override;
+  [[nodiscard]] tl::expected<void, SinkError> write_step(Step step, const RecordBatch& records) override;
   [[nodiscard]] tl::expected<void, SinkError> flush() override;
 
  private:
@@ -121,9 +120,9 @@ class SqliteSink : public Sink {
   using Doubtful = std::vector<Step>;
   static constexpr std::size_t kMostDoubtful = 64;
 
-  SqliteResult<std::uint64_t> write_or_look(Step step, const std::vector<Record>& records);
-  SqliteResult<std::uint64_t> write_transaction(Step step, const std::vector<Record>& records);
-  SqliteResult<std::uint64_t> write_rows(Step step, const std::vector<Record>& records);
+  SqliteResult<std::uint64_t> write_or_look(Step step, const RecordBatch& records);
+  SqliteResult<std::uint64_t> write_transaction(Step step, const RecordBatch& records);
+  SqliteResult<std::uint64_t> write_rows(Step step, const RecordBatch& records);
   SqliteResult<void> open();
   SinkError make_error(const std::string& text, std::uint64_t rows_lost) const;
   SqliteResult<bool> is_kept(Step step);

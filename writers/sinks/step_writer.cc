@@ -170,14 +170,13 @@ void StepWriter::release() {
   }
 }
 
-SqliteResult<std::uint64_t> StepWriter::write(SqliteDatabase& database, Step step,
-                                              const std::vector<Record>& records, bool has_rows,
-                                              const std::function<bool(Kind)>& go_on) {
+SqliteResult<std::uint64_t> StepWriter::write(SqliteDatabase& database, Step step, const RecordBatch& records,
+                                              bool has_rows, const std::function<bool(Kind)>& go_on) {
   targets_.begin_step(has_rows);
   std::uint64_t written = 0;
   std::size_t since_call = 0;
   SqliteResult<void> done;
-  each_kind(records, [&](Kind kind, const Record* begin, const Record* end) {
+  records.each_kind([&](Kind kind, RecordBatch::Iterator begin, RecordBatch::Iterator end) {
     done = open_partition(database, kind, step);
     Output& output = outputs_[static_cast<std::size_t>(kind)];
     while (done && begin != end) {
@@ -213,20 +212,21 @@ SqliteResult<void> StepWriter::open_partition(SqliteDatabase& database, Kind kin
   return {};
 }
 
-SqliteResult<void> StepWriter::insert(SqliteDatabase& database, Output& output, const Record* begin,
+SqliteResult<void> StepWriter::insert(SqliteDatabase& database, Output& output, RecordBatch::Iterator begin,
                                       std::size_t rows) {
   SqliteStatement& statement = rows == kRowsOfInsert ? output.insert_many : output.insert_one;
   statement.bind(0, std::int64_t{rank_.value});
   statement.bind(1, begin->step);
   int parameter = 2;
-  for (const Record* record = begin; record != begin + rows; ++record) {
-    const auto target = targets_.id_of(database, *record, output.has_micro_step ? record->micro_step : 0);
+  for (const auto end = begin + rows; begin != end; ++begin) {
+    const Record record = *begin;
+    const auto target = targets_.id_of(database, record, output.has_micro_step ? record.micro_step : 0);
     if (!target) return tl::unexpected(target.error());
     statement.bind(parameter++, *target);
     std::int64_t nan_mask = 0;
     for (const MetricStat& stat : output.stats) {
-      const double value = record->values[stat.value];
-      const bool measured = (record->mask >> stat.value & 1U) != 0;
+      const double value = record.values[stat.value];
+      const bool measured = (record.mask >> stat.value & 1U) != 0;
       if (measured && std::isnan(value)) nan_mask |= std::int64_t{1} << stat.nan_bit;
       measured ? statement.bind(parameter++, value) : statement.bind_null(parameter++);
     }

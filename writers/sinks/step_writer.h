@@ -11,25 +11,12 @@
 
 #include "control/step.h"
 #include "writers/queue/name_table.h"
-#include "writers/queue/record.h"
+#include "writers/queue/record_batch.h"
 #include "writers/queue/sink.h"
 #include "writers/sinks/metrics_schema.h"
 #include "writers/sqlite/sqlite_database.h"
 
 namespace gradmon {
-
-// Calls `on_kind(kind, begin, end)` for the records of each kind, until it returns false. They are sorted by
-// kind.
-template <class OnKind>
-void each_kind(const std::vector<Record>& records, const OnKind& on_kind) {
-  const Record* const end = records.data() + records.size();
-  for (const Record* begin = records.data(); begin != end;) {
-    const Record* next = begin;
-    while (next != end && next->kind == begin->kind) ++next;
-    if (!on_kind(begin->kind, begin, next)) return;
-    begin = next;
-  }
-}
 
 // The rows that describe the targets of a database: ids, layers, shapes, data types and scopes. One
 // thread at a time.
@@ -102,7 +89,7 @@ class StepWriter {
   // `has_rows`: true if an earlier job has written rows of the step; their shapes stay. `go_on` is called now
   // and then; false: drops the step.
   [[nodiscard]] SqliteResult<std::uint64_t> write(SqliteDatabase& database, Step step,
-                                                  const std::vector<Record>& records, bool has_rows,
+                                                  const RecordBatch& records, bool has_rows,
                                                   const std::function<bool(Kind)>& go_on);
 
   [[nodiscard]] SqliteResult<bool> has_rows(SqliteDatabase& database, Step step) const;
@@ -121,7 +108,8 @@ class StepWriter {
   };
 
   SqliteResult<void> open_partition(SqliteDatabase& database, Kind kind, Step step);
-  SqliteResult<void> insert(SqliteDatabase& database, Output& output, const Record* begin, std::size_t rows);
+  SqliteResult<void> insert(SqliteDatabase& database, Output& output, RecordBatch::Iterator begin,
+                            std::size_t rows);
   SqliteResult<void> note_step(Step step);
 
   const Rank rank_;  // constant after construction

@@ -16,6 +16,9 @@ double seconds_since_1970() {
   return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
 }
 
+Kind kind_at(const RecordBatch& rows, std::size_t row) { return rows.kind(row); }
+Kind kind_at(const std::vector<Histogram>& rows, std::size_t row) { return rows[row].kind; }
+
 }  // namespace
 
 TensorBoardSink::TensorBoardSink(Settings settings)
@@ -29,7 +32,7 @@ tl::expected<void, SinkError> TensorBoardSink::begin_revision(const Layout& layo
   return {};
 }
 
-tl::expected<void, SinkError> TensorBoardSink::write_step(Step step, const std::vector<Record>& records) {
+tl::expected<void, SinkError> TensorBoardSink::write_step(Step step, const RecordBatch& records) {
   return write_rows(step, records);
 }
 
@@ -38,8 +41,8 @@ tl::expected<void, SinkError> TensorBoardSink::write_histograms(Step step,
   return write_rows(step, histograms);
 }
 
-template <typename Row>
-tl::expected<void, SinkError> TensorBoardSink::write_rows(Step step, const std::vector<Row>& rows) {
+template <typename Rows>
+tl::expected<void, SinkError> TensorBoardSink::write_rows(Step step, const Rows& rows) {
   const double wall_time = seconds_since_1970();
   const auto lost_from = [&](std::size_t row, std::string error) {
     return tl::unexpected(SinkError{std::move(error), rows.size() - row});
@@ -95,28 +98,29 @@ std::string TensorBoardSink::write_config(Step step, double wall_time) {
 }
 
 // Encodes rows until the part is large enough. Returns the first row that is not in it.
-template <typename Row>
-std::size_t TensorBoardSink::encode(const std::vector<Row>& rows, std::size_t begin, double wall_time) {
+template <typename Rows>
+std::size_t TensorBoardSink::encode(const Rows& rows, std::size_t begin, double wall_time) {
   rows_.bytes.clear();
   rows_.ends.clear();
   std::size_t row = begin;
   for (; row != rows.size() && rows_.bytes.size() < kBytesOfAPart; ++row) {
     const std::size_t before = rows_.bytes.size();
-    encoder_->append(rows_.bytes, rows[row], wall_time);
-    drop_known_events(rows[row].step, before);
+    const auto& encoded = rows[row];
+    encoder_->append(rows_.bytes, encoded, wall_time);
+    drop_known_events(encoded.step, before);
     rows_.ends.push_back(rows_.bytes.size());
   }
   return row;
 }
 
 // False: the rest of the step must be dropped.
-template <typename Row>
-bool TensorBoardSink::report(const std::vector<Row>& rows, std::size_t begin, std::size_t end) const {
+template <typename Rows>
+bool TensorBoardSink::report(const Rows& rows, std::size_t begin, std::size_t end) const {
   bool go_on = true;
   while (on_part_ && begin != end) {
     std::size_t next = begin;
-    while (next != end && rows[next].kind == rows[begin].kind) ++next;
-    go_on = on_part_(rows[begin].kind, next - begin) && go_on;
+    while (next != end && kind_at(rows, next) == kind_at(rows, begin)) ++next;
+    go_on = on_part_(kind_at(rows, begin), next - begin) && go_on;
     begin = next;
   }
   return go_on;

@@ -36,8 +36,7 @@ class TensorBoardSink : public Sink {
   void report_parts(OnPart on_part) override { on_part_ = std::move(on_part); }
   [[nodiscard]] tl::expected<void, SinkError> begin_revision(const Layout& layout) override;
   // After an error, the rest of the step is lost.
-  [[nodiscard]] tl::expected<void, SinkError> write_step(Step step,
-                                                         const std::vector<Record>& records) override;
+  [[nodiscard]] tl::expected<void, SinkError> write_step(Step step, const RecordBatch& records) override;
   bool keeps_histograms() const override { return true; }
   [[nodiscard]] tl::expected<void, SinkError> write_histograms(
       Step step, const std::vector<Histogram>& histograms) override;
@@ -45,15 +44,15 @@ class TensorBoardSink : public Sink {
 
  private:
   // A row is a Record or a Histogram.
-  template <typename Row>
-  tl::expected<void, SinkError> write_rows(Step step, const std::vector<Row>& rows);
+  template <typename Rows>
+  tl::expected<void, SinkError> write_rows(Step step, const Rows& rows);
   tl::expected<void, std::string> find_known_rows(Step step);
   void drop_known_events(std::int64_t step, std::size_t begin);
   std::string write_config(Step step, double wall_time);
-  template <typename Row>
-  std::size_t encode(const std::vector<Row>& rows, std::size_t begin, double wall_time);
-  template <typename Row>
-  bool report(const std::vector<Row>& rows, std::size_t begin, std::size_t end) const;
+  template <typename Rows>
+  std::size_t encode(const Rows& rows, std::size_t begin, double wall_time);
+  template <typename Rows>
+  bool report(const Rows& rows, std::size_t begin, std::size_t end) const;
 
   const Settings settings_;
 

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """gradmon.Monitor in one process; also a second one, as when a notebook cell is run again."""
+import csv
 import dataclasses
 import gc
 import os
@@ -315,3 +316,41 @@ def test_ranks_of_one_process_have_a_monitor_each(tmp_path: Path, capfd: pytest.
     for rank in range(2):
         found = jobs.rows(tmp_path / "out", "grad_reduced", rank)
         assert jobs.steps_of(found)["fc1.weight"] == [0, 1]
+
+
+def test_an_edit_of_sample_takes_effect_at_one_step_and_back(tmp_path: Path) -> None:
+    model = torch.nn.Linear(600, 600, bias=False)  # 1.4 MB
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.0)
+    keys = {"wg_distribution": True, "ops": ["norm"], "digits": 17, "collect_times": 100_000}
+    config = jobs.write_config(tmp_path, dynamic_on=True, **keys)
+    norms: "list[float]" = []
+
+    def rows() -> "dict[int, dict[str, float]]":
+        found: "dict[int, dict[str, float]]" = {}
+        for path in (tmp_path / "out").glob("*/grad_reduced_*.csv"):
+            for row in csv.DictReader(path.read_text().splitlines()):
+                numbers = {key: float(row[key]) for key in ("norm", "sampled", "norm_se") if row.get(key)}
+                assert found.setdefault(int(row["step"]), numbers) is numbers
+        return found
+
+    with gradmon.Monitor(config, output_dir=tmp_path / "out", dynamic=True).watch(model, optimizer):
+
+        def train() -> bool:
+            optimizer.zero_grad()
+            model(torch.randn(4, 600)).pow(2).sum().backward()
+            norms.append(float(model.weight.grad.double().norm()))
+            optimizer.step()
+            return True
+
+        def phases() -> "list[bool]":
+            sampled = ["sampled" in row for _, row in sorted(rows().items())]
+            return [one for i, one in enumerate(sampled) if i == 0 or one != sampled[i - 1]]
+
+        for sample, expected in ((1, [False]), (4, [False, True]), (1, [False, True, False])):
+            jobs.write_config(tmp_path, dynamic_on=True, sample=sample, **keys)
+            assert jobs.eventually(lambda: train() and phases() == expected)
+    found = rows()
+    for step, row in found.items():
+        error = abs(row["norm"] - norms[step])
+        assert error <= (6 * row["norm_se"] if "sampled" in row else 1e-9 * norms[step])
+        assert row.get("sampled", 0.25) == pytest.approx(0.25, abs=0.01)

@@ -203,7 +203,7 @@ TEST_CASE("a row keeps what it is of, and norm and nans, also where its mask nam
   row.mask = bit_of(Op::mean);
   row.sequence = 5;
   ring.add(Step{4}, {row});
-  const std::vector<Record> kept = ring.oldest_rows();
+  const RecordBatch kept = ring.oldest_rows();
   REQUIRE(kept.size() == 1);
   CHECK((kept[0].step == 4 && kept[0].target == 7 && kept[0].shape == 9 && kept[0].sequence == 5));
   CHECK((kept[0].dtype == DType::float32 && kept[0].kind == Kind::grad_reduced));
@@ -222,11 +222,11 @@ TEST_CASE("the two parts of a step are one step, gradients first, and other kind
   ring.add(Step{5}, {weight});
   CHECK(ring.steps() == 1);
   CHECK(ring.rows() == 3);
-  const std::vector<Record> gradients = ring.oldest_rows();
+  const RecordBatch gradients = ring.oldest_rows();
   REQUIRE(gradients.size() == 2);
   CHECK((norm_of(gradients[0]) == 10 && norm_of(gradients[1]) == 11));
   ring.remove_oldest_rows();
-  const std::vector<Record> scalars = ring.oldest_rows();
+  const RecordBatch scalars = ring.oldest_rows();
   REQUIRE(scalars.size() == 1);
   CHECK(scalars[0].mask == bit_of(Column::value));
   CHECK(scalars[0].values[static_cast<std::size_t>(Column::value)] == 2.5);

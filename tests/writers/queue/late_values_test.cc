@@ -63,7 +63,7 @@ class KeptRows : public Sink {
   explicit KeptRows(std::shared_ptr<std::vector<Record>> rows) : rows_(std::move(rows)) {}
   const char* name() const override { return "kept"; }
   tl::expected<void, SinkError> begin_revision(const Layout&) override { return {}; }
-  tl::expected<void, SinkError> write_step(Step, const std::vector<Record>& records) override {
+  tl::expected<void, SinkError> write_step(Step, const RecordBatch& records) override {
     rows_->insert(rows_->end(), records.begin(), records.end());
     return {};
   }

@@ -30,7 +30,7 @@ class ScriptedSink : public Sink {
     if (script_.begin_fails) return tl::unexpected(SinkError{"no begin", 0});
     return {};
   }
-  tl::expected<void, SinkError> write_step(Step, const std::vector<Record>&) override {
+  tl::expected<void, SinkError> write_step(Step, const RecordBatch&) override {
     ++script_.writes;
     if (script_.throws) throw std::runtime_error("thrown");
     if (script_.loses > 0) return tl::unexpected(SinkError{"no room", script_.loses});

@@ -60,10 +60,11 @@ class LoggingSink : public Sink {
     calls_->add(name_ + ":begun");
     return {};
   }
-  tl::expected<void, SinkError> write_step(Step step, const std::vector<Record>& records) override {
+  tl::expected<void, SinkError> write_step(Step step, const RecordBatch& records) override {
     std::ostringstream word;
     word << name_ << ":" << step.value;
-    for (const Record& record : records) word << (&record == records.data() ? "=" : "+") << record.sequence;
+    const char* before = "=";
+    for (const Record& record : records) word << std::exchange(before, "+") << record.sequence;
     calls_->add(word.str());
     return {};
   }
@@ -107,7 +108,7 @@ class StuckSink : public Sink {
   ~StuckSink() override { calls_->add("closed"); }
   const char* name() const override { return "stuck"; }
   tl::expected<void, SinkError> begin_revision(const Layout&) override { return {}; }
-  tl::expected<void, SinkError> write_step(Step, const std::vector<Record>&) override {
+  tl::expected<void, SinkError> write_step(Step, const RecordBatch&) override {
     if (where_ == StuckIn::write) hang();
     return {};
   }
@@ -198,7 +199,7 @@ class LoggingObserver : public StepObserver {
   void begin_revision(const Layout& layout) override {
     calls_->add("begun:" + std::to_string(layout.revision.value));
   }
-  std::optional<FileToWrite> on_step(Step step, const std::vector<Record>& records, Time) override {
+  std::optional<FileToWrite> on_step(Step step, const RecordBatch& records, Time) override {
     calls_->add("seen:" + std::to_string(step.value) + "=" + std::to_string(records.size()));
     if (step.value == fails_at_) throw std::runtime_error("planted");
     if (step.value % 2 == 0) return std::nullopt;
@@ -507,5 +508,5 @@ TEST_CASE("only the last step is kept") {
   CHECK(content.layout.revision == Revision{4});
   CHECK(content.step == Step{2});
   REQUIRE(content.records.size() == 1);
-  CHECK(content.records.front().sequence == 7);
+  CHECK(content.records[0].sequence == 7);
 }

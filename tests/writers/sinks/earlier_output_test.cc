@@ -47,23 +47,23 @@ TEST_CASE("rows have no number of samples while the earlier ones cannot be read"
     if (++calls < 2) return tl::unexpected(std::string("no disk"));
     return SamplesByStep{{9, 100}};
   });
-  std::vector<Record> rows(2);
-  for (Record& row : rows) {
+  std::vector<Record> both(2);
+  for (Record& row : both) {
     row.step = 10;
     row.kind = Kind::scalar;
     row.values = {10, 0.5};
     row.mask = static_cast<ValueMask>(bit_of(Column::samples) | bit_of(Column::value));
   }
-  rows.front().kind = Kind::grad_reduced;
-  std::vector<Record> again = rows;
+  both.front().kind = Kind::grad_reduced;
+  RecordBatch rows = both, again = both;
   samples.amend(rows);
-  CHECK(rows.front().mask == again.front().mask);
-  CHECK(rows.back().mask == bit_of(Column::value));
+  CHECK(rows[0].mask == again[0].mask);
+  CHECK(rows[1].mask == bit_of(Column::value));
   CHECK(samples.problem() == "the number of samples of the earlier job cannot be read: no disk");
   samples.amend(again);
-  CHECK(again.front().values[0] == 10);
-  CHECK(again.back().values[0] == 110);
-  CHECK(again.back().mask == (bit_of(Column::samples) | bit_of(Column::value)));
+  CHECK(again[0].values[0] == 10);
+  CHECK(again[1].values[0] == 110);
+  CHECK(again[1].mask == (bit_of(Column::samples) | bit_of(Column::value)));
   CHECK(samples.problem().empty());
   CHECK(calls == 2);
 }
