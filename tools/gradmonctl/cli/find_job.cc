@@ -59,8 +59,7 @@ tl::expected<std::string, JobLookupError> only_job(const LiveJobs& live, const s
         kExitNoAnswer, "no live job " + which + " (gradmonctl jobs lists yours; --job, --output-dir or " +
                            "--endpoint chooses one)"});
   }
-  const auto left = TextTable::Align::left;
-  TextTable table({{"endpoint", left}, {"name", left}, {"host", left}, {"started", left}, {"launch", left}});
+  TextTable table({"<endpoint", "<name", "<host", "<started", "<launch"});
   for (const JobEntry& job : jobs) {
     const std::string name = job.name.empty() ? "-" : job.name;
     table.add({job.endpoint, name, job.host, utc_text(job.started), job.launch_id});

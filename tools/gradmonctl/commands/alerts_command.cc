@@ -26,7 +26,6 @@ namespace {
 
 constexpr int kDigits = 6;
 constexpr int kDigitsOfAGroup = 3;
-constexpr auto kLeft = TextTable::Align::left;
 
 // The listing without its table. `shown`: the alerts that the table shows or counts.
 Listing empty_listing(const CommandReply& reply, const std::string& noun, std::uint64_t shown) {
@@ -92,8 +91,7 @@ Listing alert_groups_listing(const CommandReply& reply) {
   for (const Alert& alert : reply.alerts) shown += 1 + alert.left_out;
   Listing listing = empty_listing(reply, "line", shown);
   if (reply.alerts.empty()) return listing;
-  TextTable table(
-      {{"step"}, {"rule", kLeft}, {"ranks", kLeft}, {"series"}, {"value"}, {"usually"}, {"first", kLeft}});
+  TextTable table({"step", "<rule", "<ranks", "series", "value", "usually", "<first"});
   for (const Group& group : group_alerts(reply)) {
     const Alert& alert = *group.first;
     table.add({std::to_string(alert.step), alert.rule, join_numbers(group.ranks),
@@ -107,14 +105,7 @@ Listing alert_groups_listing(const CommandReply& reply) {
 Listing alerts_listing(const CommandReply& reply) {
   Listing listing = empty_listing(reply, "alert", reply.alerts.size());
   if (reply.alerts.empty()) return listing;
-  TextTable table({{"received", kLeft},
-                   {"rank"},
-                   {"step"},
-                   {"rule", kLeft},
-                   {"value"},
-                   {"history mean"},
-                   {"op", kLeft},
-                   {"tag", kLeft}});
+  TextTable table({"<received", "rank", "step", "<rule", "value", "history mean", "<op", "<tag"});
   for (const Alert& alert : reply.alerts) {
     table.add({utc_text(alert.at), std::to_string(alert.rank.value), std::to_string(alert.step), alert.rule,
                number_text(alert.value, kDigits), number_text(alert.history_mean, kDigits), alert.op,
@@ -244,42 +235,37 @@ int publish_alerts(const std::string& socket, const Console& console) {
   return error.empty() ? kExitDone : report_error(error, console);
 }
 
-class AlertsSubcommand : public SubcommandFor<AlertsRequest> {
- public:
-  std::string usage() const override { return "alerts [RUN] [--follow] [--rank R] [--all] [--json]"; }
-  std::string summary() const override { return "Show the alerts of all ranks, also after the job"; }
-  Arguments arguments() override {
-    Arguments arguments{
-        {"RUN", &request().run,
-         "the job's output directory, or one rank's directory in it\n(default: as for the other commands, "
-         "see --output-dir)"},
-        {"--follow", &request().follow,
-         "one line for each alert, and go on with new ones until\nthe job ends or "
-         "you press Ctrl-C"},
-        {"--rank", &request().rank, "only the alerts of this rank", "R"},
-        {"--all", &request().all, "a line for each alert, with its tag; whole lines"},
-        {"--json", &request().json, "one JSON object (with --follow: one a line for each alert)"},
-        {"--publish", &request().publish, ""}};
-    add_job_options(arguments, request().selector);
-    return arguments;
-  }
-  int perform(const Console& console) override {
-    if (!request().publish.empty()) return publish_alerts(request().publish, console);
-    JobSelector selector = request().selector;
-    if (!request().run.empty()) selector.output_dir = request().run;
-    const std::string run = output_directory(selector);
-    const AlertFiles files = [&run] { return alerts_in(run); };
-    if (!request().follow)
-      return with_job_or_files(
-          selector, console, [&] { return files().has_value(); },
-          [&](const AskJob& ask) { return alerts_command(request(), ask, files, console); });
-    return with_live_job(selector, console,
-                         [&](const LiveJob& job) { return follow_alerts(request(), job, console); });
-  }
-};
-
 }  // namespace
 
-std::unique_ptr<Subcommand> alerts_subcommand() { return std::make_unique<AlertsSubcommand>(); }
+Subcommand alerts_subcommand() {
+  const auto request = std::make_shared<AlertsRequest>();
+  return {
+      request, "alerts [RUN] [--follow] [--rank R] [--all] [--json]",
+      "Show the alerts of all ranks, also after the job",
+      with_job_options(
+          {{"RUN", &request->run,
+            "the job's output directory, or one rank's directory in it\n(default: as for the other commands, "
+            "see --output-dir)"},
+           {"--follow", &request->follow,
+            "one line for each alert, and go on with new ones until\nthe job ends or "
+            "you press Ctrl-C"},
+           {"--rank", &request->rank, "only the alerts of this rank", "R"},
+           {"--all", &request->all, "a line for each alert, with its tag; whole lines"},
+           {"--json", &request->json, "one JSON object (with --follow: one a line for each alert)"},
+           {"--publish", &request->publish, ""}},
+          request->selector),
+      [request](const Console& console) {
+        if (!request->publish.empty()) return publish_alerts(request->publish, console);
+        JobSelector selector = request->selector;
+        if (!request->run.empty()) selector.output_dir = request->run;
+        if (request->follow)
+          return with_live_job(selector, console,
+                               [&](const LiveJob& job) { return follow_alerts(*request, job, console); });
+        const AlertFiles files = [run = output_directory(selector)] { return alerts_in(run); };
+        return with_job_or_files(
+            selector, console, [&] { return files().has_value(); },
+            [&](const AskJob& ask) { return alerts_command(*request, ask, files, console); });
+      }};
+}
 
 }  // namespace gradmon

@@ -154,7 +154,7 @@ struct ChangeRequest {
   bool wait = false;
   bool dry_run = false;  // set only
   std::string file;      // set as a dry run: edit the text of this file, without a job; else ""
-  std::chrono::seconds timeout{60};
+  std::int64_t timeout_seconds = 60;
 };
 
 // gradmonctl set --dry-run: asks the live job, and prints the lines of the config file that

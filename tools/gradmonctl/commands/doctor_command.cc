@@ -398,31 +398,23 @@ int doctor_command(const DoctorRequest& request, const AskJob& ask, const Consol
   return worst(findings) == Level::fail ? kExitFailed : kExitDone;
 }
 
-namespace {
+namespace {}  // namespace
 
-class DoctorSubcommand : public SubcommandFor<DoctorRequest> {
- public:
-  std::string usage() const override { return "doctor [RUN] [--json]"; }
-  std::string summary() const override {
-    return "Check this host for what gradmon needs, and show what the job supports";
-  }
-  Arguments arguments() override {
-    Arguments arguments{{"--json", &request().json, "one JSON object"},
-                        {"--config", &request().file,
-                         "the config file\n(default: the live job's, else ./monitor_config.json)", "FILE"}};
-    add_job_options(arguments, request().selector);
-    return arguments;
-  }
-  int perform(const Console& console) override {
-    std::string taken;
-    const auto ask = connect(request().selector, console, &taken);
-    report_taken(taken, console);
-    return doctor_command(request(), ask ? *ask : failing_ask(ask.error()), console);
-  }
-};
-
-}  // namespace
-
-std::unique_ptr<Subcommand> doctor_subcommand() { return std::make_unique<DoctorSubcommand>(); }
+Subcommand doctor_subcommand() {
+  const auto request = std::make_shared<DoctorRequest>();
+  return {
+      request, "doctor [RUN] [--json]",
+      "Check this host for what gradmon needs, and show what the job supports",
+      with_job_options({{"--json", &request->json, "one JSON object"},
+                        {"--config", &request->file,
+                         "the config file\n(default: the live job's, else ./monitor_config.json)", "FILE"}},
+                       request->selector),
+      [request](const Console& console) {
+        std::string taken;
+        const auto ask = connect(request->selector, console, &taken);
+        report_taken(taken, console);
+        return doctor_command(*request, ask ? *ask : failing_ask(ask.error()), console);
+      }};
+}
 
 }  // namespace gradmon

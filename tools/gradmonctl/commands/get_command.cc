@@ -47,19 +47,17 @@ int get_from_file(const GetRequest& request, const Console& console) {
   return text ? show(request, *text, console) : text.error();
 }
 
-std::unique_ptr<Subcommand> get_subcommand() {
-  return std::make_unique<PlainSubcommand<GetRequest>>(
-      "get [KEY] [--config FILE]", "Print the config in force, or one value of it, as JSON",
-      [](GetRequest& request) -> Arguments {
-        return with_job_options({{"KEY", &request.key, "a key or a JSON pointer (/alert/dump)"},
-                                 {"--config", &request.file, "ask this file instead of a job", "FILE"}},
-                                request.selector);
-      },
-      [](const GetRequest& request, const Console& console) {
-        if (!request.file.empty()) return get_from_file(request, console);
-        return with_job(request.selector, console,
-                        [&](const AskJob& ask) { return get_command(request, ask, console); });
-      });
+Subcommand get_subcommand() {
+  const auto request = std::make_shared<GetRequest>();
+  return {request, "get [KEY] [--config FILE]", "Print the config in force, or one value of it, as JSON",
+          with_job_options({{"KEY", &request->key, "a key or a JSON pointer (/alert/dump)"},
+                            {"--config", &request->file, "ask this file instead of a job", "FILE"}},
+                           request->selector),
+          [request](const Console& console) {
+            if (!request->file.empty()) return get_from_file(*request, console);
+            return with_job(request->selector, console,
+                            [&](const AskJob& ask) { return get_command(*request, ask, console); });
+          }};
 }
 
 }  // namespace gradmon

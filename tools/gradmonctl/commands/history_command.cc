@@ -63,17 +63,8 @@ Listing history_listing(const std::vector<HistoryEntry>& history) {
   listing.keep = Listing::Keep::last;
   listing.before = history.empty() ? "no change yet\n" : "";
   if (history.empty()) return listing;
-  const auto left = TextTable::Align::left;
-  TextTable table({{"revision"},
-                   {"verdict", left},
-                   {"asks for", left},
-                   {"cause", left},
-                   {"proposed", left},
-                   {"effective"},
-                   {"applied", left},
-                   {"finished"},
-                   {"by", left},
-                   {"reason", left}});
+  TextTable table({"revision", "<verdict", "<asks for", "<cause", "<proposed", "effective", "<applied",
+                   "finished", "<by", "<reason"});
   for (const HistoryEntry& entry : history) {
     table.add({entry.revision == Revision{} ? "-" : std::to_string(entry.revision.value),
                entry.verdict.empty() ? "open" : entry.verdict, asked_text(entry), entry.cause,
@@ -114,19 +105,19 @@ int history_command(const HistoryRequest& request, const AskJob& ask, const Hist
   return history ? show(*history, request, console) : kExitNoAnswer;
 }
 
-std::unique_ptr<Subcommand> history_subcommand() {
-  return std::make_unique<PlainSubcommand<HistoryRequest>>(
-      "history [RUN] [--all] [--json]", "Show the outcome of every change",
-      [](HistoryRequest& request) -> Arguments {
-        return with_job_options({list_all(request.all), {"--json", &request.json, "one JSON object"}},
-                                request.selector);
-      },
-      [](const HistoryRequest& request, const Console& console) {
-        const HistoryFiles files = [&] { return history_from_files(output_directory(request.selector)); };
-        return with_job_or_files(
-            request.selector, console, [&] { return files().has_value(); },
-            [&](const AskJob& ask) { return history_command(request, ask, files, console); });
-      });
+Subcommand history_subcommand() {
+  const auto request = std::make_shared<HistoryRequest>();
+  return {request, "history [RUN] [--all] [--json]", "Show the outcome of every change",
+          with_job_options({list_all(request->all), {"--json", &request->json, "one JSON object"}},
+                           request->selector),
+          [request](const Console& console) {
+            const HistoryFiles files = [&] {
+              return history_from_files(output_directory(request->selector));
+            };
+            return with_job_or_files(
+                request->selector, console, [&] { return files().has_value(); },
+                [&](const AskJob& ask) { return history_command(*request, ask, files, console); });
+          }};
 }
 
 }  // namespace gradmon

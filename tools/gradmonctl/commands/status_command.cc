@@ -38,20 +38,19 @@ int status_command(const StatusRequest& request, const AskJob& ask, const Comman
   return kExitDone;
 }
 
-std::unique_ptr<Subcommand> status_subcommand() {
-  return std::make_unique<PlainSubcommand<StatusRequest>>(
-      "status [RUN] [--watch] [--all] [--json]", "Show what the job collects, and where each rank is",
-      [](StatusRequest& request) -> Arguments {
-        return with_job_options({{"--watch", &request.watch, "again every second, until interrupted"},
-                                 list_all(request.all),
-                                 {"--json", &request.json, "one JSON object (with --watch: one a line)"}},
-                                request.selector);
-      },
-      [](const StatusRequest& request, const Console& console) {
-        return with_job(request.selector, console, [&](const AskJob& ask) {
-          return status_command(request, ask, system_clock(), console);
-        });
-      });
+Subcommand status_subcommand() {
+  const auto request = std::make_shared<StatusRequest>();
+  return {request, "status [RUN] [--watch] [--all] [--json]",
+          "Show what the job collects, and where each rank is",
+          with_job_options({{"--watch", &request->watch, "again every second, until interrupted"},
+                            list_all(request->all),
+                            {"--json", &request->json, "one JSON object (with --watch: one a line)"}},
+                           request->selector),
+          [request](const Console& console) {
+            return with_job(request->selector, console, [&](const AskJob& ask) {
+              return status_command(*request, ask, system_clock(), console);
+            });
+          }};
 }
 
 }  // namespace gradmon

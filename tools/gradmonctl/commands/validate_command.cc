@@ -16,15 +16,15 @@ int validate_command(const ValidateRequest& request, const Console& console) {
   return kExitDone;
 }
 
-std::unique_ptr<Subcommand> validate_subcommand() {
-  return std::make_unique<PlainSubcommand<ValidateRequest>>(
-      "validate FILE", "Check a config file, and list all its errors",
-      [](ValidateRequest& request) -> Arguments {
-        Argument file{"FILE", &request.file, "the config file"};
-        file.required = true;
-        return {file};
-      },
-      &validate_command);
+Subcommand validate_subcommand() {
+  const auto request = std::make_shared<ValidateRequest>();
+  Argument file{"FILE", &request->file, "the config file"};
+  file.required = true;
+  return {request,
+          "validate FILE",
+          "Check a config file, and list all its errors",
+          {file},
+          [request](const Console& console) { return validate_command(*request, console); }};
 }
 
 }  // namespace gradmon

@@ -91,17 +91,15 @@ int watch_command(const WatchRequest& request, const LiveJob& job, const Console
   return kExitDone;
 }
 
-std::unique_ptr<Subcommand> watch_subcommand() {
-  return std::make_unique<PlainSubcommand<WatchRequest>>(
-      "watch [RUN] [--json]", "Follow the job live, until it ends or you press Ctrl-C",
-      [](WatchRequest& request) -> Arguments {
-        return with_job_options({{"--json", &request.json, "one JSON object a line for each state"}},
-                                request.selector);
-      },
-      [](const WatchRequest& request, const Console& console) {
-        return with_live_job(request.selector, console,
-                             [&](const LiveJob& job) { return watch_command(request, job, console); });
-      });
+Subcommand watch_subcommand() {
+  const auto request = std::make_shared<WatchRequest>();
+  return {request, "watch [RUN] [--json]", "Follow the job live, until it ends or you press Ctrl-C",
+          with_job_options({{"--json", &request->json, "one JSON object a line for each state"}},
+                           request->selector),
+          [request](const Console& console) {
+            return with_live_job(request->selector, console,
+                                 [&](const LiveJob& job) { return watch_command(*request, job, console); });
+          }};
 }
 
 }  // namespace gradmon
