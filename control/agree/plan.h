@@ -10,13 +10,12 @@
 #include <tl/expected.hpp>
 #include <vector>
 
-#include "control/config/file_identity.h"
+#include "control/config/file_content.h"
 #include "control/step.h"
 
 namespace gradmon {
 
 struct Config;
-struct FileContent;
 
 // The collected steps: t if and only if t ≥ first, (t − first) mod interval = 0 and
 // (t − first) / interval < times. They depend on the verdict alone, never on a rank's progress, so that all

@@ -26,7 +26,6 @@
 #include <vector>
 
 #include "control/config/file_content.h"
-#include "control/config/file_identity.h"
 #include "control/config/json_edit.h"
 #include "control/config/replace_content.h"
 

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "control/config/config_file.h"
-#include "control/config/file_identity.h"
+#include "control/config/file_content.h"
 #include "control/files/descriptor.h"
 #include "control/host/mailbox.h"
 #include "control/hub/disk_thread.h"

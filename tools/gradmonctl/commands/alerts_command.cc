@@ -17,7 +17,7 @@
 #include "control/hub/transport/bus.h"
 #include "control/text/alert_words.h"
 #include "tools/gradmonctl/cli/command_line.h"
-#include "tools/gradmonctl/cli/find_job.h"
+#include "tools/gradmonctl/cli/job.h"
 #include "tools/gradmonctl/cli/listing.h"
 #include "tools/gradmonctl/cli/printable.h"
 

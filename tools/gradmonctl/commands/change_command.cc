@@ -13,7 +13,6 @@
 #include "control/config/config_parser.h"
 #include "control/config/json_edit.h"
 #include "tools/gradmonctl/cli/command_line.h"
-#include "tools/gradmonctl/cli/connect.h"
 #include "tools/gradmonctl/cli/job.h"
 #include "tools/gradmonctl/cli/printable.h"
 #include "tools/gradmonctl/commands/config_text.h"

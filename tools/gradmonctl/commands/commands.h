@@ -17,7 +17,6 @@
 #include "control/hub/transport/live_jobs.h"
 #include "control/wire/command.h"
 #include "tools/gradmonctl/cli/command_line.h"
-#include "tools/gradmonctl/cli/connect.h"
 #include "tools/gradmonctl/cli/console.h"
 #include "tools/gradmonctl/cli/job.h"
 #include "tools/gradmonctl/cli/json_rule.h"

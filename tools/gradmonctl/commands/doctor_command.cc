@@ -31,7 +31,7 @@
 #include "control/hub/transport/command_client.h"
 #include "control/hub/transport/curve_keys.h"
 #include "tools/gradmonctl/cli/command_line.h"
-#include "tools/gradmonctl/cli/find_job.h"
+#include "tools/gradmonctl/cli/job.h"
 #include "tools/gradmonctl/cli/printable.h"
 #include "tools/gradmonctl/commands/commands.h"
 #include "tools/gradmonctl/commands/config_text.h"

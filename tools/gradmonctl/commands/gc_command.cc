@@ -25,7 +25,7 @@
 #include "control/hub/transport/rendezvous.h"
 #include "control/text/output_names.h"
 #include "tools/gradmonctl/cli/command_line.h"
-#include "tools/gradmonctl/cli/find_job.h"
+#include "tools/gradmonctl/cli/job.h"
 #include "tools/gradmonctl/cli/listing.h"
 #include "tools/gradmonctl/cli/printable.h"
 

@@ -4,7 +4,7 @@
 #include <memory>
 
 #include "tools/gradmonctl/cli/command_line.h"
-#include "tools/gradmonctl/cli/connect.h"
+#include "tools/gradmonctl/cli/job.h"
 #include "tools/gradmonctl/cli/printable.h"
 #include "tools/gradmonctl/commands/config_text.h"
 

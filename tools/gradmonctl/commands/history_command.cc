@@ -6,7 +6,7 @@
 
 #include "control/host/history_file.h"
 #include "tools/gradmonctl/cli/command_line.h"
-#include "tools/gradmonctl/cli/find_job.h"
+#include "tools/gradmonctl/cli/job.h"
 #include "tools/gradmonctl/cli/listing.h"
 #include "tools/gradmonctl/cli/printable.h"
 

@@ -35,8 +35,8 @@ Subcommand keygen_subcommand() {
           [request](const Console& console) {  // Prints no key.
             const auto path = std::filesystem::absolute(request->directory).lexically_normal();
             const Role may = request->role == "control" ? Role::control : Role::read;
-            const auto made = request->client.empty() ? make_key_directory(path)
-                                                      : add_client(path, {request->client, may});
+            const auto made =
+                request->client.empty() ? make_key_directory(path) : add_client(path, {request->client, may});
             if (!made) return report_error(made.error(), console);
             console.out << *made;
             return kExitDone;

@@ -8,7 +8,6 @@
 
 #include "control/agree/dry_run.h"
 #include "tools/gradmonctl/cli/command_line.h"
-#include "tools/gradmonctl/cli/connect.h"
 #include "tools/gradmonctl/cli/job.h"
 #include "tools/gradmonctl/cli/json_rule.h"
 #include "tools/gradmonctl/cli/listing.h"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tools/gradmonctl/cli/connect.h"
+#include "tools/gradmonctl/cli/job.h"
 
 #include "tests/support/catch.h"
 #include "tests/tools/gradmonctl/fake_job.h"

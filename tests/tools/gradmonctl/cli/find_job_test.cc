@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tools/gradmonctl/cli/find_job.h"
+#include "tools/gradmonctl/cli/job.h"
 
 #include "control/host/child_process.h"
 #include "control/hub/transport/curve_keys.h"
