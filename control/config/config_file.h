@@ -26,7 +26,7 @@
 #include <vector>
 
 #include "control/config/file_content.h"
-#include "control/config/json_edit.h"
+#include "control/config/json_text.h"
 #include "control/config/replace_content.h"
 
 namespace gradmon {

@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "control/alerts/alert_json.h"
-#include "control/config/json_edit.h"
+#include "control/config/json_text.h"
 #include "control/host/history_file.h"
 #include "control/hub/job_service.h"
 

@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "control/config/config_schema.h"
-#include "control/config/json_edit.h"
+#include "control/config/json_text.h"
 #include "control/hub/job_service.h"
 #include "control/text/utf8.h"
 

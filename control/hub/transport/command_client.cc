@@ -16,7 +16,6 @@
 #include <utility>
 
 #include "control/host/frame_stream.h"
-#include "control/host/unix_socket.h"
 #include "control/hub/transport/bus.h"
 #include "control/wire/messages.h"
 

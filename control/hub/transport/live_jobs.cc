@@ -17,7 +17,6 @@
 #include "control/files/descriptor.h"
 #include "control/host/child_process.h"
 #include "control/host/frame_stream.h"
-#include "control/host/unix_socket.h"
 #include "control/hub/transport/command_client.h"
 #include "control/wire/messages.h"
 

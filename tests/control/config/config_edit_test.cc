@@ -13,7 +13,7 @@
 #include <thread>
 
 #include "control/config/config_file.h"
-#include "control/config/json_edit.h"
+#include "control/config/json_text.h"
 #include "tests/control/config/scratch_directory.h"
 #include "tests/support/catch.h"
 #include "tests/support/is_root.h"

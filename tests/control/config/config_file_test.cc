@@ -8,7 +8,7 @@
 #include <memory>
 
 #include "control/config/config_parser.h"
-#include "control/host/unix_socket.h"
+#include "control/host/frame_stream.h"
 #include "control/log.h"
 #include "tests/control/config/scratch_directory.h"
 #include "tests/support/catch.h"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "control/config/json_edit.h"
+#include "control/config/json_text.h"
 
 #include <random>
 

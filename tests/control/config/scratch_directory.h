@@ -9,7 +9,7 @@
 #include <set>
 
 #include "control/config/config_file.h"
-#include "control/config/json_edit.h"
+#include "control/config/json_text.h"
 #include "tests/support/temporary_directory.h"
 
 namespace gradmon::testing {

@@ -11,7 +11,7 @@
 #include <array>
 #include <stdexcept>
 
-#include "control/host/unix_socket.h"
+#include "control/host/frame_stream.h"
 #include "control/link/hub_connection.h"
 #include "control/wire/messages.h"
 #include "tests/support/catch.h"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "control/link/start_hub.h"
+#include "control/link/hub_connection.h"
 
 #include <fcntl.h>
 #include <signal.h>

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "control/config/config_parser.h"
-#include "control/config/json_edit.h"
+#include "control/config/json_text.h"
 #include "tools/gradmonctl/cli/command_line.h"
 #include "tools/gradmonctl/cli/job.h"
 #include "tools/gradmonctl/cli/printable.h"

@@ -13,7 +13,7 @@
 
 #include "control/config/config_parser.h"
 #include "control/config/config_schema.h"
-#include "control/config/json_edit.h"
+#include "control/config/json_text.h"
 #include "control/files/file_access.h"
 #include "control/hub/transport/command_client.h"
 #include "tools/gradmonctl/cli/printable.h"

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "control/host/environment.h"
-#include "control/link/start_hub.h"
+#include "control/link/hub_connection.h"
 
 namespace gradmon {
 

@@ -60,4 +60,22 @@ Subcommand get_subcommand() {
           }};
 }
 
+int validate_command(const ValidateRequest& request, const Console& console) {
+  const auto text = valid_config_text(request.file, console);
+  if (!text) return text.error();
+  console.out << printable(request.file) << ": valid\n";
+  return kExitDone;
+}
+
+Subcommand validate_subcommand() {
+  const auto request = std::make_shared<ValidateRequest>();
+  Argument file{"FILE", &request->file, "the config file"};
+  file.required = true;
+  return {request,
+          "validate FILE",
+          "Check a config file, and list all its errors",
+          {file},
+          [request](const Console& console) { return validate_command(*request, console); }};
+}
+
 }  // namespace gradmon

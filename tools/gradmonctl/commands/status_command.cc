@@ -5,6 +5,7 @@
 
 #include "tools/gradmonctl/cli/command_line.h"
 #include "tools/gradmonctl/cli/job.h"
+#include "tools/gradmonctl/cli/printable.h"
 #include "tools/gradmonctl/commands/status_view.h"
 
 namespace gradmon {
@@ -50,6 +51,100 @@ Subcommand status_subcommand() {
             return with_job(request->selector, console, [&](const AskJob& ask) {
               return status_command(*request, ask, system_clock(), console);
             });
+          }};
+}
+
+namespace {
+
+constexpr std::chrono::milliseconds kStatePause{1000};
+constexpr int kPausesBeforeAsking = 3;
+constexpr const char* kHome = "\x1b[H";
+constexpr const char* kClearLine = "\x1b[K";
+constexpr const char* kClearBelow = "\x1b[J";
+
+class View {
+ public:
+  View(const WatchRequest& request, const LiveJob& job, const Console& console)
+      : json_(request.json), job_(job), console_(console) {}
+
+  void show(const Status& status) {
+    if (json_) {
+      console_.out << status_json(status, JsonLayout::one_line);
+    } else if (console_.clears_screen) {
+      Listing listing = status_listing(status);
+      listing.all = "gradmonctl status --all shows all";
+      redraw(fit_to_screen(console_.screen, listing));
+    } else if (std::string line = status_line(status); line != last_line_) {
+      console_.out << utc_text(job_.now()) << "  " << line << '\n';
+      last_line_ = std::move(line);
+    }
+    console_.out.flush();
+  }
+
+ private:
+  // Overwrites the old text: clearing the screen first would flicker.
+  void redraw(const std::string& text) const {
+    console_.out << kHome;
+    for (const char c : text) {
+      if (c == '\n') console_.out << kClearLine;
+      console_.out << c;
+    }
+    console_.out << kClearBelow;
+  }
+
+  const bool json_;
+  const LiveJob& job_;
+  const Console& console_;
+  std::string last_line_;
+};
+
+}  // namespace
+
+int watch_command(const WatchRequest& request, const LiveJob& job, const Console& console) {
+  View view(request, job, console);
+  auto status = ask_status(job.ask, console);
+  if (!status) return status.error();
+  view.show(*status);
+  bool complained = false;
+  int gone = 0;
+  for (int silent = 0; console.out && !job.interrupted();) {
+    if (const auto state = job.next_state(kStatePause)) {
+      view.show(*state);
+      silent = 0;
+      gone = 0;
+      complained = false;
+      continue;
+    }
+    const std::optional<bool> lives = job.lives();
+    gone = lives == false ? gone + 1 : 0;
+    if (gone == kLooksBeforeEnd) {
+      console.err << "gradmonctl: the job has ended\n";
+      return kExitDone;
+    }
+    if (gone > 0) continue;
+    if (++silent < kPausesBeforeAsking || complained || job.interrupted()) continue;
+    status = ask_status(job.ask, console);
+    if (status) {
+      view.show(*status);
+      silent = 0;
+    } else if (!lives) {
+      return status.error();
+    } else {
+      console.err << "gradmonctl: its hub is running; waiting for an answer\n";
+      complained = true;
+    }
+  }
+  return kExitDone;
+}
+
+Subcommand watch_subcommand() {
+  const auto request = std::make_shared<WatchRequest>();
+  return {request, "watch [RUN] [--json]", "Follow the job live, until it ends or you press Ctrl-C",
+          with_job_options({{"--json", &request->json, "one JSON object a line for each state"}},
+                           request->selector),
+          [request](const Console& console) {
+            return with_live_job(request->selector, console,
+                                 [&](const LiveJob& job) { return watch_command(*request, job, console); });
           }};
 }
 
