@@ -16,7 +16,7 @@
 #include <sstream>
 #include <utility>
 
-#include "control/alerts/alert_json.h"
+#include "control/alerts/alert_report.h"
 #include "control/files/descriptor.h"
 #include "control/files/file_access.h"
 #include "control/log.h"

@@ -7,7 +7,7 @@
 #include <memory>
 #include <utility>
 
-#include "control/alerts/alert_json.h"
+#include "control/alerts/alert_report.h"
 #include "control/config/json_text.h"
 #include "control/host/history_file.h"
 #include "control/hub/job_service.h"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "control/agree/dry_run.h"
+#include "control/agree/coordinator.h"
 #include "tests/control/agree/small_job.h"
 #include "tests/support/catch.h"
 

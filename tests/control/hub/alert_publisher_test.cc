@@ -8,7 +8,7 @@
 #include <cmath>
 #include <zmq.hpp>
 
-#include "control/alerts/alert_json.h"
+#include "control/alerts/alert_report.h"
 #include "control/hub/transport/bus.h"
 #include "tests/control/hub/hub_process.h"
 #include "tests/support/catch.h"

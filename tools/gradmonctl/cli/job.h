@@ -14,8 +14,8 @@
 #include <utility>
 #include <vector>
 
+#include "control/hub/transport/command_client.h"
 #include "control/hub/transport/curve_keys.h"
-#include "control/hub/transport/live_jobs.h"
 #include "control/wire/command.h"
 #include "tools/gradmonctl/cli/command_line.h"
 #include "tools/gradmonctl/cli/console.h"

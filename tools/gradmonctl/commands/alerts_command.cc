@@ -12,7 +12,7 @@
 #include <utility>
 #include <vector>
 
-#include "control/alerts/alert_json.h"
+#include "control/alerts/alert_report.h"
 #include "control/host/history_file.h"
 #include "control/hub/transport/bus.h"
 #include "control/text/alert_words.h"

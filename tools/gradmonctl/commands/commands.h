@@ -14,7 +14,7 @@
 
 #include "control/agree/journal.h"
 #include "control/alerts/alert_report.h"
-#include "control/hub/transport/live_jobs.h"
+#include "control/hub/transport/command_client.h"
 #include "control/wire/command.h"
 #include "tools/gradmonctl/cli/command_line.h"
 #include "tools/gradmonctl/cli/console.h"
@@ -96,7 +96,7 @@ Listing alert_groups_listing(const CommandReply& reply);
 // One line, with a line feed: "2026-07-06 12:34:56 UTC  rank 3  MESSAGE".
 std::string alert_line(const Alert& alert);
 
-// One JSON object that follows json_rule.h, with the alerts in the form of control/alerts/alert_json.h.
+// One JSON object that follows json_rule.h, with the alerts in the form of control/alerts/alert_report.h.
 std::string alerts_json(const CommandReply& reply, JsonLayout layout);
 // The object of one alert, on one line.
 std::string alert_json(const Alert& alert);

@@ -6,7 +6,7 @@
 #include <optional>
 #include <sstream>
 
-#include "control/agree/dry_run.h"
+#include "control/agree/target_status.h"
 #include "tools/gradmonctl/cli/command_line.h"
 #include "tools/gradmonctl/cli/job.h"
 #include "tools/gradmonctl/cli/json_rule.h"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "control/hub/transport/live_jobs.h"
+#include "control/hub/transport/command_client.h"
 
 #include <sys/stat.h>
 
