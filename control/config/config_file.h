@@ -28,6 +28,7 @@
 #include "control/config/file_content.h"
 #include "control/config/json_text.h"
 #include "control/config/replace_content.h"
+#include "control/files/descriptor.h"
 
 namespace gradmon {
 
@@ -46,12 +47,9 @@ enum class FileEvent : std::uint8_t {
 class FileWatch {
  public:
   explicit FileWatch(std::filesystem::path path);
-  ~FileWatch();
-  FileWatch(const FileWatch&) = delete;
-  FileWatch& operator=(const FileWatch&) = delete;
 
   // Readable when events have arrived; -1 if inotify failed (logged once).
-  int fd() const { return fd_; }
+  int fd() const { return fd_.get(); }
 
   // Watches the present links. Call it before each read of the file.
   void update_watches();
@@ -63,7 +61,7 @@ class FileWatch {
   void watch(const std::filesystem::path& directory, const std::string& name);
 
   const std::filesystem::path path_;
-  int fd_ = -1;
+  const Descriptor fd_;
   std::map<int, std::set<std::string>> names_;  // names watched, by watch descriptor
 };
 

@@ -12,6 +12,7 @@
 
 #include "control/config/json_text.h"
 #include "control/files/descriptor.h"
+#include "control/files/file_access.h"
 
 namespace gradmon {
 namespace {
@@ -57,15 +58,8 @@ tl::expected<FileRead, std::string> read_open_file(int fd) {
   FileRead out;
   out.signature = *signature;
   auto& text = out.content.text;
-  std::array<char, 65'536> buffer{};
-  for (;;) {
-    const auto got = ::read(fd, buffer.data(), buffer.size());
-    if (got < 0 && errno == EINTR) continue;
-    if (got < 0) return system_problem(errno);
-    if (got == 0) break;
-    text.append(buffer.data(), static_cast<std::size_t>(got));
-    if (text.size() > kMaxJsonBytes) return Problem("it is larger than 1 MiB");
-  }
+  if (!read_rest(fd, kMaxJsonBytes, text)) return system_problem(errno);
+  if (text.size() > kMaxJsonBytes) return Problem("it is larger than 1 MiB");
   out.content.identity = {signature->mtime_ns, text.size(), sha256_hex(text)};
   return out;
 }

@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <array>
 #include <cerrno>
 #include <cstdio>
 #include <utility>
@@ -34,6 +36,23 @@ bool write_all(int fd, std::string_view bytes) {
     bytes.remove_prefix(static_cast<std::size_t>(put));
   }
   return true;
+}
+
+bool read_rest(int fd, std::size_t most, std::string& to) {
+  std::array<char, 65'536> buffer;
+  while (to.size() <= most) {
+    const auto got = ::read(fd, buffer.data(), std::min(buffer.size(), most + 1 - to.size()));
+    if (got < 0 && errno == EINTR) continue;
+    if (got <= 0) return got == 0;
+    to.append(buffer.data(), static_cast<std::size_t>(got));
+  }
+  return true;
+}
+
+std::string mode_text(mode_t mode) {
+  std::array<char, 16> text{};
+  std::snprintf(text.data(), text.size(), "%04o", mode & 07777U);
+  return text.data();
 }
 
 bool ends_within_a_line(int fd) {

@@ -32,6 +32,12 @@ tl::expected<void, std::string> make_directories(const std::filesystem::path& di
 // Writes all bytes, but does not sync. On false, errno has the cause.
 [[nodiscard]] bool write_all(int fd, std::string_view bytes);
 
+// Appends the rest of the file, at most `most` bytes and one more. On false, errno has the cause.
+[[nodiscard]] bool read_rest(int fd, std::size_t most, std::string& to);
+
+// The mode of a file as "0640".
+std::string mode_text(mode_t mode);
+
 // True if the last line of a file, open for reading, is incomplete: after a kill or a full disk.
 bool ends_within_a_line(int fd);
 

@@ -9,7 +9,6 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
-#include <cstdio>
 #include <system_error>
 #include <utility>
 
@@ -29,12 +28,6 @@ constexpr std::size_t kLongestRuntime = 48;
 constexpr mode_t kMode = 0700;
 constexpr mode_t kOthersWrite = 0022;
 
-std::string octal(mode_t mode) {
-  std::array<char, 16> text{};
-  std::snprintf(text.data(), text.size(), "%04o", mode & 07777U);
-  return text.data();
-}
-
 // The reason why the directory is unusable, or "".
 std::string objection(const fs::path& path, const struct stat& found) {
   const std::string name = path.string();
@@ -45,7 +38,7 @@ std::string objection(const fs::path& path, const struct stat& found) {
            std::to_string(geteuid()) + " (the current user)";
   }
   if ((found.st_mode & 0777U) != kMode)
-    return name + ": has mode " + octal(found.st_mode) + "; expected 0700; run chmod 700";
+    return name + ": has mode " + mode_text(found.st_mode) + "; expected 0700; run chmod 700";
   return "";
 }
 

@@ -70,9 +70,7 @@ std::optional<JobIdentity> read_header(std::string_view text) {
 
 std::string contents(int fd) {
   std::string all;
-  std::array<char, 65536> piece{};
-  for (ssize_t n = 0; (n = pread(fd, piece.data(), piece.size(), static_cast<off_t>(all.size()))) > 0;)
-    all.append(piece.data(), static_cast<std::size_t>(n));
+  if (lseek(fd, 0, SEEK_SET) == 0) static_cast<void>(read_rest(fd, std::string::npos - 1, all));
   return all;
 }
 

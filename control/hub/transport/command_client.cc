@@ -10,7 +10,6 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
-#include <cstdio>
 #include <fstream>
 #include <iterator>
 #include <sstream>
@@ -19,6 +18,7 @@
 #include <utility>
 
 #include "control/files/descriptor.h"
+#include "control/files/file_access.h"
 #include "control/host/child_process.h"
 #include "control/host/frame_stream.h"
 #include "control/hub/transport/bus.h"
@@ -76,15 +76,13 @@ std::string access_denial(const fs::path& path, Access access) {
   const int wanted = access == Access::connect ? W_OK : R_OK | enter;
   if (faccessat(AT_FDCWD, path.c_str(), wanted, AT_EACCESS) == 0 || errno != EACCES) return "";
   const fs::path place = denying_path(path, found);
-  std::array<char, 8> mode{};
-  std::snprintf(mode.data(), mode.size(), "%04o", static_cast<unsigned>(found.st_mode & 07777U));
   const std::string owner = name_of(found.st_uid);
   const std::string remedy = found.st_uid == geteuid()
                                  ? "to regain access: chmod u+rwX " + place.string()
                                  : "run gradmonctl as " + owner + ", or ask " + owner + " for access";
   return path.string() + ": permission denied to " + name_and_number(geteuid()) + ": " +
          (there ? "it" : place.string()) + " belongs to " + name_and_number(found.st_uid) + " and has mode " +
-         mode.data() + ": " + remedy;
+         mode_text(found.st_mode) + ": " + remedy;
 }
 
 // The transport. receive() returns the next frame, or none on a timeout.

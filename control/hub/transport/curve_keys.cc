@@ -8,7 +8,6 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <cstdio>
 #include <vector>
 
 #include "control/files/file_access.h"
@@ -98,12 +97,6 @@ constexpr std::size_t kLargest = std::size_t{1} << 20U;
 constexpr mode_t kOthersRead = 0077;
 constexpr mode_t kOthersWrite = 0022;
 
-std::string mode_text(const struct stat& status) {
-  std::array<char, 16> text{};
-  std::snprintf(text.data(), text.size(), "%04o", status.st_mode & 07777U);
-  return text.data();
-}
-
 std::string owner_objection(const fs::path& path, const struct stat& status) {
   if (status.st_uid == geteuid() || status.st_uid == 0) return "";
   return path.string() + ": belongs to uid " + std::to_string(status.st_uid) + ", not to uid " +
@@ -114,9 +107,9 @@ std::string file_objection(const fs::path& file, const struct stat& status, KeyA
   if (!S_ISREG(status.st_mode)) return file.string() + ": not a regular file";
   if (std::string why = owner_objection(file, status); !why.empty()) return why;
   if (access == KeyAccess::owner_only && (status.st_mode & kOthersRead) != 0)
-    return file.string() + ": others can use it (mode " + mode_text(status) + "): chmod 600 it";
+    return file.string() + ": others can use it (mode " + mode_text(status.st_mode) + "): chmod 600 it";
   if ((status.st_mode & kOthersWrite) != 0)
-    return file.string() + ": others can write it (mode " + mode_text(status) + "): chmod go-w it";
+    return file.string() + ": others can write it (mode " + mode_text(status.st_mode) + "): chmod go-w it";
   if (static_cast<std::size_t>(status.st_size) > kLargest) return file.string() + ": larger than 1 MiB";
   return "";
 }
@@ -342,7 +335,8 @@ std::string key_directory_objection(const fs::path& directory) {
   if (!S_ISDIR(status.st_mode)) return directory.string() + ": not a directory";
   if (std::string why = owner_objection(directory, status); !why.empty()) return why;
   if ((status.st_mode & kOthersWrite) != 0)
-    return directory.string() + ": others can write it (mode " + mode_text(status) + "): chmod 700 it";
+    return directory.string() + ": others can write it (mode " + mode_text(status.st_mode) +
+           "): chmod 700 it";
   return "";
 }
 
@@ -398,11 +392,11 @@ struct Made {
 };
 
 Outcome write_new(const fs::path& file, mode_t mode, std::string_view text, Made& made) {
-  const int fd = open(file.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, mode);
-  if (fd < 0) return path_error(file, errno);
+  const Descriptor opened(open(file.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, mode));
+  const int fd = opened.get();
+  if (!opened.valid()) return path_error(file, errno);
   const bool written = fchmod(fd, mode) == 0 && write_all(fd, text) && fsync(fd) == 0;
   const int cause = errno;
-  close(fd);
   made.paths.push_back(file);
   if (written) return {};
   return path_error(file, cause);

@@ -6,6 +6,7 @@
 #include <sys/stat.h>
 
 #include <cmath>
+#include <nlohmann/json.hpp>
 #include <zmq.hpp>
 
 #include "control/alerts/alert_report.h"

@@ -5,7 +5,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <cerrno>
 #include <cstring>
 #include <nlohmann/json.hpp>
@@ -14,30 +13,19 @@
 #include "control/config/config_parser.h"
 #include "control/config/config_schema.h"
 #include "control/config/json_text.h"
+#include "control/files/descriptor.h"
 #include "control/files/file_access.h"
 #include "control/hub/transport/command_client.h"
 #include "tools/gradmonctl/cli/printable.h"
 
 namespace gradmon {
-namespace {
-
-constexpr std::size_t kTooLong = (std::size_t{1} << 20) + 1;  // The parser refuses texts over 1 MiB.
-
-}  // namespace
+namespace {}  // namespace
 
 tl::expected<std::string, std::string> read_config_text(const std::string& file) {
-  const int fd = open(file.c_str(), O_RDONLY | O_CLOEXEC);
+  const Descriptor opened(open(file.c_str(), O_RDONLY | O_CLOEXEC));
   std::string text;
-  std::array<char, 64 * 1024> buffer;
-  ssize_t size = fd < 0 ? -1 : 1;
-  while (size > 0 && text.size() < kTooLong) {
-    size = read(fd, buffer.data(), buffer.size());
-    if (size > 0) text.append(buffer.data(), static_cast<std::size_t>(size));
-    if (size < 0 && errno == EINTR) size = 1;
-  }
+  if (opened.valid() && read_rest(opened.get(), kMaxJsonBytes, text)) return text;
   const int cause = errno;
-  if (fd >= 0) close(fd);
-  if (size >= 0) return text;
   const std::string denial = cause == EACCES ? access_denial(file, Access::read) : "";
   return tl::make_unexpected(denial.empty() ? file + ": " + std::strerror(cause) : denial);
 }
