@@ -3,8 +3,6 @@
 
 #include <algorithm>
 #include <iterator>
-#include <string>
-#include <utility>
 
 #include "control/agree/mutant.h"
 #include "control/text/alert_words.h"

@@ -15,7 +15,6 @@
 #include <filesystem>
 #include <set>
 #include <string>
-#include <string_view>
 #include <tl/expected.hpp>
 #include <vector>
 

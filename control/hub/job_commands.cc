@@ -2,8 +2,6 @@
 // The commands of gradmonctl (CommandRole).
 #include <algorithm>
 #include <array>
-#include <iterator>
-#include <string_view>
 #include <utility>
 
 #include "control/config/config_schema.h"

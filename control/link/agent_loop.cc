@@ -8,7 +8,6 @@
 #include <array>
 #include <cstdio>
 #include <exception>
-#include <utility>
 
 #include "control/host/boot_clock.h"
 #include "control/host/child_process.h"

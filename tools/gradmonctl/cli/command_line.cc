@@ -4,10 +4,8 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <map>
-#include <string>
 #include <type_traits>
 #include <utility>
-#include <vector>
 
 #include "control/text/edit_distance.h"
 

@@ -23,7 +23,6 @@
 #include <map>
 #include <optional>
 #include <random>
-#include <string_view>
 #include <utility>
 
 #include "control/files/descriptor.h"

@@ -5,7 +5,6 @@
 #include <limits>
 #include <numeric>
 #include <string_view>
-#include <utility>
 
 #include "tools/gradmonctl/cli/printable.h"
 

@@ -2,8 +2,6 @@
 // The commands of gradmonctl as functions, for its main and for tests.
 #pragma once
 
-#include <chrono>
-#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <optional>

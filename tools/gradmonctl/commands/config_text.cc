@@ -8,7 +8,6 @@
 #include <cerrno>
 #include <cstring>
 #include <nlohmann/json.hpp>
-#include <vector>
 
 #include "control/config/config_parser.h"
 #include "control/config/config_schema.h"

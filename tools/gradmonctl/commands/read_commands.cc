@@ -9,7 +9,6 @@
 #include <memory>
 #include <string>
 #include <system_error>
-#include <utility>
 #include <vector>
 
 #include "tools/gradmonctl/cli/command_line.h"
