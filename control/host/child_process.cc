@@ -6,13 +6,10 @@
 #include <signal.h>
 #include <sodium.h>
 #include <spawn.h>
-#include <sys/resource.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <fstream>
@@ -121,7 +118,7 @@ namespace {
 
 constexpr int kResult = 3;  // the descriptor of the result in helper and program
 constexpr rlim_t kOpenFiles = 1024;
-constexpr long kPollPauseNs = 20'000'000;
+constexpr int kPollPauseMs = 20;
 constexpr int kPollsAfterKill = 100;
 
 enum class End : int { exited, killed, timed_out, not_started };
@@ -138,7 +135,7 @@ struct Prepared {
   int input = -1;
   int null = -1;
   int result = -1;
-  std::int64_t time_limit_ms = 0;
+  milliseconds time_limit{};
 };
 
 void close_from(int first) {
@@ -170,15 +167,8 @@ void default_signals() {
 
 // The hub bounds its own memory and raises its descriptor limit; neither limit is for the user's program.
 void default_limits() {
-  rlimit limit{};
-  if (::getrlimit(RLIMIT_AS, &limit) == 0) {
-    limit.rlim_cur = limit.rlim_max;
-    ::setrlimit(RLIMIT_AS, &limit);
-  }
-  if (::getrlimit(RLIMIT_NOFILE, &limit) == 0) {
-    limit.rlim_cur = std::min(limit.rlim_max, kOpenFiles);
-    ::setrlimit(RLIMIT_NOFILE, &limit);
-  }
+  set_soft_limit(RLIMIT_AS, RLIM_INFINITY);
+  set_soft_limit(RLIMIT_NOFILE, kOpenFiles);
 }
 
 void report(Result result) { [[maybe_unused]] const ssize_t n = ::write(kResult, &result, sizeof result); }
@@ -191,17 +181,6 @@ void report(Result result) { [[maybe_unused]] const ssize_t n = ::write(kResult,
   ::execve(prepared.argv[0], prepared.argv.data(), prepared.envp.data());
   report({End::not_started, errno});
   ::_exit(127);
-}
-
-std::int64_t now_ms() {
-  timespec now{};
-  ::clock_gettime(CLOCK_MONOTONIC, &now);
-  return static_cast<std::int64_t>(now.tv_sec) * 1000 + now.tv_nsec / 1'000'000;
-}
-
-void poll_pause() {
-  const timespec time{0, kPollPauseNs};
-  ::nanosleep(&time, nullptr);
 }
 
 bool has_ended(pid_t program, int& status) { return ::waitpid(program, &status, WNOHANG) == program; }
@@ -219,14 +198,14 @@ bool has_ended(pid_t program, int& status) { return ::waitpid(program, &status, 
   ::setpgid(program, program);  // The program does it, too; the order does not matter.
   int status = 0;
   bool ended = false;
-  for (const std::int64_t end = now_ms() + prepared.time_limit_ms; !(ended = has_ended(program, status));) {
-    if (now_ms() >= end) break;
-    poll_pause();
+  for (const auto end = Clock::now() + prepared.time_limit; !(ended = has_ended(program, status));) {
+    if (Clock::now() >= end) break;
+    ::poll(nullptr, 0, kPollPauseMs);
   }
   ::kill(-program, SIGKILL);
   if (!ended) {
     report({End::timed_out, 0});
-    for (int poll = 0; poll < kPollsAfterKill && !has_ended(program, status); ++poll) poll_pause();
+    for (int i = 0; i < kPollsAfterKill && !has_ended(program, status); ++i) ::poll(nullptr, 0, kPollPauseMs);
   } else if (WIFEXITED(status)) {
     report({End::exited, WEXITSTATUS(status)});
   } else {
@@ -293,7 +272,7 @@ tl::expected<LimitedProcess, std::string> LimitedProcess::start(const LimitedCom
                           input->from.get(),
                           null.get(),
                           result->to.get(),
-                          command.time_limit.count()};
+                          command.time_limit};
   const pid_t helper = ::fork();
   if (helper == 0) run_helper(prepared);
   if (helper < 0) return problem("cannot fork");

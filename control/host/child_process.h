@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <sys/resource.h>
 #include <sys/types.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -79,6 +81,14 @@ class LimitedProcess {
   std::chrono::milliseconds time_limit_;
   std::optional<std::string> ended_;  // the program's end, once known
 };
+
+// Sets the soft limit of a resource to `most`, or to the hard limit if that is less. Async-signal-safe.
+inline void set_soft_limit(decltype(RLIMIT_AS) resource, rlim_t most) {
+  rlimit limit{};
+  if (::getrlimit(resource, &limit) != 0) return;
+  limit.rlim_cur = std::min(limit.rlim_max, most);
+  ::setrlimit(resource, &limit);
+}
 
 std::string host_name();
 // The kernel's start time of a process, in clock ticks since boot; 0 if no such process runs. Pid and

@@ -2,7 +2,6 @@
 #include "tools/gradmonctl/commands/commands.h"
 
 #include <sys/prctl.h>
-#include <sys/resource.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -13,6 +12,7 @@
 #include <vector>
 
 #include "control/alerts/alert_report.h"
+#include "control/host/child_process.h"
 #include "control/host/history_file.h"
 #include "control/hub/transport/bus.h"
 #include "control/text/alert_words.h"
@@ -215,21 +215,14 @@ int follow_alerts(const AlertsRequest& request, const LiveJob& job, const Consol
 
 namespace {
 
-void lower(decltype(RLIMIT_DATA) resource, rlim_t most) {
-  rlimit limit{};
-  if (::getrlimit(resource, &limit) != 0) return;
-  limit.rlim_cur = std::min(limit.rlim_max, most);
-  ::setrlimit(resource, &limit);
-}
-
 // The publisher of a lead hub (control/hub/alert_publisher.h): serves the alerts that arrive at the standard
 // input to the subscribers of `socket`.
 int publish_alerts(const std::string& socket, const Console& console) {
   prctl(PR_SET_NAME, "gradmon-publish");
-  lower(RLIMIT_CORE, 0);  // libzmq aborts when memory or descriptors run out
+  set_soft_limit(RLIMIT_CORE, 0);  // libzmq aborts when memory or descriptors run out
 #ifndef GRADMON_UNBOUNDED_MEMORY
-  lower(RLIMIT_DATA, rlim_t{128} << 20U);
-  lower(RLIMIT_NOFILE, 256);
+  set_soft_limit(RLIMIT_DATA, rlim_t{128} << 20U);
+  set_soft_limit(RLIMIT_NOFILE, 256);
 #endif
   const std::string error = publish_packets(STDIN_FILENO, socket);
   return error.empty() ? kExitDone : report_error(error, console);
