@@ -96,8 +96,7 @@ tl::expected<void, std::string> append(const fs::path& file, std::string lines, 
   return path_error(file, errno);
 }
 
-void for_each_line(const fs::path& file, const std::function<void(const nlohmann::json&)>& take) {
-  std::ifstream in(file);
+void for_each_line(std::istream&& in, const std::function<void(const nlohmann::json&)>& take) {
   for (std::string line; std::getline(in, line);) {
     try {
       take(nlohmann::json::parse(line));
@@ -174,7 +173,8 @@ tl::expected<fs::path, std::string> job_register(const fs::path& run) {
   std::string epoch;
   const fs::path switches = run / "switches.jsonl";
   for (const fs::path& file : {rotated(switches), switches})
-    for_each_line(file, [&](const nlohmann::json& json) { epoch = json.value("epoch", epoch); });
+    for_each_line(std::ifstream(file),
+                  [&](const nlohmann::json& json) { epoch = json.value("epoch", epoch); });
   const fs::path of_rank = run / ".." / ".gradmon" / fs::path(epoch).filename();
   fs::path found =
       epoch.empty() ? newest_epoch(run / ".gradmon", {"history.jsonl", "alerts.jsonl"}) : of_rank;
@@ -191,7 +191,7 @@ tl::expected<std::vector<HistoryEntry>, std::string> history_from_files(const fs
   const std::string epoch = job.filename().string();
   Entries entries;
   for (const fs::path& file : {rotated(history), history}) {
-    for_each_line(file, [&](const nlohmann::json& json) {
+    for_each_line(std::ifstream(file), [&](const nlohmann::json& json) {
       take_entry(json.at("key").get<Journal::Key>(), entry_from(json), entries);
     });
   }
@@ -200,7 +200,7 @@ tl::expected<std::vector<HistoryEntry>, std::string> history_from_files(const fs
   for (const fs::directory_entry& run : fs::directory_iterator(output_dir, error)) {
     const fs::path switches = run.path() / "switches.jsonl";
     for (const fs::path& file : {rotated(switches), switches}) {
-      for_each_line(file, [&](const nlohmann::json& json) {
+      for_each_line(std::ifstream(file), [&](const nlohmann::json& json) {
         if (json.value("epoch", "") != epoch) return;
         const auto known = entries.key_of.find(Revision{json.value("revision", std::uint64_t{0})});
         if (known == entries.key_of.end()) return;
@@ -219,18 +219,7 @@ namespace {
 std::string json_line(const AlertHistory::Kept& kept) {
   Json json = to_json(kept.alert);
   json["process_id"] = kept.process_id;
-  return json.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
-}
-
-std::optional<AlertHistory::Kept> kept_in(const std::string& line) {
-  try {
-    const auto json = nlohmann::json::parse(line);
-    auto alert = alert_from(json);
-    if (!alert) return {};
-    return AlertHistory::Kept{std::move(*alert), json.value("process_id", "")};
-  } catch (const nlohmann::json::exception&) {
-    return {};
-  }
+  return json_line(json);
 }
 
 std::string objection(const struct stat& found) {
@@ -242,10 +231,9 @@ std::string objection(const struct stat& found) {
 void read_file(const fs::path& file, std::vector<AlertHistory::Kept>& into) {
   const auto text = read_checked_file(file, O_NOFOLLOW, objection);
   if (!text) return;
-  std::istringstream lines(*text);
-  for (std::string line; std::getline(lines, line);) {
-    if (auto kept = kept_in(line)) into.push_back(std::move(*kept));
-  }
+  for_each_line(std::istringstream(*text), [&](const nlohmann::json& json) {
+    if (auto alert = alert_from(json)) into.push_back({std::move(*alert), json.value("process_id", "")});
+  });
 }
 
 // The lines of {path}.1, which is about to be replaced, with the first alert of a rule and step.
