@@ -98,15 +98,13 @@ int spawn(const std::string& program, const std::vector<char*>& argv, char* cons
 }
 
 std::optional<std::string> run_in_child(const std::function<std::string()>& work, milliseconds at_most) {
-  std::array<int, 2> ends{-1, -1};
-  if (::pipe2(ends.data(), O_CLOEXEC) != 0) return {};
-  const Descriptor from(ends[0]);
-  Descriptor to(ends[1]);
+  auto pipe = make_pipe(O_CLOEXEC);
+  if (!pipe) return {};
   const pid_t child = ::fork();
-  if (child == 0) answer(work, to.get());
-  to.reset();
+  if (child == 0) answer(work, pipe->to.get());
+  pipe->to.reset();
   if (child < 0) return {};
-  std::string text = read_until(Clock::now() + at_most, from.get());
+  std::string text = read_until(Clock::now() + at_most, pipe->from.get());
   const bool done = !text.empty() && text.back() == kDone;
   end_child(child);
   if (!done) return {};
@@ -236,16 +234,10 @@ tl::unexpected<std::string> problem(const char* what) {
 // The same file under a number above kResult, so that the standard streams do not overwrite it.
 Descriptor above_result(int fd) { return Descriptor(::fcntl(fd, F_DUPFD_CLOEXEC, kResult + 1)); }
 
-struct Pipe {
-  Descriptor from;
-  Descriptor to;
-};
-
-std::optional<Pipe> make_pipe() {
-  std::array<int, 2> ends{-1, -1};
-  if (::pipe2(ends.data(), O_CLOEXEC | O_NONBLOCK) != 0) return {};
-  const Descriptor from(ends[0]), to(ends[1]);
-  Pipe pipe{above_result(from.get()), above_result(to.get())};
+std::optional<Pipe> pipe_above_result() {
+  const auto made = make_pipe(O_CLOEXEC | O_NONBLOCK);
+  if (!made) return {};
+  Pipe pipe{above_result(made->from.get()), above_result(made->to.get())};
   return pipe.from.valid() && pipe.to.valid() ? std::optional(std::move(pipe)) : std::nullopt;
 }
 
@@ -256,8 +248,8 @@ tl::expected<LimitedProcess, std::string> LimitedProcess::start(const LimitedCom
     return tl::unexpected(std::string("the program's path is not absolute"));
   if (command.input.size() > LimitedCommand::kMostInput)
     return tl::unexpected(std::string("the input is too long"));
-  auto input = make_pipe();
-  auto result = make_pipe();
+  auto input = pipe_above_result();
+  auto result = pipe_above_result();
   const Descriptor opened(::open("/dev/null", O_RDWR | O_CLOEXEC));
   const Descriptor null = above_result(opened.get());
   if (!input || !result || !null.valid()) return problem("no descriptor");

@@ -226,10 +226,9 @@ void route(std::map<Key, std::string>& routes, const Key& key, const std::string
 
 // True for commands that change the job, or make every rank do work.
 bool needs_control(CommandVerb verb) {
-  return verb == CommandVerb::on || verb == CommandVerb::off || verb == CommandVerb::set ||
-         verb == CommandVerb::dry_run || verb == CommandVerb::targets ||
-         verb == CommandVerb::dry_run_targets || verb == CommandVerb::cancel || verb == CommandVerb::evict ||
-         verb == CommandVerb::unknown;
+  const auto reads = {CommandVerb::status, CommandVerb::history, CommandVerb::verdict, CommandVerb::config,
+                      CommandVerb::alerts};
+  return std::find(reads.begin(), reads.end(), verb) == reads.end();
 }
 
 // The reason why a client without the role control may not do `what`.

@@ -83,13 +83,12 @@ std::vector<std::unique_ptr<HubProcess>> HubProcess::start_together(const JobPla
 }
 
 void HubProcess::start(const JobPlace& place, const std::filesystem::path& publisher) {
-  int ends[2];
-  if (::pipe(ends) != 0) throw std::runtime_error("no pipe");
-  answer_.reset(ends[0]);
-  const Descriptor result_pipe(ends[1]);
+  auto pipe = make_pipe(0);
+  if (!pipe) throw std::runtime_error("no pipe");
+  answer_ = std::move(pipe->from);
   pid_ = ::fork();
   if (pid_ < 0) throw std::runtime_error("no process");
-  if (pid_ == 0) run_hub(place, publisher, result_pipe.get());
+  if (pid_ == 0) run_hub(place, publisher, pipe->to.get());
 }
 
 void HubProcess::wait_for_answer() {

@@ -4,7 +4,6 @@
 
 #include <signal.h>
 #include <sys/socket.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <random>
@@ -228,14 +227,12 @@ TEST_CASE("a hub ends soon after its last rank and leaves only its log") {
 }
 
 TEST_CASE("a hub of a test keeps the pipes of the test and none of its sockets") {
-  int pipe[2], sockets[2];
-  REQUIRE((::pipe(pipe) == 0 && ::socketpair(AF_UNIX, SOCK_STREAM, 0, sockets) == 0));
-  const Descriptor owned[] = {Descriptor(pipe[0]), Descriptor(pipe[1]), Descriptor(sockets[0]),
-                              Descriptor(sockets[1])};
+  const Pipe pipe = make_pipe(0).value();
+  const Descriptor socket(::socket(AF_UNIX, SOCK_STREAM, 0));
   const JobPlace place;
   const HubProcess hub(place);
-  CHECK((hub.inherited(pipe[0]) && hub.inherited(pipe[1])));
-  CHECK_FALSE((hub.inherited(sockets[0]) || hub.inherited(sockets[1])));
+  CHECK((hub.inherited(pipe.from.get()) && hub.inherited(pipe.to.get())));
+  CHECK_FALSE(hub.inherited(socket.get()));
 }
 
 TEST_CASE("a hub to which no rank connects ends by itself") {

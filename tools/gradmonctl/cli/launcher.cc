@@ -179,20 +179,6 @@ class PendingOutput {
   std::string rest_;
 };
 
-struct Pipe {
-  Descriptor read_end;
-  Descriptor write_end;
-
-  bool open() {
-    std::array<int, 2> ends{};
-    if (pipe2(ends.data(), O_CLOEXEC) != 0) return false;
-    read_end.reset(ends[0]);
-    write_end.reset(ends[1]);
-    fcntl(ends[0], F_SETFL, O_NONBLOCK);
-    return true;
-  }
-};
-
 // Runs in the child after fork(). Does not return.
 [[noreturn]] void exec_rank(char** command, char** environment, const Pipe& out, const Pipe& err,
                             pid_t launcher, const sigset_t& mask) {
@@ -201,8 +187,8 @@ struct Pipe {
   if (getppid() != launcher) _exit(kCannotRun);
   const int nothing = open("/dev/null", O_RDONLY | O_CLOEXEC);
   dup2(nothing, STDIN_FILENO);
-  dup2(out.write_end.get(), STDOUT_FILENO);
-  dup2(err.write_end.get(), STDERR_FILENO);
+  dup2(out.to.get(), STDOUT_FILENO);
+  dup2(err.to.get(), STDERR_FILENO);
   signal(SIGPIPE, SIG_DFL);
   sigprocmask(SIG_SETMASK, &mask, nullptr);
   execvpe(command[0], command, environment);
@@ -276,19 +262,19 @@ tl::expected<RankProcess, std::string> RankProcess::start(const std::vector<std:
     return tl::make_unexpected("cannot start rank " + std::to_string(rank) + ": " + what + ": " +
                                std::strerror(errno));
   };
-  Pipe out;
-  Pipe err;
-  if (!out.open() || !err.open()) return failed("pipe");
+  auto out = make_pipe(O_CLOEXEC), err = make_pipe(O_CLOEXEC);
+  if (!out || !err) return failed("pipe");
+  for (const auto* const pipe : {&out, &err}) fcntl((*pipe)->from.get(), F_SETFL, O_NONBLOCK);
   std::vector<char*> arguments = exec_pointers(command);
   std::vector<char*> variables = exec_pointers(environment);
   const pid_t launcher = getpid();
   const pid_t pid = fork();
   if (pid < 0) return failed("fork");
   if (pid == 0) {
-    exec_rank(arguments.data(), variables.data(), out, err, launcher, mask);
+    exec_rank(arguments.data(), variables.data(), *out, *err, launcher, mask);
   }
   setpgid(pid, pid);  // The child does this too; either may be first.
-  return RankProcess(pid, std::move(out.read_end), std::move(err.read_end), rank);
+  return RankProcess(pid, std::move(out->from), std::move(err->from), rank);
 }
 
 std::optional<int> RankProcess::reap() {

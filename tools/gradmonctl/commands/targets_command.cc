@@ -36,14 +36,6 @@ std::string summary(const TargetCounts& counts, std::optional<std::int64_t> matc
   return text + '\n';
 }
 
-std::string unmatched_text(const UnmatchedTarget& entry) {
-  std::string text = "  \"" + printable(entry.pattern) + "\" matches nothing";
-  if (!entry.error.empty()) return text + ": " + printable(entry.error) + '\n';
-  for (std::size_t i = 0; i < entry.nearest.size(); ++i)
-    text += (i == 0 ? " (nearest: " : ", ") + printable(entry.nearest[i]);
-  return text + (entry.nearest.empty() ? "\n" : ")\n");
-}
-
 std::string silence_text(const TargetStatus& target) {
   if (!target.silent()) return "";
   return "silent for " + counted(target.silent_steps, "collected step") +
@@ -69,7 +61,7 @@ std::string answer_text(const DryRunResult::Answer& answer, const MatchCounts& m
   const auto count = found == matching.end() ? std::nullopt : std::optional(found->second);
   std::string text = summary(list.counts, count, plan);
   for (const std::string& line : list.attached) text += "  " + printable(line) + '\n';
-  for (const UnmatchedTarget& entry : list.unmatched) text += unmatched_text(entry);
+  for (const UnmatchedTarget& entry : list.unmatched) text += "  " + printable(describe(entry)) + '\n';
   text += targets_table(list.targets);
   if (!list.targets.empty() && list.left_out > 0)
     text += "  and " + std::to_string(list.left_out) + " more\n";
