@@ -154,7 +154,7 @@ milliseconds ConfigFile::next_poll() const {
   return std::clamp(std::chrono::ceil<milliseconds>(due - now), milliseconds(0), kStatEvery);
 }
 
-std::optional<tl::expected<FileContent, std::string>> ConfigFile::poll() {
+std::optional<Result<FileContent>> ConfigFile::poll() {
   const auto now = clock_();
   take_events();
   check_displaced(now);
@@ -207,7 +207,7 @@ void ConfigFile::take_events() {
 }
 
 // Reads the file if it may have changed.
-tl::expected<ConfigFile::Observation, std::string> ConfigFile::read_if_changed(Time now) {
+Result<ConfigFile::Observation> ConfigFile::read_if_changed(Time now) {
   constexpr int kMaxReads = 4;
   watch_.update_watches();
   Observation out;

@@ -22,13 +22,13 @@
 #include <optional>
 #include <set>
 #include <string>
-#include <tl/expected.hpp>
 #include <vector>
 
 #include "control/config/file_content.h"
 #include "control/config/json_text.h"
 #include "control/config/replace_content.h"
 #include "control/files/descriptor.h"
+#include "control/result.h"
 
 namespace gradmon {
 
@@ -85,7 +85,7 @@ class ConfigFile {
 
   // Returns the news since the last call: a content, a problem for people (missing, unreadable, not a regular
   // file, too large), or none. Omits contents that edit() wrote.
-  std::optional<tl::expected<FileContent, std::string>> poll();
+  std::optional<Result<FileContent>> poll();
 
   // Sets the values in this order, as one save, and returns the new content. With `based_on`, fails if the
   // file is no longer that save. Without it, waits for the present content to settle (at most 3 s) and edits
@@ -124,7 +124,7 @@ class ConfigFile {
     std::shared_ptr<const ConfigResult> config;
   };
 
-  tl::expected<Observation, std::string> read_if_changed(Time now);
+  Result<Observation> read_if_changed(Time now);
   const JsonText& parse(FileContent& content);
   bool is_settled(FileRead& read, Time now);
   void take_events();

@@ -7,8 +7,9 @@
 #include <memory>
 #include <string>
 #include <string_view>
-#include <tl/expected.hpp>
 #include <vector>
+
+#include "control/result.h"
 
 namespace gradmon {
 
@@ -59,10 +60,10 @@ struct FileRead {
 
 // Both follow links. The error, for people, does not name the path: the file is missing, unreadable, not
 // a regular file, or over 1 MiB.
-[[nodiscard]] tl::expected<FileSignature, std::string> sign_file(const std::filesystem::path& path);
-[[nodiscard]] tl::expected<FileRead, std::string> read_file(const std::filesystem::path& path);
+[[nodiscard]] Result<FileSignature> sign_file(const std::filesystem::path& path);
+[[nodiscard]] Result<FileRead> read_file(const std::filesystem::path& path);
 // The same for an open file, from its start.
-[[nodiscard]] tl::expected<FileRead, std::string> read_open_file(int fd);
+[[nodiscard]] Result<FileRead> read_open_file(int fd);
 
 // 64 lower-case hex digits.
 std::string sha256_hex(std::string_view text);

@@ -511,7 +511,7 @@ std::string with_member(const JsonText& json, std::uint32_t object, const std::s
 }
 
 // The edit may exceed a bound (bytes, levels, values) or add a key that is not valid UTF-8.
-tl::expected<JsonText, std::string> checked(std::string edited) {
+Result<JsonText> checked(std::string edited) {
   JsonText json(std::move(edited));
   if (json.fault) return tl::unexpected("the result would not be valid JSON: " + describe(json));
   return json;
@@ -519,8 +519,7 @@ tl::expected<JsonText, std::string> checked(std::string edited) {
 
 }  // namespace
 
-tl::expected<JsonText, std::string> set_value(const JsonText& json, std::string_view json_pointer,
-                                              std::string_view value_json) {
+Result<JsonText> set_value(const JsonText& json, std::string_view json_pointer, std::string_view value_json) {
   const JsonText value{std::string(value_json)};
   if (value.fault) return tl::unexpected("the value is not valid JSON: " + describe(value));
   if (json.fault) return tl::unexpected(describe(json));
@@ -543,7 +542,7 @@ tl::expected<JsonText, std::string> set_value(const JsonText& json, std::string_
   return checked(std::string(json.text).replace(span.begin, span.end - span.begin, bytes));
 }
 
-tl::expected<JsonText, std::string> set_values(JsonText json, const JsonEdits& edits) {
+Result<JsonText> set_values(JsonText json, const JsonEdits& edits) {
   for (const auto& [key, value] : edits) {
     auto edited = set_value(json, to_pointer(key), value);
     if (!edited) return tl::unexpected(key + ": " + edited.error());
@@ -552,7 +551,7 @@ tl::expected<JsonText, std::string> set_values(JsonText json, const JsonEdits& e
   return json;
 }
 
-tl::expected<std::string, std::string> set_values(std::string text, const JsonEdits& edits) {
+Result<std::string> set_values(std::string text, const JsonEdits& edits) {
   return set_values(JsonText(std::move(text)), edits).map([](JsonText&& json) {
     return std::move(json.text);
   });
@@ -572,7 +571,7 @@ std::string to_pointer(std::string_view key_or_pointer) {
 }
 
 // One pass over the text for any number of keys.
-tl::expected<std::string, std::string> capture_config(std::string_view config_text) {
+Result<std::string> capture_config(std::string_view config_text) {
   const JsonText json{std::string(config_text)};
   const auto collect = json.find("/on_alert/collect");
   if (!collect || json.nodes[*collect].kind != JsonKind::object)

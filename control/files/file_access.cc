@@ -15,7 +15,7 @@
 
 namespace gradmon {
 
-tl::expected<void, std::string> make_directories(const std::filesystem::path& directory) {
+Result<void> make_directories(const std::filesystem::path& directory) {
   std::filesystem::path made;
   for (const std::filesystem::path& part : directory) {
     made /= part;
@@ -76,7 +76,7 @@ std::string make_room(const std::filesystem::path& file, std::size_t bytes, std:
              : "";
 }
 
-tl::expected<void, std::string> write_durably(const std::filesystem::path& file, std::string_view bytes) {
+Result<void> write_durably(const std::filesystem::path& file, std::string_view bytes) {
   const auto failed = [&](int code) { return path_error("write", file, code); };
   Descriptor opened(::open(file.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0640));
   if (!opened.valid()) return failed(errno);
@@ -87,8 +87,7 @@ tl::expected<void, std::string> write_durably(const std::filesystem::path& file,
   return failed(code);
 }
 
-tl::expected<void, std::string> replace_file(const std::filesystem::path& file, std::string_view bytes,
-                                             mode_t mode) {
+Result<void> replace_file(const std::filesystem::path& file, std::string_view bytes, mode_t mode) {
   std::string beside = file.string() + ".XXXXXX";
   Descriptor fd(::mkostemp(beside.data(), O_CLOEXEC));
   const bool written = fd.valid() && ::fchmod(fd.get(), mode) == 0 && write_all(fd.get(), bytes) &&
@@ -99,15 +98,14 @@ tl::expected<void, std::string> replace_file(const std::filesystem::path& file, 
   return path_error(file, code);
 }
 
-tl::expected<void, std::string> sync_directory(const std::filesystem::path& directory) {
+Result<void> sync_directory(const std::filesystem::path& directory) {
   const Descriptor opened(::open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   if (opened.valid() && ::fsync(opened.get()) == 0) return {};
   return path_error(directory, errno);
 }
 
-tl::expected<std::string, std::string> read_checked_file(
-    const std::filesystem::path& file, int flags,
-    const std::function<std::string(const struct stat&)>& objection) {
+Result<std::string> read_checked_file(const std::filesystem::path& file, int flags,
+                                      const std::function<std::string(const struct stat&)>& objection) {
   const auto failed = [&] { return path_error(file, errno); };
   const Descriptor opened(::open(file.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY | flags));
   struct stat status {};

@@ -10,7 +10,8 @@
 #include <string>
 #include <string_view>
 #include <system_error>
-#include <tl/expected.hpp>
+
+#include "control/result.h"
 
 namespace gradmon {
 
@@ -27,7 +28,7 @@ inline tl::unexpected<std::string> path_error(const std::string& verb, const std
 
 // Creates a directory and its missing parents with mode 0750 (less the umask). Existing directories keep
 // their mode. Any thread.
-tl::expected<void, std::string> make_directories(const std::filesystem::path& directory);
+Result<void> make_directories(const std::filesystem::path& directory);
 
 // Writes all bytes, but does not sync. On false, errno has the cause.
 [[nodiscard]] bool write_all(int fd, std::string_view bytes);
@@ -50,23 +51,21 @@ std::string make_room(const std::filesystem::path& file, std::size_t bytes, std:
 
 // Creates (mode 0640) or overwrites a file and syncs it. Refuses a symbolic link. The file's name survives a
 // crash only after sync_directory(). Removes the file if writing fails.
-[[nodiscard]] tl::expected<void, std::string> write_durably(const std::filesystem::path& file,
-                                                            std::string_view bytes);
+[[nodiscard]] Result<void> write_durably(const std::filesystem::path& file, std::string_view bytes);
 
 // Replaces a file by rename, so that readers see either all old bytes or all new ones. The new file has this
 // mode and is synced; its name survives a crash only after sync_directory(). A failure changes nothing.
-[[nodiscard]] tl::expected<void, std::string> replace_file(const std::filesystem::path& file,
-                                                           std::string_view bytes, mode_t mode);
+[[nodiscard]] Result<void> replace_file(const std::filesystem::path& file, std::string_view bytes,
+                                        mode_t mode);
 
 // Syncs the directory: files created, renamed or removed in it remain so after a crash of the machine. The
 // error is "DIRECTORY: cause"; some file systems do not support it.
-tl::expected<void, std::string> sync_directory(const std::filesystem::path& directory);
+Result<void> sync_directory(const std::filesystem::path& directory);
 
 // Reads a whole file if `objection`, called with the status of the open file, returns "". Never waits for a
 // FIFO and never makes a terminal the controlling one. `flags`: flags of open(2) in addition to O_RDONLY. The
 // error is the objection or "FILE: cause". The returned string is the only copy. Any thread.
-tl::expected<std::string, std::string> read_checked_file(
-    const std::filesystem::path& file, int flags,
-    const std::function<std::string(const struct stat&)>& objection);
+Result<std::string> read_checked_file(const std::filesystem::path& file, int flags,
+                                      const std::function<std::string(const struct stat&)>& objection);
 
 }  // namespace gradmon

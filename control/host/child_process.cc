@@ -120,7 +120,7 @@ constexpr int kPollPauseMs = 20;
 constexpr int kPollsAfterKill = 100;
 
 enum class End : int { exited, killed, timed_out, not_started };
-struct Result {
+struct Ending {
   End end;
   int value;  // exit status, signal or errno
 };
@@ -169,7 +169,7 @@ void default_limits() {
   set_soft_limit(RLIMIT_NOFILE, kOpenFiles);
 }
 
-void report(Result result) { [[maybe_unused]] const ssize_t n = ::write(kResult, &result, sizeof result); }
+void report(Ending result) { [[maybe_unused]] const ssize_t n = ::write(kResult, &result, sizeof result); }
 
 [[noreturn]] void run_program(const Prepared& prepared) {
   ::setpgid(0, 0);
@@ -212,7 +212,7 @@ bool has_ended(pid_t program, int& status) { return ::waitpid(program, &status, 
   ::_exit(0);
 }
 
-std::string text_of(const Result& result, std::chrono::milliseconds time_limit) {
+std::string text_of(const Ending& result, std::chrono::milliseconds time_limit) {
   const std::string value = std::to_string(result.value);
   switch (result.end) {
     case End::exited:
@@ -243,7 +243,7 @@ std::optional<Pipe> pipe_above_result() {
 
 }  // namespace
 
-tl::expected<LimitedProcess, std::string> LimitedProcess::start(const LimitedCommand& command) {
+Result<LimitedProcess> LimitedProcess::start(const LimitedCommand& command) {
   if (command.arguments.empty() || command.arguments[0].rfind('/', 0) != 0)
     return tl::unexpected(std::string("the program's path is not absolute"));
   if (command.input.size() > LimitedCommand::kMostInput)
@@ -274,7 +274,7 @@ tl::expected<LimitedProcess, std::string> LimitedProcess::start(const LimitedCom
 // The helper ends soon after reporting the result, but not at once.
 std::optional<std::string> LimitedProcess::poll() {
   if (!ended_) {
-    Result result{};
+    Ending result{};
     const ssize_t n = ::read(result_.get(), &result, sizeof result);
     if (n < 0 && (errno == EAGAIN || errno == EINTR)) return std::nullopt;
     ended_ = n == sizeof result ? text_of(result, time_limit_) : "was killed with its helper";

@@ -11,11 +11,11 @@
 #include <functional>
 #include <optional>
 #include <string>
-#include <tl/expected.hpp>
 #include <utility>
 #include <vector>
 
 #include "control/files/descriptor.h"
+#include "control/result.h"
 
 namespace gradmon {
 
@@ -65,7 +65,7 @@ struct LimitedCommand {
 // even if this process ends first. One thread; other threads of the process may exist.
 class LimitedProcess {
  public:
-  static tl::expected<LimitedProcess, std::string> start(const LimitedCommand& command);
+  static Result<LimitedProcess> start(const LimitedCommand& command);
 
   // nullopt while it runs. Once it has ended: "" if its exit status was 0, or a text such as "exited with
   // status 3", "was killed by signal 9", "ran longer than 30 s and was killed", "could not be started: ...".

@@ -168,7 +168,7 @@ struct Address {
   Descriptor directory;  // open while `value` refers to it; not valid for a short path
 };
 
-tl::expected<Address, std::string> socket_address(const fs::path& path) {
+Result<Address> socket_address(const fs::path& path) {
   Address address;
   address.value.sun_family = AF_UNIX;
   std::string text = path.string();
@@ -196,7 +196,7 @@ const sockaddr* generic(const Address& address) { return reinterpret_cast<const 
 
 }  // namespace
 
-tl::expected<int, std::string> connect_unix(const fs::path& path) {
+Result<int> connect_unix(const fs::path& path) {
   const auto address = socket_address(path);
   if (!address) return Problem(address.error());
   Descriptor socket = stream_socket();
@@ -210,7 +210,7 @@ tl::expected<int, std::string> connect_unix(const fs::path& path) {
   return socket.release();
 }
 
-tl::expected<int, std::string> bind_unix(const fs::path& path) {
+Result<int> bind_unix(const fs::path& path) {
   const auto address = socket_address(path);
   if (!address) return Problem(address.error());
   Descriptor socket = stream_socket();
@@ -235,7 +235,7 @@ std::optional<std::filesystem::path> ipc_path(const std::string& endpoint) {
   return endpoint.substr(kIpc.size());
 }
 
-tl::expected<uid_t, std::string> peer_uid(int fd) {
+Result<uid_t> peer_uid(int fd) {
   ucred credentials{};
   socklen_t size = sizeof credentials;
   if (::getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &credentials, &size) != 0)

@@ -11,9 +11,9 @@
 #include <optional>
 #include <string>
 #include <string_view>
-#include <tl/expected.hpp>
 
 #include "control/files/descriptor.h"
+#include "control/result.h"
 
 namespace gradmon {
 
@@ -103,11 +103,11 @@ class FrameStream {
 
 // Returns a connected, non-blocking, close-on-exec socket; the caller owns it. Never waits: a full
 // backlog of the server is an error.
-[[nodiscard]] tl::expected<int, std::string> connect_unix(const std::filesystem::path& path);
+[[nodiscard]] Result<int> connect_unix(const std::filesystem::path& path);
 
 // Returns a socket bound to `path`, non-blocking, close-on-exec and not listening yet; the caller owns it.
 // Its file has mode 0600 regardless of the umask. `path` must not exist.
-[[nodiscard]] tl::expected<int, std::string> bind_unix(const std::filesystem::path& path);
+[[nodiscard]] Result<int> bind_unix(const std::filesystem::path& path);
 
 // "ipc://PATH".
 std::string ipc_endpoint(const std::filesystem::path& socket);
@@ -115,6 +115,6 @@ std::string ipc_endpoint(const std::filesystem::path& socket);
 std::optional<std::filesystem::path> ipc_path(const std::string& endpoint);
 
 // The user id of the process that opened the other end of a Unix stream (SO_PEERCRED).
-[[nodiscard]] tl::expected<uid_t, std::string> peer_uid(int fd);
+[[nodiscard]] Result<uid_t> peer_uid(int fd);
 
 }  // namespace gradmon

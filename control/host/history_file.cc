@@ -85,7 +85,7 @@ HistoryEntry entry_from(const nlohmann::json& json) {
 }
 
 // Appends the whole entry whenever it changes. So the file grows with ranks times changes.
-tl::expected<void, std::string> append(const fs::path& file, std::string lines, std::size_t most_bytes) {
+Result<void> append(const fs::path& file, std::string lines, std::size_t most_bytes) {
   if (auto made = make_directories(file.parent_path()); !made) return made;
   const std::string dropped = make_room(file, lines.size(), most_bytes);
   if (!dropped.empty()) log_warn(rotated(file).string() + " is replaced: the oldest changes are dropped");
@@ -149,16 +149,14 @@ fs::path newest_epoch(const fs::path& registers, const std::vector<std::string>&
 
 }  // namespace
 
-tl::expected<void, std::string> append_history(const fs::path& file,
-                                               const std::map<Journal::Key, HistoryEntry>& entries,
-                                               std::size_t most_bytes) {
+Result<void> append_history(const fs::path& file, const std::map<Journal::Key, HistoryEntry>& entries,
+                            std::size_t most_bytes) {
   std::string lines;
   for (const auto& [key, entry] : entries) lines += json_line(to_json(key, entry));
   return append(file, std::move(lines), most_bytes);
 }
 
-tl::expected<void, std::string> append_switch(const fs::path& file, const SwitchNote& note,
-                                              std::size_t most_bytes) {
+Result<void> append_switch(const fs::path& file, const SwitchNote& note, std::size_t most_bytes) {
   return append(file,
                 json_line({{"epoch", note.epoch},
                            {"rank", note.rank.value},
@@ -169,7 +167,7 @@ tl::expected<void, std::string> append_switch(const fs::path& file, const Switch
                 most_bytes);
 }
 
-tl::expected<fs::path, std::string> job_register(const fs::path& run) {
+Result<fs::path> job_register(const fs::path& run) {
   std::string epoch;
   const fs::path switches = run / "switches.jsonl";
   for (const fs::path& file : {rotated(switches), switches})
@@ -184,7 +182,7 @@ tl::expected<fs::path, std::string> job_register(const fs::path& run) {
   return found;
 }
 
-tl::expected<std::vector<HistoryEntry>, std::string> history_from_files(const fs::path& output_dir) {
+Result<std::vector<HistoryEntry>> history_from_files(const fs::path& output_dir) {
   const fs::path job = newest_epoch(output_dir / ".gradmon", {"history.jsonl"});
   if (job.empty()) return tl::unexpected("no history in " + output_dir.string());
   const fs::path history = job / "history.jsonl";
@@ -269,9 +267,8 @@ bool is_older(const AlertHistory::Kept& a, const AlertHistory::Kept& b) {
 
 }  // namespace
 
-tl::expected<void, std::string> append_alerts(const fs::path& path,
-                                              const std::vector<AlertHistory::Kept>& alerts,
-                                              std::int64_t most_bytes) {
+Result<void> append_alerts(const fs::path& path, const std::vector<AlertHistory::Kept>& alerts,
+                           std::int64_t most_bytes) {
   std::string lines;
   for (const AlertHistory::Kept& kept : alerts) lines += json_line(kept);
   if (auto made = make_directories(path.parent_path()); !made) return made;
@@ -305,7 +302,7 @@ std::vector<AlertHistory::Kept> read_alerts(const fs::path& path) {
   return all;
 }
 
-tl::expected<std::vector<AlertHistory::Kept>, std::string> alerts_from_files(const fs::path& run) {
+Result<std::vector<AlertHistory::Kept>> alerts_from_files(const fs::path& run) {
   const auto job = job_register(run);
   if (!job) return tl::unexpected(job.error());
   return read_alerts(*job / "alerts.jsonl");

@@ -11,11 +11,11 @@
 #include <optional>
 #include <set>
 #include <string>
-#include <tl/expected.hpp>
 #include <vector>
 
 #include "control/files/descriptor.h"
 #include "control/host/environment.h"
+#include "control/result.h"
 
 namespace gradmon {
 
@@ -47,9 +47,9 @@ struct JobDirectory {
   std::filesystem::path log() const { return path / "hub.log"; }
 
   // Creates the directory and its base if they are missing, and checks both.
-  [[nodiscard]] tl::expected<void, std::string> ensure() const;
+  [[nodiscard]] Result<void> ensure() const;
   // Checks owner, mode and type of the base and the directory.
-  [[nodiscard]] tl::expected<void, std::string> check() const;
+  [[nodiscard]] Result<void> check() const;
 };
 
 // Turns a launch id into a file name of at most 40 bytes. A launch id of at most 40 letters, digits and
@@ -59,8 +59,8 @@ std::string job_file_name(const std::string& launch_id);
 
 // Creates the base and the directory if they are missing, and checks both. Uses `dev_shm` if the runtime
 // directory itself is gone, as /run/user/{uid} is after a logout.
-[[nodiscard]] tl::expected<JobDirectory, std::string> make_job_directory(const std::string& launch_id,
-                                                                         const JobBases& bases = job_bases());
+[[nodiscard]] Result<JobDirectory> make_job_directory(const std::string& launch_id,
+                                                      const JobBases& bases = job_bases());
 
 struct FoundJobs {
   std::vector<JobDirectory>

@@ -7,7 +7,6 @@
 #include <memory>
 #include <optional>
 #include <string>
-#include <tl/expected.hpp>
 #include <vector>
 
 #include "control/config/config_file.h"
@@ -15,6 +14,7 @@
 #include "control/files/descriptor.h"
 #include "control/host/mailbox.h"
 #include "control/hub/disk_thread.h"
+#include "control/result.h"
 
 namespace gradmon {
 
@@ -26,7 +26,7 @@ class WriteBackNote {
   WriteBackNote(const std::filesystem::path& output_dir, const std::filesystem::path& config_path);
 
   // Durable when it returns. Replaces another note; keeps a note of this save unchanged.
-  tl::expected<void, std::string> write(const FileIdentity& save) const;
+  Result<void> write(const FileIdentity& save) const;
   // The save of the note; none: no note exists that rendezvous.h would trust, or it is for another config
   // file.
   std::optional<FileIdentity> read() const;
@@ -91,7 +91,7 @@ class JobRegistry {
 // the mailbox. Lead hub only.
 class ConfigService {
  public:
-  using Content = tl::expected<FileContent, std::string>;
+  using Content = Result<FileContent>;
   using Edited = tl::expected<FileContent, EditError>;
   using Edits = ConfigFile::Edits;
 

@@ -89,8 +89,8 @@ std::optional<std::string_view> next_entry(std::string_view all, std::size_t& at
 
 }  // namespace
 
-tl::expected<DecisionFile::Opened, std::string> DecisionFile::open(const std::filesystem::path& path,
-                                                                   JobIdentity fresh, Bounds bounds) {
+Result<DecisionFile::Opened> DecisionFile::open(const std::filesystem::path& path, JobIdentity fresh,
+                                                Bounds bounds) {
   if (sodium_init() < 0) return tl::unexpected(std::string("libsodium does not start"));
   Descriptor fd(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0600));
   struct stat status {};
@@ -126,7 +126,7 @@ tl::expected<DecisionFile::Opened, std::string> DecisionFile::open(const std::fi
   return opened;
 }
 
-tl::expected<void, std::string> DecisionFile::reserve(std::int64_t bytes) {
+Result<void> DecisionFile::reserve(std::int64_t bytes) {
   if (end_ + bytes + kReserveAtOnce / 2 <= reserved_) return {};
   if (end_ + bytes > bounds_.most_bytes)
     return tl::unexpected("the decision log has reached its bound of " +
@@ -159,13 +159,13 @@ bool DecisionFile::replace(const std::string& whole, int (*put)(const char* besi
   return true;
 }
 
-tl::expected<void, std::string> DecisionFile::relink() {
+Result<void> DecisionFile::relink() {
   const std::string whole = contents(file_.get()).substr(0, static_cast<std::size_t>(end_));
   if (replace(whole, ::link)) return {};
   return path_error(path_, errno);
 }
 
-tl::expected<void, std::string> DecisionFile::copy_to(const std::filesystem::path& path) const {
+Result<void> DecisionFile::copy_to(const std::filesystem::path& path) const {
   return replace_file(path, contents(file_.get()).substr(0, static_cast<std::size_t>(end_)), 0600);
 }
 
@@ -197,13 +197,13 @@ void DecisionFile::compact() {
   replace(whole, std::rename);
 }
 
-tl::expected<void, std::string> DecisionFile::append(const LogEntry& entry) {
+Result<void> DecisionFile::append(const LogEntry& entry) {
   auto appended = append(encode(entry));
   if (appended) compact_if_due();
   return appended;
 }
 
-tl::expected<void, std::string> DecisionFile::append(std::string_view bytes) {
+Result<void> DecisionFile::append(std::string_view bytes) {
   const std::string record = encode_record(bytes);
   if (auto room = reserve(static_cast<std::int64_t>(record.size())); !room) return room;
   const bool written =

@@ -60,7 +60,7 @@ bool sets_program(const Command& command) {
 std::string unknown_names(const Command& command, const std::string& config) {
   using Names = std::vector<std::string>;
   if (command.force) return "";
-  const auto unknown = [](const tl::expected<std::string, std::string>& text) -> std::optional<Names> {
+  const auto unknown = [](const Result<std::string>& text) -> std::optional<Names> {
     const auto source = text ? plan_from_config(*text, "") : tl::unexpected(text.error());
     return source ? std::optional(source->unknown) : std::nullopt;
   };

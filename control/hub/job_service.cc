@@ -166,7 +166,7 @@ void JobState::add_refused(HistoryEntry entry, const std::string& why) {
   coordinator.journal().add(std::move(entry));
 }
 
-void JobState::note_saved(const std::string& what, const tl::expected<void, std::string>& saved) {
+void JobState::note_saved(const std::string& what, const Result<void>& saved) {
   const std::string before = std::exchange(save_errors_[what], saved ? "" : saved.error());
   if (!saved) save_again = clock + kSaveAgain;
   if (!saved && before != saved.error()) log_warn(what + ": " + saved.error());

@@ -11,7 +11,6 @@
 #include <optional>
 #include <set>
 #include <string>
-#include <tl/expected.hpp>
 #include <utility>
 #include <vector>
 
@@ -25,6 +24,7 @@
 #include "control/hub/transport/bus.h"
 #include "control/hub/transport/curve_keys.h"
 #include "control/hub/transport/rendezvous.h"
+#include "control/result.h"
 #include "control/wire/messages.h"
 
 namespace gradmon {
@@ -82,12 +82,12 @@ class LeadEndpoint {
 
  private:
   void open();
-  tl::expected<void, std::string> listen_as_before();
+  Result<void> listen_as_before();
   void resolve_and_listen();
   void follow_allow_list();  // with GRADMON_KEYS only
-  void allow_only(tl::expected<AllowList, std::string> clients);
-  tl::expected<void, std::string> listen(const std::string& endpoint);
-  tl::expected<std::optional<ServerKeys>, std::string> keys_for(const std::string& endpoint);
+  void allow_only(Result<AllowList> clients);
+  Result<void> listen(const std::string& endpoint);
+  Result<std::optional<ServerKeys>> keys_for(const std::string& endpoint);
   void fail(std::string why);
 
   // Constant after construction.

@@ -19,6 +19,7 @@
 #include "control/hub/transport/bus.h"
 #include "control/hub/transport/curve_keys.h"
 #include "control/hub/transport/rendezvous.h"
+#include "control/result.h"
 #include "control/wire/messages.h"
 
 namespace gradmon {
@@ -66,7 +67,7 @@ class Relay {
   void on_entry(const JobEntry& entry);
   void add_candidate(LeadAddress place);
   void try_next_candidate(Clock::time_point now);
-  tl::expected<std::optional<ClientKeys>, std::string> keys_for(const LeadAddress& place) const;
+  Result<std::optional<ClientKeys>> keys_for(const LeadAddress& place) const;
   void give_up_connection(std::string why, Clock::time_point next);
   void receive();
   void on_bytes(const std::string& bytes);

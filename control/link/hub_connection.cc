@@ -110,7 +110,7 @@ bool HubConnection::keeps_failing() {
   return failing;
 }
 
-tl::expected<void, std::string> HubConnection::try_to_connect(Clock::time_point now) {
+Result<void> HubConnection::try_to_connect(Clock::time_point now) {
   auto directory = make_job_directory(launch_id_, settings_.bases);
   if (!directory) return tl::unexpected(directory.error());
   auto fd = connect_unix(directory->socket());
@@ -207,7 +207,7 @@ bool runnable(const fs::path& file) {
   return ::stat(file.c_str(), &status) == 0 && S_ISREG(status.st_mode) && ::access(file.c_str(), X_OK) == 0;
 }
 
-tl::expected<void, std::string> check_exit_status(const std::string& program, int status) {
+Result<void> check_exit_status(const std::string& program, int status) {
   if (WIFEXITED(status) && WEXITSTATUS(status) == 0) return {};
   const bool exited = WIFEXITED(status);
   return Problem(program + (exited ? ": exited with status " : ": was killed by signal ") +
@@ -233,7 +233,7 @@ bool ends_within(std::chrono::milliseconds most_wait, pid_t pid, int& status) {
   }
 }
 
-tl::expected<void, std::string> spawn_and_wait(const HubCommand& command) {
+Result<void> spawn_and_wait(const HubCommand& command) {
   const std::string program = command.program.string();
   std::vector<std::string> arguments{program, command.directory.path.string()};
   arguments.insert(arguments.end(), command.arguments.begin(), command.arguments.end());
@@ -266,8 +266,7 @@ fs::path own_object() {
   return error ? fs::path() : object;
 }
 
-tl::expected<fs::path, std::string> find_hub_program(const EnvironmentLookup& environment,
-                                                     const fs::path& object) {
+Result<fs::path> find_hub_program(const EnvironmentLookup& environment, const fs::path& object) {
   std::string tried;
   if (!object.empty()) {
     const fs::path directory = object.parent_path();
@@ -295,7 +294,7 @@ std::vector<std::string> hub_environment() {
   return kept;
 }
 
-tl::expected<void, std::string> start_hub(const HubCommand& command) noexcept {
+Result<void> start_hub(const HubCommand& command) noexcept {
   try {
     return spawn_and_wait(command);
   } catch (...) {

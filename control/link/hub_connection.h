@@ -9,13 +9,13 @@
 #include <optional>
 #include <string>
 #include <string_view>
-#include <tl/expected.hpp>
 #include <vector>
 
 #include "control/host/environment.h"
 #include "control/host/frame_stream.h"
 #include "control/host/job_directory.h"
 #include "control/link/background_call.h"
+#include "control/result.h"
 
 namespace gradmon {
 
@@ -42,7 +42,7 @@ class HubConnection {
   // The connection's settings from the environment. Read once, on the training thread.
   struct Settings {
     JobBases bases;
-    tl::expected<std::filesystem::path, std::string> program;
+    Result<std::filesystem::path> program;
     std::vector<std::string> environment;
   };
   static Settings read_settings(const EnvironmentLookup& environment);
@@ -84,7 +84,7 @@ class HubConnection {
  private:
   static constexpr int kMostFailedStarts = 4;
 
-  tl::expected<void, std::string> try_to_connect(Clock::time_point now);
+  Result<void> try_to_connect(Clock::time_point now);
   void begin_start(const JobDirectory& directory, Clock::time_point now);
   void check_start(Clock::time_point now);
   void end_start(std::string error);
@@ -123,7 +123,7 @@ std::filesystem::path own_object();
 // Looks for `gradmon-hub` beside `object`, then in .., ../bin and ../lib of its directory, then at the
 // absolute path in GRADMON_HUB. The error names every path tried. With process_environment: call this on
 // the training thread, while the Monitor is constructed.
-[[nodiscard]] tl::expected<std::filesystem::path, std::string> find_hub_program(
+[[nodiscard]] Result<std::filesystem::path> find_hub_program(
     const EnvironmentLookup& environment = process_environment,
     const std::filesystem::path& object = own_object());
 
@@ -146,6 +146,6 @@ struct HubCommand {
 // keeps no child. It waits for no other child. Success does not mean that a hub runs: connect to find
 // out. If this process ignores SIGCHLD or reaps all its children, the exit status is unknown and counts as
 // success. Blocks: exec also waits for the disk that holds the program. Any thread that may block.
-[[nodiscard]] tl::expected<void, std::string> start_hub(const HubCommand& command) noexcept;
+[[nodiscard]] Result<void> start_hub(const HubCommand& command) noexcept;
 
 }  // namespace gradmon

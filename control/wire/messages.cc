@@ -363,7 +363,7 @@ struct NumberedFields<Frame> {
 namespace {
 
 template <typename Value>
-tl::expected<Value, std::string> decode_as(const char* what, std::string_view bytes) {
+Result<Value> decode_as(const char* what, std::string_view bytes) {
   Value value;
   if (const char* const refusal = field_codec::decode(bytes, value, 0))
     return tl::unexpected(std::string(what) + ": " + refusal);
@@ -376,9 +376,7 @@ std::string own_release() { return GRADMON_VERSION; }
 
 std::string encode(const Frame& frame) { return field_codec::encode(frame); }
 
-tl::expected<Frame, std::string> decode_frame(std::string_view bytes) {
-  return decode_as<Frame>("not a gradmon frame", bytes);
-}
+Result<Frame> decode_frame(std::string_view bytes) { return decode_as<Frame>("not a gradmon frame", bytes); }
 
 std::vector<std::string> encode_bundles(Bundles bundles) {
   if (bundles.empty()) return {};
@@ -395,7 +393,7 @@ std::vector<std::string> encode_bundles(Bundles bundles) {
 
 std::string encode(const LogEntry& entry) { return field_codec::encode(entry); }
 
-tl::expected<LogEntry, std::string> decode_log_entry(std::string_view bytes) {
+Result<LogEntry> decode_log_entry(std::string_view bytes) {
   return decode_as<LogEntry>("not an entry of the decision log", bytes);
 }
 

@@ -288,9 +288,8 @@ Bus::Bus(std::unique_ptr<Sockets> sockets) : sockets_(std::move(sockets)) {}
 // The members of Sockets are destroyed in reverse order: the sockets before their context.
 Bus::~Bus() = default;
 
-tl::expected<std::unique_ptr<Bus>, std::string> Bus::make_server(const std::string& endpoint,
-                                                                 InsecureLoopback loopback, Limits limits,
-                                                                 std::optional<ServerKeys> keys) {
+Result<std::unique_ptr<Bus>> Bus::make_server(const std::string& endpoint, InsecureLoopback loopback,
+                                              Limits limits, std::optional<ServerKeys> keys) {
   std::string objection = bind_objection(endpoint, loopback);
   if (!objection.empty() && !(keys && !host_part(endpoint).empty())) return tl::unexpected(objection);
   raise_descriptor_limit();
@@ -321,8 +320,7 @@ tl::expected<std::unique_ptr<Bus>, std::string> Bus::make_server(const std::stri
   }
 }
 
-tl::expected<std::unique_ptr<Bus>, std::string> Bus::make_client(Limits limits,
-                                                                 std::optional<ClientKeys> keys) {
+Result<std::unique_ptr<Bus>> Bus::make_client(Limits limits, std::optional<ClientKeys> keys) {
   if (std::string why = descriptor_shortage(kMinFreeDescriptors); !why.empty()) return tl::unexpected(why);
   try {
     auto sockets = std::make_unique<Sockets>();
@@ -342,7 +340,7 @@ tl::expected<std::unique_ptr<Bus>, std::string> Bus::make_client(Limits limits,
   }
 }
 
-tl::expected<void, std::string> Bus::connect(const std::string& endpoint) {
+Result<void> Bus::connect(const std::string& endpoint) {
   try {
     if (keys_) {
       uses_curve_ = true;

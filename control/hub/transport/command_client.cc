@@ -187,7 +187,7 @@ CommandClient::CommandClient(const std::string& endpoint, std::optional<ClientKe
 
 CommandClient::~CommandClient() = default;
 
-tl::expected<CommandReply, std::string> CommandClient::ask(const Command& command, milliseconds timeout) {
+Result<CommandReply> CommandClient::ask(const Command& command, milliseconds timeout) {
   constexpr milliseconds repeat_after{1000};
   const auto deadline = Clock::now() + timeout;
   const std::string bytes = encode(Frame(command));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Finds the jobs that answer, and asks one. Lists are for programs with one thread: they read disks in a child
-// process.
+// Finds the jobs that answer, and asks one. Lists are for programs with one thread: they read disks in a
+// child process.
 #pragma once
 
 #include <chrono>
@@ -11,13 +11,13 @@
 #include <optional>
 #include <set>
 #include <string>
-#include <tl/expected.hpp>
 #include <vector>
 
 #include "control/agree/journal.h"
 #include "control/host/job_directory.h"
 #include "control/hub/transport/curve_keys.h"
 #include "control/hub/transport/rendezvous.h"
+#include "control/result.h"
 #include "control/wire/command.h"
 
 namespace gradmon {
@@ -43,7 +43,7 @@ class CommandClient {
   // Sends the command and waits for the reply; repeats the command, with the same request id, each second
   // until the reply comes. The error, a line for people: no reply in time, or the command is too long. The
   // outcome is not_allowed if the job refuses the key, or this user may not connect to the socket.
-  tl::expected<CommandReply, std::string> ask(const Command& command, std::chrono::milliseconds timeout);
+  Result<CommandReply> ask(const Command& command, std::chrono::milliseconds timeout);
 
   struct Connection;
 

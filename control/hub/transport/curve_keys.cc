@@ -154,7 +154,7 @@ std::string name_objection(std::string_view name) {
   return name == "server" ? "\"server\" is the job itself, not a client" : "";
 }
 
-tl::expected<AllowList, std::string> parse_allow_list(std::string_view text, const std::string& file) {
+Result<AllowList> parse_allow_list(std::string_view text, const std::string& file) {
   Parser parser(file);
   for (std::size_t at = 0; at < text.size();) {
     const std::size_t end = std::min(text.find('\n', at), text.size());
@@ -215,19 +215,19 @@ std::string key_objection(const std::string& file, std::string_view text, KeyByt
   return wrong ? file + ":1:" + std::to_string(*wrong + 1) + ": not Z85" : "";
 }
 
-tl::expected<KeyBytes, std::string> read_key(const fs::path& file, KeyAccess access) {
+Result<KeyBytes> read_key(const fs::path& file, KeyAccess access) {
   auto text = read_key_file(file, access);
   if (!text) return tl::unexpected(text.error());
   KeyBytes key{};
   std::string why = key_objection(file.string(), *text, key);
   sodium_memzero(text->data(), text->size());
-  tl::expected<KeyBytes, std::string> read(key);
+  Result<KeyBytes> read(key);
   if (!why.empty()) read = tl::unexpected(std::move(why));
   sodium_memzero(key.data(), key.size());
   return read;
 }
 
-tl::expected<SecretKey, std::string> read_secret(const fs::path& file) {
+Result<SecretKey> read_secret(const fs::path& file) {
   auto key = read_key(file, KeyAccess::owner_only);
   if (!key) return tl::unexpected(key.error());
   SecretKey secret(*key);
@@ -235,7 +235,7 @@ tl::expected<SecretKey, std::string> read_secret(const fs::path& file) {
   return secret;
 }
 
-tl::expected<ClientKeys, std::string> read_client_keys(const fs::path& directory, const std::string& name) {
+Result<ClientKeys> read_client_keys(const fs::path& directory, const std::string& name) {
   if (std::string why = key_directory_objection(directory); !why.empty()) return tl::unexpected(why);
   auto server = read_key(directory / "server.public", KeyAccess::owner_writes);
   if (!server) return tl::unexpected(server.error());
@@ -246,13 +246,12 @@ tl::expected<ClientKeys, std::string> read_client_keys(const fs::path& directory
 
 fs::path allow_list_path(const fs::path& directory) { return directory / "clients.allow"; }
 
-tl::expected<std::string, std::string> allow_list_text(const fs::path& directory) {
+Result<std::string> allow_list_text(const fs::path& directory) {
   if (std::string why = key_directory_objection(directory); !why.empty()) return tl::unexpected(why);
   return read_key_file(allow_list_path(directory), KeyAccess::owner_writes);
 }
 
-tl::expected<AllowList, std::string> parsed(const fs::path& directory,
-                                            const tl::expected<std::string, std::string>& text) {
+Result<AllowList> parsed(const fs::path& directory, const Result<std::string>& text) {
   if (!text) return tl::unexpected(text.error());
   return parse_allow_list(*text, allow_list_path(directory).string());
 }
@@ -290,7 +289,7 @@ KeyBytes SecretKey::public_key() const {
   return key;
 }
 
-tl::expected<ServerKeys, std::string> read_server_keys(const fs::path& directory) {
+Result<ServerKeys> read_server_keys(const fs::path& directory) {
   if (std::string why = key_directory_objection(directory); !why.empty()) return tl::unexpected(why);
   auto secret = read_secret(directory / "server.secret");
   if (!secret) return tl::unexpected(secret.error());
@@ -299,18 +298,16 @@ tl::expected<ServerKeys, std::string> read_server_keys(const fs::path& directory
   return ServerKeys{std::move(*secret), std::move(*clients)};
 }
 
-std::optional<tl::expected<AllowList, std::string>> AllowListFile::look() {
+std::optional<Result<AllowList>> AllowListFile::look() {
   auto text = allow_list_text(directory_);
   if (last_ && *last_ == text) return {};
   last_ = text;
   return parsed(directory_, text);
 }
 
-tl::expected<ClientKeys, std::string> read_rank_keys(const fs::path& directory) {
-  return read_client_keys(directory, "ranks");
-}
+Result<ClientKeys> read_rank_keys(const fs::path& directory) { return read_client_keys(directory, "ranks"); }
 
-tl::expected<ClientKeys, std::string> read_operator_keys(const fs::path& directory) {
+Result<ClientKeys> read_operator_keys(const fs::path& directory) {
   if (std::string why = key_directory_objection(directory); !why.empty()) return tl::unexpected(why);
   const std::vector<std::string> names = clients_in(directory);
   if (names.empty()) {
@@ -340,12 +337,12 @@ std::string key_directory_objection(const fs::path& directory) {
   return "";
 }
 
-tl::expected<std::string, std::string> read_key_file(const fs::path& file, KeyAccess access) {
+Result<std::string> read_key_file(const fs::path& file, KeyAccess access) {
   return read_checked_file(file, 0,
                            [&](const struct stat& status) { return file_objection(file, status, access); });
 }
 
-tl::expected<HubKeys, std::string> hub_keys_in(const fs::path& file) {
+Result<HubKeys> hub_keys_in(const fs::path& file) {
   if (sodium_init() < 0) return tl::unexpected(std::string("libsodium has no random numbers here"));
   if (auto text = read_key_file(file, KeyAccess::owner_only)) {
     auto kept = parse(*text);
@@ -360,7 +357,7 @@ tl::expected<HubKeys, std::string> hub_keys_in(const fs::path& file) {
   return keys;
 }
 
-tl::expected<void, std::string> save_hub_keys(const fs::path& file, const HubKeys& keys) {
+Result<void> save_hub_keys(const fs::path& file, const HubKeys& keys) {
   std::string text =
       to_z85(keys.secret.bytes()) + "\n" + (keys.endpoint.empty() ? "-" : keys.endpoint) + "\n";
   for (const KeyBytes& key : keys.admitted) text += to_z85(key) + "\n";
@@ -371,7 +368,7 @@ tl::expected<void, std::string> save_hub_keys(const fs::path& file, const HubKey
 
 namespace {
 
-using Outcome = tl::expected<void, std::string>;
+using Outcome = Result<void>;
 
 constexpr mode_t kSecretMode = 0600;
 constexpr mode_t kPublicMode = 0644;
@@ -403,8 +400,7 @@ Outcome write_new(const fs::path& file, mode_t mode, std::string_view text, Made
 }
 
 // Makes NAME.secret; returns the public key.
-tl::expected<KeyBytes, std::string> make_pair(const fs::path& directory, const std::string& name,
-                                              Made& made) {
+Result<KeyBytes> make_pair(const fs::path& directory, const std::string& name, Made& made) {
   KeyBytes bytes{};
   randombytes_buf(bytes.data(), bytes.size());
   const SecretKey secret(bytes);
@@ -438,7 +434,7 @@ Outcome make_directory(const fs::path& directory, Made& made) {
 
 }  // namespace
 
-tl::expected<std::string, std::string> make_key_directory(const fs::path& directory) {
+Result<std::string> make_key_directory(const fs::path& directory) {
   if (sodium_init() < 0) return tl::unexpected(std::string("libsodium has no random numbers here"));
   Made made;
   if (Outcome ready = make_directory(directory, made); !ready) return tl::unexpected(ready.error());
@@ -470,7 +466,7 @@ tl::expected<std::string, std::string> make_key_directory(const fs::path& direct
          path + "; ask it with gradmonctl --keys " + path + "\n";
 }
 
-tl::expected<std::string, std::string> add_client(const fs::path& directory, const Client& client) {
+Result<std::string> add_client(const fs::path& directory, const Client& client) {
   if (sodium_init() < 0) return tl::unexpected(std::string("libsodium has no random numbers here"));
   if (std::string why = name_objection(client.name); !why.empty())
     return tl::unexpected("\"" + client.name + "\": " + why);

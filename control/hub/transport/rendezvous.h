@@ -10,16 +10,16 @@
 #include <optional>
 #include <set>
 #include <string>
-#include <tl/expected.hpp>
 #include <vector>
+
+#include "control/result.h"
 
 namespace gradmon {
 
 // Returns "" without a trusted file.
 std::string read_trusted_file(const std::filesystem::path& file);
 // Replaces the file by rename, unless it already has this content. Makes the directory.
-tl::expected<void, std::string> replace_trusted_file(const std::filesystem::path& file,
-                                                     const std::string& text);
+Result<void> replace_trusted_file(const std::filesystem::path& file, const std::string& text);
 
 // The entry of a job, $OUT/.gradmon/jobs/{job}.json, locates its lead hub. Each job has its own file, so jobs
 // with the same output directory never overwrite each other's entry. Hubs of other hosts find the lead hub by
@@ -56,7 +56,7 @@ std::vector<JobEntry> read_entries(const std::filesystem::path& output_dir,
 std::optional<JobEntry> find_entry(const std::filesystem::path& output_dir, const std::string& launch_id);
 
 // Writes the entry by rename; touches the file if it already has this content.
-tl::expected<void, std::string> write_entry(const std::filesystem::path& output_dir, const JobEntry& job);
+Result<void> write_entry(const std::filesystem::path& output_dir, const JobEntry& job);
 // Removes the entry if it is of the same epoch.
 void remove_entry(const std::filesystem::path& output_dir, const JobEntry& job);
 // Removes the entries that are older than `min_age`; returns their launches.
@@ -76,7 +76,7 @@ std::string to_text(const HubNote& note);
 // Accepts any bytes; nullopt if they are not a note of this launch.
 std::optional<HubNote> parse_note(const std::string& text, const std::string& launch_id);
 
-tl::expected<void, std::string> write_note(const std::filesystem::path& output_dir, const HubNote& note);
+Result<void> write_note(const std::filesystem::path& output_dir, const HubNote& note);
 void remove_note(const std::filesystem::path& output_dir, const HubNote& note);
 
 // Reads the notes in the output directory whose file names are not in `seen`, and adds the names to it.

@@ -15,13 +15,13 @@
 #include <set>
 #include <string>
 #include <string_view>
-#include <tl/expected.hpp>
 #include <unordered_map>
 #include <vector>
 
 #include "control/files/descriptor.h"
 #include "control/host/frame_stream.h"
 #include "control/host/rate_limits.h"
+#include "control/result.h"
 
 namespace gradmon {
 
@@ -41,7 +41,7 @@ class UnixListener {
     std::string reason;  // refused and stuck only
   };
 
-  [[nodiscard]] static tl::expected<UnixListener, std::string> listen(std::filesystem::path path);
+  [[nodiscard]] static Result<UnixListener> listen(std::filesystem::path path);
   UnixListener(UnixListener&&) noexcept = default;
   UnixListener& operator=(UnixListener&&) = delete;
   // Removes the path if it still names this socket.
@@ -55,7 +55,7 @@ class UnixListener {
   bool at_path() const;
   // Binds a new socket to the path. An error if a file already exists there: it belongs to another hub.
   // Connections that are not accepted yet are lost.
-  [[nodiscard]] tl::expected<void, std::string> bind_again();
+  [[nodiscard]] Result<void> bind_again();
 
  private:
   explicit UnixListener(std::filesystem::path path) : path_(std::move(path)) {}
@@ -133,8 +133,8 @@ class StreamServer {
   };
 
   // The caller has checked the path's directory and holds the job's lock.
-  [[nodiscard]] static tl::expected<std::unique_ptr<StreamServer>, std::string> listen(
-      const std::filesystem::path& path, Limits limits, Now now = Clock::now);
+  [[nodiscard]] static Result<std::unique_ptr<StreamServer>> listen(const std::filesystem::path& path,
+                                                                    Limits limits, Now now = Clock::now);
   ~StreamServer();
   StreamServer(const StreamServer&) = delete;
   StreamServer& operator=(const StreamServer&) = delete;
@@ -157,7 +157,7 @@ class StreamServer {
   // Listens at the path again if it has vanished; peers stay connected. An error if the path now names
   // another file or cannot be bound.
   enum class Rebound { kept, made };
-  [[nodiscard]] tl::expected<Rebound, std::string> rebind();
+  [[nodiscard]] Result<Rebound> rebind();
 
   std::size_t connections() const { return connections_.size(); }
   const Refused& refused() const { return refused_; }

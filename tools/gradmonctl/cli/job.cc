@@ -66,7 +66,7 @@ Command make_command(CommandVerb verb) {
   return command;
 }
 
-int report_failure(const tl::expected<CommandReply, std::string>& reply, const Console& console) {
+int report_failure(const Result<CommandReply>& reply, const Console& console) {
   if (!reply) {
     console.err << "gradmonctl: " << printable_lines(reply.error(), "\n  ") << '\n';
     return kExitNoAnswer;
@@ -247,8 +247,7 @@ std::string key_directory(const JobSelector& selector, const std::string& endpoi
   return directory.empty() ? usual_directory(endpoint) : directory;
 }
 
-tl::expected<std::optional<ClientKeys>, std::string> find_keys(const JobSelector& selector,
-                                                               const std::string& endpoint) {
+Result<std::optional<ClientKeys>> find_keys(const JobSelector& selector, const std::string& endpoint) {
   if (!is_tcp(endpoint)) return std::optional<ClientKeys>{};
   const std::string directory = key_directory(selector, endpoint);
   if (directory.empty()) return std::optional<ClientKeys>{};
@@ -308,23 +307,21 @@ int with_job_or_files(const JobSelector& selector, const Console& console,
 }
 
 AskJob bounded_ask(AskJob ask) {
-  return
-      [ask = std::move(ask)](const Command& command,
-                             std::chrono::milliseconds timeout) -> tl::expected<CommandReply, std::string> {
-        const std::size_t size = encode(Frame(command)).size();
-        if (size <= kMaxFrameBytes) return ask(command, timeout);
-        CommandReply refused;
-        refused.outcome = CommandOutcome::failed;
-        refused.message = "too large: the command takes " + std::to_string(size) + " bytes, a job accepts " +
-                          std::to_string(kMaxFrameBytes) + "; nothing was sent";
-        return refused;
-      };
+  return [ask = std::move(ask)](const Command& command,
+                                std::chrono::milliseconds timeout) -> Result<CommandReply> {
+    const std::size_t size = encode(Frame(command)).size();
+    if (size <= kMaxFrameBytes) return ask(command, timeout);
+    CommandReply refused;
+    refused.outcome = CommandOutcome::failed;
+    refused.message = "too large: the command takes " + std::to_string(size) + " bytes, a job accepts " +
+                      std::to_string(kMaxFrameBytes) + "; nothing was sent";
+    return refused;
+  };
 }
 
 AskJob patient_ask(AskJob ask, CommandClock clock) {
   return [ask = std::move(ask), clock = std::move(clock)](
-             const Command& command,
-             std::chrono::milliseconds timeout) -> tl::expected<CommandReply, std::string> {
+             const Command& command, std::chrono::milliseconds timeout) -> Result<CommandReply> {
     constexpr std::chrono::milliseconds pause{100};
     const auto deadline = clock.now() + timeout;
     for (;;) {
@@ -387,7 +384,7 @@ tl::expected<AskJob, JobLookupError> connect(const JobSelector& selector, const 
 
 AskJob failing_ask(const JobLookupError& problem) {
   return [message = problem.message](const Command&, std::chrono::milliseconds) {
-    return tl::expected<CommandReply, std::string>(tl::unexpect, message);
+    return Result<CommandReply>(tl::unexpect, message);
   };
 }
 

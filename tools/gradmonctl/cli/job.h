@@ -10,12 +10,12 @@
 #include <map>
 #include <optional>
 #include <string>
-#include <tl/expected.hpp>
 #include <utility>
 #include <vector>
 
 #include "control/hub/transport/command_client.h"
 #include "control/hub/transport/curve_keys.h"
+#include "control/result.h"
 #include "control/wire/command.h"
 #include "tools/gradmonctl/cli/command_line.h"
 #include "tools/gradmonctl/cli/console.h"
@@ -36,8 +36,7 @@ Arguments with_job_options(Arguments arguments, JobSelector& selector);
 
 // Sends a command and waits for the reply, at most for the given time, as CommandClient::ask does. The error:
 // no answer.
-using AskJob =
-    std::function<tl::expected<CommandReply, std::string>(const Command&, std::chrono::milliseconds)>;
+using AskJob = std::function<Result<CommandReply>(const Command&, std::chrono::milliseconds)>;
 
 // The clock of the commands; tests substitute a fake.
 struct CommandClock {
@@ -52,7 +51,7 @@ Command make_command(CommandVerb verb);
 
 // The exit code for a reply. Without an answer, or if its outcome is not "done", prints the cause to
 // `console.err`; otherwise prints nothing and returns kExitDone.
-int report_failure(const tl::expected<CommandReply, std::string>& reply, const Console& console);
+int report_failure(const Result<CommandReply>& reply, const Console& console);
 
 // Asks for the status. The error is the exit code; the cause has been printed to `console.err`.
 tl::expected<Status, int> ask_status(const AskJob& ask, const Console& console);
@@ -108,8 +107,7 @@ std::string key_directory(const JobSelector& selector, const std::string& endpoi
 
 // The client keys from that directory; nullopt for a Unix socket, or without a directory. The error: the keys
 // in the directory are unusable.
-tl::expected<std::optional<ClientKeys>, std::string> find_keys(const JobSelector& selector,
-                                                               const std::string& endpoint);
+Result<std::optional<ClientKeys>> find_keys(const JobSelector& selector, const std::string& endpoint);
 
 // The reason why this user may not read the history of the newest job in an output directory
 // (command_client.h); "" if the user may, or without a history.

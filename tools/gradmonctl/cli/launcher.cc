@@ -75,7 +75,7 @@ std::optional<int> bound_port(int port) {
 
 }  // namespace
 
-tl::expected<int, std::string> free_port() {
+Result<int> free_port() {
   constexpr int first = 10'000;
   constexpr int tries = 100;
   const int end = lowest_given_port();
@@ -219,9 +219,9 @@ class RankProcess {
  public:
   // Runs `command` with stdin from /dev/null, the signal mask `mask` and default SIGPIPE. If this process
   // dies first, the kernel kills the command, but not the processes that it started.
-  static tl::expected<RankProcess, std::string> start(const std::vector<std::string>& command,
-                                                      const std::vector<std::string>& environment, int rank,
-                                                      const sigset_t& mask);
+  static Result<RankProcess> start(const std::vector<std::string>& command,
+                                   const std::vector<std::string>& environment, int rank,
+                                   const sigset_t& mask);
 
   // Reaps the ended processes of the group. Returns the wait status of the rank itself, once.
   std::optional<int> reap();
@@ -255,9 +255,9 @@ void RankStream::end(PendingOutput& to) {
   from_.reset();
 }
 
-tl::expected<RankProcess, std::string> RankProcess::start(const std::vector<std::string>& command,
-                                                          const std::vector<std::string>& environment,
-                                                          int rank, const sigset_t& mask) {
+Result<RankProcess> RankProcess::start(const std::vector<std::string>& command,
+                                       const std::vector<std::string>& environment, int rank,
+                                       const sigset_t& mask) {
   const auto failed = [rank](const char* what) {
     return tl::make_unexpected("cannot start rank " + std::to_string(rank) + ": " + what + ": " +
                                std::strerror(errno));
@@ -305,7 +305,7 @@ class RankGroup {
  public:
   explicit RankGroup(const Launch& launch) : launch_(launch) {}
 
-  tl::expected<void, std::string> start();
+  Result<void> start();
   void end_all();
   int wait();
 
@@ -333,7 +333,7 @@ class RankGroup {
   std::optional<Clock::time_point> signalled_;  // time of the first signal to end
 };
 
-tl::expected<void, std::string> RankGroup::start() {
+Result<void> RankGroup::start() {
   const auto port = free_port();
   if (!port) return tl::make_unexpected(port.error());
   const LaunchIdentity identity{launch_.ranks, *port, random_hex(16)};
@@ -463,7 +463,7 @@ bool RankGroup::all_gone() const {
 
 }  // namespace
 
-tl::expected<int, std::string> launch(const Launch& launch) {
+Result<int> launch(const Launch& launch) {
   prctl(PR_SET_CHILD_SUBREAPER, 1);
   signal(SIGCHLD, SIG_DFL);  // An inherited SIG_IGN would hide the ranks' exit statuses.
   RankGroup group(launch);

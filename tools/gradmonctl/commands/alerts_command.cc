@@ -153,7 +153,7 @@ CommandReply make_reply(const std::vector<Alert>& alerts, const std::optional<st
   return reply;
 }
 
-tl::expected<std::vector<Alert>, std::string> alerts_in(const std::string& run) {
+Result<std::vector<Alert>> alerts_in(const std::string& run) {
   auto kept = alerts_from_files(run);
   if (!kept) return tl::unexpected(std::move(kept.error()));
   std::vector<Alert> alerts;

@@ -6,13 +6,13 @@
 #include <functional>
 #include <optional>
 #include <string>
-#include <tl/expected.hpp>
 #include <utility>
 #include <vector>
 
 #include "control/agree/journal.h"
 #include "control/alerts/alert_report.h"
 #include "control/hub/transport/command_client.h"
+#include "control/result.h"
 #include "control/wire/command.h"
 #include "tools/gradmonctl/cli/command_line.h"
 #include "tools/gradmonctl/cli/console.h"
@@ -78,7 +78,7 @@ struct HistoryRequest {
   bool all = false;  // also print every change and whole lines in a terminal
 };
 
-using HistoryFiles = std::function<tl::expected<std::vector<HistoryEntry>, std::string>()>;
+using HistoryFiles = std::function<Result<std::vector<HistoryEntry>>()>;
 
 // gradmonctl history: prints the history in the job's answer. If the job does not answer, prints the history
 // in `files`, and says so on `console.err`. Returns the exit code.
@@ -109,7 +109,7 @@ struct AlertsRequest {
   std::string publish = {};  // of the hub's publisher: the socket that it serves
 };
 
-using AlertFiles = std::function<tl::expected<std::vector<Alert>, std::string>()>;
+using AlertFiles = std::function<Result<std::vector<Alert>>()>;
 
 // gradmonctl alerts: prints the alerts that the lead hub keeps. If the job does not answer, prints the alerts
 // in `files`, and says so on `console.err`. Returns the exit code.

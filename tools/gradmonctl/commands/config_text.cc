@@ -20,7 +20,7 @@
 namespace gradmon {
 namespace {}  // namespace
 
-tl::expected<std::string, std::string> read_config_text(const std::string& file) {
+Result<std::string> read_config_text(const std::string& file) {
   const Descriptor opened(open(file.c_str(), O_RDONLY | O_CLOEXEC));
   std::string text;
   if (opened.valid() && read_rest(opened.get(), kMaxJsonBytes, text)) return text;
@@ -126,8 +126,7 @@ std::string line_diff(std::string_view before, std::string_view after) {
   return text;
 }
 
-tl::expected<std::pair<std::string, std::string>, std::string> parse_set_argument(
-    const std::string& argument) {
+Result<std::pair<std::string, std::string>> parse_set_argument(const std::string& argument) {
   const std::size_t equals = argument.find('=');
   if (equals == std::string::npos || equals == 0) {
     return tl::make_unexpected("\"" + argument + "\" is not KEY=VALUE");
@@ -183,7 +182,7 @@ std::string near_key(std::string_view text, const std::string& pointer, const Js
 
 }  // namespace
 
-tl::expected<std::string, std::string> config_value(std::string_view text, const std::string& key) {
+Result<std::string> config_value(std::string_view text, const std::string& key) {
   const std::string pointer = to_pointer(key);
   if (const auto value = value_at(text, pointer)) return std::string(*value);
   const auto parts = split_pointer(pointer);

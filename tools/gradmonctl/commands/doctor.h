@@ -7,11 +7,11 @@
 #include <filesystem>
 #include <optional>
 #include <string>
-#include <tl/expected.hpp>
 #include <vector>
 
 #include "control/host/environment.h"
 #include "control/link/hub_connection.h"
+#include "control/result.h"
 
 namespace gradmon {
 
@@ -52,7 +52,7 @@ struct DirectoryCapabilities {
 
 // Runs the tests in a directory of its own there, and removes it. The error, one readable line: nothing can
 // be created in the directory.
-tl::expected<DirectoryCapabilities, std::string> probe_directory(const std::filesystem::path& directory);
+Result<DirectoryCapabilities> probe_directory(const std::filesystem::path& directory);
 
 // Checks the directory of the config file: its file system, events on saves, and the exchange of files by
 // write-back, so that no save is lost. Creates temporary files there and removes them.

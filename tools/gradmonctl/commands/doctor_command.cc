@@ -240,7 +240,7 @@ bool is_network_file_system(const std::string& type) {
   return types.count(type) != 0 || type.rfind("fuse", 0) == 0;
 }
 
-tl::expected<DirectoryCapabilities, std::string> probe_directory(const fs::path& directory) {
+Result<DirectoryCapabilities> probe_directory(const fs::path& directory) {
   std::string name = (directory / ".gradmon-doctor-XXXXXX").string();
   if (mkdtemp(name.data()) == nullptr)
     return tl::unexpected("no file can be made in " + directory.string() + ": " + std::strerror(errno));
