@@ -120,14 +120,12 @@ const Option<Config> kConfigOptions[] = {
 
 }  // namespace
 
-template <>
-const std::vector<Option<Config>>& options<Config>() {
+const std::vector<Option<Config>>& table(const Config*) {
   static const std::vector<Option<Config>> table(std::begin(kConfigOptions), std::end(kConfigOptions));
   return table;
 }
 
-template <>
-const std::vector<Option<Config::Target>>& options<Config::Target>() {
+const std::vector<Option<Config::Target>>& table(const Config::Target*) {
   using T = Config::Target;
   constexpr std::string_view expected = "\"tensor\" or \"tuple[N]:i\"";
   static const std::vector<Option<T>> table{
@@ -139,8 +137,7 @@ const std::vector<Option<Config::Target>>& options<Config::Target>() {
   return table;
 }
 
-template <>
-const std::vector<Option<Config::CcDistribution>>& options<Config::CcDistribution>() {
+const std::vector<Option<Config::CcDistribution>>& table(const Config::CcDistribution*) {
   using C = Config::CcDistribution;
   static const std::vector<Option<C>> table{
       {"enable", &C::enable, "true or false", "false", "watch collective calls"},
@@ -153,8 +150,7 @@ const std::vector<Option<Config::CcDistribution>>& options<Config::CcDistributio
   return table;
 }
 
-template <>
-const std::vector<Option<Config::L2Targets>>& options<Config::L2Targets>() {
+const std::vector<Option<Config::L2Targets>>& table(const Config::L2Targets*) {
   using L = Config::L2Targets;
   constexpr std::string_view expected = "a list of module names";
   static const std::vector<Option<L>> table{
@@ -167,8 +163,7 @@ const std::vector<Option<Config::L2Targets>>& options<Config::L2Targets>() {
   return table;
 }
 
-template <>
-const std::vector<Option<Config::Alert>>& options<Config::Alert>() {
+const std::vector<Option<Config::Alert>>& table(const Config::Alert*) {
   using A = Config::Alert;
   static const std::vector<Option<A>> table{
       {"rules", &A::rules, "a list of at most 8 rules", "[]",
@@ -215,8 +210,7 @@ const std::vector<AlertRuleSchema>& alert_rule_schemas() {
   return schemas;
 }
 
-template <>
-const std::vector<Option<Config::OnAlert>>& options<Config::OnAlert>() {
+const std::vector<Option<Config::OnAlert>>& table(const Config::OnAlert*) {
   using A = Config::OnAlert;
   static const std::vector<Option<A>> table{
       {"collect", &A::collect, "a config without \"on_alert\"", "none",
