@@ -3,7 +3,6 @@
 
 #include <unistd.h>
 
-#include "tests/control/host/file_mode.h"
 #include "tests/support/catch.h"
 #include "tests/support/is_root.h"
 #include "tests/support/resource_limit.h"
