@@ -25,7 +25,7 @@ namespace gradmon {
 // Every command of gradmonctl, in the order of the help.
 Subcommands all_subcommands();
 
-// What status, watch, history and jobs show.
+// A request of status, watch, history or jobs.
 struct ShowRequest {
   JobSelector selector;  // jobs: every job of this user on this host
   bool json = false;
