@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "control/hub/transport/curve_keys.h"
 
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "tests/support/catch.h"
