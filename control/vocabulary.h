@@ -36,22 +36,10 @@ enum class Kind : std::uint8_t {
 inline constexpr std::size_t kKinds = 16;
 inline constexpr std::size_t kRecordKinds = 14;  // the first ones
 constexpr bool is_histogram(Kind kind) { return static_cast<std::size_t>(kind) >= kRecordKinds; }
-inline constexpr std::array<const char*, kKinds> kKindNames = {"actv",
-                                                               "actv_grad",
-                                                               "grad_unreduced",
-                                                               "grad_reduced",
-                                                               "exp_avg",
-                                                               "exp_avg_sq",
-                                                               "param_origin",
-                                                               "param_updated",
-                                                               "attention_hook",
-                                                               "linear_hook",
-                                                               "other",
-                                                               "moe_router_weight_hook",
-                                                               "moe_router_logit_hook",
-                                                               "scalar",
-                                                               "update",
-                                                               "ratio"};
+inline constexpr std::array<const char*, kKinds> kKindNames = {
+    {"actv", "actv_grad", "grad_unreduced", "grad_reduced", "exp_avg", "exp_avg_sq", "param_origin",
+     "param_updated", "attention_hook", "linear_hook", "other", "moe_router_weight_hook",
+     "moe_router_logit_hook", "scalar", "update", "ratio"}};
 constexpr const char* name_of(Kind kind) { return kKindNames[static_cast<std::size_t>(kind)]; }
 using KindSet = std::uint32_t;
 constexpr KindSet bit_of(Kind kind) { return KindSet{1} << static_cast<unsigned>(kind); }
@@ -129,57 +117,21 @@ enum class DType : std::uint8_t {
   complex128,
   unknown = 47
 };
-// As torch prints them. A name with a stroke belongs to numbers with scales: the type of the stored number,
-// then the values that share a scale (writers/FORMAT.md).
 inline constexpr std::size_t kDTypes = static_cast<std::size_t>(DType::unknown) + 1;
-inline constexpr std::array<const char*, kDTypes> kDTypeNames = {"torch.float32",
-                                                                 "torch.float64",
-                                                                 "torch.float16",
-                                                                 "torch.bfloat16",
-                                                                 "torch.int8",
-                                                                 "torch.uint8",
-                                                                 "torch.int16",
-                                                                 "torch.int32",
-                                                                 "torch.int64",
-                                                                 "torch.bool",
-                                                                 "torch.complex64",
-                                                                 "torch.complex128",
-                                                                 "torch.float8_e4m3fn",
-                                                                 "torch.float8_e4m3fnuz",
-                                                                 "torch.float8_e5m2",
-                                                                 "torch.float8_e5m2fnuz",
-                                                                 "torch.float8_e8m0fnu",
-                                                                 "torch.uint16",
-                                                                 "torch.uint32",
-                                                                 "torch.uint64",
-                                                                 "torch.complex32",
-                                                                 "torch.qint8",
-                                                                 "torch.quint8",
-                                                                 "torch.qint32",
-                                                                 "torch.quint4x2",
-                                                                 "torch.quint2x4",
-                                                                 "float8_e4m3fn/tensor",
-                                                                 "float8_e4m3fn/axis",
-                                                                 "float8_e4m3fn/block",
-                                                                 "float8_e4m3fnuz/tensor",
-                                                                 "float8_e4m3fnuz/axis",
-                                                                 "float8_e4m3fnuz/block",
-                                                                 "float8_e5m2/tensor",
-                                                                 "float8_e5m2/axis",
-                                                                 "float8_e5m2/block",
-                                                                 "float8_e5m2fnuz/tensor",
-                                                                 "float8_e5m2fnuz/axis",
-                                                                 "float8_e5m2fnuz/block",
-                                                                 "mxfp8_e4m3/32",
-                                                                 "mxfp8_e5m2/32",
-                                                                 "mxfp6_e2m3/32",
-                                                                 "mxfp6_e3m2/32",
-                                                                 "mxfp4_e2m1/32",
-                                                                 "nvfp4_e2m1/16",
-                                                                 "int8/axis",
-                                                                 "int8/dynamic",
-                                                                 "int4/dynamic",
-                                                                 ""};
+inline constexpr std::array<const char*, kDTypes> kDTypeNames = {
+    // As torch prints them.
+    "torch.float32", "torch.float64", "torch.float16", "torch.bfloat16", "torch.int8", "torch.uint8",
+    "torch.int16", "torch.int32", "torch.int64", "torch.bool", "torch.complex64", "torch.complex128",
+    "torch.float8_e4m3fn", "torch.float8_e4m3fnuz", "torch.float8_e5m2", "torch.float8_e5m2fnuz",
+    "torch.float8_e8m0fnu", "torch.uint16", "torch.uint32", "torch.uint64", "torch.complex32", "torch.qint8",
+    "torch.quint8", "torch.qint32", "torch.quint4x2", "torch.quint2x4",
+    // Numbers with scales: the type of the stored number, then the values that share a scale
+    // (writers/FORMAT.md).
+    "float8_e4m3fn/tensor", "float8_e4m3fn/axis", "float8_e4m3fn/block", "float8_e4m3fnuz/tensor",
+    "float8_e4m3fnuz/axis", "float8_e4m3fnuz/block", "float8_e5m2/tensor", "float8_e5m2/axis",
+    "float8_e5m2/block", "float8_e5m2fnuz/tensor", "float8_e5m2fnuz/axis", "float8_e5m2fnuz/block",
+    "mxfp8_e4m3/32", "mxfp8_e5m2/32", "mxfp6_e2m3/32", "mxfp6_e3m2/32", "mxfp4_e2m1/32", "nvfp4_e2m1/16",
+    "int8/axis", "int8/dynamic", "int4/dynamic", ""};
 static_assert(*kDTypeNames[kDTypes - 1] == '\0');
 constexpr const char* name_of(DType dtype) { return kDTypeNames[static_cast<std::size_t>(dtype)]; }
 // Returns DType::unknown for another name.

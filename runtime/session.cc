@@ -12,8 +12,8 @@
 #include <utility>
 
 #include "control/config/file_content.h"
-#include "control/config/json_edit.h"
-#include "control/host/boot_clock.h"
+#include "control/config/json_text.h"
+#include "control/host/child_process.h"
 #include "control/link/report_outbox.h"
 #include "control/log.h"
 #include "control/text/output_names.h"

@@ -9,7 +9,6 @@
 #include <vector>
 
 #include "control/agree/decision_log.h"
-#include "control/agree/dry_run.h"
 #include "control/agree/journal.h"
 #include "control/agree/membership.h"
 #include "control/agree/message.h"
@@ -56,6 +55,33 @@ class CommittedPlans {
   bool ended_ = false;
   bool written_back_ = false;
   std::optional<Ticks> passed_;  // the time when every rank that still makes steps had passed the end
+};
+
+// The dry runs under way. Each asks all ranks how many targets a plan would match (without a plan: how many
+// they watch now). A dry run changes nothing. It ends when all present ranks have answered, or after two
+// seconds. One thread.
+class DryRuns {
+ public:
+  // Does nothing if a dry run with that id is under way. Above sixteen the oldest is dropped without
+  // an answer.
+  void ask(std::string id, PlanPtr plan, Ticks now);
+  void on_dry_run_answer(Rank rank, const DryRunAnswer& answer);
+  // The questions that are due now, each with at least one rank to ask.
+  std::vector<std::pair<std::vector<int>, DryRun>> due(const Membership& members, Ticks now);
+  // Removes and returns the dry runs that have ended.
+  std::vector<DryRunResult> take_ended(const Membership& members, Ticks now);
+  bool busy() const { return !open_.empty(); }
+
+ private:
+  struct OpenDryRun {
+    std::string id;
+    PlanPtr plan;
+    Ticks begun{};
+    std::optional<Ticks> asked;  // last time
+    std::map<int, DryRunAnswer> answers;
+  };
+
+  std::vector<OpenDryRun> open_;  // oldest first
 };
 
 // A plan has ended on all ranks. `dynamic_on: false` may be written back if the file is still the

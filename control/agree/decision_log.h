@@ -4,12 +4,12 @@
 #include <cstddef>
 #include <cstdint>
 #include <string>
-#include <tl/expected.hpp>
 #include <variant>
 #include <vector>
 
 #include "control/agree/message.h"
 #include "control/agree/plan.h"
+#include "control/aliases.h"
 #include "gradmon/types.h"
 
 namespace gradmon {
@@ -62,13 +62,13 @@ class DecisionLog {
   virtual ~DecisionLog() = default;
   // Returns once the entry survives the death of this process. After an error the entry is not in the log,
   // and later readers do not see it.
-  virtual tl::expected<void, std::string> append(const LogEntry& entry) = 0;
+  virtual Result<void> append(const LogEntry& entry) = 0;
 };
 
 // Keeps nothing. For tests, and for a hub without a directory.
 class NullDecisionLog : public DecisionLog {
  public:
-  tl::expected<void, std::string> append(const LogEntry&) override { return {}; }
+  Result<void> append(const LogEntry&) override { return {}; }
 };
 
 }  // namespace gradmon

@@ -2,7 +2,6 @@
 #include "control/agree/member.h"
 
 #include <algorithm>
-#include <iterator>
 
 #include "control/agree/mutant.h"
 #include "control/text/utf8.h"

@@ -6,12 +6,12 @@
 #include <functional>
 #include <optional>
 #include <string>
-#include <tl/expected.hpp>
 #include <utility>
 #include <vector>
 
 #include "control/agree/message.h"
 #include "control/agree/step_gate.h"
+#include "control/aliases.h"
 
 namespace gradmon {
 
@@ -21,7 +21,7 @@ inline constexpr Ticks kLease{10'000};
 // The number of this rank's targets that a plan matches, or the reason why this rank cannot carry it out.
 // Zero matches in the first step is inconclusive: the coordinator asks again, because the program may still
 // call watch(). Called on the agent thread; must return at once.
-using CanCarryOut = std::function<tl::expected<std::int64_t, std::string>(const Plan&)>;
+using CanCarryOut = std::function<Result<std::int64_t>(const Plan&)>;
 
 // Actions that the caller must carry out for the member. Messages go to the coordinator.
 struct MemberActions {

@@ -63,8 +63,7 @@ const char* name_of(Cause cause) {
   return "file";
 }
 
-tl::expected<PlanSource, std::string> plan_from_config(const FileContent& content,
-                                                       const std::string& file_name) {
+Result<PlanSource> plan_from_config(const FileContent& content, const std::string& file_name) {
   const auto parsed = content.parsed
                           ? content.parsed
                           : std::make_shared<const ConfigResult>(parse_config(content.text, file_name));
@@ -88,8 +87,7 @@ tl::expected<PlanSource, std::string> plan_from_config(const FileContent& conten
   return source;
 }
 
-tl::expected<PlanSource, std::string> plan_from_config(const std::string& text,
-                                                       const std::string& file_name) {
+Result<PlanSource> plan_from_config(const std::string& text, const std::string& file_name) {
   return plan_from_config(FileContent{text, {0, text.size(), sha256_hex(text)}}, file_name);
 }
 

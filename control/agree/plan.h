@@ -7,16 +7,15 @@
 #include <memory>
 #include <optional>
 #include <string>
-#include <tl/expected.hpp>
 #include <vector>
 
-#include "control/config/file_identity.h"
+#include "control/config/file_content.h"
+#include "control/aliases.h"
 #include "control/step.h"
 
 namespace gradmon {
 
 struct Config;
-struct FileContent;
 
 // The collected steps: t if and only if t ≥ first, (t − first) mod interval = 0 and
 // (t − first) / interval < times. They depend on the verdict alone, never on a rank's progress, so that all
@@ -102,9 +101,8 @@ struct PlanSource {
 
 // The error lists all errors of the text, one per line. A content that ConfigFile has parsed is not parsed
 // again.
-tl::expected<PlanSource, std::string> plan_from_config(const std::string& text, const std::string& file_name);
-tl::expected<PlanSource, std::string> plan_from_config(const FileContent& content,
-                                                       const std::string& file_name);
+Result<PlanSource> plan_from_config(const std::string& text, const std::string& file_name);
+Result<PlanSource> plan_from_config(const FileContent& content, const std::string& file_name);
 
 // True if the user proposed the plan, not gradmon itself.
 bool is_of_user(const Plan& plan);

@@ -58,4 +58,17 @@ TargetList only_silent_or_unmatched(TargetList list);
 // then the others, in their order. Keeps at most 4 KiB of `attached`.
 TargetList within(TargetList list, std::size_t most_bytes);
 
+// The ranks' answers to a dry run.
+struct DryRunResult {
+  struct Answer {
+    Rank rank;
+    bool known = false;  // false: the rank has not answered
+    std::int64_t matches = 0;
+    std::string objection;  // why the rank cannot carry out the plan; "" if it can
+    TargetList targets;     // as in DryRunAnswer
+  };
+  std::string id;
+  std::vector<Answer> answers;  // by rank; a rank that has ended or was dropped is listed only if it answered
+};
+
 }  // namespace gradmon

@@ -19,7 +19,6 @@
 namespace gradmon {
 namespace {
 
-namespace fs = std::filesystem;
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 
@@ -63,25 +62,21 @@ fs::path target_of(const fs::path& path) {
 }  // namespace
 
 FileWatch::FileWatch(fs::path path) : path_(std::move(path)), fd_(inotify_init1(IN_NONBLOCK | IN_CLOEXEC)) {
-  if (fd_ < 0) {
+  if (!fd_.valid()) {
     log_warn("polling the config file once a second, because inotify failed: " +
              std::generic_category().message(errno));
   }
   update_watches();
 }
 
-FileWatch::~FileWatch() {
-  if (fd_ >= 0) ::close(fd_);
-}
-
 void FileWatch::watch(const fs::path& directory, const std::string& name) {
-  const int wd = inotify_add_watch(fd_, directory.c_str(), kMask);
+  const int wd = inotify_add_watch(fd(), directory.c_str(), kMask);
   if (wd >= 0) names_[wd].insert(name);
 }
 
 void FileWatch::update_watches() {
   constexpr int kMaxLinks = 40;
-  if (fd_ < 0) return;
+  if (!fd_.valid()) return;
   const auto before = std::exchange(names_, {});
   std::error_code error;
   const auto absolute = fs::absolute(path_, error);
@@ -107,7 +102,7 @@ void FileWatch::update_watches() {
     }
   }
   for (const auto& [wd, names] : before) {
-    if (names_.count(wd) == 0) inotify_rm_watch(fd_, wd);
+    if (names_.count(wd) == 0) inotify_rm_watch(fd(), wd);
   }
 }
 
@@ -115,8 +110,8 @@ std::vector<FileEvent> FileWatch::read_events() {
   constexpr int kMaxReads = 64;
   std::vector<FileEvent> events;
   alignas(inotify_event) std::array<char, 16'384> buffer;
-  for (int i = 0; fd_ >= 0 && i < kMaxReads; ++i) {
-    const auto got = ::read(fd_, buffer.data(), buffer.size());
+  for (int i = 0; fd_.valid() && i < kMaxReads; ++i) {
+    const auto got = ::read(fd(), buffer.data(), buffer.size());
     if (got <= 0) return events;
     for (std::size_t at = 0; at < static_cast<std::size_t>(got);) {
       inotify_event event;
@@ -132,7 +127,7 @@ std::vector<FileEvent> FileWatch::read_events() {
       }
     }
   }
-  if (fd_ >= 0) events.push_back(FileEvent::events_lost);
+  if (fd_.valid()) events.push_back(FileEvent::events_lost);
   return events;
 }
 
@@ -158,7 +153,7 @@ milliseconds ConfigFile::next_poll() const {
   return std::clamp(std::chrono::ceil<milliseconds>(due - now), milliseconds(0), kStatEvery);
 }
 
-std::optional<tl::expected<FileContent, std::string>> ConfigFile::poll() {
+std::optional<Result<FileContent>> ConfigFile::poll() {
   const auto now = clock_();
   take_events();
   check_displaced(now);
@@ -211,7 +206,7 @@ void ConfigFile::take_events() {
 }
 
 // Reads the file if it may have changed.
-tl::expected<ConfigFile::Observation, std::string> ConfigFile::read_if_changed(Time now) {
+Result<ConfigFile::Observation> ConfigFile::read_if_changed(Time now) {
   constexpr int kMaxReads = 4;
   watch_.update_watches();
   Observation out;

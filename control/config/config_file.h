@@ -15,20 +15,19 @@
 
 #include <chrono>
 #include <cstdint>
-#include <filesystem>
 #include <functional>
 #include <map>
 #include <memory>
 #include <optional>
 #include <set>
 #include <string>
-#include <tl/expected.hpp>
 #include <vector>
 
+#include "control/aliases.h"
 #include "control/config/file_content.h"
-#include "control/config/file_identity.h"
-#include "control/config/json_edit.h"
+#include "control/config/json_text.h"
 #include "control/config/replace_content.h"
+#include "control/files/descriptor.h"
 
 namespace gradmon {
 
@@ -46,13 +45,10 @@ enum class FileEvent : std::uint8_t {
 // events, so the caller must poll the file as well. One thread.
 class FileWatch {
  public:
-  explicit FileWatch(std::filesystem::path path);
-  ~FileWatch();
-  FileWatch(const FileWatch&) = delete;
-  FileWatch& operator=(const FileWatch&) = delete;
+  explicit FileWatch(fs::path path);
 
   // Readable when events have arrived; -1 if inotify failed (logged once).
-  int fd() const { return fd_; }
+  int fd() const { return fd_.get(); }
 
   // Watches the present links. Call it before each read of the file.
   void update_watches();
@@ -61,10 +57,10 @@ class FileWatch {
   std::vector<FileEvent> read_events();
 
  private:
-  void watch(const std::filesystem::path& directory, const std::string& name);
+  void watch(const fs::path& directory, const std::string& name);
 
-  const std::filesystem::path path_;
-  int fd_ = -1;
+  const fs::path path_;
+  const Descriptor fd_;
   std::map<int, std::set<std::string>> names_;  // names watched, by watch descriptor
 };
 
@@ -76,8 +72,7 @@ class ConfigFile {
   using BeforeWrite = std::function<void(const std::string& sha256)>;
 
   // `spare`: a directory for side files that the config's own directory refuses; "": none.
-  explicit ConfigFile(std::filesystem::path path, Clock clock = &std::chrono::steady_clock::now,
-                      std::filesystem::path spare = {});
+  explicit ConfigFile(fs::path path, Clock clock = &std::chrono::steady_clock::now, fs::path spare = {});
   ~ConfigFile();
   ConfigFile(const ConfigFile&) = delete;
   ConfigFile& operator=(const ConfigFile&) = delete;
@@ -88,7 +83,7 @@ class ConfigFile {
 
   // Returns the news since the last call: a content, a problem for people (missing, unreadable, not a regular
   // file, too large), or none. Omits contents that edit() wrote.
-  std::optional<tl::expected<FileContent, std::string>> poll();
+  std::optional<Result<FileContent>> poll();
 
   // Sets the values in this order, as one save, and returns the new content. With `based_on`, fails if the
   // file is no longer that save. Without it, waits for the present content to settle (at most 3 s) and edits
@@ -127,7 +122,7 @@ class ConfigFile {
     std::shared_ptr<const ConfigResult> config;
   };
 
-  tl::expected<Observation, std::string> read_if_changed(Time now);
+  Result<Observation> read_if_changed(Time now);
   const JsonText& parse(FileContent& content);
   bool is_settled(FileRead& read, Time now);
   void take_events();
@@ -142,7 +137,7 @@ class ConfigFile {
                                                  const std::optional<FileIdentity>& based_on,
                                                  const BeforeWrite& before_write);
 
-  const std::filesystem::path path_;
+  const fs::path path_;
   const Clock clock_;
   FileWatch watch_;
 

@@ -73,21 +73,17 @@ struct Option {
   Constraint constraint() const { return {expected, rule, low, high}; }
 };
 
-// The table of one part of the config, in the order of CONFIG.md.
+// The table of each part of the config, in the order of CONFIG.md.
+const std::vector<Option<Config>>& table(const Config*);
+const std::vector<Option<Config::Target>>& table(const Config::Target*);
+const std::vector<Option<Config::CcDistribution>>& table(const Config::CcDistribution*);
+const std::vector<Option<Config::L2Targets>>& table(const Config::L2Targets*);
+const std::vector<Option<Config::Alert>>& table(const Config::Alert*);
+const std::vector<Option<Config::OnAlert>>& table(const Config::OnAlert*);
 template <typename Part>
-const std::vector<Option<Part>>& options();
-template <>
-const std::vector<Option<Config>>& options<Config>();
-template <>
-const std::vector<Option<Config::Target>>& options<Config::Target>();
-template <>
-const std::vector<Option<Config::CcDistribution>>& options<Config::CcDistribution>();
-template <>
-const std::vector<Option<Config::L2Targets>>& options<Config::L2Targets>();
-template <>
-const std::vector<Option<Config::Alert>>& options<Config::Alert>();
-template <>
-const std::vector<Option<Config::OnAlert>>& options<Config::OnAlert>();
+const std::vector<Option<Part>>& options() {
+  return table(static_cast<const Part*>(nullptr));
+}
 
 // A rule of `alert` and the `args` that it takes.
 struct AlertRuleSchema {

@@ -12,6 +12,7 @@
 
 #include "control/config/json_text.h"
 #include "control/files/descriptor.h"
+#include "control/files/file_access.h"
 
 namespace gradmon {
 namespace {
@@ -23,7 +24,7 @@ Problem system_problem(int code) {
   return Problem("it cannot be read: " + std::generic_category().message(code));
 }
 
-tl::expected<FileSignature, std::string> sign(const struct stat& status) {
+Result<FileSignature> sign(const struct stat& status) {
   if (!S_ISREG(status.st_mode)) return Problem("it is not a regular file");
   if (static_cast<std::uint64_t>(status.st_size) > kMaxJsonBytes) return Problem("it is larger than 1 MiB");
   const auto nanoseconds = [](const timespec& time) {
@@ -35,20 +36,20 @@ tl::expected<FileSignature, std::string> sign(const struct stat& status) {
 
 }  // namespace
 
-tl::expected<FileSignature, std::string> sign_file(const std::filesystem::path& path) {
+Result<FileSignature> sign_file(const fs::path& path) {
   struct stat status {};
   if (::stat(path.c_str(), &status) != 0) return system_problem(errno);
   return sign(status);
 }
 
-tl::expected<FileRead, std::string> read_file(const std::filesystem::path& path) {
+Result<FileRead> read_file(const fs::path& path) {
   if (const auto first = sign_file(path); !first) return Problem(first.error());
   const Descriptor file(::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC | O_NOCTTY));
   if (file.get() < 0) return system_problem(errno);
   return read_open_file(file.get());
 }
 
-tl::expected<FileRead, std::string> read_open_file(int fd) {
+Result<FileRead> read_open_file(int fd) {
   struct stat status {};
   if (::fstat(fd, &status) != 0 || ::lseek(fd, 0, SEEK_SET) != 0) return system_problem(errno);
   auto signature = sign(status);
@@ -57,15 +58,8 @@ tl::expected<FileRead, std::string> read_open_file(int fd) {
   FileRead out;
   out.signature = *signature;
   auto& text = out.content.text;
-  std::array<char, 65'536> buffer{};
-  for (;;) {
-    const auto got = ::read(fd, buffer.data(), buffer.size());
-    if (got < 0 && errno == EINTR) continue;
-    if (got < 0) return system_problem(errno);
-    if (got == 0) break;
-    text.append(buffer.data(), static_cast<std::size_t>(got));
-    if (text.size() > kMaxJsonBytes) return Problem("it is larger than 1 MiB");
-  }
+  if (!read_rest(fd, kMaxJsonBytes, text)) return system_problem(errno);
+  if (text.size() > kMaxJsonBytes) return Problem("it is larger than 1 MiB");
   out.content.identity = {signature->mtime_ns, text.size(), sha256_hex(text)};
   return out;
 }

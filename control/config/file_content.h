@@ -3,16 +3,27 @@
 #pragma once
 
 #include <cstdint>
-#include <filesystem>
 #include <memory>
 #include <string>
 #include <string_view>
-#include <tl/expected.hpp>
 #include <vector>
 
-#include "control/config/file_identity.h"
+#include "control/aliases.h"
 
 namespace gradmon {
+
+// Identifies one save of a file. Two saves of the same bytes differ in `mtime_ns`, so equality means "not
+// saved since".
+struct FileIdentity {
+  std::int64_t mtime_ns = 0;  // nanoseconds since 1970; only ever compared for equality
+  std::uint64_t size = 0;     // bytes
+  std::string sha256;         // of the content, 64 lower-case hex digits
+
+  friend bool operator==(const FileIdentity& a, const FileIdentity& b) {
+    return a.mtime_ns == b.mtime_ns && a.size == b.size && a.sha256 == b.sha256;
+  }
+  friend bool operator!=(const FileIdentity& a, const FileIdentity& b) { return !(a == b); }
+};
 
 struct ConfigError;
 struct ParsedConfig;
@@ -48,10 +59,10 @@ struct FileRead {
 
 // Both follow links. The error, for people, does not name the path: the file is missing, unreadable, not
 // a regular file, or over 1 MiB.
-[[nodiscard]] tl::expected<FileSignature, std::string> sign_file(const std::filesystem::path& path);
-[[nodiscard]] tl::expected<FileRead, std::string> read_file(const std::filesystem::path& path);
+[[nodiscard]] Result<FileSignature> sign_file(const fs::path& path);
+[[nodiscard]] Result<FileRead> read_file(const fs::path& path);
 // The same for an open file, from its start.
-[[nodiscard]] tl::expected<FileRead, std::string> read_open_file(int fd);
+[[nodiscard]] Result<FileRead> read_open_file(int fd);
 
 // 64 lower-case hex digits.
 std::string sha256_hex(std::string_view text);

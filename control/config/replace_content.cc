@@ -29,8 +29,6 @@
 namespace gradmon {
 namespace {
 
-namespace fs = std::filesystem;
-
 constexpr std::size_t kHashDigits = 12;
 constexpr std::size_t kTimeDigits = 16;
 
@@ -294,8 +292,7 @@ struct WriteRecord {
   Descriptor lock;
 };
 
-tl::expected<WriteRecord, std::string> record_write(const fs::path& target, const fs::path& spare,
-                                                    const PlannedWrite& planned) {
+Result<WriteRecord> record_write(const fs::path& target, const fs::path& spare, const PlannedWrite& planned) {
   const auto text = std::to_string(planned.before.size()) + "\n" + planned.before + planned.after;
   std::string problem;
   for (const auto& directory : {target.parent_path(), spare}) {

@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <filesystem>
+#include <optional>
 #include <utility>
+
+#include "control/aliases.h"
 
 namespace gradmon {
 
@@ -35,8 +38,21 @@ class Descriptor {
   int fd_ = -1;
 };
 
+// The two ends of a pipe.
+struct Pipe {
+  Descriptor from;
+  Descriptor to;
+};
+
+// `flags`: of pipe2(2). None if no descriptor is left; errno has the cause.
+inline std::optional<Pipe> make_pipe(int flags) {
+  int ends[2];
+  if (::pipe2(ends, flags) != 0) return std::nullopt;
+  return Pipe{Descriptor(ends[0]), Descriptor(ends[1])};
+}
+
 // True if `path` still names the file that `fd` holds open. False for a symbolic link or after an error.
-inline bool is_at_path(const std::filesystem::path& path, int fd) {
+inline bool is_at_path(const fs::path& path, int fd) {
   struct stat there {};
   struct stat here {};
   return ::lstat(path.c_str(), &there) == 0 && ::fstat(fd, &here) == 0 && there.st_dev == here.st_dev &&

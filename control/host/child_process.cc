@@ -6,13 +6,11 @@
 #include <signal.h>
 #include <sodium.h>
 #include <spawn.h>
-#include <sys/resource.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <fstream>
@@ -101,15 +99,13 @@ int spawn(const std::string& program, const std::vector<char*>& argv, char* cons
 }
 
 std::optional<std::string> run_in_child(const std::function<std::string()>& work, milliseconds at_most) {
-  std::array<int, 2> ends{-1, -1};
-  if (::pipe2(ends.data(), O_CLOEXEC) != 0) return {};
-  const Descriptor from(ends[0]);
-  Descriptor to(ends[1]);
+  auto pipe = make_pipe(O_CLOEXEC);
+  if (!pipe) return {};
   const pid_t child = ::fork();
-  if (child == 0) answer(work, to.get());
-  to.reset();
+  if (child == 0) answer(work, pipe->to.get());
+  pipe->to.reset();
   if (child < 0) return {};
-  std::string text = read_until(Clock::now() + at_most, from.get());
+  std::string text = read_until(Clock::now() + at_most, pipe->from.get());
   const bool done = !text.empty() && text.back() == kDone;
   end_child(child);
   if (!done) return {};
@@ -121,11 +117,11 @@ namespace {
 
 constexpr int kResult = 3;  // the descriptor of the result in helper and program
 constexpr rlim_t kOpenFiles = 1024;
-constexpr long kPollPauseNs = 20'000'000;
+constexpr int kPollPauseMs = 20;
 constexpr int kPollsAfterKill = 100;
 
 enum class End : int { exited, killed, timed_out, not_started };
-struct Result {
+struct Ending {
   End end;
   int value;  // exit status, signal or errno
 };
@@ -138,7 +134,7 @@ struct Prepared {
   int input = -1;
   int null = -1;
   int result = -1;
-  std::int64_t time_limit_ms = 0;
+  milliseconds time_limit{};
 };
 
 void close_from(int first) {
@@ -170,18 +166,11 @@ void default_signals() {
 
 // The hub bounds its own memory and raises its descriptor limit; neither limit is for the user's program.
 void default_limits() {
-  rlimit limit{};
-  if (::getrlimit(RLIMIT_AS, &limit) == 0) {
-    limit.rlim_cur = limit.rlim_max;
-    ::setrlimit(RLIMIT_AS, &limit);
-  }
-  if (::getrlimit(RLIMIT_NOFILE, &limit) == 0) {
-    limit.rlim_cur = std::min(limit.rlim_max, kOpenFiles);
-    ::setrlimit(RLIMIT_NOFILE, &limit);
-  }
+  set_soft_limit(RLIMIT_AS, RLIM_INFINITY);
+  set_soft_limit(RLIMIT_NOFILE, kOpenFiles);
 }
 
-void report(Result result) { [[maybe_unused]] const ssize_t n = ::write(kResult, &result, sizeof result); }
+void report(Ending result) { [[maybe_unused]] const ssize_t n = ::write(kResult, &result, sizeof result); }
 
 [[noreturn]] void run_program(const Prepared& prepared) {
   ::setpgid(0, 0);
@@ -191,17 +180,6 @@ void report(Result result) { [[maybe_unused]] const ssize_t n = ::write(kResult,
   ::execve(prepared.argv[0], prepared.argv.data(), prepared.envp.data());
   report({End::not_started, errno});
   ::_exit(127);
-}
-
-std::int64_t now_ms() {
-  timespec now{};
-  ::clock_gettime(CLOCK_MONOTONIC, &now);
-  return static_cast<std::int64_t>(now.tv_sec) * 1000 + now.tv_nsec / 1'000'000;
-}
-
-void poll_pause() {
-  const timespec time{0, kPollPauseNs};
-  ::nanosleep(&time, nullptr);
 }
 
 bool has_ended(pid_t program, int& status) { return ::waitpid(program, &status, WNOHANG) == program; }
@@ -219,14 +197,14 @@ bool has_ended(pid_t program, int& status) { return ::waitpid(program, &status, 
   ::setpgid(program, program);  // The program does it, too; the order does not matter.
   int status = 0;
   bool ended = false;
-  for (const std::int64_t end = now_ms() + prepared.time_limit_ms; !(ended = has_ended(program, status));) {
-    if (now_ms() >= end) break;
-    poll_pause();
+  for (const auto end = Clock::now() + prepared.time_limit; !(ended = has_ended(program, status));) {
+    if (Clock::now() >= end) break;
+    ::poll(nullptr, 0, kPollPauseMs);
   }
   ::kill(-program, SIGKILL);
   if (!ended) {
     report({End::timed_out, 0});
-    for (int poll = 0; poll < kPollsAfterKill && !has_ended(program, status); ++poll) poll_pause();
+    for (int i = 0; i < kPollsAfterKill && !has_ended(program, status); ++i) ::poll(nullptr, 0, kPollPauseMs);
   } else if (WIFEXITED(status)) {
     report({End::exited, WEXITSTATUS(status)});
   } else {
@@ -235,7 +213,7 @@ bool has_ended(pid_t program, int& status) { return ::waitpid(program, &status, 
   ::_exit(0);
 }
 
-std::string text_of(const Result& result, std::chrono::milliseconds time_limit) {
+std::string text_of(const Ending& result, std::chrono::milliseconds time_limit) {
   const std::string value = std::to_string(result.value);
   switch (result.end) {
     case End::exited:
@@ -257,28 +235,22 @@ tl::unexpected<std::string> problem(const char* what) {
 // The same file under a number above kResult, so that the standard streams do not overwrite it.
 Descriptor above_result(int fd) { return Descriptor(::fcntl(fd, F_DUPFD_CLOEXEC, kResult + 1)); }
 
-struct Pipe {
-  Descriptor from;
-  Descriptor to;
-};
-
-std::optional<Pipe> make_pipe() {
-  std::array<int, 2> ends{-1, -1};
-  if (::pipe2(ends.data(), O_CLOEXEC | O_NONBLOCK) != 0) return {};
-  const Descriptor from(ends[0]), to(ends[1]);
-  Pipe pipe{above_result(from.get()), above_result(to.get())};
+std::optional<Pipe> pipe_above_result() {
+  const auto made = make_pipe(O_CLOEXEC | O_NONBLOCK);
+  if (!made) return {};
+  Pipe pipe{above_result(made->from.get()), above_result(made->to.get())};
   return pipe.from.valid() && pipe.to.valid() ? std::optional(std::move(pipe)) : std::nullopt;
 }
 
 }  // namespace
 
-tl::expected<LimitedProcess, std::string> LimitedProcess::start(const LimitedCommand& command) {
+Result<LimitedProcess> LimitedProcess::start(const LimitedCommand& command) {
   if (command.arguments.empty() || command.arguments[0].rfind('/', 0) != 0)
     return tl::unexpected(std::string("the program's path is not absolute"));
   if (command.input.size() > LimitedCommand::kMostInput)
     return tl::unexpected(std::string("the input is too long"));
-  auto input = make_pipe();
-  auto result = make_pipe();
+  auto input = pipe_above_result();
+  auto result = pipe_above_result();
   const Descriptor opened(::open("/dev/null", O_RDWR | O_CLOEXEC));
   const Descriptor null = above_result(opened.get());
   if (!input || !result || !null.valid()) return problem("no descriptor");
@@ -293,7 +265,7 @@ tl::expected<LimitedProcess, std::string> LimitedProcess::start(const LimitedCom
                           input->from.get(),
                           null.get(),
                           result->to.get(),
-                          command.time_limit.count()};
+                          command.time_limit};
   const pid_t helper = ::fork();
   if (helper == 0) run_helper(prepared);
   if (helper < 0) return problem("cannot fork");
@@ -303,7 +275,7 @@ tl::expected<LimitedProcess, std::string> LimitedProcess::start(const LimitedCom
 // The helper ends soon after reporting the result, but not at once.
 std::optional<std::string> LimitedProcess::poll() {
   if (!ended_) {
-    Result result{};
+    Ending result{};
     const ssize_t n = ::read(result_.get(), &result, sizeof result);
     if (n < 0 && (errno == EAGAIN || errno == EINTR)) return std::nullopt;
     ended_ = n == sizeof result ? text_of(result, time_limit_) : "was killed with its helper";
@@ -348,6 +320,13 @@ std::string random_hex(std::size_t bytes) {
 std::int64_t wall_now() {
   using namespace std::chrono;
   return duration_cast<milliseconds>(system_clock::now().time_since_epoch()).count();
+}
+
+milliseconds boot_now() {
+  timespec now{};
+  clock_gettime(CLOCK_BOOTTIME, &now);
+  return std::chrono::duration_cast<milliseconds>(std::chrono::seconds(now.tv_sec) +
+                                                  std::chrono::nanoseconds(now.tv_nsec));
 }
 
 }  // namespace gradmon

@@ -1,19 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <sys/resource.h>
 #include <sys/types.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <optional>
 #include <string>
-#include <tl/expected.hpp>
 #include <utility>
 #include <vector>
 
 #include "control/files/descriptor.h"
+#include "control/aliases.h"
 
 namespace gradmon {
 
@@ -63,7 +65,7 @@ struct LimitedCommand {
 // even if this process ends first. One thread; other threads of the process may exist.
 class LimitedProcess {
  public:
-  static tl::expected<LimitedProcess, std::string> start(const LimitedCommand& command);
+  static Result<LimitedProcess> start(const LimitedCommand& command);
 
   // nullopt while it runs. Once it has ended: "" if its exit status was 0, or a text such as "exited with
   // status 3", "was killed by signal 9", "ran longer than 30 s and was killed", "could not be started: ...".
@@ -80,6 +82,14 @@ class LimitedProcess {
   std::optional<std::string> ended_;  // the program's end, once known
 };
 
+// Sets the soft limit of a resource to `most`, or to the hard limit if that is less. Async-signal-safe.
+inline void set_soft_limit(decltype(RLIMIT_AS) resource, rlim_t most) {
+  rlimit limit{};
+  if (::getrlimit(resource, &limit) != 0) return;
+  limit.rlim_cur = std::min(limit.rlim_max, most);
+  ::setrlimit(resource, &limit);
+}
+
 std::string host_name();
 // The kernel's start time of a process, in clock ticks since boot; 0 if no such process runs. Pid and
 // start time together identify a process; a pid alone may be reused.
@@ -88,5 +98,7 @@ std::uint64_t process_start_ticks(std::int64_t pid);
 std::string random_hex(std::size_t bytes);
 // Wall-clock milliseconds since 1970.
 std::int64_t wall_now();
+// CLOCK_BOOTTIME, which also runs while the machine is suspended. Leases and waits use it. Any thread.
+std::chrono::milliseconds boot_now();
 
 }  // namespace gradmon

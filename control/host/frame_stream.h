@@ -1,12 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
+// Unix stream sockets by path, and frames on a stream socket.
 #pragma once
+
+#include <sys/types.h>
 
 #include <array>
 #include <cstddef>
 #include <functional>
+#include <optional>
 #include <string>
 #include <string_view>
 
+#include "control/aliases.h"
 #include "control/files/descriptor.h"
 
 namespace gradmon {
@@ -91,5 +96,24 @@ class FrameStream {
   std::size_t written_ = 0;  // bytes of out_ already written
   bool peer_reads_ = true;
 };
+
+// Unix stream sockets. A path of more than 107 bytes does not fit into a socket address; the call reaches it
+// through /proc/self/fd of its directory, with one more descriptor. Errors name the path. Any thread.
+
+// Returns a connected, non-blocking, close-on-exec socket; the caller owns it. Never waits: a full
+// backlog of the server is an error.
+[[nodiscard]] Result<int> connect_unix(const fs::path& path);
+
+// Returns a socket bound to `path`, non-blocking, close-on-exec and not listening yet; the caller owns it.
+// Its file has mode 0600 regardless of the umask. `path` must not exist.
+[[nodiscard]] Result<int> bind_unix(const fs::path& path);
+
+// "ipc://PATH".
+std::string ipc_endpoint(const fs::path& socket);
+// The path of "ipc://PATH"; none for any other endpoint.
+std::optional<fs::path> ipc_path(const std::string& endpoint);
+
+// The user id of the process that opened the other end of a Unix stream (SO_PEERCRED).
+[[nodiscard]] Result<uid_t> peer_uid(int fd);
 
 }  // namespace gradmon

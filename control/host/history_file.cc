@@ -16,7 +16,7 @@
 #include <sstream>
 #include <utility>
 
-#include "control/alerts/alert_json.h"
+#include "control/alerts/alert_report.h"
 #include "control/files/descriptor.h"
 #include "control/files/file_access.h"
 #include "control/log.h"
@@ -24,7 +24,6 @@
 namespace gradmon {
 namespace {
 
-namespace fs = std::filesystem;
 using Json = nlohmann::ordered_json;
 
 std::string json_line(const Json& json) {
@@ -85,7 +84,7 @@ HistoryEntry entry_from(const nlohmann::json& json) {
 }
 
 // Appends the whole entry whenever it changes. So the file grows with ranks times changes.
-tl::expected<void, std::string> append(const fs::path& file, std::string lines, std::size_t most_bytes) {
+Result<void> append(const fs::path& file, std::string lines, std::size_t most_bytes) {
   if (auto made = make_directories(file.parent_path()); !made) return made;
   const std::string dropped = make_room(file, lines.size(), most_bytes);
   if (!dropped.empty()) log_warn(rotated(file).string() + " is replaced: the oldest changes are dropped");
@@ -96,8 +95,7 @@ tl::expected<void, std::string> append(const fs::path& file, std::string lines, 
   return path_error(file, errno);
 }
 
-void for_each_line(const fs::path& file, const std::function<void(const nlohmann::json&)>& take) {
-  std::ifstream in(file);
+void for_each_line(std::istream&& in, const std::function<void(const nlohmann::json&)>& take) {
   for (std::string line; std::getline(in, line);) {
     try {
       take(nlohmann::json::parse(line));
@@ -150,16 +148,14 @@ fs::path newest_epoch(const fs::path& registers, const std::vector<std::string>&
 
 }  // namespace
 
-tl::expected<void, std::string> append_history(const fs::path& file,
-                                               const std::map<Journal::Key, HistoryEntry>& entries,
-                                               std::size_t most_bytes) {
+Result<void> append_history(const fs::path& file, const std::map<Journal::Key, HistoryEntry>& entries,
+                            std::size_t most_bytes) {
   std::string lines;
   for (const auto& [key, entry] : entries) lines += json_line(to_json(key, entry));
   return append(file, std::move(lines), most_bytes);
 }
 
-tl::expected<void, std::string> append_switch(const fs::path& file, const SwitchNote& note,
-                                              std::size_t most_bytes) {
+Result<void> append_switch(const fs::path& file, const SwitchNote& note, std::size_t most_bytes) {
   return append(file,
                 json_line({{"epoch", note.epoch},
                            {"rank", note.rank.value},
@@ -170,11 +166,12 @@ tl::expected<void, std::string> append_switch(const fs::path& file, const Switch
                 most_bytes);
 }
 
-tl::expected<fs::path, std::string> job_register(const fs::path& run) {
+Result<fs::path> job_register(const fs::path& run) {
   std::string epoch;
   const fs::path switches = run / "switches.jsonl";
   for (const fs::path& file : {rotated(switches), switches})
-    for_each_line(file, [&](const nlohmann::json& json) { epoch = json.value("epoch", epoch); });
+    for_each_line(std::ifstream(file),
+                  [&](const nlohmann::json& json) { epoch = json.value("epoch", epoch); });
   const fs::path of_rank = run / ".." / ".gradmon" / fs::path(epoch).filename();
   fs::path found =
       epoch.empty() ? newest_epoch(run / ".gradmon", {"history.jsonl", "alerts.jsonl"}) : of_rank;
@@ -184,14 +181,14 @@ tl::expected<fs::path, std::string> job_register(const fs::path& run) {
   return found;
 }
 
-tl::expected<std::vector<HistoryEntry>, std::string> history_from_files(const fs::path& output_dir) {
+Result<std::vector<HistoryEntry>> history_from_files(const fs::path& output_dir) {
   const fs::path job = newest_epoch(output_dir / ".gradmon", {"history.jsonl"});
   if (job.empty()) return tl::unexpected("no history in " + output_dir.string());
   const fs::path history = job / "history.jsonl";
   const std::string epoch = job.filename().string();
   Entries entries;
   for (const fs::path& file : {rotated(history), history}) {
-    for_each_line(file, [&](const nlohmann::json& json) {
+    for_each_line(std::ifstream(file), [&](const nlohmann::json& json) {
       take_entry(json.at("key").get<Journal::Key>(), entry_from(json), entries);
     });
   }
@@ -200,7 +197,7 @@ tl::expected<std::vector<HistoryEntry>, std::string> history_from_files(const fs
   for (const fs::directory_entry& run : fs::directory_iterator(output_dir, error)) {
     const fs::path switches = run.path() / "switches.jsonl";
     for (const fs::path& file : {rotated(switches), switches}) {
-      for_each_line(file, [&](const nlohmann::json& json) {
+      for_each_line(std::ifstream(file), [&](const nlohmann::json& json) {
         if (json.value("epoch", "") != epoch) return;
         const auto known = entries.key_of.find(Revision{json.value("revision", std::uint64_t{0})});
         if (known == entries.key_of.end()) return;
@@ -219,18 +216,7 @@ namespace {
 std::string json_line(const AlertHistory::Kept& kept) {
   Json json = to_json(kept.alert);
   json["process_id"] = kept.process_id;
-  return json.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
-}
-
-std::optional<AlertHistory::Kept> kept_in(const std::string& line) {
-  try {
-    const auto json = nlohmann::json::parse(line);
-    auto alert = alert_from(json);
-    if (!alert) return {};
-    return AlertHistory::Kept{std::move(*alert), json.value("process_id", "")};
-  } catch (const nlohmann::json::exception&) {
-    return {};
-  }
+  return json_line(json);
 }
 
 std::string objection(const struct stat& found) {
@@ -242,10 +228,9 @@ std::string objection(const struct stat& found) {
 void read_file(const fs::path& file, std::vector<AlertHistory::Kept>& into) {
   const auto text = read_checked_file(file, O_NOFOLLOW, objection);
   if (!text) return;
-  std::istringstream lines(*text);
-  for (std::string line; std::getline(lines, line);) {
-    if (auto kept = kept_in(line)) into.push_back(std::move(*kept));
-  }
+  for_each_line(std::istringstream(*text), [&](const nlohmann::json& json) {
+    if (auto alert = alert_from(json)) into.push_back({std::move(*alert), json.value("process_id", "")});
+  });
 }
 
 // The lines of {path}.1, which is about to be replaced, with the first alert of a rule and step.
@@ -281,9 +266,8 @@ bool is_older(const AlertHistory::Kept& a, const AlertHistory::Kept& b) {
 
 }  // namespace
 
-tl::expected<void, std::string> append_alerts(const fs::path& path,
-                                              const std::vector<AlertHistory::Kept>& alerts,
-                                              std::int64_t most_bytes) {
+Result<void> append_alerts(const fs::path& path, const std::vector<AlertHistory::Kept>& alerts,
+                           std::int64_t most_bytes) {
   std::string lines;
   for (const AlertHistory::Kept& kept : alerts) lines += json_line(kept);
   if (auto made = make_directories(path.parent_path()); !made) return made;
@@ -317,7 +301,7 @@ std::vector<AlertHistory::Kept> read_alerts(const fs::path& path) {
   return all;
 }
 
-tl::expected<std::vector<AlertHistory::Kept>, std::string> alerts_from_files(const fs::path& run) {
+Result<std::vector<AlertHistory::Kept>> alerts_from_files(const fs::path& run) {
   const auto job = job_register(run);
   if (!job) return tl::unexpected(job.error());
   return read_alerts(*job / "alerts.jsonl");

@@ -7,9 +7,7 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <cerrno>
-#include <cstdio>
 #include <system_error>
 #include <utility>
 
@@ -19,7 +17,6 @@
 namespace gradmon {
 namespace {
 
-namespace fs = std::filesystem;
 using Problem = tl::unexpected<std::string>;
 
 constexpr std::size_t kLongestName = 40;
@@ -28,12 +25,6 @@ constexpr std::size_t kHashDigits = 16;
 constexpr std::size_t kLongestRuntime = 48;
 constexpr mode_t kMode = 0700;
 constexpr mode_t kOthersWrite = 0022;
-
-std::string octal(mode_t mode) {
-  std::array<char, 16> text{};
-  std::snprintf(text.data(), text.size(), "%04o", mode & 07777U);
-  return text.data();
-}
 
 // The reason why the directory is unusable, or "".
 std::string objection(const fs::path& path, const struct stat& found) {
@@ -45,15 +36,14 @@ std::string objection(const fs::path& path, const struct stat& found) {
            std::to_string(geteuid()) + " (the current user)";
   }
   if ((found.st_mode & 0777U) != kMode)
-    return name + ": has mode " + octal(found.st_mode) + "; expected 0700; run chmod 700";
+    return name + ": has mode " + mode_text(found.st_mode) + "; expected 0700; run chmod 700";
   return "";
 }
 
 enum class Missing { refused, made };
 
 // Opens and checks the last component of `path` in `parent`; Missing::made creates it if it is missing.
-tl::expected<Descriptor, std::string> open_private(const Descriptor& parent, const fs::path& path,
-                                                   Missing missing) {
+Result<Descriptor> open_private(const Descriptor& parent, const fs::path& path, Missing missing) {
   const std::string name = path.filename().string();
   if (missing == Missing::made) {
     if (::mkdirat(parent.get(), name.c_str(), kMode) == 0) {
@@ -74,14 +64,14 @@ tl::expected<Descriptor, std::string> open_private(const Descriptor& parent, con
   return directory;
 }
 
-tl::expected<Descriptor, std::string> open_base(const fs::path& base, Missing missing) {
+Result<Descriptor> open_base(const fs::path& base, Missing missing) {
   const fs::path parent = base.parent_path();
   const Descriptor above(::open(parent.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
   if (!above.valid()) return path_error(parent, errno);
   return open_private(above, base, missing);
 }
 
-tl::expected<void, std::string> open_both(const fs::path& job, Missing missing) {
+Result<void> open_both(const fs::path& job, Missing missing) {
   const auto base = open_base(job.parent_path(), missing);
   if (!base) return Problem(base.error());
   const auto directory = open_private(*base, job, missing);
@@ -162,7 +152,7 @@ JobBases job_bases(const EnvironmentLookup& environment) {
   return bases;
 }
 
-tl::expected<void, std::string> JobDirectory::check() const { return open_both(path, Missing::refused); }
+Result<void> JobDirectory::check() const { return open_both(path, Missing::refused); }
 
 std::string job_file_name(const std::string& launch_id) {
   const auto leads_well = [](const std::string& name) {
@@ -176,8 +166,7 @@ std::string job_file_name(const std::string& launch_id) {
   return name + "-" + sha256_hex(launch_id).substr(0, kHashDigits);
 }
 
-tl::expected<JobDirectory, std::string> make_job_directory(const std::string& launch_id,
-                                                           const JobBases& bases) {
+Result<JobDirectory> make_job_directory(const std::string& launch_id, const JobBases& bases) {
   JobDirectory job{bases.preferred() / job_file_name(launch_id)};
   auto made = job.ensure();
   if (!made && bases.xdg_runtime && is_gone(bases.xdg_runtime->parent_path())) {
@@ -188,7 +177,7 @@ tl::expected<JobDirectory, std::string> make_job_directory(const std::string& la
   return job;
 }
 
-tl::expected<void, std::string> JobDirectory::ensure() const { return open_both(path, Missing::made); }
+Result<void> JobDirectory::ensure() const { return open_both(path, Missing::made); }
 
 FoundJobs find_job_directories(const JobBases& bases) {
   FoundJobs found;

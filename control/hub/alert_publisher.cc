@@ -13,9 +13,9 @@
 #include <cstring>
 #include <nlohmann/json.hpp>
 
-#include "control/alerts/alert_json.h"
+#include "control/alerts/alert_report.h"
 #include "control/host/child_process.h"
-#include "control/host/unix_socket.h"
+#include "control/host/frame_stream.h"
 #include "control/log.h"
 
 namespace gradmon {

@@ -22,7 +22,6 @@
 namespace gradmon {
 namespace {
 
-namespace fs = std::filesystem;
 using Json = nlohmann::ordered_json;
 
 fs::path whole_path(const fs::path& path) {
@@ -85,7 +84,7 @@ std::string for_people(const JobRegistry::Job& job) {
 WriteBackNote::WriteBackNote(const fs::path& output_dir, const fs::path& config_path)
     : note_(output_dir / ".gradmon" / "writeback.json"), config_path_(whole_path(config_path)) {}
 
-tl::expected<void, std::string> WriteBackNote::write(const FileIdentity& save) const {
+Result<void> WriteBackNote::write(const FileIdentity& save) const {
   const Json note{{"config", config_path_.string()},
                   {"mtime_ns", save.mtime_ns},
                   {"size", save.size},

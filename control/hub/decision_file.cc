@@ -70,9 +70,7 @@ std::optional<JobIdentity> read_header(std::string_view text) {
 
 std::string contents(int fd) {
   std::string all;
-  std::array<char, 65536> piece{};
-  for (ssize_t n = 0; (n = pread(fd, piece.data(), piece.size(), static_cast<off_t>(all.size()))) > 0;)
-    all.append(piece.data(), static_cast<std::size_t>(n));
+  if (lseek(fd, 0, SEEK_SET) == 0) static_cast<void>(read_rest(fd, std::string::npos - 1, all));
   return all;
 }
 
@@ -91,8 +89,7 @@ std::optional<std::string_view> next_entry(std::string_view all, std::size_t& at
 
 }  // namespace
 
-tl::expected<DecisionFile::Opened, std::string> DecisionFile::open(const std::filesystem::path& path,
-                                                                   JobIdentity fresh, Bounds bounds) {
+Result<DecisionFile::Opened> DecisionFile::open(const fs::path& path, JobIdentity fresh, Bounds bounds) {
   if (sodium_init() < 0) return tl::unexpected(std::string("libsodium does not start"));
   Descriptor fd(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0600));
   struct stat status {};
@@ -128,7 +125,7 @@ tl::expected<DecisionFile::Opened, std::string> DecisionFile::open(const std::fi
   return opened;
 }
 
-tl::expected<void, std::string> DecisionFile::reserve(std::int64_t bytes) {
+Result<void> DecisionFile::reserve(std::int64_t bytes) {
   if (end_ + bytes + kReserveAtOnce / 2 <= reserved_) return {};
   if (end_ + bytes > bounds_.most_bytes)
     return tl::unexpected("the decision log has reached its bound of " +
@@ -145,7 +142,7 @@ tl::expected<void, std::string> DecisionFile::reserve(std::int64_t bytes) {
 bool DecisionFile::is_at_its_path() const { return is_at_path(path_, file_.get()); }
 
 bool DecisionFile::replace(const std::string& whole, int (*put)(const char* beside, const char* path)) {
-  const std::filesystem::path beside = path_.string() + ".new";
+  const fs::path beside = path_.string() + ".new";
   ::unlink(beside.c_str());
   Descriptor fresh(::open(beside.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600));
   if (!fresh.valid()) return false;
@@ -161,13 +158,13 @@ bool DecisionFile::replace(const std::string& whole, int (*put)(const char* besi
   return true;
 }
 
-tl::expected<void, std::string> DecisionFile::relink() {
+Result<void> DecisionFile::relink() {
   const std::string whole = contents(file_.get()).substr(0, static_cast<std::size_t>(end_));
   if (replace(whole, ::link)) return {};
   return path_error(path_, errno);
 }
 
-tl::expected<void, std::string> DecisionFile::copy_to(const std::filesystem::path& path) const {
+Result<void> DecisionFile::copy_to(const fs::path& path) const {
   return replace_file(path, contents(file_.get()).substr(0, static_cast<std::size_t>(end_)), 0600);
 }
 
@@ -199,13 +196,13 @@ void DecisionFile::compact() {
   replace(whole, std::rename);
 }
 
-tl::expected<void, std::string> DecisionFile::append(const LogEntry& entry) {
+Result<void> DecisionFile::append(const LogEntry& entry) {
   auto appended = append(encode(entry));
   if (appended) compact_if_due();
   return appended;
 }
 
-tl::expected<void, std::string> DecisionFile::append(std::string_view bytes) {
+Result<void> DecisionFile::append(std::string_view bytes) {
   const std::string record = encode_record(bytes);
   if (auto room = reserve(static_cast<std::int64_t>(record.size())); !room) return room;
   const bool written =

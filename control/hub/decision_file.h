@@ -2,15 +2,14 @@
 #pragma once
 
 #include <cstdint>
-#include <filesystem>
 #include <memory>
 #include <string>
 #include <string_view>
-#include <tl/expected.hpp>
 #include <utility>
 #include <vector>
 
 #include "control/agree/decision_log.h"
+#include "control/aliases.h"
 #include "control/files/descriptor.h"
 
 namespace gradmon {
@@ -34,37 +33,36 @@ class DecisionFile : public DecisionLog {
 
   // Continues the epoch in the file if it is of the same launch; otherwise starts `fresh` and replaces the
   // file. Refuses a file of more than `most_bytes`; append() refuses an entry that does not fit.
-  static tl::expected<Opened, std::string> open(const std::filesystem::path& path, JobIdentity fresh,
-                                                Bounds bounds);
-  static tl::expected<Opened, std::string> open(const std::filesystem::path& path, JobIdentity fresh) {
+  static Result<Opened> open(const fs::path& path, JobIdentity fresh, Bounds bounds);
+  static Result<Opened> open(const fs::path& path, JobIdentity fresh) {
     return open(path, std::move(fresh), Bounds());
   }
 
-  tl::expected<void, std::string> append(const LogEntry& entry) override;
+  Result<void> append(const LogEntry& entry) override;
 
   // True if the path still names this file. If not, relink() writes the whole log to the path again, from the
   // removed file. A file that another hub has put there stays.
   bool is_at_its_path() const;
-  tl::expected<void, std::string> relink();
+  Result<void> relink();
   // Writes the whole log to another path, for a hub that continues the epoch there.
-  tl::expected<void, std::string> copy_to(const std::filesystem::path& path) const;
+  Result<void> copy_to(const fs::path& path) const;
 
  private:
-  DecisionFile(std::filesystem::path path, Descriptor file, std::int64_t end, Bounds bounds)
+  DecisionFile(fs::path path, Descriptor file, std::int64_t end, Bounds bounds)
       : path_(std::move(path)),
         bounds_(bounds),
         file_(std::move(file)),
         end_(end),
         compact_at_(bounds.compact_at) {}
-  tl::expected<void, std::string> append(std::string_view bytes);
-  tl::expected<void, std::string> reserve(std::int64_t bytes);
+  Result<void> append(std::string_view bytes);
+  Result<void> reserve(std::int64_t bytes);
   // Writes `whole` to a new file beside the log. `put` (link or rename) then gives that file the log's name.
   // On false, errno has the cause, and nothing has changed.
   bool replace(const std::string& whole, int (*put)(const char* beside, const char* path));
   void compact_if_due() noexcept;
   void compact();
 
-  const std::filesystem::path path_;
+  const fs::path path_;
   const Bounds bounds_;
   Descriptor file_;
   std::int64_t end_;           // of the last complete entry

@@ -3,12 +3,12 @@
 #include <algorithm>
 #include <array>
 #include <cstdlib>
-#include <filesystem>
 #include <memory>
+#include <nlohmann/json.hpp>
 #include <utility>
 
-#include "control/alerts/alert_json.h"
-#include "control/config/json_edit.h"
+#include "control/alerts/alert_report.h"
+#include "control/config/json_text.h"
 #include "control/host/history_file.h"
 #include "control/hub/job_service.h"
 
@@ -24,8 +24,8 @@ constexpr std::size_t kRoomForTheRest = 200;  // bytes of the JSON around the al
 constexpr std::size_t kMostAlertBytes = kMaxFrameBytes / 2;  // of one answer
 constexpr Ticks kLookAtReplicasEvery{200};
 
-std::filesystem::path alerts_file(const HubJob& job) {
-  return std::filesystem::path(job.output_dir) / ".gradmon" / job.epoch / "alerts.jsonl";
+fs::path alerts_file(const HubJob& job) {
+  return fs::path(job.output_dir) / ".gradmon" / job.epoch / "alerts.jsonl";
 }
 
 std::string text_of(const Json& json) { return json.dump(-1, ' ', false, Json::error_handler_t::replace); }

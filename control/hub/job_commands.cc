@@ -2,12 +2,10 @@
 // The commands of gradmonctl (CommandRole).
 #include <algorithm>
 #include <array>
-#include <iterator>
-#include <string_view>
 #include <utility>
 
 #include "control/config/config_schema.h"
-#include "control/config/json_edit.h"
+#include "control/config/json_text.h"
 #include "control/hub/job_service.h"
 #include "control/text/utf8.h"
 
@@ -62,7 +60,7 @@ bool sets_program(const Command& command) {
 std::string unknown_names(const Command& command, const std::string& config) {
   using Names = std::vector<std::string>;
   if (command.force) return "";
-  const auto unknown = [](const tl::expected<std::string, std::string>& text) -> std::optional<Names> {
+  const auto unknown = [](const Result<std::string>& text) -> std::optional<Names> {
     const auto source = text ? plan_from_config(*text, "") : tl::unexpected(text.error());
     return source ? std::optional(source->unknown) : std::nullopt;
   };

@@ -23,6 +23,7 @@
 #include "control/hub/config_service.h"
 #include "control/hub/disk_thread.h"
 #include "control/log.h"
+#include "control/aliases.h"
 #include "control/wire/command.h"
 #include "control/wire/messages.h"
 
@@ -154,7 +155,7 @@ struct JobState {
   void note_warnings(std::vector<std::string> new_warnings);
   // Makes the plan of a config text, or of a save, of this job.
   template <typename Content>
-  tl::expected<PlanSource, std::string> read_plan(const Content& content) const {
+  Result<PlanSource> read_plan(const Content& content) const {
     return plan_from_config(content, job.lead.config_path);
   }
   // The text is the newest valid config.
@@ -163,7 +164,7 @@ struct JobState {
   // push out other entries.
   void add_refused(HistoryEntry entry, const std::string& why);
   // Rows that could not be written remain due. `what` names them in the log.
-  void note_saved(const std::string& what, const tl::expected<void, std::string>& saved);
+  void note_saved(const std::string& what, const Result<void>& saved);
 
   const HubJob job;
   const JobResources resources;

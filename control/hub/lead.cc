@@ -5,7 +5,7 @@
 #include <cctype>
 
 #include "control/host/child_process.h"
-#include "control/host/unix_socket.h"
+#include "control/host/frame_stream.h"
 #include "control/log.h"
 
 namespace gradmon {
@@ -45,8 +45,8 @@ Client hub_client(const KeyBytes& key) { return {"hub." + to_z85(key).substr(0, 
 
 }  // namespace
 
-LeadEndpoint::LeadEndpoint(Introduction introduction, std::filesystem::path key_file,
-                           std::shared_ptr<Mailbox> mailbox, LocalPeers& peers)
+LeadEndpoint::LeadEndpoint(Introduction introduction, fs::path key_file, std::shared_ptr<Mailbox> mailbox,
+                           LocalPeers& peers)
     : introduction_(std::move(introduction)),
       key_file_(std::move(key_file)),
       mailbox_(std::move(mailbox)),
@@ -63,9 +63,8 @@ void LeadEndpoint::fail(std::string why) {
 }
 
 // Listens on the last endpoint of this hub's earlier process, because other hubs may know that endpoint.
-tl::expected<void, std::string> LeadEndpoint::listen_as_before() {
-  const auto kept =
-      introduction_.keys.empty() ? hub_keys_in(key_file_) : tl::expected<HubKeys, std::string>();
+Result<void> LeadEndpoint::listen_as_before() {
+  const auto kept = introduction_.keys.empty() ? hub_keys_in(key_file_) : Result<HubKeys>();
   const bool any_port = !is_tcp(introduction_.endpoint) || introduction_.endpoint.back() == '*';
   if (kept && any_port && !kept->endpoint.empty()) return listen(kept->endpoint);
   return tl::unexpected(std::string("it has not listened before"));
@@ -96,7 +95,7 @@ void LeadEndpoint::resolve_and_listen() {
   });
 }
 
-tl::expected<std::optional<ServerKeys>, std::string> LeadEndpoint::keys_for(const std::string& endpoint) {
+Result<std::optional<ServerKeys>> LeadEndpoint::keys_for(const std::string& endpoint) {
   if (!introduction_.keys.empty()) {
     auto keys = read_server_keys(introduction_.keys);
     if (!keys) return tl::unexpected("refusing to listen on \"" + endpoint + "\": " + keys.error());
@@ -113,7 +112,7 @@ tl::expected<std::optional<ServerKeys>, std::string> LeadEndpoint::keys_for(cons
   return std::optional(std::move(keys));
 }
 
-tl::expected<void, std::string> LeadEndpoint::listen(const std::string& endpoint) {
+Result<void> LeadEndpoint::listen(const std::string& endpoint) {
   auto keys = keys_for(endpoint);
   if (!keys) return tl::unexpected(keys.error());
   public_key_ = *keys ? to_z85((*keys)->secret.public_key()) : "";
@@ -146,7 +145,7 @@ void LeadEndpoint::follow_allow_list() {
   });
 }
 
-void LeadEndpoint::allow_only(tl::expected<AllowList, std::string> clients) {
+void LeadEndpoint::allow_only(Result<AllowList> clients) {
   if (!clients) return log_error("the list of clients is unchanged: " + clients.error());
   if (!bus_) return;
   for (const auto& [key, hub] : hubs_) clients->insert_or_assign(key, hub);
@@ -226,10 +225,9 @@ void route(std::map<Key, std::string>& routes, const Key& key, const std::string
 
 // True for commands that change the job, or make every rank do work.
 bool needs_control(CommandVerb verb) {
-  return verb == CommandVerb::on || verb == CommandVerb::off || verb == CommandVerb::set ||
-         verb == CommandVerb::dry_run || verb == CommandVerb::targets ||
-         verb == CommandVerb::dry_run_targets || verb == CommandVerb::cancel || verb == CommandVerb::evict ||
-         verb == CommandVerb::unknown;
+  const auto reads = {CommandVerb::status, CommandVerb::history, CommandVerb::verdict, CommandVerb::config,
+                      CommandVerb::alerts};
+  return std::find(reads.begin(), reads.end(), verb) == reads.end();
 }
 
 // The reason why a client without the role control may not do `what`.
@@ -433,7 +431,7 @@ void Lead::refresh_entry() {
                   reads = endpoint_.discovers_hubs()] {
     const auto there = yields ? find_entry(output_dir, job.launch_id) : std::nullopt;
     const bool superseded = there && there->epoch != job.epoch;
-    const auto kept = superseded ? tl::expected<void, std::string>() : write_entry(output_dir, job);
+    const auto kept = superseded ? Result<void>() : write_entry(output_dir, job);
     auto notes = reads ? read_new_notes(output_dir, job.launch_id, *seen) : std::vector<HubNote>();
     mailbox->post([this, superseded, kept, notes = std::move(notes)] {
       refreshing_entry_ = false;

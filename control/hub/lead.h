@@ -5,16 +5,15 @@
 
 #include <chrono>
 #include <cstdint>
-#include <filesystem>
 #include <map>
 #include <memory>
 #include <optional>
 #include <set>
 #include <string>
-#include <tl/expected.hpp>
 #include <utility>
 #include <vector>
 
+#include "control/aliases.h"
 #include "control/host/job_directory.h"
 #include "control/host/mailbox.h"
 #include "control/hub/alert_publisher.h"
@@ -55,7 +54,7 @@ class LeadEndpoint {
   using Clock = std::chrono::steady_clock;
 
   // `introduction`: rank 0's introduction.
-  LeadEndpoint(Introduction introduction, std::filesystem::path key_file, std::shared_ptr<Mailbox> mailbox,
+  LeadEndpoint(Introduction introduction, fs::path key_file, std::shared_ptr<Mailbox> mailbox,
                LocalPeers& peers);
   LeadEndpoint(const LeadEndpoint&) = delete;
   LeadEndpoint& operator=(const LeadEndpoint&) = delete;
@@ -82,17 +81,17 @@ class LeadEndpoint {
 
  private:
   void open();
-  tl::expected<void, std::string> listen_as_before();
+  Result<void> listen_as_before();
   void resolve_and_listen();
   void follow_allow_list();  // with GRADMON_KEYS only
-  void allow_only(tl::expected<AllowList, std::string> clients);
-  tl::expected<void, std::string> listen(const std::string& endpoint);
-  tl::expected<std::optional<ServerKeys>, std::string> keys_for(const std::string& endpoint);
+  void allow_only(Result<AllowList> clients);
+  Result<void> listen(const std::string& endpoint);
+  Result<std::optional<ServerKeys>> keys_for(const std::string& endpoint);
   void fail(std::string why);
 
   // Constant after construction.
   const Introduction introduction_;
-  const std::filesystem::path key_file_;
+  const fs::path key_file_;
   const std::shared_ptr<Mailbox> mailbox_;
   LocalPeers& peers_;
   const Clock::time_point opened_;
@@ -117,7 +116,7 @@ class Lead final : private JobChannels {
 
   struct Settings {
     JobDirectory directory;
-    std::filesystem::path publisher;  // program of the AlertPublisher; empty: alerts are not published
+    fs::path publisher;  // program of the AlertPublisher; empty: alerts are not published
     std::shared_ptr<Mailbox> mailbox;
   };
 

@@ -33,7 +33,7 @@ bool knows_port(const std::string& endpoint) {
 
 }  // namespace
 
-Relay::Relay(Introduction introduction, std::filesystem::path key_file, std::shared_ptr<Mailbox> mailbox,
+Relay::Relay(Introduction introduction, fs::path key_file, std::shared_ptr<Mailbox> mailbox,
              LocalPeers& peers)
     : introduction_(std::move(introduction)),
       key_file_(std::move(key_file)),
@@ -82,7 +82,7 @@ void Relay::look_in_directory(Clock::time_point now) {
   looking_ = true;
   disk_.post([this, alive = alive_, mailbox = mailbox_, directory = introduction_.output_dir, note = note()] {
     auto job = find_entry(directory, note.launch_id);
-    if (auto kept = note.key.empty() ? tl::expected<void, std::string>() : write_note(directory, note); !kept)
+    if (auto kept = note.key.empty() ? Result<void>() : write_note(directory, note); !kept)
       log_debug("note: " + kept.error());
     mailbox->post([this, alive, job = std::move(job)] {
       if (!*alive) return;
@@ -126,7 +126,7 @@ void Relay::add_candidate(LeadAddress place) {
   if (!reached_) bus_.reset();
 }
 
-tl::expected<std::optional<ClientKeys>, std::string> Relay::keys_for(const LeadAddress& place) const {
+Result<std::optional<ClientKeys>> Relay::keys_for(const LeadAddress& place) const {
   if (!introduction_.keys.empty()) {
     return read_rank_keys(introduction_.keys).map([](ClientKeys keys) {
       return std::optional(std::move(keys));
@@ -146,8 +146,7 @@ void Relay::try_next_candidate(Clock::time_point now) {
   auto keys = keys_for(place);
   if (!keys) return give_up_connection(keys.error(), now + kLookAgainEvery);
   auto bus = Bus::make_client({kMaxFrameBytes}, std::move(*keys));
-  auto connected =
-      bus ? (*bus)->connect(place.address) : tl::expected<void, std::string>(tl::unexpect, bus.error());
+  auto connected = bus ? (*bus)->connect(place.address) : Result<void>(tl::unexpect, bus.error());
   if (!connected) return give_up_connection(connected.error(), now + kLookAgainEvery);
   bus_ = std::move(*bus);
   endpoint_ = place.address;

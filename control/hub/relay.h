@@ -4,7 +4,6 @@
 #include <poll.h>
 
 #include <chrono>
-#include <filesystem>
 #include <map>
 #include <memory>
 #include <optional>
@@ -12,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "control/aliases.h"
 #include "control/host/mailbox.h"
 #include "control/host/rate_limits.h"
 #include "control/hub/disk_thread.h"
@@ -32,8 +32,7 @@ class Relay {
   using Clock = std::chrono::steady_clock;
 
   // `introduction`: the introduction of any rank of this host. `peers` must outlive the relay.
-  Relay(Introduction introduction, std::filesystem::path key_file, std::shared_ptr<Mailbox> mailbox,
-        LocalPeers& peers);
+  Relay(Introduction introduction, fs::path key_file, std::shared_ptr<Mailbox> mailbox, LocalPeers& peers);
   ~Relay();
   Relay(const Relay&) = delete;
   Relay& operator=(const Relay&) = delete;
@@ -66,7 +65,7 @@ class Relay {
   void on_entry(const JobEntry& entry);
   void add_candidate(LeadAddress place);
   void try_next_candidate(Clock::time_point now);
-  tl::expected<std::optional<ClientKeys>, std::string> keys_for(const LeadAddress& place) const;
+  Result<std::optional<ClientKeys>> keys_for(const LeadAddress& place) const;
   void give_up_connection(std::string why, Clock::time_point next);
   void receive();
   void on_bytes(const std::string& bytes);
@@ -75,7 +74,7 @@ class Relay {
   HubNote note() const;
 
   const Introduction introduction_;
-  const std::filesystem::path key_file_;
+  const fs::path key_file_;
   const std::shared_ptr<Mailbox> mailbox_;
   LocalPeers& peers_;
   std::optional<HubKeys> generated_keys_;  // unset: keys made by hand, no keys, or none could be made

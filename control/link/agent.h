@@ -10,7 +10,6 @@
 #include <optional>
 #include <string>
 #include <thread>
-#include <tl/expected.hpp>
 #include <vector>
 
 #include "control/agree/journal.h"
@@ -18,6 +17,7 @@
 #include "control/alerts/alert_report.h"
 #include "control/host/environment.h"
 #include "control/link/launch_id_search.h"
+#include "control/aliases.h"
 #include "control/wire/command.h"
 #include "control/wire/messages.h"
 
@@ -25,8 +25,8 @@ namespace gradmon {
 
 // Puts the note `own` into training's store for the hubs of other hosts ("": puts nothing) and returns
 // the notes of those hubs. May take seconds: never call it on the training thread.
-using RendezvousExchange = std::function<tl::expected<std::vector<std::string>, std::string>(
-    const std::string& launch_id, const std::string& own)>;
+using RendezvousExchange =
+    std::function<Result<std::vector<std::string>>(const std::string& launch_id, const std::string& own)>;
 
 enum class Mode : std::uint8_t { static_once, dynamic };
 

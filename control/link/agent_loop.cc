@@ -8,9 +8,7 @@
 #include <array>
 #include <cstdio>
 #include <exception>
-#include <utility>
 
-#include "control/host/boot_clock.h"
 #include "control/host/child_process.h"
 #include "control/log.h"
 #include "control/wire/messages.h"

@@ -10,9 +10,9 @@
 #include <optional>
 #include <string>
 #include <thread>
-#include <tl/expected.hpp>
 #include <utility>
 
+#include "control/aliases.h"
 #include "control/signals_blocked.h"
 
 namespace gradmon {
@@ -22,7 +22,7 @@ namespace gradmon {
 template <class Answer>
 class BackgroundCall {
  public:
-  using Outcome = tl::expected<Answer, std::string>;
+  using Outcome = Result<Answer>;
 
   bool under_way() const { return call_ != nullptr; }
   // Call it only while no call is under way. An exception of `work` or a failure to start the thread becomes

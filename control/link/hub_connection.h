@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
+// A rank's connection to the hub of its host, which it starts if none runs.
 #pragma once
 
 #include <chrono>
-#include <filesystem>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -10,10 +10,11 @@
 #include <string_view>
 #include <vector>
 
+#include "control/aliases.h"
+#include "control/host/environment.h"
 #include "control/host/frame_stream.h"
 #include "control/host/job_directory.h"
 #include "control/link/background_call.h"
-#include "control/link/start_hub.h"
 
 namespace gradmon {
 
@@ -40,7 +41,7 @@ class HubConnection {
   // The connection's settings from the environment. Read once, on the training thread.
   struct Settings {
     JobBases bases;
-    tl::expected<std::filesystem::path, std::string> program;
+    Result<fs::path> program;
     std::vector<std::string> environment;
   };
   static Settings read_settings(const EnvironmentLookup& environment);
@@ -82,7 +83,7 @@ class HubConnection {
  private:
   static constexpr int kMostFailedStarts = 4;
 
-  tl::expected<void, std::string> try_to_connect(Clock::time_point now);
+  Result<void> try_to_connect(Clock::time_point now);
   void begin_start(const JobDirectory& directory, Clock::time_point now);
   void check_start(Clock::time_point now);
   void end_start(std::string error);
@@ -110,5 +111,39 @@ class HubConnection {
   Clock::time_point next_try_;
   Clock::time_point next_start_;
 };
+
+// Finds and starts gradmon-hub from within a training process. Returns errors even if the system has no
+// descriptor, process or memory left.
+
+// The path, with links resolved, of the file that contains this code: the training program or a shared
+// library. Empty if it is unknown. Any thread.
+fs::path own_object();
+
+// Looks for `gradmon-hub` beside `object`, then in .., ../bin and ../lib of its directory, then at the
+// absolute path in GRADMON_HUB. The error names every path tried. With process_environment: call this on
+// the training thread, while the Monitor is constructed.
+[[nodiscard]] Result<fs::path> find_hub_program(const EnvironmentLookup& environment = process_environment,
+                                                const fs::path& object = own_object());
+
+// This process's environment as NAME=VALUE, without LD_PRELOAD: libraries preloaded into training do not
+// belong into the hub. No other thread may call setenv(3) meanwhile: call this on the training thread, while
+// the Monitor is constructed. Hubs started later get this copy.
+std::vector<std::string> hub_environment();
+
+struct HubCommand {
+  fs::path program;
+  JobDirectory directory;              // its path is the first argument
+  std::vector<std::string> arguments;  // the arguments after the path
+  std::vector<std::string> environment;
+  std::chrono::milliseconds most_wait{2000};
+};
+
+// Runs the program in its own session, with all signals unblocked and at their defaults, standard streams
+// on /dev/null and no other descriptor. The program daemonises: it forks and its first process exits with
+// status 0. This function waits for that exit, and kills the process after `most_wait`, so that training
+// keeps no child. It waits for no other child. Success does not mean that a hub runs: connect to find
+// out. If this process ignores SIGCHLD or reaps all its children, the exit status is unknown and counts as
+// success. Blocks: exec also waits for the disk that holds the program. Any thread that may block.
+[[nodiscard]] Result<void> start_hub(const HubCommand& command) noexcept;
 
 }  // namespace gradmon

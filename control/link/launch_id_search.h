@@ -6,10 +6,10 @@
 #include <functional>
 #include <optional>
 #include <string>
-#include <tl/expected.hpp>
 #include <utility>
 
 #include "control/link/background_call.h"
+#include "control/aliases.h"
 
 namespace gradmon {
 
@@ -21,14 +21,13 @@ class SharedStore {
   virtual ~SharedStore() = default;
 
   // Sets `key` to `value` (not empty) unless it has a value. Returns the resulting value.
-  virtual tl::expected<std::string, std::string> put_once(const std::string& key,
-                                                          const std::string& value) = 0;
+  virtual Result<std::string> put_once(const std::string& key, const std::string& value) = 0;
   // Sets `key` to `value` (not empty), replacing an existing value.
-  virtual tl::expected<void, std::string> put(const std::string& key, const std::string& value) = 0;
+  virtual Result<void> put(const std::string& key, const std::string& value) = 0;
   // Adds `number` to the counter `key`, which starts at 0. Returns the sum.
-  virtual tl::expected<std::int64_t, std::string> add(const std::string& key, std::int64_t number) = 0;
+  virtual Result<std::int64_t> add(const std::string& key, std::int64_t number) = 0;
   // Returns nullopt if `key` has no value.
-  virtual tl::expected<std::optional<std::string>, std::string> get(const std::string& key) = 0;
+  virtual Result<std::optional<std::string>> get(const std::string& key) = 0;
 };
 
 struct LaunchId {
@@ -39,7 +38,7 @@ struct LaunchId {
 // Makes one try. Returns the id, nullopt if rank 0 has not published it yet, or an error if the store does
 // not answer. A try blocks its thread for at most 3 s: never call it on the training thread. One try at a
 // time, on any thread.
-using AskForLaunchId = std::function<tl::expected<std::optional<LaunchId>, std::string>()>;
+using AskForLaunchId = std::function<Result<std::optional<LaunchId>>()>;
 
 // Asks for the launch id until it is known: at once, then every second for the first minute, then every 10 s.
 // Tries run one at a time, each as a BackgroundCall. Agent thread only; no member function blocks.

@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "control/agree/dry_run.h"
+#include "control/agree/target_status.h"
 #include "control/agree/journal.h"
 #include "control/alerts/alert_report.h"
 

@@ -66,18 +66,21 @@ struct NumberedFields<std::pair<First, Second>> {
   }
 };
 
-// The member at a number.
-template <std::uint32_t kNumber, auto kMember>
+// A member and its number; several members have consecutive numbers from there on.
+template <std::uint32_t kFirst, auto... kMembers>
 struct At {
-  static constexpr std::uint32_t number = kNumber;
-  static constexpr auto member = kMember;
+  template <typename Self, typename Visit>
+  static void each_field(Self& self, Visit visit) {
+    std::uint32_t number = kFirst;
+    (visit(number++, self.*kMembers), ...);
+  }
 };
 
-template <typename... Fields>
+template <typename... Runs>
 struct FieldTable {
   template <typename Self, typename Visit>
   static void each_field(Self& self, Visit visit) {
-    (visit(Fields::number, self.*Fields::member), ...);
+    (Runs::each_field(self, visit), ...);
   }
 };
 

@@ -6,7 +6,6 @@
 #include <optional>
 #include <string>
 #include <string_view>
-#include <tl/expected.hpp>
 #include <variant>
 #include <vector>
 
@@ -15,6 +14,7 @@
 #include "control/agree/journal.h"
 #include "control/agree/message.h"
 #include "control/log.h"
+#include "control/aliases.h"
 #include "control/wire/command.h"
 
 namespace gradmon {
@@ -84,10 +84,10 @@ std::string encode(const Frame& frame);
 // Encodes the bundles as one frame, or as several if one would exceed kMaxFrameBytes (Hellos carry whole
 // plans). Empty without bundles.
 std::vector<std::string> encode_bundles(Bundles bundles);
-tl::expected<Frame, std::string> decode_frame(std::string_view bytes);
+Result<Frame> decode_frame(std::string_view bytes);
 
 // An entry of the decision log.
 std::string encode(const LogEntry& entry);
-tl::expected<LogEntry, std::string> decode_log_entry(std::string_view bytes);
+Result<LogEntry> decode_log_entry(std::string_view bytes);
 
 }  // namespace gradmon

@@ -17,6 +17,8 @@
 #include <cstdlib>
 #include <thread>
 
+#include "control/files/descriptor.h"
+#include "control/files/file_access.h"
 #include "tests/support/catch.h"
 #include "tests/support/temporary_directory.h"
 
@@ -35,23 +37,19 @@ namespace {
 
 // The stderr of a process with this GRADMON_LOG (null: unset) that logs a debug, an info and a warn line.
 std::string lines_under(const char* wanted) {
-  std::array<int, 2> ends{};
-  REQUIRE(pipe(ends.data()) == 0);
+  Pipe pipe = make_pipe(0).value();
   const pid_t child = fork();
   if (child == 0) {
-    dup2(ends[1], STDERR_FILENO);
+    dup2(pipe.to.get(), STDERR_FILENO);
     wanted == nullptr ? unsetenv("GRADMON_LOG") : setenv("GRADMON_LOG", wanted, 1);
     log_debug("debugging");
     log_info("informing");
     log_warn("warning");
     _exit(0);
   }
-  close(ends[1]);
+  pipe.to.reset();
   std::string text;
-  std::array<char, 512> part{};
-  for (ssize_t n = 0; (n = read(ends[0], part.data(), part.size())) > 0;)
-    text.append(part.data(), static_cast<std::size_t>(n));
-  close(ends[0]);
+  REQUIRE(read_rest(pipe.from.get(), 10'000, text));
   REQUIRE(waitpid(child, nullptr, 0) == child);
   return text;
 }
@@ -140,20 +138,17 @@ class LoggingRanks {
 // Two of their lines do not fit into one free page of the pipe: once one rank has written, the other must not
 // wait.
 TEST_CASE("ranks that share a full stderr pipe do not wait for its reader") {
-  std::array<int, 2> ends{};
-  REQUIRE(pipe(ends.data()) == 0);
-  if (!pipes_have_nowait(ends[1])) {
+  const Pipe pipe = make_pipe(0).value();
+  if (!pipes_have_nowait(pipe.to.get())) {
     WARN("skipped: this kernel has no RWF_NOWAIT for pipes");
     return;
   }
-  const LoggingRanks ranks(ends[1]);
+  const LoggingRanks ranks(pipe.to.get());
   std::array<char, 4096> page{};
   for (int pages = 0; pages < 400; ++pages) {
-    REQUIRE(read(ends[0], page.data(), page.size()) > 0);
+    REQUIRE(read(pipe.from.get(), page.data(), page.size()) > 0);
     REQUIRE(ranks.go_on());
   }
-  close(ends[0]);
-  close(ends[1]);
 }
 
 }  // namespace

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // set_value() in any text changes the bytes of the value only, and the result parses to the same JSON
 // except for the value. Input: a line with the key, a line with the value, the text.
-#include "control/config/json_edit.h"
+#include "control/config/json_text.h"
 
 #include <algorithm>
 #include <nlohmann/json.hpp>

@@ -5,7 +5,6 @@
 #include <malloc.h>
 #include <signal.h>
 #include <sys/prctl.h>
-#include <sys/resource.h>
 #include <unistd.h>
 
 #include <cstdio>
@@ -16,6 +15,7 @@
 #include <system_error>
 
 #include "control/host/bounded_log.h"
+#include "control/host/child_process.h"
 #include "control/host/job_directory.h"
 #include "control/hub/hub.h"
 #include "control/log.h"
@@ -36,20 +36,11 @@ void write_line(gradmon::LogLevel level, std::string_view text) {
 
 void bound_resources() {
 #ifndef GRADMON_UNBOUNDED_MEMORY
-  constexpr rlim_t most_memory = rlim_t{2} << 30U;
-  rlimit memory{};
-  if (getrlimit(RLIMIT_AS, &memory) == 0 && memory.rlim_max > most_memory) {
-    memory.rlim_cur = most_memory;
-    setrlimit(RLIMIT_AS, &memory);
-  }
+  gradmon::set_soft_limit(RLIMIT_AS, rlim_t{2} << 30U);
 #endif
   // Else glibc raises the limit with each block that is freed, and keeps the memory of a flood's frames.
   mallopt(M_MMAP_THRESHOLD, 128 * 1024);
-  rlimit descriptors{};
-  if (getrlimit(RLIMIT_NOFILE, &descriptors) == 0) {
-    descriptors.rlim_cur = descriptors.rlim_max;
-    setrlimit(RLIMIT_NOFILE, &descriptors);
-  }
+  gradmon::set_soft_limit(RLIMIT_NOFILE, RLIM_INFINITY);
   // When memory is short, the kernel must kill the hub rather than training.
   if (const int fd = open("/proc/self/oom_score_adj", O_WRONLY | O_CLOEXEC); fd >= 0) {
     [[maybe_unused]] const ssize_t n = write(fd, "1000", 4);

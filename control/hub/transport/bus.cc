@@ -14,7 +14,7 @@
 #include <utility>
 #include <zmq.hpp>
 
-#include "control/host/unix_socket.h"
+#include "control/host/frame_stream.h"
 #include "control/hub/transport/connection_limits.h"
 #include "control/hub/transport/stream_server.h"
 #include "control/log.h"
@@ -288,9 +288,8 @@ Bus::Bus(std::unique_ptr<Sockets> sockets) : sockets_(std::move(sockets)) {}
 // The members of Sockets are destroyed in reverse order: the sockets before their context.
 Bus::~Bus() = default;
 
-tl::expected<std::unique_ptr<Bus>, std::string> Bus::make_server(const std::string& endpoint,
-                                                                 InsecureLoopback loopback, Limits limits,
-                                                                 std::optional<ServerKeys> keys) {
+Result<std::unique_ptr<Bus>> Bus::make_server(const std::string& endpoint, InsecureLoopback loopback,
+                                              Limits limits, std::optional<ServerKeys> keys) {
   std::string objection = bind_objection(endpoint, loopback);
   if (!objection.empty() && !(keys && !host_part(endpoint).empty())) return tl::unexpected(objection);
   raise_descriptor_limit();
@@ -321,8 +320,7 @@ tl::expected<std::unique_ptr<Bus>, std::string> Bus::make_server(const std::stri
   }
 }
 
-tl::expected<std::unique_ptr<Bus>, std::string> Bus::make_client(Limits limits,
-                                                                 std::optional<ClientKeys> keys) {
+Result<std::unique_ptr<Bus>> Bus::make_client(Limits limits, std::optional<ClientKeys> keys) {
   if (std::string why = descriptor_shortage(kMinFreeDescriptors); !why.empty()) return tl::unexpected(why);
   try {
     auto sockets = std::make_unique<Sockets>();
@@ -342,7 +340,7 @@ tl::expected<std::unique_ptr<Bus>, std::string> Bus::make_client(Limits limits,
   }
 }
 
-tl::expected<void, std::string> Bus::connect(const std::string& endpoint) {
+Result<void> Bus::connect(const std::string& endpoint) {
   try {
     if (keys_) {
       uses_curve_ = true;
@@ -488,7 +486,7 @@ milliseconds Bus::longest_wait(milliseconds at_most) const {
 
 // Binds the path itself, because libzmq unlinks any file at the path when it binds and when it closes, even
 // the socket of a later process.
-std::string publish_packets(int packets, const std::filesystem::path& path) try {
+std::string publish_packets(int packets, const fs::path& path) try {
   if (std::string why = descriptor_shortage(kDescriptors); !why.empty()) return why;
   const auto listener = UnixListener::listen(path);
   if (!listener) return listener.error();

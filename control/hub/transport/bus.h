@@ -6,13 +6,12 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
-#include <filesystem>
 #include <memory>
 #include <optional>
 #include <string>
-#include <tl/expected.hpp>
 #include <vector>
 
+#include "control/aliases.h"
 #include "control/hub/transport/curve_keys.h"
 
 namespace gradmon {
@@ -53,12 +52,10 @@ class Bus {
   // The listening end, for many peers. The error is the reason why it cannot listen: too few free
   // descriptors, endpoint refused or in use. With an empty allow-list in `keys`, all peers are refused until
   // allow(). Raises the process's soft limit of descriptors (connection_limits.h).
-  static tl::expected<std::unique_ptr<Bus>, std::string> make_server(const std::string& endpoint,
-                                                                     InsecureLoopback loopback, Limits limits,
-                                                                     std::optional<ServerKeys> keys = {});
+  static Result<std::unique_ptr<Bus>> make_server(const std::string& endpoint, InsecureLoopback loopback,
+                                                  Limits limits, std::optional<ServerKeys> keys = {});
   // The asking end, not connected yet.
-  static tl::expected<std::unique_ptr<Bus>, std::string> make_client(Limits limits,
-                                                                     std::optional<ClientKeys> keys = {});
+  static Result<std::unique_ptr<Bus>> make_client(Limits limits, std::optional<ClientKeys> keys = {});
   ~Bus();
   Bus(const Bus&) = delete;
   Bus& operator=(const Bus&) = delete;
@@ -67,7 +64,7 @@ class Bus {
   const std::string& endpoint() const { return endpoint_; }
 
   // Asking end. An endpoint that is not on loopback needs keys. The keys are wiped after use.
-  tl::expected<void, std::string> connect(const std::string& endpoint);
+  Result<void> connect(const std::string& endpoint);
   // Listening end with keys: adds a key to the allow-list.
   void allow(const KeyBytes& key, Client client);
   // Listening end with keys: replaces the allow-list. Open connections of removed clients stay, and their
@@ -118,6 +115,6 @@ class Bus {
 // that an earlier process left at the path, and at the end its own. Returns the error, or "".
 inline constexpr int kMostUnread = 1'000;
 inline constexpr int kMostFromSubscriber = 512;
-std::string publish_packets(int packets, const std::filesystem::path& path);
+std::string publish_packets(int packets, const fs::path& path);
 
 }  // namespace gradmon

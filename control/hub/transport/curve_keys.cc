@@ -8,15 +8,12 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <cstdio>
 #include <vector>
 
 #include "control/files/file_access.h"
 
 namespace gradmon {
 namespace {
-
-namespace fs = std::filesystem;
 
 constexpr std::size_t kLongestName = 64;
 constexpr std::string_view kBlanks = " \t\r";
@@ -98,12 +95,6 @@ constexpr std::size_t kLargest = std::size_t{1} << 20U;
 constexpr mode_t kOthersRead = 0077;
 constexpr mode_t kOthersWrite = 0022;
 
-std::string mode_text(const struct stat& status) {
-  std::array<char, 16> text{};
-  std::snprintf(text.data(), text.size(), "%04o", status.st_mode & 07777U);
-  return text.data();
-}
-
 std::string owner_objection(const fs::path& path, const struct stat& status) {
   if (status.st_uid == geteuid() || status.st_uid == 0) return "";
   return path.string() + ": belongs to uid " + std::to_string(status.st_uid) + ", not to uid " +
@@ -114,9 +105,9 @@ std::string file_objection(const fs::path& file, const struct stat& status, KeyA
   if (!S_ISREG(status.st_mode)) return file.string() + ": not a regular file";
   if (std::string why = owner_objection(file, status); !why.empty()) return why;
   if (access == KeyAccess::owner_only && (status.st_mode & kOthersRead) != 0)
-    return file.string() + ": others can use it (mode " + mode_text(status) + "): chmod 600 it";
+    return file.string() + ": others can use it (mode " + mode_text(status.st_mode) + "): chmod 600 it";
   if ((status.st_mode & kOthersWrite) != 0)
-    return file.string() + ": others can write it (mode " + mode_text(status) + "): chmod go-w it";
+    return file.string() + ": others can write it (mode " + mode_text(status.st_mode) + "): chmod go-w it";
   if (static_cast<std::size_t>(status.st_size) > kLargest) return file.string() + ": larger than 1 MiB";
   return "";
 }
@@ -161,7 +152,7 @@ std::string name_objection(std::string_view name) {
   return name == "server" ? "\"server\" is the job itself, not a client" : "";
 }
 
-tl::expected<AllowList, std::string> parse_allow_list(std::string_view text, const std::string& file) {
+Result<AllowList> parse_allow_list(std::string_view text, const std::string& file) {
   Parser parser(file);
   for (std::size_t at = 0; at < text.size();) {
     const std::size_t end = std::min(text.find('\n', at), text.size());
@@ -222,19 +213,19 @@ std::string key_objection(const std::string& file, std::string_view text, KeyByt
   return wrong ? file + ":1:" + std::to_string(*wrong + 1) + ": not Z85" : "";
 }
 
-tl::expected<KeyBytes, std::string> read_key(const fs::path& file, KeyAccess access) {
+Result<KeyBytes> read_key(const fs::path& file, KeyAccess access) {
   auto text = read_key_file(file, access);
   if (!text) return tl::unexpected(text.error());
   KeyBytes key{};
   std::string why = key_objection(file.string(), *text, key);
   sodium_memzero(text->data(), text->size());
-  tl::expected<KeyBytes, std::string> read(key);
+  Result<KeyBytes> read(key);
   if (!why.empty()) read = tl::unexpected(std::move(why));
   sodium_memzero(key.data(), key.size());
   return read;
 }
 
-tl::expected<SecretKey, std::string> read_secret(const fs::path& file) {
+Result<SecretKey> read_secret(const fs::path& file) {
   auto key = read_key(file, KeyAccess::owner_only);
   if (!key) return tl::unexpected(key.error());
   SecretKey secret(*key);
@@ -242,7 +233,7 @@ tl::expected<SecretKey, std::string> read_secret(const fs::path& file) {
   return secret;
 }
 
-tl::expected<ClientKeys, std::string> read_client_keys(const fs::path& directory, const std::string& name) {
+Result<ClientKeys> read_client_keys(const fs::path& directory, const std::string& name) {
   if (std::string why = key_directory_objection(directory); !why.empty()) return tl::unexpected(why);
   auto server = read_key(directory / "server.public", KeyAccess::owner_writes);
   if (!server) return tl::unexpected(server.error());
@@ -253,13 +244,12 @@ tl::expected<ClientKeys, std::string> read_client_keys(const fs::path& directory
 
 fs::path allow_list_path(const fs::path& directory) { return directory / "clients.allow"; }
 
-tl::expected<std::string, std::string> allow_list_text(const fs::path& directory) {
+Result<std::string> allow_list_text(const fs::path& directory) {
   if (std::string why = key_directory_objection(directory); !why.empty()) return tl::unexpected(why);
   return read_key_file(allow_list_path(directory), KeyAccess::owner_writes);
 }
 
-tl::expected<AllowList, std::string> parsed(const fs::path& directory,
-                                            const tl::expected<std::string, std::string>& text) {
+Result<AllowList> parsed(const fs::path& directory, const Result<std::string>& text) {
   if (!text) return tl::unexpected(text.error());
   return parse_allow_list(*text, allow_list_path(directory).string());
 }
@@ -297,7 +287,7 @@ KeyBytes SecretKey::public_key() const {
   return key;
 }
 
-tl::expected<ServerKeys, std::string> read_server_keys(const fs::path& directory) {
+Result<ServerKeys> read_server_keys(const fs::path& directory) {
   if (std::string why = key_directory_objection(directory); !why.empty()) return tl::unexpected(why);
   auto secret = read_secret(directory / "server.secret");
   if (!secret) return tl::unexpected(secret.error());
@@ -306,18 +296,16 @@ tl::expected<ServerKeys, std::string> read_server_keys(const fs::path& directory
   return ServerKeys{std::move(*secret), std::move(*clients)};
 }
 
-std::optional<tl::expected<AllowList, std::string>> AllowListFile::look() {
+std::optional<Result<AllowList>> AllowListFile::look() {
   auto text = allow_list_text(directory_);
   if (last_ && *last_ == text) return {};
   last_ = text;
   return parsed(directory_, text);
 }
 
-tl::expected<ClientKeys, std::string> read_rank_keys(const fs::path& directory) {
-  return read_client_keys(directory, "ranks");
-}
+Result<ClientKeys> read_rank_keys(const fs::path& directory) { return read_client_keys(directory, "ranks"); }
 
-tl::expected<ClientKeys, std::string> read_operator_keys(const fs::path& directory) {
+Result<ClientKeys> read_operator_keys(const fs::path& directory) {
   if (std::string why = key_directory_objection(directory); !why.empty()) return tl::unexpected(why);
   const std::vector<std::string> names = clients_in(directory);
   if (names.empty()) {
@@ -342,16 +330,17 @@ std::string key_directory_objection(const fs::path& directory) {
   if (!S_ISDIR(status.st_mode)) return directory.string() + ": not a directory";
   if (std::string why = owner_objection(directory, status); !why.empty()) return why;
   if ((status.st_mode & kOthersWrite) != 0)
-    return directory.string() + ": others can write it (mode " + mode_text(status) + "): chmod 700 it";
+    return directory.string() + ": others can write it (mode " + mode_text(status.st_mode) +
+           "): chmod 700 it";
   return "";
 }
 
-tl::expected<std::string, std::string> read_key_file(const fs::path& file, KeyAccess access) {
+Result<std::string> read_key_file(const fs::path& file, KeyAccess access) {
   return read_checked_file(file, 0,
                            [&](const struct stat& status) { return file_objection(file, status, access); });
 }
 
-tl::expected<HubKeys, std::string> hub_keys_in(const fs::path& file) {
+Result<HubKeys> hub_keys_in(const fs::path& file) {
   if (sodium_init() < 0) return tl::unexpected(std::string("libsodium has no random numbers here"));
   if (auto text = read_key_file(file, KeyAccess::owner_only)) {
     auto kept = parse(*text);
@@ -366,7 +355,7 @@ tl::expected<HubKeys, std::string> hub_keys_in(const fs::path& file) {
   return keys;
 }
 
-tl::expected<void, std::string> save_hub_keys(const fs::path& file, const HubKeys& keys) {
+Result<void> save_hub_keys(const fs::path& file, const HubKeys& keys) {
   std::string text =
       to_z85(keys.secret.bytes()) + "\n" + (keys.endpoint.empty() ? "-" : keys.endpoint) + "\n";
   for (const KeyBytes& key : keys.admitted) text += to_z85(key) + "\n";
@@ -377,7 +366,7 @@ tl::expected<void, std::string> save_hub_keys(const fs::path& file, const HubKey
 
 namespace {
 
-using Outcome = tl::expected<void, std::string>;
+using Outcome = Result<void>;
 
 constexpr mode_t kSecretMode = 0600;
 constexpr mode_t kPublicMode = 0644;
@@ -398,19 +387,18 @@ struct Made {
 };
 
 Outcome write_new(const fs::path& file, mode_t mode, std::string_view text, Made& made) {
-  const int fd = open(file.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, mode);
-  if (fd < 0) return path_error(file, errno);
+  const Descriptor opened(open(file.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, mode));
+  const int fd = opened.get();
+  if (!opened.valid()) return path_error(file, errno);
   const bool written = fchmod(fd, mode) == 0 && write_all(fd, text) && fsync(fd) == 0;
   const int cause = errno;
-  close(fd);
   made.paths.push_back(file);
   if (written) return {};
   return path_error(file, cause);
 }
 
 // Makes NAME.secret; returns the public key.
-tl::expected<KeyBytes, std::string> make_pair(const fs::path& directory, const std::string& name,
-                                              Made& made) {
+Result<KeyBytes> make_pair(const fs::path& directory, const std::string& name, Made& made) {
   KeyBytes bytes{};
   randombytes_buf(bytes.data(), bytes.size());
   const SecretKey secret(bytes);
@@ -444,7 +432,7 @@ Outcome make_directory(const fs::path& directory, Made& made) {
 
 }  // namespace
 
-tl::expected<std::string, std::string> make_key_directory(const fs::path& directory) {
+Result<std::string> make_key_directory(const fs::path& directory) {
   if (sodium_init() < 0) return tl::unexpected(std::string("libsodium has no random numbers here"));
   Made made;
   if (Outcome ready = make_directory(directory, made); !ready) return tl::unexpected(ready.error());
@@ -476,7 +464,7 @@ tl::expected<std::string, std::string> make_key_directory(const fs::path& direct
          path + "; ask it with gradmonctl --keys " + path + "\n";
 }
 
-tl::expected<std::string, std::string> add_client(const fs::path& directory, const Client& client) {
+Result<std::string> add_client(const fs::path& directory, const Client& client) {
   if (sodium_init() < 0) return tl::unexpected(std::string("libsodium has no random numbers here"));
   if (std::string why = name_objection(client.name); !why.empty())
     return tl::unexpected("\"" + client.name + "\": " + why);

@@ -29,8 +29,6 @@
 namespace gradmon {
 namespace {
 
-namespace fs = std::filesystem;
-
 constexpr off_t kMostBytes = 64 * 1024;
 
 std::string objection(const struct stat& status) {
@@ -74,7 +72,7 @@ std::string read_trusted_file(const fs::path& file) {
   return read_checked_file(file, O_NOFOLLOW, objection).value_or("");
 }
 
-tl::expected<void, std::string> replace_trusted_file(const fs::path& file, const std::string& text) {
+Result<void> replace_trusted_file(const fs::path& file, const std::string& text) {
   if (read_trusted_file(file) == text) return {};
   if (auto made = make_directories(file.parent_path()); !made) return made;
   return replace_file(file, text, 0644);
@@ -176,7 +174,7 @@ std::optional<JobEntry> find_entry(const fs::path& output_dir, const std::string
   return job && job->launch_id == launch_id ? job : std::nullopt;
 }
 
-tl::expected<void, std::string> write_entry(const fs::path& output_dir, const JobEntry& job) {
+Result<void> write_entry(const fs::path& output_dir, const JobEntry& job) {
   const fs::path file = file_of(output_dir, job.launch_id);
   const FileTime before = touched_at(file);
   auto written = replace_trusted_file(file, to_text(job));
@@ -217,7 +215,7 @@ std::optional<HubNote> parse_note(const std::string& text, const std::string& la
   return note;
 }
 
-tl::expected<void, std::string> write_note(const fs::path& output_dir, const HubNote& note) {
+Result<void> write_note(const fs::path& output_dir, const HubNote& note) {
   return replace_trusted_file(file_of(output_dir, note), to_text(note));
 }
 

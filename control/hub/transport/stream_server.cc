@@ -12,12 +12,11 @@
 #include <utility>
 
 #include "control/files/file_access.h"
-#include "control/host/unix_socket.h"
+#include "control/host/frame_stream.h"
 
 namespace gradmon {
 namespace {
 
-namespace fs = std::filesystem;
 using Problem = tl::unexpected<std::string>;
 using Accept = UnixListener::Accepted::Kind;
 
@@ -28,7 +27,7 @@ constexpr std::size_t kMostAcceptsAtOnce = 64;
 constexpr std::size_t kClientReads = std::size_t{16} << 10U;
 
 // Removes the socket that an earlier hub left.
-tl::expected<void, std::string> remove_socket(const fs::path& path) {
+Result<void> remove_socket(const fs::path& path) {
   struct stat found {};
   if (::lstat(path.c_str(), &found) != 0) {
     if (errno == ENOENT) return {};
@@ -45,7 +44,7 @@ tl::expected<void, std::string> remove_socket(const fs::path& path) {
 
 }  // namespace
 
-tl::expected<UnixListener, std::string> UnixListener::listen(fs::path path) {
+Result<UnixListener> UnixListener::listen(fs::path path) {
   UnixListener listener(std::move(path));
   if (const auto removed = remove_socket(listener.path_); !removed) return Problem(removed.error());
   if (const auto bound = listener.bind_again(); !bound) return Problem(bound.error());
@@ -57,7 +56,7 @@ UnixListener::~UnixListener() {
   if (socket_.valid() && at_path()) ::unlink(path_.c_str());
 }
 
-tl::expected<void, std::string> UnixListener::bind_again() {
+Result<void> UnixListener::bind_again() {
   const auto bound = bind_unix(path_);
   if (!bound) return Problem(bound.error());
   Descriptor socket(*bound);
@@ -131,8 +130,7 @@ struct StreamServer::Connection {
   std::optional<Clock::time_point> unread_since;
 };
 
-tl::expected<std::unique_ptr<StreamServer>, std::string> StreamServer::listen(
-    const std::filesystem::path& path, Limits limits, Now now) {
+Result<std::unique_ptr<StreamServer>> StreamServer::listen(const fs::path& path, Limits limits, Now now) {
   auto listener = UnixListener::listen(path);
   if (!listener) return Problem(listener.error());
   return std::unique_ptr<StreamServer>(new StreamServer(std::move(*listener), limits, std::move(now)));
@@ -408,7 +406,7 @@ void StreamServer::report_ended(const Callbacks& callbacks) {
   }
 }
 
-tl::expected<StreamServer::Rebound, std::string> StreamServer::rebind() {
+Result<StreamServer::Rebound> StreamServer::rebind() {
   if (listener_.at_path()) return Rebound::kept;
   accept_waiting();  // Clients that connected before the path vanished.
   if (const auto bound = listener_.bind_again(); !bound) return Problem(bound.error());

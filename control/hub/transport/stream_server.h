@@ -7,7 +7,6 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
-#include <filesystem>
 #include <functional>
 #include <map>
 #include <memory>
@@ -15,10 +14,10 @@
 #include <set>
 #include <string>
 #include <string_view>
-#include <tl/expected.hpp>
 #include <unordered_map>
 #include <vector>
 
+#include "control/aliases.h"
 #include "control/files/descriptor.h"
 #include "control/host/frame_stream.h"
 #include "control/host/rate_limits.h"
@@ -41,7 +40,7 @@ class UnixListener {
     std::string reason;  // refused and stuck only
   };
 
-  [[nodiscard]] static tl::expected<UnixListener, std::string> listen(std::filesystem::path path);
+  [[nodiscard]] static Result<UnixListener> listen(fs::path path);
   UnixListener(UnixListener&&) noexcept = default;
   UnixListener& operator=(UnixListener&&) = delete;
   // Removes the path if it still names this socket.
@@ -55,14 +54,14 @@ class UnixListener {
   bool at_path() const;
   // Binds a new socket to the path. An error if a file already exists there: it belongs to another hub.
   // Connections that are not accepted yet are lost.
-  [[nodiscard]] tl::expected<void, std::string> bind_again();
+  [[nodiscard]] Result<void> bind_again();
 
  private:
-  explicit UnixListener(std::filesystem::path path) : path_(std::move(path)) {}
+  explicit UnixListener(fs::path path) : path_(std::move(path)) {}
   void open_spare();
   Accepted turn_away();
 
-  std::filesystem::path path_;
+  fs::path path_;
   Descriptor socket_;
   dev_t device_ = 0;  // of the bound path
   ino_t inode_ = 0;
@@ -133,8 +132,8 @@ class StreamServer {
   };
 
   // The caller has checked the path's directory and holds the job's lock.
-  [[nodiscard]] static tl::expected<std::unique_ptr<StreamServer>, std::string> listen(
-      const std::filesystem::path& path, Limits limits, Now now = Clock::now);
+  [[nodiscard]] static Result<std::unique_ptr<StreamServer>> listen(const fs::path& path, Limits limits,
+                                                                    Now now = Clock::now);
   ~StreamServer();
   StreamServer(const StreamServer&) = delete;
   StreamServer& operator=(const StreamServer&) = delete;
@@ -157,7 +156,7 @@ class StreamServer {
   // Listens at the path again if it has vanished; peers stay connected. An error if the path now names
   // another file or cannot be bound.
   enum class Rebound { kept, made };
-  [[nodiscard]] tl::expected<Rebound, std::string> rebind();
+  [[nodiscard]] Result<Rebound> rebind();
 
   std::size_t connections() const { return connections_.size(); }
   const Refused& refused() const { return refused_; }

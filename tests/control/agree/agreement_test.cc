@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 
+#include "control/agree/coordinator.h"
 #include "tests/control/agree/small_job.h"
 #include "tests/support/catch.h"
 #include "tests/support/scale.h"
@@ -306,5 +307,135 @@ TEST_CASE("a waiting or open change can be cancelled and is not retried") {
   REQUIRE(job.history().size() == 1);
 }
 
+TEST_CASE("answers to an earlier revision and messages of another epoch or process change nothing") {
+  SmallJob job(2);
+  job.train_off(50);
+  Envelope of_one;  // the newest message of rank 1
+  bool answers = false;
+  Revision lost;  // the newest revision whose Ready of rank 1 was lost
+  const auto send = [&](Message message, const std::function<void(Envelope&)>& change = {}) {
+    Envelope envelope = of_one;
+    envelope.message = std::move(message);
+    if (change) change(envelope);
+    job.coordinator().on_message(envelope, WallTime{});
+  };
+  job.should_lose = [&](bool up, const Envelope& one) {
+    if (!up || one.rank != Rank{1}) return false;
+    of_one = one;
+    const auto* ready = std::get_if<Ready>(&one.message);
+    if (ready != nullptr && !answers) lost = ready->revision;
+    return ready != nullptr && !answers;
+  };
+  const PlanPtr plan = job.plan(true);
+  job.propose(plan);
+  REQUIRE(job.tick_until([&] { return lost == Revision{2}; }));
+  REQUIRE(job.history().front().verdict == "abort");
+  send(Reject{Revision{1}, "not I"});
+  send(Ready{Revision{1}, plan->config_sha256, Step{100'000}});
+  send(Left{Step{5}}, [](Envelope& one) { one.epoch = "0123456789abcdef0123456789abcdef"; });
+  send(Left{Step{5}}, [](Envelope& one) { one.incarnation += 1; });
+  answers = true;
+  REQUIRE(job.tick_until([&] { return job.last_entry().final; }, 500));
+  CHECK(job.committed(2));
+  CHECK(job.last_entry().effective_step < 100'000);
+  send(Reject{Revision{2}, "too late"});
+  job.run_ticks(10);
+  CHECK(job.committed(2));
+  CHECK(job.history().size() == 2);
+  CHECK(job.coordinator().status().ranks[1].state != "left");
+}
+
+constexpr std::int64_t kTimes = 3;
+
+std::shared_ptr<Plan> richer() {
+  auto plan = std::make_shared<Plan>();
+  plan->config_text = "richer";
+  plan->config_sha256 = "richer";
+  plan->collect_times = kTimes;
+  plan->by = "an alert";
+  return plan;
+}
+
+void capture(SmallJob& job) {
+  REQUIRE(job.coordinator().may_capture());
+  job.capture(richer());
+}
+
+TEST_CASE("a capture is not put off until its alert is old") {
+  CollectingJob job(2);
+  job.should_lose = [](bool up, const Envelope& envelope) {
+    return up && envelope.rank == Rank{1} && std::holds_alternative<Ready>(envelope.message);
+  };
+  capture(job);
+  REQUIRE(job.tick_until([&] { return job.coordinator().may_capture(); }));
+  CHECK(job.history().size() == 4);  // the plan, and three attempts
+  CHECK(job.last_entry().verdict == "abort");
+  CHECK(job.last_entry().final);
+  job.run_ticks(2'000);
+  CHECK(job.history().size() == 4);
+  CHECK(job.coordinator().status().reason.empty());
+}
+
+TEST_CASE("nothing is captured while a change is open, off, or before the first plan") {
+  SmallJob job(2);
+  job.begin(job.plan(false));
+  CHECK_FALSE(job.coordinator().may_capture());
+  job.propose(job.plan(true, 1'000'000));
+  CHECK_FALSE(job.coordinator().may_capture());
+  REQUIRE(job.tick_until([&] { return job.in_force_on_all(1); }));
+  CHECK(job.coordinator().may_capture());
+  job.propose(job.plan(false));
+  CHECK_FALSE(job.coordinator().may_capture());
+  REQUIRE(job.tick_until([&] { return job.in_force_on_all(2); }));
+  CHECK_FALSE(job.coordinator().may_capture());
+}
+
+TEST_CASE("a change of the user's ends a capture, and nothing is returned to") {
+  const bool on = GENERATE(true, false);
+  CollectingJob job(2);
+  capture(job);
+  REQUIRE(job.tick_until([&] { return job.in_force_on_all(2); }));
+  job.propose(job.plan(on, 1'000'000, 2));
+  REQUIRE(job.tick_until([&] { return job.in_force_on_all(3); }));
+  job.run_ticks(500);
+  CHECK(job.history().size() == 3);
+  CHECK(job.in_force_on_all(3));
+}
+
+TEST_CASE("a capture that a rank rejects changes nothing") {
+  CollectingJob job(2);
+  job.can_carry_out = [](int rank, const Plan& plan) -> tl::expected<std::int64_t, std::string> {
+    if (rank == 1 && plan.config_text == "richer") return tl::unexpected(std::string("no"));
+    return 1;
+  };
+  capture(job);
+  REQUIRE(job.tick_until([&] { return job.last_entry().final; }));
+  CHECK(job.last_entry().verdict == "abort");
+  CHECK(job.in_force_on_all(1));
+  CHECK(job.coordinator().status().state == "on");
+  CHECK(job.coordinator().status().reason.empty());
+}
+
+TEST_CASE("a return that cannot be carried out is proposed once") {
+  CollectingJob job(1);
+  capture(job);
+  REQUIRE(job.tick_until([&] { return job.in_force_on_all(2); }));
+  job.reject_on(0, "no");
+  REQUIRE(job.tick_until([&] { return job.last_entry().verdict == "abort"; }));
+  job.run_ticks(500);
+  CHECK(job.history().size() == 3);
+  CHECK(job.coordinator().status().reason == "rejected by rank 0: no");
+}
+
+TEST_CASE("what a schedule has left does not depend on when it is collected") {
+  const Schedule schedule(Step{10}, 5, 7);
+  const Schedule left = left_at(schedule, Step{21});
+  CHECK((left.times() == 4 && left.interval() == 5));
+  CHECK(left_at(left, Step{1'000'000}).times() == 4);
+  CHECK(left_at(schedule, Step{5}).times() == 7);
+  CHECK(left_at(schedule, Step{1'000}).times() == 0);
+}
+
 }  // namespace
+
 }  // namespace gradmon

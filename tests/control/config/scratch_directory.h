@@ -9,7 +9,7 @@
 #include <set>
 
 #include "control/config/config_file.h"
-#include "control/config/json_edit.h"
+#include "control/config/json_text.h"
 #include "tests/support/temporary_directory.h"
 
 namespace gradmon::testing {
@@ -49,6 +49,11 @@ inline void save_by_rename(const fs::path& path, std::string_view text) {
 // Makes the last save an hour old, as at the start of a job: ConfigFile then reports the file at once.
 inline void make_old(const fs::path& path) {
   fs::last_write_time(path, fs::file_time_type::clock::now() - std::chrono::hours(1));
+}
+
+inline void save_old(const fs::path& path, std::string_view text) {
+  save_in_place(path, text);
+  make_old(path);
 }
 
 struct FakeClock {

@@ -6,8 +6,9 @@
 #include <algorithm>
 #include <cmath>
 #include <fstream>
+#include <nlohmann/json.hpp>
 
-#include "control/alerts/alert_json.h"
+#include "control/alerts/alert_report.h"
 #include "control/host/json_field.h"
 #include "tests/support/catch.h"
 #include "tests/support/resource_limit.h"

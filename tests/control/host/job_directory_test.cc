@@ -7,7 +7,7 @@
 
 #include <memory>
 
-#include "tests/control/host/file_mode.h"
+#include "control/files/descriptor.h"
 #include "tests/support/catch.h"
 #include "tests/support/is_root.h"
 #include "tests/support/resource_limit.h"
@@ -242,45 +242,41 @@ TEST_CASE("one hub at a time holds a job's lock") {
 
 TEST_CASE("a lock is released when its process is killed") {
   const Job job;
-  int ready[2];
-  REQUIRE(pipe(ready) == 0);
+  Pipe ready = make_pipe(0).value();
   const pid_t hub = fork();
   if (hub == 0) {
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     const auto lock = HubLock::acquire(job.directory);
-    if (write(ready[1], lock ? "y" : "n", 1) != 1) _exit(1);
+    if (write(ready.to.get(), lock ? "y" : "n", 1) != 1) _exit(1);
     while (true) pause();
   }
-  close(ready[1]);  // so that read() ends if the child does
+  ready.to.reset();  // so that read() ends if the child does
   REQUIRE(hub > 0);
   char taken = 0;
-  REQUIRE(read(ready[0], &taken, 1) == 1);
+  REQUIRE(read(ready.from.get(), &taken, 1) == 1);
   REQUIRE(taken == 'y');
   CHECK(HubLock::acquire(job.directory).error().kind == Kind::taken);
   kill(hub, SIGKILL);
   REQUIRE(waitpid(hub, nullptr, 0) == hub);
   CHECK(HubLock::acquire(job.directory));
-  close(ready[0]);
 }
 
 TEST_CASE("a forked child keeps the lock after its parent has released it") {
   const Job job;
-  int done[2];
-  REQUIRE(pipe(done) == 0);
+  Pipe done = make_pipe(0).value();
   std::optional<HubLock> lock(std::move(HubLock::acquire(job.directory).value()));
   const pid_t child = fork();
   if (child == 0) {
-    close(done[1]);
+    done.to.reset();
     char byte = 0;
-    _exit(read(done[0], &byte, 1) == 0 && lock->is_at_its_path() ? 0 : 1);
+    _exit(read(done.from.get(), &byte, 1) == 0 && lock->is_at_its_path() ? 0 : 1);
   }
   lock.reset();
   CHECK(HubLock::acquire(job.directory).error().kind == Kind::taken);
-  close(done[1]);
+  done.to.reset();
   int status = -1;
   REQUIRE(waitpid(child, &status, 0) == child);
   CHECK(status == 0);
-  close(done[0]);
   CHECK(HubLock::acquire(job.directory));
 }
 

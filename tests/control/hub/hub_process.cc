@@ -4,6 +4,7 @@
 #include <poll.h>
 #include <signal.h>
 #include <sys/prctl.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -11,7 +12,7 @@
 #include <stdexcept>
 
 #include "control/host/child_process.h"
-#include "control/host/unix_socket.h"
+#include "control/host/frame_stream.h"
 #include "control/hub/hub.h"
 #include "control/log.h"
 
@@ -29,9 +30,13 @@ JobBases bases_in(const std::filesystem::path& runtime) { return {runtime / "gra
                           int result_pipe) noexcept {
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
   ::signal(SIGPIPE, SIG_IGN);
-  // While this hub lives, an inherited socket of the test would stay open after the test has closed it.
-  result_pipe = ::dup2(result_pipe, STDERR_FILENO + 1);
-  ::close_range(STDERR_FILENO + 2, ~0U, 0);
+  // While this hub lives, an inherited socket of the test would stay open after the test has closed it. Pipes
+  // stay: ThreadSanitizer has two to its symbolizer, and closes their numbers when it finds them broken, even
+  // if they then belong to another file of this hub.
+  for (int fd = STDERR_FILENO + 1; fd < 4096; ++fd) {
+    struct stat found {};
+    if (::fstat(fd, &found) == 0 && S_ISSOCK(found.st_mode)) ::close(fd);
+  }
   set_log_sink([](LogLevel, std::string_view) {});
   auto hub = Hub::open(place.directory, place.launch, publisher);
   const bool taken = !hub && hub.error().kind == HubLock::Failure::Kind::taken;
@@ -78,13 +83,12 @@ std::vector<std::unique_ptr<HubProcess>> HubProcess::start_together(const JobPla
 }
 
 void HubProcess::start(const JobPlace& place, const std::filesystem::path& publisher) {
-  int ends[2];
-  if (::pipe(ends) != 0) throw std::runtime_error("no pipe");
-  answer_.reset(ends[0]);
-  const Descriptor result_pipe(ends[1]);
+  auto pipe = make_pipe(0);
+  if (!pipe) throw std::runtime_error("no pipe");
+  answer_ = std::move(pipe->from);
   pid_ = ::fork();
   if (pid_ < 0) throw std::runtime_error("no process");
-  if (pid_ == 0) run_hub(place, publisher, result_pipe.get());
+  if (pid_ == 0) run_hub(place, publisher, pipe->to.get());
 }
 
 void HubProcess::wait_for_answer() {
@@ -106,6 +110,14 @@ void HubProcess::kill(int signal) const {
   siginfo_t stopped{};
   // WNOWAIT: ended_within() still finds a process that ends instead.
   if (signal == SIGSTOP) ::waitid(P_PID, static_cast<id_t>(pid_), &stopped, WSTOPPED | WEXITED | WNOWAIT);
+}
+
+bool HubProcess::inherited(int fd) const {
+  const auto file = [fd](const std::string& process) {
+    std::error_code error;
+    return std::filesystem::read_symlink("/proc/" + process + "/fd/" + std::to_string(fd), error);
+  };
+  return file(std::to_string(pid_)) == file("self");
 }
 
 bool HubProcess::ended_within(milliseconds at_most) {

@@ -3,13 +3,14 @@
 #include "control/hub/hub.h"
 
 #include <signal.h>
+#include <sys/socket.h>
 
 #include <algorithm>
 #include <random>
 
 #include "control/files/descriptor.h"
 #include "control/host/child_process.h"
-#include "control/host/unix_socket.h"
+#include "control/host/frame_stream.h"
 #include "control/hub/transport/command_client.h"
 #include "control/hub/transport/rendezvous.h"
 #include "tests/control/hub/hub_process.h"
@@ -223,6 +224,15 @@ TEST_CASE("a hub ends soon after its last rank and leaves only its log") {
     CHECK(read_entries(job.place.output()).empty());
     CHECK(job.client.is_closed());
   }
+}
+
+TEST_CASE("a hub of a test keeps the pipes of the test and none of its sockets") {
+  const Pipe pipe = make_pipe(0).value();
+  const Descriptor socket(::socket(AF_UNIX, SOCK_STREAM, 0));
+  const JobPlace place;
+  const HubProcess hub(place);
+  CHECK((hub.inherited(pipe.from.get()) && hub.inherited(pipe.to.get())));
+  CHECK_FALSE(hub.inherited(socket.get()));
 }
 
 TEST_CASE("a hub to which no rank connects ends by itself") {

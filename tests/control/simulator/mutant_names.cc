@@ -6,48 +6,32 @@ namespace {
 
 // Null for those that are left out. Without a default, so that the compiler reports a mutant without a name.
 const char* name_of(Mutant mutant) {
+#define GRADMON_NAME(name) \
+  case Mutant::name:       \
+    return #name;
   switch (mutant) {
     case Mutant::none:
     case Mutant::passes_over:
       return nullptr;
-    case Mutant::least_fence:
-      return "least_fence";
-    case Mutant::ready_without_fence:
-      return "ready_without_fence";
-    case Mutant::no_second_look:
-      return "no_second_look";
-    case Mutant::lapsed_keeps_plan:
-      return "lapsed_keeps_plan";
-    case Mutant::lapsed_keeps_pending:
-      return "lapsed_keeps_pending";
-    case Mutant::lapse_not_final:
-      return "lapse_not_final";
-    case Mutant::one_commit_ahead:
-      return "one_commit_ahead";
-    case Mutant::waits_for_its_agent:
-      return "waits_for_its_agent";
-    case Mutant::no_end_check:
-      return "no_end_check";
-    case Mutant::lease_from_arrival:
-      return "lease_from_arrival";
-    case Mutant::second_promise:
-      return "second_promise";
-    case Mutant::answers_anew:
-      return "answers_anew";
-    case Mutant::verdict_without_plan:
-      return "verdict_without_plan";
-    case Mutant::silent_counts_as_gone:
-      return "silent_counts_as_gone";
-    case Mutant::sent_before_logged:
-      return "sent_before_logged";
-    case Mutant::old_incarnation_heard:
-      return "old_incarnation_heard";
-    case Mutant::evicted_counts_in:
-      return "evicted_counts_in";
-    case Mutant::effective_below_dropped:
-      return "effective_below_dropped";
-    case Mutant::forgets_promise_on_return:
-      return "forgets_promise_on_return";
+      GRADMON_NAME(least_fence)
+      GRADMON_NAME(ready_without_fence)
+      GRADMON_NAME(no_second_look)
+      GRADMON_NAME(lapsed_keeps_plan)
+      GRADMON_NAME(lapsed_keeps_pending)
+      GRADMON_NAME(lapse_not_final)
+      GRADMON_NAME(one_commit_ahead)
+      GRADMON_NAME(waits_for_its_agent)
+      GRADMON_NAME(no_end_check)
+      GRADMON_NAME(lease_from_arrival)
+      GRADMON_NAME(second_promise)
+      GRADMON_NAME(answers_anew)
+      GRADMON_NAME(verdict_without_plan)
+      GRADMON_NAME(silent_counts_as_gone)
+      GRADMON_NAME(sent_before_logged)
+      GRADMON_NAME(old_incarnation_heard)
+      GRADMON_NAME(evicted_counts_in)
+      GRADMON_NAME(effective_below_dropped)
+      GRADMON_NAME(forgets_promise_on_return)
   }
   return nullptr;
 }

@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Runs simulated histories and prints the first that goes wrong.
-#include <charconv>
+#include <CLI/CLI.hpp>
 #include <cstdio>
 #include <fstream>
 #include <iterator>
-#include <system_error>
 
 #include "tests/control/simulator/mutant_names.h"
 #include "tests/control/simulator/script.h"
@@ -14,14 +13,6 @@ namespace {
 
 using namespace gradmon;
 
-constexpr const char* kUsage =
-    "usage: simulate [--switches N | --seeds N] [--seed FIRST] [--script FILE] [--mutant NAME] [--trace "
-    "yes]\n"
-    "Runs one history per seed until N switches (default 20000) or N seeds are done, or runs the script "
-    "in FILE.\n"
-    "Ends at the first history that goes wrong, and prints a shrunk script of it for tests/control/seeds.\n"
-    "--trace yes prints every event.\n";
-
 struct Options {
   std::uint64_t switches = 20'000;
   std::uint64_t seeds = 0;
@@ -29,52 +20,6 @@ struct Options {
   std::string script;
   bool trace = false;
 };
-
-std::optional<std::uint64_t> number_of(const std::string& text) {
-  std::uint64_t number = 0;
-  const char* const end = text.data() + text.size();
-  const auto [rest, error] = std::from_chars(text.data(), end, number);
-  if (error != std::errc{} || rest != end) return {};
-  return number;
-}
-
-// False: there is no such option, or the value is invalid.
-bool set_option(Options& options, const std::string& name, const std::string& value) {
-  if (name == "--script") {
-    options.script = value;
-    return true;
-  }
-  if (name == "--trace") {
-    options.trace = value == "yes";
-    return options.trace;
-  }
-  if (name == "--mutant") {
-    for (const NamedMutant& known : all_mutants()) {
-      if (known.name == value) chosen_mutant = known.mutant;
-    }
-    return chosen_mutant != Mutant::none;
-  }
-  const auto number = number_of(value);
-  if (!number) return false;
-  if (name == "--switches") {
-    options.switches = *number;
-  } else if (name == "--seeds") {
-    options.seeds = *number;
-  } else if (name == "--seed") {
-    options.seed = *number;
-  } else {
-    return false;
-  }
-  return true;
-}
-
-std::optional<Options> options_of(int count, char** words) {
-  Options options;
-  for (int i = 1; i < count; i += 2) {
-    if (i + 1 == count || !set_option(options, words[i], words[i + 1])) return {};
-  }
-  return options;
-}
 
 Outcome run(const Script& script, bool trace) {
   Simulation simulation(script);
@@ -135,10 +80,24 @@ int run_seeds(const Options& options) {
 }  // namespace
 
 int main(int count, char** words) {
-  const auto options = options_of(count, words);
-  if (!options) {
-    std::fputs(kUsage, stderr);
-    return 2;
+  Options options;
+  std::string mutant, trace;
+  CLI::App app{
+      "Runs one history per seed until N switches or N seeds are done, or runs the script in FILE. Ends at "
+      "the\n"
+      "first history that goes wrong, and prints a shrunk script of it for tests/control/seeds.",
+      "simulate"};
+  app.add_option("--switches", options.switches, "20000 unless it is given");
+  app.add_option("--seeds", options.seeds);
+  app.add_option("--seed", options.seed, "the first");
+  app.add_option("--script", options.script, "FILE");
+  app.add_option("--mutant", mutant);
+  app.add_option("--trace", trace, "yes: prints every event")->check(CLI::IsMember({"yes"}));
+  CLI11_PARSE(app, count, words);
+  options.trace = !trace.empty();
+  for (const NamedMutant& known : all_mutants()) {
+    if (known.name == mutant) chosen_mutant = known.mutant;
   }
-  return options->script.empty() ? run_seeds(*options) : run_file(*options);
+  if (!mutant.empty() && chosen_mutant == Mutant::none) return 2;
+  return options.script.empty() ? run_seeds(options) : run_file(options);
 }

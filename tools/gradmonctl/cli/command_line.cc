@@ -4,12 +4,10 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <map>
-#include <string>
 #include <type_traits>
 #include <utility>
-#include <vector>
 
-#include "control/text/edit_distance.h"
+#include "control/text/words.h"
 
 namespace gradmon {
 namespace {
@@ -135,66 +133,38 @@ void add_arguments(CLI::App& command, const Arguments& arguments) {
 
 class Grammar {
  public:
-  explicit Grammar(Subcommands subcommands) {
+  explicit Grammar(Subcommands subcommands) : subcommands_(std::move(subcommands)) {
     app_.formatter(std::make_shared<HelpText>());
     app_.footer(kExitCodes);
     app_.set_help_flag("-h,--help", "this help");
     app_.set_version_flag("--version", "gradmonctl " GRADMON_VERSION, "the version");
     app_.require_subcommand(0, 1);  // Words after a subcommand are its arguments.
-    for (auto& subcommand : subcommands) add(std::move(subcommand));
+    for (const Subcommand& each : subcommands_) {
+      CLI::App* const command = app_.add_subcommand(each.name(), each.summary);
+      command->footer("gradmonctl " + each.usage + (each.details.empty() ? "" : "\n\n" + each.details));
+      add_arguments(*command, each.arguments);
+    }
   }
-
   CLI::App& app() { return app_; }
   std::vector<std::string> names() const {
     std::vector<std::string> names;
-    for (const Entry& entry : entries_) names.push_back(entry.app->get_name());
+    for (const Subcommand& each : subcommands_) names.push_back(each.name());
     return names;
   }
   // Null for an unknown name.
-  Subcommand* find(const std::string& name) const {
-    const auto found = std::find_if(entries_.begin(), entries_.end(),
-                                    [&](const Entry& entry) { return entry.app->get_name() == name; });
-    return found == entries_.end() ? nullptr : found->subcommand.get();
+  Subcommand* find(const std::string& name) {
+    const auto found = std::find_if(subcommands_.begin(), subcommands_.end(),
+                                    [&](const Subcommand& each) { return each.name() == name; });
+    return found == subcommands_.end() ? nullptr : &*found;
   }
-  // The command that was parsed; null for none.
-  const CLI::App* chosen() const {
+  // The name of the command that was parsed; "" for none.
+  std::string chosen() const {
     const auto commands = app_.get_subcommands();
-    return commands.empty() ? nullptr : commands.front();
-  }
-  // `app`: as of chosen().
-  std::unique_ptr<Subcommand> take(const CLI::App* app) {
-    const auto found =
-        std::find_if(entries_.begin(), entries_.end(), [&](const Entry& entry) { return entry.app == app; });
-    return std::move(found->subcommand);
-  }
-  // The command that takes the words after its name unparsed; null if the words name another.
-  std::unique_ptr<Subcommand> take_unparsed(const std::vector<std::string>& words) {
-    for (Entry& entry : entries_) {
-      if (entry.app->get_name() != words.front()) continue;
-      std::vector<std::string>* const into = entry.subcommand->all_words();
-      if (into == nullptr) return nullptr;
-      into->insert(into->end(), words.begin() + 1, words.end());
-      return std::move(entry.subcommand);
-    }
-    return nullptr;
+    return commands.empty() ? "" : commands.front()->get_name();
   }
 
  private:
-  struct Entry {
-    std::unique_ptr<Subcommand> subcommand;
-    CLI::App* app;
-  };
-
-  void add(std::unique_ptr<Subcommand> subcommand) {
-    const std::string usage = subcommand->usage();
-    const std::string details = subcommand->details();
-    CLI::App* command = app_.add_subcommand(usage.substr(0, usage.find(' ')), subcommand->summary());
-    command->footer("gradmonctl " + usage + (details.empty() ? "" : "\n\n" + details));
-    add_arguments(*command, subcommand->arguments());
-    entries_.push_back({std::move(subcommand), command});
-  }
-
-  std::vector<Entry> entries_;
+  Subcommands subcommands_;
   CLI::App app_{"Inspect a running training job and control what it collects.", "gradmonctl"};
 };
 
@@ -226,11 +196,6 @@ std::string unknown_command(const std::string& word, const std::vector<std::stri
   return "unknown command \"" + word + "\"" + (near.empty() ? "" : " (did you mean \"" + near + "\"?)");
 }
 
-// The usage error of a word that should name a command and does not, or "".
-std::string unknown_in(const Grammar& grammar, const std::string& word) {
-  return word.rfind('-', 0) == 0 || grammar.find(word) ? "" : unknown_command(word, grammar.names());
-}
-
 // Moves the words after "--" to `rest`, so that CLI11 does not parse them. Does nothing if
 // `rest` is null.
 void split_rest(std::vector<std::string>& words, std::vector<std::string>* rest) {
@@ -242,34 +207,38 @@ void split_rest(std::vector<std::string>& words, std::vector<std::string>* rest)
 
 }  // namespace
 
-tl::expected<std::unique_ptr<Subcommand>, ParseExit> parse_command_line(Subcommands subcommands, int argc,
-                                                                        const char* const* argv) {
+tl::expected<Subcommand, ParseExit> parse_command_line(Subcommands subcommands, int argc,
+                                                       const char* const* argv) {
   std::vector<std::string> words(argv + std::min(argc, 1), argv + argc);
   Grammar grammar(std::move(subcommands));
-  const auto help_text = [](const CLI::App& app, int code) {
+  const auto help_text = [&grammar](int code) {
+    const std::string chosen = grammar.chosen();
+    const CLI::App& app = chosen.empty() ? grammar.app() : *grammar.app().get_subcommand(chosen);
     return tl::make_unexpected(ParseExit{code, app.help()});
   };
-  if (words.empty()) return help_text(grammar.app(), kExitUsage);
-  if (auto unparsed = grammar.take_unparsed(words)) return unparsed;
-  if (const std::string unknown = unknown_in(grammar, words.front()); !unknown.empty())
-    return usage_error("", unknown);
-  if (Subcommand* first = grammar.find(words.front())) split_rest(words, first->rest());
+  if (words.empty()) return help_text(kExitUsage);
+  Subcommand* const first = grammar.find(words.front());
+  if (first == nullptr && words.front().rfind('-', 0) != 0)
+    return usage_error("", unknown_command(words.front(), grammar.names()));
+  if (first != nullptr && first->all_words != nullptr) {
+    first->all_words->insert(first->all_words->end(), words.begin() + 1, words.end());
+    return std::move(*first);
+  }
+  if (first != nullptr) split_rest(words, first->rest);
   try {
     std::reverse(words.begin(), words.end());  // CLI11 reads the words from the end.
     grammar.app().parse(words);
   } catch (const CLI::CallForHelp&) {
-    return help_text(grammar.chosen() ? *grammar.chosen() : grammar.app(), kExitDone);
+    return help_text(kExitDone);
   } catch (const CLI::CallForVersion& version) {
     return tl::make_unexpected(ParseExit{kExitDone, std::string(version.what()) + "\n"});
   } catch (const CLI::Error& error) {
-    return usage_error(grammar.chosen() ? grammar.chosen()->get_name() : "", error.what());
+    return usage_error(grammar.chosen(), error.what());
   }
-  const CLI::App* const chosen = grammar.chosen();
-  if (chosen == nullptr) return help_text(grammar.app(), kExitUsage);
-  std::unique_ptr<Subcommand> subcommand = grammar.take(chosen);
-  if (const std::string error = subcommand->complete(); !error.empty())
-    return usage_error(chosen->get_name(), error);
-  return subcommand;
+  Subcommand* const chosen = grammar.find(grammar.chosen());
+  if (chosen == nullptr) return help_text(kExitUsage);
+  if (const std::string error = chosen->complete(); !error.empty()) return usage_error(chosen->name(), error);
+  return std::move(*chosen);
 }
 
 }  // namespace gradmon

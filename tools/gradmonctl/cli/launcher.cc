@@ -23,9 +23,9 @@
 #include <map>
 #include <optional>
 #include <random>
-#include <string_view>
 #include <utility>
 
+#include "control/files/descriptor.h"
 #include "control/host/child_process.h"
 
 namespace gradmon {
@@ -61,24 +61,21 @@ int lowest_given_port() {
 
 // Binds `port` (0: any) on 127.0.0.1 for a moment. Returns the bound port; on none, errno has the cause.
 std::optional<int> bound_port(int port) {
-  const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  if (fd < 0) return std::nullopt;
+  const Descriptor fd(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  if (!fd.valid()) return std::nullopt;
   sockaddr_in address{};
   address.sin_family = AF_INET;
   address.sin_port = htons(static_cast<std::uint16_t>(port));
   address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
   socklen_t size = sizeof address;
-  const bool bound = bind(fd, reinterpret_cast<sockaddr*>(&address), size) == 0 &&
-                     getsockname(fd, reinterpret_cast<sockaddr*>(&address), &size) == 0;
-  const int cause = errno;
-  close(fd);
-  errno = cause;
+  const bool bound = bind(fd.get(), reinterpret_cast<sockaddr*>(&address), size) == 0 &&
+                     getsockname(fd.get(), reinterpret_cast<sockaddr*>(&address), &size) == 0;
   return bound ? std::optional<int>(ntohs(address.sin_port)) : std::nullopt;
 }
 
 }  // namespace
 
-tl::expected<int, std::string> free_port() {
+Result<int> free_port() {
   constexpr int first = 10'000;
   constexpr int tries = 100;
   const int end = lowest_given_port();
@@ -132,25 +129,22 @@ class SignalFile {
       if (action.sa_handler != SIG_IGN) sigaddset(&taken, signal);
     }
     sigprocmask(SIG_BLOCK, &taken, &before_);
-    fd_ = signalfd(-1, &taken, SFD_CLOEXEC | SFD_NONBLOCK);
+    file_.reset(signalfd(-1, &taken, SFD_CLOEXEC | SFD_NONBLOCK));
   }
-  ~SignalFile() {
-    close(fd_);
-    sigprocmask(SIG_SETMASK, &before_, nullptr);
-  }
+  ~SignalFile() { sigprocmask(SIG_SETMASK, &before_, nullptr); }
   SignalFile(const SignalFile&) = delete;
   SignalFile& operator=(const SignalFile&) = delete;
 
-  int fd() const { return fd_; }
+  int fd() const { return file_.get(); }
   const sigset_t& mask_before() const { return before_; }
   std::optional<int> next() {
     signalfd_siginfo info{};
-    if (read(fd_, &info, sizeof info) != static_cast<ssize_t>(sizeof info)) return std::nullopt;
+    if (read(fd(), &info, sizeof info) != static_cast<ssize_t>(sizeof info)) return std::nullopt;
     return static_cast<int>(info.ssi_signo);
   }
 
  private:
-  int fd_ = -1;
+  Descriptor file_;
   sigset_t before_{};
 };
 
@@ -185,25 +179,6 @@ class PendingOutput {
   std::string rest_;
 };
 
-struct Pipe {
-  int read_end = -1;
-  int write_end = -1;
-
-  bool open() {
-    std::array<int, 2> ends{};
-    if (pipe2(ends.data(), O_CLOEXEC) != 0) return false;
-    read_end = ends[0];
-    write_end = ends[1];
-    fcntl(read_end, F_SETFL, O_NONBLOCK);
-    return true;
-  }
-  ~Pipe() {
-    if (read_end >= 0) close(read_end);
-    if (write_end >= 0) close(write_end);
-  }
-  int release() { return std::exchange(read_end, -1); }
-};
-
 // Runs in the child after fork(). Does not return.
 [[noreturn]] void exec_rank(char** command, char** environment, const Pipe& out, const Pipe& err,
                             pid_t launcher, const sigset_t& mask) {
@@ -212,8 +187,8 @@ struct Pipe {
   if (getppid() != launcher) _exit(kCannotRun);
   const int nothing = open("/dev/null", O_RDONLY | O_CLOEXEC);
   dup2(nothing, STDIN_FILENO);
-  dup2(out.write_end, STDOUT_FILENO);
-  dup2(err.write_end, STDERR_FILENO);
+  dup2(out.to.get(), STDOUT_FILENO);
+  dup2(err.to.get(), STDERR_FILENO);
   signal(SIGPIPE, SIG_DFL);
   sigprocmask(SIG_SETMASK, &mask, nullptr);
   execvpe(command[0], command, environment);
@@ -225,18 +200,15 @@ struct Pipe {
 // Copies stdout or stderr of a rank, line by line, to the same stream of this process. Does not block.
 class RankStream {
  public:
-  RankStream(int from, int rank) : from_(from), lines_(rank) {}
-  ~RankStream();
-  RankStream(RankStream&& other) noexcept;
-  RankStream& operator=(RankStream&&) = delete;
+  RankStream(Descriptor from, int rank) : from_(std::move(from)), lines_(rank) {}
 
-  int fd() const { return from_; }  // for poll(); -1 after the end of the stream
+  int fd() const { return from_.get(); }  // for poll(); -1 after the end of the stream
   // Copies at most 64 KiB; nothing while `to` is blocked. Returns false if it copied nothing.
   bool copy_available(PendingOutput& to);
   void end(PendingOutput& to);  // copies an unfinished line, then closes the pipe
 
  private:
-  int from_;  // Owned; non-blocking.
+  Descriptor from_;  // Non-blocking.
   LinePrefixer lines_;
 };
 
@@ -247,9 +219,9 @@ class RankProcess {
  public:
   // Runs `command` with stdin from /dev/null, the signal mask `mask` and default SIGPIPE. If this process
   // dies first, the kernel kills the command, but not the processes that it started.
-  static tl::expected<RankProcess, std::string> start(const std::vector<std::string>& command,
-                                                      const std::vector<std::string>& environment, int rank,
-                                                      const sigset_t& mask);
+  static Result<RankProcess> start(const std::vector<std::string>& command,
+                                   const std::vector<std::string>& environment, int rank,
+                                   const sigset_t& mask);
 
   // Reaps the ended processes of the group. Returns the wait status of the rank itself, once.
   std::optional<int> reap();
@@ -261,55 +233,48 @@ class RankProcess {
   RankStream err;
 
  private:
-  RankProcess(pid_t pid, int out_fd, int err_fd, int rank)
-      : out(out_fd, rank), err(err_fd, rank), pid_(pid) {}
+  RankProcess(pid_t pid, Descriptor from_out, Descriptor from_err, int rank)
+      : out(std::move(from_out), rank), err(std::move(from_err), rank), pid_(pid) {}
 
   pid_t pid_;  // Constant after construction; also the group's id.
   bool gone_ = false;
 };
 
-RankStream::RankStream(RankStream&& other) noexcept
-    : from_(std::exchange(other.from_, -1)), lines_(std::move(other.lines_)) {}
-
-RankStream::~RankStream() {
-  if (from_ >= 0) close(from_);
-}
-
 bool RankStream::copy_available(PendingOutput& to) {
-  if (from_ < 0 || to.blocked()) return false;
+  if (!from_.valid() || to.blocked()) return false;
   std::array<char, 64 * 1024> buffer;
-  const ssize_t size = read(from_, buffer.data(), buffer.size());
+  const ssize_t size = read(fd(), buffer.data(), buffer.size());
   if (size > 0) to.write(lines_.feed({buffer.data(), static_cast<std::size_t>(size)}));
   if (size == 0) end(to);
   return size > 0;
 }
 
 void RankStream::end(PendingOutput& to) {
-  if (from_ < 0) return;
+  if (!from_.valid()) return;
   to.write(lines_.finish());
-  close(std::exchange(from_, -1));
+  from_.reset();
 }
 
-tl::expected<RankProcess, std::string> RankProcess::start(const std::vector<std::string>& command,
-                                                          const std::vector<std::string>& environment,
-                                                          int rank, const sigset_t& mask) {
+Result<RankProcess> RankProcess::start(const std::vector<std::string>& command,
+                                       const std::vector<std::string>& environment, int rank,
+                                       const sigset_t& mask) {
   const auto failed = [rank](const char* what) {
     return tl::make_unexpected("cannot start rank " + std::to_string(rank) + ": " + what + ": " +
                                std::strerror(errno));
   };
-  Pipe out;
-  Pipe err;
-  if (!out.open() || !err.open()) return failed("pipe");
+  auto out = make_pipe(O_CLOEXEC), err = make_pipe(O_CLOEXEC);
+  if (!out || !err) return failed("pipe");
+  for (const auto* const pipe : {&out, &err}) fcntl((*pipe)->from.get(), F_SETFL, O_NONBLOCK);
   std::vector<char*> arguments = exec_pointers(command);
   std::vector<char*> variables = exec_pointers(environment);
   const pid_t launcher = getpid();
   const pid_t pid = fork();
   if (pid < 0) return failed("fork");
   if (pid == 0) {
-    exec_rank(arguments.data(), variables.data(), out, err, launcher, mask);
+    exec_rank(arguments.data(), variables.data(), *out, *err, launcher, mask);
   }
   setpgid(pid, pid);  // The child does this too; either may be first.
-  return RankProcess(pid, out.release(), err.release(), rank);
+  return RankProcess(pid, std::move(out->from), std::move(err->from), rank);
 }
 
 std::optional<int> RankProcess::reap() {
@@ -340,7 +305,7 @@ class RankGroup {
  public:
   explicit RankGroup(const Launch& launch) : launch_(launch) {}
 
-  tl::expected<void, std::string> start();
+  Result<void> start();
   void end_all();
   int wait();
 
@@ -368,7 +333,7 @@ class RankGroup {
   std::optional<Clock::time_point> signalled_;  // time of the first signal to end
 };
 
-tl::expected<void, std::string> RankGroup::start() {
+Result<void> RankGroup::start() {
   const auto port = free_port();
   if (!port) return tl::make_unexpected(port.error());
   const LaunchIdentity identity{launch_.ranks, *port, random_hex(16)};
@@ -498,7 +463,7 @@ bool RankGroup::all_gone() const {
 
 }  // namespace
 
-tl::expected<int, std::string> launch(const Launch& launch) {
+Result<int> launch(const Launch& launch) {
   prctl(PR_SET_CHILD_SUBREAPER, 1);
   signal(SIGCHLD, SIG_DFL);  // An inherited SIG_IGN would hide the ranks' exit statuses.
   RankGroup group(launch);

@@ -5,8 +5,9 @@
 #include <cstddef>
 #include <string>
 #include <string_view>
-#include <tl/expected.hpp>
 #include <vector>
+
+#include "control/aliases.h"
 
 namespace gradmon {
 
@@ -38,7 +39,7 @@ struct LaunchIdentity {
 
 // A TCP port that was free on 127.0.0.1 a moment ago, if possible outside the range that the system assigns
 // for port 0: rank 0 binds it only seconds later.
-tl::expected<int, std::string> free_port();
+Result<int> free_port();
 
 // The environment of one rank, as "NAME=VALUE": `inherited` with RANK,
 // WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR, MASTER_PORT and
@@ -66,6 +67,6 @@ struct Launch {
 //
 // Call it once, in a process with one thread that ignores SIGPIPE. It makes the process a
 // child subreaper, and reads the signals of the process until it returns.
-tl::expected<int, std::string> launch(const Launch& launch);
+Result<int> launch(const Launch& launch);
 
 }  // namespace gradmon

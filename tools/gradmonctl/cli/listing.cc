@@ -5,7 +5,6 @@
 #include <limits>
 #include <numeric>
 #include <string_view>
-#include <utility>
 
 #include "tools/gradmonctl/cli/printable.h"
 
@@ -124,29 +123,32 @@ std::string fit_to_screen(const std::optional<Screen>& screen, const Listing& li
   return joined(lines);
 }
 
+TextTable::TextTable(const std::vector<std::string>& titles) : rows_(1) {
+  for (const std::string& title : titles) {
+    left_.push_back(title.rfind('<', 0) == 0);
+    rows_.front().push_back(title.substr(left_.back() ? 1 : 0));
+  }
+}
+
 void TextTable::add(const std::vector<std::string>& cells) {
-  std::vector<std::string> row;
+  std::vector<std::string>& row = rows_.emplace_back();
   for (const std::string& cell : cells) row.push_back(printable(cell));
-  row.resize(columns_.size());
-  rows_.push_back(std::move(row));
+  row.resize(left_.size());
 }
 
 std::vector<Lines> TextTable::wrapped(std::size_t columns) const {
-  std::vector<std::vector<std::string>> rows(1);
-  for (const Column& column : columns_) rows.front().push_back(column.title);
-  rows.insert(rows.end(), rows_.begin(), rows_.end());
-  std::vector<std::size_t> widths(columns_.size(), 0);
-  for (const auto& row : rows) {
+  std::vector<std::size_t> widths(left_.size(), 0);
+  for (const auto& row : rows_) {
     for (std::size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], display_width(row[i]));
   }
-  std::vector<std::size_t> begins(columns_.size(), 0);  // columns of the screen
+  std::vector<std::size_t> begins(left_.size(), 0);  // columns of the screen
   const auto beside = [&](std::size_t i) { return begins[i - 1] + widths[i - 1] + kBetween; };
   for (std::size_t i = 1; i < widths.size(); ++i) {
     const std::size_t least = i + 1 == widths.size() ? std::min(widths[i], kLeastOfAText) : widths[i];
     begins[i] = beside(i) + least <= columns ? beside(i) : std::min(kIndent, columns / 2);
   }
   std::vector<Lines> all;
-  for (const auto& row : rows) {
+  for (const auto& row : rows_) {
     Lines& lines = all.emplace_back();
     std::string now;
     for (std::size_t i = 0; i < row.size(); ++i) {
@@ -155,8 +157,7 @@ std::vector<Lines> TextTable::wrapped(std::size_t columns) const {
       Lines parts;
       if (widths[i] > columns - begin) fold(row[i], columns - begin, parts);
       if (parts.empty()) parts.push_back(row[i]);
-      const bool right = columns_[i].align == Align::right;
-      now.append(begin - display_width(now) + (right ? widths[i] - display_width(row[i]) : 0), ' ');
+      now.append(begin - display_width(now) + (left_[i] ? 0 : widths[i] - display_width(row[i])), ' ');
       for (std::size_t part = 0; part < parts.size(); ++part) {
         if (part > 0) push_trimmed(std::exchange(now, std::string(begin, ' ')), lines);
         now += parts[part];

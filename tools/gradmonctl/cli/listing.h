@@ -5,7 +5,6 @@
 #include <cstdint>
 #include <optional>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "tools/gradmonctl/cli/console.h"
@@ -16,14 +15,10 @@ namespace gradmon {
 // no blanks at the end of a line. A value.
 class TextTable {
  public:
-  enum class Align { left, right };
-  struct Column {
-    std::string title;
-    Align align = Align::right;
-  };
   using Lines = std::vector<std::string>;  // without line feeds
 
-  explicit TextTable(std::vector<Column> columns) : columns_(std::move(columns)) {}
+  // The titles of the columns. "<" in front of a title, and not shown, aligns its column to the left.
+  explicit TextTable(const std::vector<std::string>& titles);
 
   // `cells`: one for each column; made printable here.
   void add(const std::vector<std::string>& cells);
@@ -33,8 +28,8 @@ class TextTable {
   std::vector<Lines> wrapped(std::size_t columns) const;
 
  private:
-  std::vector<Column> columns_;  // Constant after construction.
-  std::vector<std::vector<std::string>> rows_;
+  std::vector<bool> left_;                      // of each column. Constant after construction.
+  std::vector<std::vector<std::string>> rows_;  // the titles first
 };
 
 // The readable output of a command: a table, or a list with one line per entry, and prose before and after

@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <array>
 #include <clocale>
-#include <cstdio>
 #include <ctime>
 #include <cwchar>
 #include <map>

@@ -2,7 +2,6 @@
 #include "tools/gradmonctl/commands/commands.h"
 
 #include <sys/prctl.h>
-#include <sys/resource.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -12,12 +11,13 @@
 #include <utility>
 #include <vector>
 
-#include "control/alerts/alert_json.h"
+#include "control/alerts/alert_report.h"
+#include "control/host/child_process.h"
 #include "control/host/history_file.h"
 #include "control/hub/transport/bus.h"
-#include "control/text/alert_words.h"
+#include "control/text/words.h"
 #include "tools/gradmonctl/cli/command_line.h"
-#include "tools/gradmonctl/cli/find_job.h"
+#include "tools/gradmonctl/cli/job.h"
 #include "tools/gradmonctl/cli/listing.h"
 #include "tools/gradmonctl/cli/printable.h"
 
@@ -26,7 +26,6 @@ namespace {
 
 constexpr int kDigits = 6;
 constexpr int kDigitsOfAGroup = 3;
-constexpr auto kLeft = TextTable::Align::left;
 
 // The listing without its table. `shown`: the alerts that the table shows or counts.
 Listing empty_listing(const CommandReply& reply, const std::string& noun, std::uint64_t shown) {
@@ -92,8 +91,7 @@ Listing alert_groups_listing(const CommandReply& reply) {
   for (const Alert& alert : reply.alerts) shown += 1 + alert.left_out;
   Listing listing = empty_listing(reply, "line", shown);
   if (reply.alerts.empty()) return listing;
-  TextTable table(
-      {{"step"}, {"rule", kLeft}, {"ranks", kLeft}, {"series"}, {"value"}, {"usually"}, {"first", kLeft}});
+  TextTable table({"step", "<rule", "<ranks", "series", "value", "usually", "<first"});
   for (const Group& group : group_alerts(reply)) {
     const Alert& alert = *group.first;
     table.add({std::to_string(alert.step), alert.rule, join_numbers(group.ranks),
@@ -107,14 +105,7 @@ Listing alert_groups_listing(const CommandReply& reply) {
 Listing alerts_listing(const CommandReply& reply) {
   Listing listing = empty_listing(reply, "alert", reply.alerts.size());
   if (reply.alerts.empty()) return listing;
-  TextTable table({{"received", kLeft},
-                   {"rank"},
-                   {"step"},
-                   {"rule", kLeft},
-                   {"value"},
-                   {"history mean"},
-                   {"op", kLeft},
-                   {"tag", kLeft}});
+  TextTable table({"<received", "rank", "step", "<rule", "value", "history mean", "<op", "<tag"});
   for (const Alert& alert : reply.alerts) {
     table.add({utc_text(alert.at), std::to_string(alert.rank.value), std::to_string(alert.step), alert.rule,
                number_text(alert.value, kDigits), number_text(alert.history_mean, kDigits), alert.op,
@@ -162,7 +153,7 @@ CommandReply make_reply(const std::vector<Alert>& alerts, const std::optional<st
   return reply;
 }
 
-tl::expected<std::vector<Alert>, std::string> alerts_in(const std::string& run) {
+Result<std::vector<Alert>> alerts_in(const std::string& run) {
   auto kept = alerts_from_files(run);
   if (!kept) return tl::unexpected(std::move(kept.error()));
   std::vector<Alert> alerts;
@@ -224,62 +215,50 @@ int follow_alerts(const AlertsRequest& request, const LiveJob& job, const Consol
 
 namespace {
 
-void lower(decltype(RLIMIT_DATA) resource, rlim_t most) {
-  rlimit limit{};
-  if (::getrlimit(resource, &limit) != 0) return;
-  limit.rlim_cur = std::min(limit.rlim_max, most);
-  ::setrlimit(resource, &limit);
-}
-
 // The publisher of a lead hub (control/hub/alert_publisher.h): serves the alerts that arrive at the standard
 // input to the subscribers of `socket`.
 int publish_alerts(const std::string& socket, const Console& console) {
   prctl(PR_SET_NAME, "gradmon-publish");
-  lower(RLIMIT_CORE, 0);  // libzmq aborts when memory or descriptors run out
+  set_soft_limit(RLIMIT_CORE, 0);  // libzmq aborts when memory or descriptors run out
 #ifndef GRADMON_UNBOUNDED_MEMORY
-  lower(RLIMIT_DATA, rlim_t{128} << 20U);
-  lower(RLIMIT_NOFILE, 256);
+  set_soft_limit(RLIMIT_DATA, rlim_t{128} << 20U);
+  set_soft_limit(RLIMIT_NOFILE, 256);
 #endif
   const std::string error = publish_packets(STDIN_FILENO, socket);
   return error.empty() ? kExitDone : report_error(error, console);
 }
 
-class AlertsSubcommand : public SubcommandFor<AlertsRequest> {
- public:
-  std::string usage() const override { return "alerts [RUN] [--follow] [--rank R] [--all] [--json]"; }
-  std::string summary() const override { return "Show the alerts of all ranks, also after the job"; }
-  Arguments arguments() override {
-    Arguments arguments{
-        {"RUN", &request().run,
-         "the job's output directory, or one rank's directory in it\n(default: as for the other commands, "
-         "see --output-dir)"},
-        {"--follow", &request().follow,
-         "one line for each alert, and go on with new ones until\nthe job ends or "
-         "you press Ctrl-C"},
-        {"--rank", &request().rank, "only the alerts of this rank", "R"},
-        {"--all", &request().all, "a line for each alert, with its tag; whole lines"},
-        {"--json", &request().json, "one JSON object (with --follow: one a line for each alert)"},
-        {"--publish", &request().publish, ""}};
-    add_job_options(arguments, request().selector);
-    return arguments;
-  }
-  int perform(const Console& console) override {
-    if (!request().publish.empty()) return publish_alerts(request().publish, console);
-    JobSelector selector = request().selector;
-    if (!request().run.empty()) selector.output_dir = request().run;
-    const std::string run = output_directory(selector);
-    const AlertFiles files = [&run] { return alerts_in(run); };
-    if (!request().follow)
-      return with_job_or_files(
-          selector, console, [&] { return files().has_value(); },
-          [&](const AskJob& ask) { return alerts_command(request(), ask, files, console); });
-    return with_live_job(selector, console,
-                         [&](const LiveJob& job) { return follow_alerts(request(), job, console); });
-  }
-};
-
 }  // namespace
 
-std::unique_ptr<Subcommand> alerts_subcommand() { return std::make_unique<AlertsSubcommand>(); }
+Subcommand alerts_subcommand() {
+  const auto request = std::make_shared<AlertsRequest>();
+  return {
+      request, "alerts [RUN] [--follow] [--rank R] [--all] [--json]",
+      "Show the alerts of all ranks, also after the job",
+      with_job_options(
+          {{"RUN", &request->run,
+            "the job's output directory, or one rank's directory in it\n(default: as for the other commands, "
+            "see --output-dir)"},
+           {"--follow", &request->follow,
+            "one line for each alert, and go on with new ones until\nthe job ends or "
+            "you press Ctrl-C"},
+           {"--rank", &request->rank, "only the alerts of this rank", "R"},
+           {"--all", &request->all, "a line for each alert, with its tag; whole lines"},
+           {"--json", &request->json, "one JSON object (with --follow: one a line for each alert)"},
+           {"--publish", &request->publish, ""}},
+          request->selector),
+      [request](const Console& console) {
+        if (!request->publish.empty()) return publish_alerts(request->publish, console);
+        JobSelector selector = request->selector;
+        if (!request->run.empty()) selector.output_dir = request->run;
+        if (request->follow)
+          return with_live_job(selector, console,
+                               [&](const LiveJob& job) { return follow_alerts(*request, job, console); });
+        const AlertFiles files = [run = output_directory(selector)] { return alerts_in(run); };
+        return with_job_or_files(
+            selector, console, [&] { return files().has_value(); },
+            [&](const AskJob& ask) { return alerts_command(*request, ask, files, console); });
+      }};
+}
 
 }  // namespace gradmon

@@ -1,34 +1,32 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tools/gradmonctl/commands/commands.h"
 
-#include <memory>
-
 namespace gradmon {
 
 // Each function is defined in its command's .cc file; those that Python carries out, in read_commands.cc.
-std::unique_ptr<Subcommand> status_subcommand();
-std::unique_ptr<Subcommand> watch_subcommand();
-std::unique_ptr<Subcommand> jobs_subcommand();
-std::unique_ptr<Subcommand> on_subcommand();
-std::unique_ptr<Subcommand> off_subcommand();
-std::unique_ptr<Subcommand> set_subcommand();
-std::unique_ptr<Subcommand> cancel_subcommand();
-std::unique_ptr<Subcommand> evict_subcommand();
-std::unique_ptr<Subcommand> get_subcommand();
-std::unique_ptr<Subcommand> history_subcommand();
-std::unique_ptr<Subcommand> alerts_subcommand();
-std::unique_ptr<Subcommand> targets_subcommand();
-std::unique_ptr<Subcommand> query_subcommand();
-std::unique_ptr<Subcommand> init_subcommand();
-std::unique_ptr<Subcommand> validate_subcommand();
-std::unique_ptr<Subcommand> import_subcommand();
-std::unique_ptr<Subcommand> doctor_subcommand();
-std::unique_ptr<Subcommand> schema_subcommand();
-std::unique_ptr<Subcommand> keygen_subcommand();
-std::unique_ptr<Subcommand> run_subcommand();
-std::unique_ptr<Subcommand> analyse_subcommand();
-std::unique_ptr<Subcommand> convert_subcommand();
-std::unique_ptr<Subcommand> gc_subcommand();
+Subcommand status_subcommand();
+Subcommand watch_subcommand();
+Subcommand jobs_subcommand();
+Subcommand on_subcommand();
+Subcommand off_subcommand();
+Subcommand set_subcommand();
+Subcommand cancel_subcommand();
+Subcommand evict_subcommand();
+Subcommand get_subcommand();
+Subcommand history_subcommand();
+Subcommand alerts_subcommand();
+Subcommand targets_subcommand();
+Subcommand query_subcommand();
+Subcommand init_subcommand();
+Subcommand validate_subcommand();
+Subcommand import_subcommand();
+Subcommand doctor_subcommand();
+Subcommand schema_subcommand();
+Subcommand keygen_subcommand();
+Subcommand run_subcommand();
+Subcommand analyse_subcommand();
+Subcommand convert_subcommand();
+Subcommand gc_subcommand();
 
 Subcommands all_subcommands() {
   Subcommands all;

@@ -5,14 +5,14 @@
 #include <array>
 #include <cstdio>
 #include <iterator>
+#include <limits>
 #include <memory>
 #include <utility>
 #include <vector>
 
 #include "control/config/config_parser.h"
-#include "control/config/json_edit.h"
+#include "control/config/json_text.h"
 #include "tools/gradmonctl/cli/command_line.h"
-#include "tools/gradmonctl/cli/connect.h"
 #include "tools/gradmonctl/cli/job.h"
 #include "tools/gradmonctl/cli/printable.h"
 #include "tools/gradmonctl/commands/config_text.h"
@@ -109,7 +109,7 @@ class VerdictWait {
  public:
   VerdictWait(const ChangeRequest& request, const AskJob& ask, const CommandClock& clock,
               const Console& console)
-      : timeout_(request.timeout),
+      : timeout_(request.timeout_seconds),
         ask_(ask),
         clock_(clock),
         console_(console),
@@ -267,118 +267,116 @@ void report_outlook(const AskJob& ask, const CommandClock& clock, const Console&
 
 namespace {
 
-// Shared by on, off and set.
-class ChangeSubcommand : public SubcommandFor<ChangeRequest> {
- public:
-  std::string complete() override {
-    request().timeout = std::chrono::seconds(timeout_);
-    return "";
-  }
-  int perform(const Console& console) override {
-    return with_job(request().selector, console, [&](const AskJob& ask) {
-      return change_command(request(), ask, system_clock(), console);
-    });
-  }
+// Adds the arguments of on, off and set. `excluded`: the option that excludes --wait.
+Arguments with_wait(Arguments arguments, ChangeRequest& request, const std::string& excluded = "") {
+  Argument wait{"--wait", &request.wait,
+                "until every rank has applied it; prints the step,\nand meanwhile why it waits"};
+  wait.excludes = excluded;
+  Argument timeout{"--timeout", &request.timeout_seconds, "stop waiting after SECONDS (60)", "SECONDS"};
+  timeout.needs = "--wait";
+  timeout.least = 1;
+  timeout.most = kMaxSeconds;
+  arguments.insert(arguments.end(), {wait, timeout});
+  return with_job_options(std::move(arguments), request.selector);
+}
 
- protected:
-  explicit ChangeSubcommand(CommandVerb verb) { request().command.verb = verb; }
+std::shared_ptr<ChangeRequest> make_request(CommandVerb verb) {
+  auto request = std::make_shared<ChangeRequest>();
+  request->command.verb = verb;
+  return request;
+}
 
-  // `excluded`: the option that excludes --wait.
-  void add_wait(Arguments& arguments, const std::string& excluded = "") {
-    Argument wait{"--wait", &request().wait,
-                  "until every rank has applied it; prints the step,\nand meanwhile why it waits"};
-    wait.excludes = excluded;
-    Argument timeout{"--timeout", &timeout_, "stop waiting after SECONDS (60)", "SECONDS"};
-    timeout.needs = "--wait";
-    timeout.least = 1;
-    timeout.most = kMaxSeconds;
-    arguments.push_back(wait);
-    arguments.push_back(timeout);
-    add_job_options(arguments, request().selector);
-  }
+int change(const ChangeRequest& request, const Console& console) {
+  return with_job(request.selector, console, [&](const AskJob& ask) {
+    const int code = change_command(request, ask, system_clock(), console);
+    const bool on = request.command.verb == CommandVerb::on && !request.command.collect_times;
+    if (on && code == kExitDone) report_outlook(ask, system_clock(), console);
+    return code;
+  });
+}
 
- private:
-  std::int64_t timeout_ = 60;
-};
-
-class OnSubcommand : public ChangeSubcommand {
- public:
-  OnSubcommand() : ChangeSubcommand(CommandVerb::on) {}
-  std::string usage() const override {
-    return "on [RUN] [--at STEP] [--collect-times N] [--step-interval K] [--wait]";
-  }
-  std::string summary() const override { return "Switch collection on, in every rank at the same step"; }
-  Arguments arguments() override {
-    Command& on = request().command;
-    Argument interval{"--step-interval", &on.step_interval, "collect every K steps", "K"};
-    interval.least = 1;
-    Arguments arguments{{"--at", &on.at, "not before this step", "STEP"},
-                        {"--collect-times", &on.collect_times, "stop after so many collected steps", "N"},
-                        interval};
-    add_wait(arguments);
-    return arguments;
-  }
-  int perform(const Console& console) override {
-    return with_job(request().selector, console, [&](const AskJob& ask) {
-      const int code = change_command(request(), ask, system_clock(), console);
-      if (code == kExitDone && !request().command.collect_times) report_outlook(ask, system_clock(), console);
-      return code;
-    });
-  }
-};
-
-class OffSubcommand : public ChangeSubcommand {
- public:
-  OffSubcommand() : ChangeSubcommand(CommandVerb::off) {}
-  std::string usage() const override { return "off [RUN] [--wait]"; }
-  std::string summary() const override { return "Switch collection off, in every rank at the same step"; }
-  Arguments arguments() override {
-    Arguments arguments;
-    add_wait(arguments);
-    return arguments;
-  }
-};
-
-class SetSubcommand : public ChangeSubcommand {
- public:
-  SetSubcommand() : ChangeSubcommand(CommandVerb::set) {}
-  std::string usage() const override { return "set KEY=VALUE... [--force] [--wait | --dry-run]"; }
-  std::string summary() const override { return "Set keys of the job's config file"; }
-  Arguments arguments() override {
-    Argument file{"--config", &request().file, "with --dry-run: this file's lines; no job is asked", "FILE"};
-    file.needs = "--dry-run";
-    const Argument force{"--force", &request().command.force, "also keys and ops that do not exist"};
-    Arguments arguments{
-        edit_words(edits_,
-                   "KEY is a key or a JSON pointer (/alert/dump);\nVALUE is JSON, anything else is taken "
-                   "as a string"),
-        {"--dry-run", &request().dry_run,
-         "change nothing: show the lines that would change,\nand what would match on each rank"},
-        file,
-        force};
-    add_wait(arguments, "--dry-run");
-    return arguments;
-  }
-  std::string complete() override {
-    const std::string error = parse_edits(edits_, request().command.edits);
-    if (!error.empty()) return error;
-    return edits_.empty() ? "KEY=VALUE is required" : ChangeSubcommand::complete();
-  }
-  int perform(const Console& console) override {
-    if (!request().file.empty()) return dry_run_of_file(request(), console);
-    if (!request().dry_run) return ChangeSubcommand::perform(console);
-    return with_job(request().selector, console,
-                    [&](const AskJob& ask) { return dry_run(request(), ask, console); });
-  }
-
- private:
-  std::vector<std::string> edits_;  // KEY=VALUE
-};
+int one_shot(const OneShotRequest& request, const Console& console) {
+  return with_job(request.selector, console,
+                  [&](const AskJob& ask) { return one_shot_command(request, ask, console); });
+}
 
 }  // namespace
 
-std::unique_ptr<Subcommand> on_subcommand() { return std::make_unique<OnSubcommand>(); }
-std::unique_ptr<Subcommand> off_subcommand() { return std::make_unique<OffSubcommand>(); }
-std::unique_ptr<Subcommand> set_subcommand() { return std::make_unique<SetSubcommand>(); }
+Subcommand on_subcommand() {
+  const auto request = make_request(CommandVerb::on);
+  Command& on = request->command;
+  Argument interval{"--step-interval", &on.step_interval, "collect every K steps", "K"};
+  interval.least = 1;
+  return {request, "on [RUN] [--at STEP] [--collect-times N] [--step-interval K] [--wait]",
+          "Switch collection on, in every rank at the same step",
+          with_wait({{"--at", &on.at, "not before this step", "STEP"},
+                     {"--collect-times", &on.collect_times, "stop after so many collected steps", "N"},
+                     interval},
+                    *request),
+          [request](const Console& console) { return change(*request, console); }};
+}
+
+Subcommand off_subcommand() {
+  const auto request = make_request(CommandVerb::off);
+  return {request, "off [RUN] [--wait]", "Switch collection off, in every rank at the same step",
+          with_wait({}, *request), [request](const Console& console) { return change(*request, console); }};
+}
+
+Subcommand set_subcommand() {
+  const auto request = make_request(CommandVerb::set);
+  const auto edits = std::make_shared<std::vector<std::string>>();  // KEY=VALUE
+  Argument file{"--config", &request->file, "with --dry-run: this file's lines; no job is asked", "FILE"};
+  file.needs = "--dry-run";
+  return {
+      request,
+      "set KEY=VALUE... [--force] [--wait | --dry-run]",
+      "Set keys of the job's config file",
+      with_wait({edit_words(*edits,
+                            "KEY is a key or a JSON pointer (/alert/dump);\nVALUE is JSON, anything else is "
+                            "taken as a string"),
+                 {"--dry-run", &request->dry_run,
+                  "change nothing: show the lines that would change,\nand what would match on each rank"},
+                 file,
+                 {"--force", &request->command.force, "also keys and ops that do not exist"}},
+                *request, "--dry-run"),
+      [request](const Console& console) {
+        if (!request->file.empty()) return dry_run_of_file(*request, console);
+        if (!request->dry_run) return change(*request, console);
+        return with_job(request->selector, console,
+                        [&](const AskJob& ask) { return dry_run(*request, ask, console); });
+      },
+      [request, edits] {
+        const std::string error = parse_edits(*edits, request->command.edits);
+        return error.empty() && edits->empty() ? "KEY=VALUE is required" : error;
+      }};
+}
+
+int one_shot_command(const OneShotRequest& request, const AskJob& ask, const Console& console) {
+  Command command = make_command(request.verb);
+  command.rank = request.rank;
+  const auto reply = ask(command, kAnswerTime);
+  if (const int code = report_failure(reply, console); code != kExitDone) return code;
+  if (!reply->message.empty())
+    console.err << "gradmonctl: " << printable_lines(reply->message, "\n  ") << '\n';
+  return kExitDone;
+}
+
+Subcommand cancel_subcommand() {
+  const auto request = std::make_shared<OneShotRequest>();
+  return {request, "cancel [RUN]", "Withdraw the change that is pending",
+          with_job_options({}, request->selector),
+          [request](const Console& console) { return one_shot(*request, console); }};
+}
+
+Subcommand evict_subcommand() {
+  const auto request = std::make_shared<OneShotRequest>();
+  request->verb = CommandVerb::evict;
+  Argument rank{"RANK", &request->rank, "the rank's number"};
+  rank.required = true;
+  rank.most = std::numeric_limits<std::int32_t>::max();
+  return {request, "evict RANK", "Drop a rank: after 15 s no change waits for it any more",
+          with_job_options({rank}, request->selector),
+          [request](const Console& console) { return one_shot(*request, console); }};
+}
 
 }  // namespace gradmon

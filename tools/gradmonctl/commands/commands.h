@@ -2,22 +2,19 @@
 // The commands of gradmonctl as functions, for its main and for tests.
 #pragma once
 
-#include <chrono>
-#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <optional>
 #include <string>
-#include <tl/expected.hpp>
 #include <utility>
 #include <vector>
 
 #include "control/agree/journal.h"
 #include "control/alerts/alert_report.h"
-#include "control/hub/transport/live_jobs.h"
+#include "control/aliases.h"
+#include "control/hub/transport/command_client.h"
 #include "control/wire/command.h"
 #include "tools/gradmonctl/cli/command_line.h"
-#include "tools/gradmonctl/cli/connect.h"
 #include "tools/gradmonctl/cli/console.h"
 #include "tools/gradmonctl/cli/job.h"
 #include "tools/gradmonctl/cli/json_rule.h"
@@ -28,16 +25,17 @@ namespace gradmon {
 // Every command of gradmonctl, in the order of the help.
 Subcommands all_subcommands();
 
-struct StatusRequest {
-  JobSelector selector;
-  bool watch = false;
+// A request of status, watch, history or jobs.
+struct ShowRequest {
+  JobSelector selector;  // jobs: every job of this user on this host
   bool json = false;
-  bool all = false;  // also print every rank and whole lines in a terminal
+  bool all = false;    // also print the whole list and whole lines in a terminal
+  bool watch = false;  // status only
 };
 
 // gradmonctl status. With --watch it repeats every second, until the job does not answer or
 // `console.out` fails. Returns the exit code.
-int status_command(const StatusRequest& request, const AskJob& ask, const CommandClock& clock,
+int status_command(const ShowRequest& request, const AskJob& ask, const CommandClock& clock,
                    const Console& console);
 
 // The targets of the plan in force; with `dry_run`, the targets of the job's config, or of `file`, with
@@ -57,15 +55,10 @@ struct TargetsRequest {
 // answer.
 int targets_command(const TargetsRequest& request, const AskJob& ask, const Console& console);
 
-struct WatchRequest {
-  JobSelector selector;
-  bool json = false;
-};
-
 // gradmonctl watch: shows the status each second. Returns the exit code: 0 when the job has
 // ended (its hub is gone in two checks in a row), the user interrupts, or `console.out`
 // fails; 4 when the job does not answer and it is unknown whether the job has ended.
-int watch_command(const WatchRequest& request, const LiveJob& job, const Console& console);
+int watch_command(const ShowRequest& request, const LiveJob& job, const Console& console);
 
 // A readable table: one line per change, in the order of arrival. Names each step if ranks applied a revision
 // at different steps.
@@ -75,17 +68,11 @@ Listing history_listing(const std::vector<HistoryEntry>& history);
 // is the on or off of a refused config file.
 std::string history_json(const std::vector<HistoryEntry>& history, JsonLayout layout);
 
-struct HistoryRequest {
-  JobSelector selector;
-  bool json = false;
-  bool all = false;  // also print every change and whole lines in a terminal
-};
-
-using HistoryFiles = std::function<tl::expected<std::vector<HistoryEntry>, std::string>()>;
+using HistoryFiles = std::function<Result<std::vector<HistoryEntry>>()>;
 
 // gradmonctl history: prints the history in the job's answer. If the job does not answer, prints the history
 // in `files`, and says so on `console.err`. Returns the exit code.
-int history_command(const HistoryRequest& request, const AskJob& ask, const HistoryFiles& files,
+int history_command(const ShowRequest& request, const AskJob& ask, const HistoryFiles& files,
                     const Console& console);
 
 // A table with one line for each alert of the reply, and the number of other alerts raised by the ranks.
@@ -97,7 +84,7 @@ Listing alert_groups_listing(const CommandReply& reply);
 // One line, with a line feed: "2026-07-06 12:34:56 UTC  rank 3  MESSAGE".
 std::string alert_line(const Alert& alert);
 
-// One JSON object that follows json_rule.h, with the alerts in the form of control/alerts/alert_json.h.
+// One JSON object that follows json_rule.h, with the alerts in the form of control/alerts/alert_report.h.
 std::string alerts_json(const CommandReply& reply, JsonLayout layout);
 // The object of one alert, on one line.
 std::string alert_json(const Alert& alert);
@@ -112,7 +99,7 @@ struct AlertsRequest {
   std::string publish = {};  // of the hub's publisher: the socket that it serves
 };
 
-using AlertFiles = std::function<tl::expected<std::vector<Alert>, std::string>()>;
+using AlertFiles = std::function<Result<std::vector<Alert>>()>;
 
 // gradmonctl alerts: prints the alerts that the lead hub keeps. If the job does not answer, prints the alerts
 // in `files`, and says so on `console.err`. Returns the exit code.
@@ -125,15 +112,9 @@ int alerts_command(const AlertsRequest& request, const AskJob& ask, const AlertF
 // interrupts, or `console.out` fails; 4 when the job does not answer and may still run elsewhere.
 int follow_alerts(const AlertsRequest& request, const LiveJob& job, const Console& console);
 
-// A request to list all jobs of this user on this host.
-struct JobsRequest {
-  bool json = false;
-  bool all = false;  // also print every job and whole lines in a terminal
-};
-
 // gradmonctl jobs: lists the jobs whose hubs replied; other hubs and `refused` go to `console.err`.
 // `refused`: directories that cannot be trusted, one readable line each. Returns the exit code.
-int jobs_command(const JobsRequest& request, const HubReplies& replies,
+int jobs_command(const ShowRequest& request, const HubReplies& replies,
                  const std::vector<std::string>& refused, const Console& console);
 
 // A request of cancel or evict.
@@ -154,7 +135,7 @@ struct ChangeRequest {
   bool wait = false;
   bool dry_run = false;  // set only
   std::string file;      // set as a dry run: edit the text of this file, without a job; else ""
-  std::chrono::seconds timeout{60};
+  std::int64_t timeout_seconds = 60;
 };
 
 // gradmonctl set --dry-run: asks the live job, and prints the lines of the config file that
@@ -197,13 +178,9 @@ int get_command(const GetRequest& request, const AskJob& ask, const Console& con
 // The same for a file, without a job.
 int get_from_file(const GetRequest& request, const Console& console);
 
-struct ValidateRequest {
-  std::string file;
-};
-
-// gradmonctl validate: prints all errors and warnings of a config file to `console.err`. Returns the exit
+// gradmonctl validate: prints all errors and warnings of `request.file` to `console.err`. Returns the exit
 // code: 6 for an invalid file, 1 if it cannot be read.
-int validate_command(const ValidateRequest& request, const Console& console);
+int validate_command(const GetRequest& request, const Console& console);
 
 struct RunRequest {
   std::int64_t ranks = 1;

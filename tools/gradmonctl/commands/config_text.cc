@@ -5,39 +5,26 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <cerrno>
 #include <cstring>
 #include <nlohmann/json.hpp>
-#include <vector>
 
 #include "control/config/config_parser.h"
 #include "control/config/config_schema.h"
-#include "control/config/json_edit.h"
+#include "control/config/json_text.h"
+#include "control/files/descriptor.h"
 #include "control/files/file_access.h"
 #include "control/hub/transport/command_client.h"
 #include "tools/gradmonctl/cli/printable.h"
 
 namespace gradmon {
-namespace {
+namespace {}  // namespace
 
-constexpr std::size_t kTooLong = (std::size_t{1} << 20) + 1;  // The parser refuses texts over 1 MiB.
-
-}  // namespace
-
-tl::expected<std::string, std::string> read_config_text(const std::string& file) {
-  const int fd = open(file.c_str(), O_RDONLY | O_CLOEXEC);
+Result<std::string> read_config_text(const std::string& file) {
+  const Descriptor opened(open(file.c_str(), O_RDONLY | O_CLOEXEC));
   std::string text;
-  std::array<char, 64 * 1024> buffer;
-  ssize_t size = fd < 0 ? -1 : 1;
-  while (size > 0 && text.size() < kTooLong) {
-    size = read(fd, buffer.data(), buffer.size());
-    if (size > 0) text.append(buffer.data(), static_cast<std::size_t>(size));
-    if (size < 0 && errno == EINTR) size = 1;
-  }
+  if (opened.valid() && read_rest(opened.get(), kMaxJsonBytes, text)) return text;
   const int cause = errno;
-  if (fd >= 0) close(fd);
-  if (size >= 0) return text;
   const std::string denial = cause == EACCES ? access_denial(file, Access::read) : "";
   return tl::make_unexpected(denial.empty() ? file + ": " + std::strerror(cause) : denial);
 }
@@ -139,8 +126,7 @@ std::string line_diff(std::string_view before, std::string_view after) {
   return text;
 }
 
-tl::expected<std::pair<std::string, std::string>, std::string> parse_set_argument(
-    const std::string& argument) {
+Result<std::pair<std::string, std::string>> parse_set_argument(const std::string& argument) {
   const std::size_t equals = argument.find('=');
   if (equals == std::string::npos || equals == 0) {
     return tl::make_unexpected("\"" + argument + "\" is not KEY=VALUE");
@@ -196,7 +182,7 @@ std::string near_key(std::string_view text, const std::string& pointer, const Js
 
 }  // namespace
 
-tl::expected<std::string, std::string> config_value(std::string_view text, const std::string& key) {
+Result<std::string> config_value(std::string_view text, const std::string& key) {
   const std::string pointer = to_pointer(key);
   if (const auto value = value_at(text, pointer)) return std::string(*value);
   const auto parts = split_pointer(pointer);

@@ -3,17 +3,17 @@
 
 #include <string>
 #include <string_view>
-#include <tl/expected.hpp>
 #include <utility>
 #include <vector>
 
+#include "control/aliases.h"
 #include "tools/gradmonctl/cli/command_line.h"
 #include "tools/gradmonctl/cli/console.h"
 
 namespace gradmon {
 
 // Reads a config file. The error is one readable line.
-tl::expected<std::string, std::string> read_config_text(const std::string& file);
+Result<std::string> read_config_text(const std::string& file);
 
 // Prints all errors and warnings of a config text to `console.err`; the messages name `file`. Returns
 // kExitDone, or kExitInvalidConfig after errors.
@@ -38,8 +38,7 @@ std::string line_diff(std::string_view before, std::string_view after);
 // and the value as JSON text. KEY ends at the first "=". A VALUE that is not JSON becomes
 // a string. A KEY with a dot is refused, because no key has a dot. The error is one
 // readable line.
-tl::expected<std::pair<std::string, std::string>, std::string> parse_set_argument(
-    const std::string& argument);
+Result<std::pair<std::string, std::string>> parse_set_argument(const std::string& argument);
 
 // The positional arguments KEY=VALUE... of a command, stored in `words`.
 Argument edit_words(std::vector<std::string>& words, const std::string& help);
@@ -51,6 +50,6 @@ std::string parse_edits(const std::vector<std::string>& words,
 // The JSON value of a key (or JSON pointer) in a valid config text, exactly as written;
 // if the text lacks the key, its default, or "null" if it has no default. The error, one
 // readable line: the key is unknown; it suggests the nearest key.
-tl::expected<std::string, std::string> config_value(std::string_view text, const std::string& key);
+Result<std::string> config_value(std::string_view text, const std::string& key);
 
 }  // namespace gradmon

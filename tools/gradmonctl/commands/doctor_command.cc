@@ -26,12 +26,12 @@
 #include "control/config/config_parser.h"
 #include "control/files/descriptor.h"
 #include "control/host/child_process.h"
+#include "control/host/frame_stream.h"
 #include "control/host/job_directory.h"
-#include "control/host/unix_socket.h"
 #include "control/hub/transport/command_client.h"
 #include "control/hub/transport/curve_keys.h"
 #include "tools/gradmonctl/cli/command_line.h"
-#include "tools/gradmonctl/cli/find_job.h"
+#include "tools/gradmonctl/cli/job.h"
 #include "tools/gradmonctl/cli/printable.h"
 #include "tools/gradmonctl/commands/commands.h"
 #include "tools/gradmonctl/commands/config_text.h"
@@ -41,7 +41,6 @@
 namespace gradmon {
 namespace {
 
-namespace fs = std::filesystem;
 using Level = CheckResult::Level;
 using std::chrono::milliseconds;
 
@@ -240,7 +239,7 @@ bool is_network_file_system(const std::string& type) {
   return types.count(type) != 0 || type.rfind("fuse", 0) == 0;
 }
 
-tl::expected<DirectoryCapabilities, std::string> probe_directory(const fs::path& directory) {
+Result<DirectoryCapabilities> probe_directory(const fs::path& directory) {
   std::string name = (directory / ".gradmon-doctor-XXXXXX").string();
   if (mkdtemp(name.data()) == nullptr)
     return tl::unexpected("no file can be made in " + directory.string() + ": " + std::strerror(errno));
@@ -398,31 +397,23 @@ int doctor_command(const DoctorRequest& request, const AskJob& ask, const Consol
   return worst(findings) == Level::fail ? kExitFailed : kExitDone;
 }
 
-namespace {
+namespace {}  // namespace
 
-class DoctorSubcommand : public SubcommandFor<DoctorRequest> {
- public:
-  std::string usage() const override { return "doctor [RUN] [--json]"; }
-  std::string summary() const override {
-    return "Check this host for what gradmon needs, and show what the job supports";
-  }
-  Arguments arguments() override {
-    Arguments arguments{{"--json", &request().json, "one JSON object"},
-                        {"--config", &request().file,
-                         "the config file\n(default: the live job's, else ./monitor_config.json)", "FILE"}};
-    add_job_options(arguments, request().selector);
-    return arguments;
-  }
-  int perform(const Console& console) override {
-    std::string taken;
-    const auto ask = connect(request().selector, console, &taken);
-    report_taken(taken, console);
-    return doctor_command(request(), ask ? *ask : failing_ask(ask.error()), console);
-  }
-};
-
-}  // namespace
-
-std::unique_ptr<Subcommand> doctor_subcommand() { return std::make_unique<DoctorSubcommand>(); }
+Subcommand doctor_subcommand() {
+  const auto request = std::make_shared<DoctorRequest>();
+  return {
+      request, "doctor [RUN] [--json]",
+      "Check this host for what gradmon needs, and show what the job supports",
+      with_job_options({{"--json", &request->json, "one JSON object"},
+                        {"--config", &request->file,
+                         "the config file\n(default: the live job's, else ./monitor_config.json)", "FILE"}},
+                       request->selector),
+      [request](const Console& console) {
+        std::string taken;
+        const auto ask = connect(request->selector, console, &taken);
+        report_taken(taken, console);
+        return doctor_command(*request, ask ? *ask : failing_ask(ask.error()), console);
+      }};
+}
 
 }  // namespace gradmon

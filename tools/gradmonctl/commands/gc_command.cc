@@ -25,7 +25,7 @@
 #include "control/hub/transport/rendezvous.h"
 #include "control/text/output_names.h"
 #include "tools/gradmonctl/cli/command_line.h"
-#include "tools/gradmonctl/cli/find_job.h"
+#include "tools/gradmonctl/cli/job.h"
 #include "tools/gradmonctl/cli/listing.h"
 #include "tools/gradmonctl/cli/printable.h"
 
@@ -162,6 +162,7 @@ std::optional<WallTime> parse_age(std::string_view text) {
 
 struct GcRequest {
   std::vector<std::string> directories;
+  std::string age;
   WallTime older_than = 0;
   bool dry_run = false;
 };
@@ -184,7 +185,7 @@ int collect_garbage(const std::string& directory, const GcRequest& request, cons
   if (!output.valid()) return report_error(directory + ": " + std::strerror(errno), console);
   const WallTime newest = newest_to_remove(directory, request.older_than, console);
   std::set<std::string> kept_runs;
-  TextTable removed({{"KiB"}, {"newest change"}, {"path", TextTable::Align::left}});
+  TextTable removed({"KiB", "newest change", "<path"});
   std::int64_t bytes = 0;
   bool any = false;
   int code = kExitDone;
@@ -211,43 +212,37 @@ int collect_garbage(const std::string& directory, const GcRequest& request, cons
   return code;
 }
 
-class GcSubcommand : public SubcommandFor<GcRequest> {
- public:
-  std::string usage() const override { return "gc [RUN...] --older-than AGE [--dry-run]"; }
-  std::string summary() const override { return "Remove the output of jobs that ended long ago"; }
-  std::string details() const override {
-    return "It removes runs of all ranks, module_struct, anomaly_detected and histories. Output that has\n"
-           "changed since a live job began stays. A directory stays as a whole if it holds a symbolic link,\n"
-           "a file of another user, or a file that gradmon did not write.";
-  }
-  Arguments arguments() override {
-    Argument age{"--older-than", &age_, "the time since the newest change of a run, as 12h or 30d", "AGE"};
-    age.required = true;
-    return {{"RUN", &request().directories,
-             "the jobs' output directories\n(default: MONITOR_OUTPUT_DIR, else ./monitor_output)"},
-            age,
-            {"--dry-run", &request().dry_run, "only list what would be removed"}};
-  }
-  std::string complete() override {
-    const auto age = parse_age(age_);
-    if (!age) return "--older-than: expected hours or days, as 12h or 30d, not \"" + age_ + "\"";
-    request().older_than = *age;
-    if (request().directories.empty()) request().directories.push_back(output_directory({}));
-    return "";
-  }
-  int perform(const Console& console) override {
-    int code = kExitDone;
-    for (const std::string& directory : request().directories)
-      code = std::max(code, collect_garbage(directory, request(), console));
-    return code;
-  }
-
- private:
-  std::string age_;
-};
-
 }  // namespace
 
-std::unique_ptr<Subcommand> gc_subcommand() { return std::make_unique<GcSubcommand>(); }
+Subcommand gc_subcommand() {
+  const auto request = std::make_shared<GcRequest>();
+  Argument age{"--older-than", &request->age, "the time since the newest change of a run, as 12h or 30d",
+               "AGE"};
+  age.required = true;
+  return {request,
+          "gc [RUN...] --older-than AGE [--dry-run]",
+          "Remove the output of jobs that ended long ago",
+          {{"RUN", &request->directories,
+            "the jobs' output directories\n(default: MONITOR_OUTPUT_DIR, else ./monitor_output)"},
+           age,
+           {"--dry-run", &request->dry_run, "only list what would be removed"}},
+          [request](const Console& console) {
+            int code = kExitDone;
+            for (const std::string& directory : request->directories)
+              code = std::max(code, collect_garbage(directory, *request, console));
+            return code;
+          },
+          [request]() -> std::string {
+            const auto parsed = parse_age(request->age);
+            if (!parsed)
+              return "--older-than: expected hours or days, as 12h or 30d, not \"" + request->age + "\"";
+            request->older_than = *parsed;
+            if (request->directories.empty()) request->directories.push_back(output_directory({}));
+            return "";
+          },
+          "It removes runs of all ranks, module_struct, anomaly_detected and histories. Output that has\n"
+          "changed since a live job began stays. A directory stays as a whole if it holds a symbolic link,\n"
+          "a file of another user, or a file that gradmon did not write."};
+}
 
 }  // namespace gradmon

@@ -4,7 +4,7 @@
 #include <memory>
 
 #include "tools/gradmonctl/cli/command_line.h"
-#include "tools/gradmonctl/cli/connect.h"
+#include "tools/gradmonctl/cli/job.h"
 #include "tools/gradmonctl/cli/printable.h"
 #include "tools/gradmonctl/commands/config_text.h"
 
@@ -47,19 +47,35 @@ int get_from_file(const GetRequest& request, const Console& console) {
   return text ? show(request, *text, console) : text.error();
 }
 
-std::unique_ptr<Subcommand> get_subcommand() {
-  return std::make_unique<PlainSubcommand<GetRequest>>(
-      "get [KEY] [--config FILE]", "Print the config in force, or one value of it, as JSON",
-      [](GetRequest& request) -> Arguments {
-        return with_job_options({{"KEY", &request.key, "a key or a JSON pointer (/alert/dump)"},
-                                 {"--config", &request.file, "ask this file instead of a job", "FILE"}},
-                                request.selector);
-      },
-      [](const GetRequest& request, const Console& console) {
-        if (!request.file.empty()) return get_from_file(request, console);
-        return with_job(request.selector, console,
-                        [&](const AskJob& ask) { return get_command(request, ask, console); });
-      });
+Subcommand get_subcommand() {
+  const auto request = std::make_shared<GetRequest>();
+  return {request, "get [KEY] [--config FILE]", "Print the config in force, or one value of it, as JSON",
+          with_job_options({{"KEY", &request->key, "a key or a JSON pointer (/alert/dump)"},
+                            {"--config", &request->file, "ask this file instead of a job", "FILE"}},
+                           request->selector),
+          [request](const Console& console) {
+            if (!request->file.empty()) return get_from_file(*request, console);
+            return with_job(request->selector, console,
+                            [&](const AskJob& ask) { return get_command(*request, ask, console); });
+          }};
+}
+
+int validate_command(const GetRequest& request, const Console& console) {
+  const auto text = valid_config_text(request.file, console);
+  if (!text) return text.error();
+  console.out << printable(request.file) << ": valid\n";
+  return kExitDone;
+}
+
+Subcommand validate_subcommand() {
+  const auto request = std::make_shared<GetRequest>();
+  Argument file{"FILE", &request->file, "the config file"};
+  file.required = true;
+  return {request,
+          "validate FILE",
+          "Check a config file, and list all its errors",
+          {file},
+          [request](const Console& console) { return validate_command(*request, console); }};
 }
 
 }  // namespace gradmon

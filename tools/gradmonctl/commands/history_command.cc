@@ -6,7 +6,7 @@
 
 #include "control/host/history_file.h"
 #include "tools/gradmonctl/cli/command_line.h"
-#include "tools/gradmonctl/cli/find_job.h"
+#include "tools/gradmonctl/cli/job.h"
 #include "tools/gradmonctl/cli/listing.h"
 #include "tools/gradmonctl/cli/printable.h"
 
@@ -63,17 +63,8 @@ Listing history_listing(const std::vector<HistoryEntry>& history) {
   listing.keep = Listing::Keep::last;
   listing.before = history.empty() ? "no change yet\n" : "";
   if (history.empty()) return listing;
-  const auto left = TextTable::Align::left;
-  TextTable table({{"revision"},
-                   {"verdict", left},
-                   {"asks for", left},
-                   {"cause", left},
-                   {"proposed", left},
-                   {"effective"},
-                   {"applied", left},
-                   {"finished"},
-                   {"by", left},
-                   {"reason", left}});
+  TextTable table({"revision", "<verdict", "<asks for", "<cause", "<proposed", "effective", "<applied",
+                   "finished", "<by", "<reason"});
   for (const HistoryEntry& entry : history) {
     table.add({entry.revision == Revision{} ? "-" : std::to_string(entry.revision.value),
                entry.verdict.empty() ? "open" : entry.verdict, asked_text(entry), entry.cause,
@@ -92,7 +83,7 @@ std::string history_json(const std::vector<HistoryEntry>& history, JsonLayout la
 
 namespace {
 
-int show(const std::vector<HistoryEntry>& history, const HistoryRequest& request, const Console& console) {
+int show(const std::vector<HistoryEntry>& history, const ShowRequest& request, const Console& console) {
   const auto screen = request.all ? std::nullopt : console.screen;
   console.out << (request.json ? history_json(history, JsonLayout::indented)
                                : fit_to_screen(screen, history_listing(history)));
@@ -101,7 +92,7 @@ int show(const std::vector<HistoryEntry>& history, const HistoryRequest& request
 
 }  // namespace
 
-int history_command(const HistoryRequest& request, const AskJob& ask, const HistoryFiles& files,
+int history_command(const ShowRequest& request, const AskJob& ask, const HistoryFiles& files,
                     const Console& console) {
   const auto reply = ask(make_command(CommandVerb::history), kAnswerTime);
   if (reply) {
@@ -114,19 +105,19 @@ int history_command(const HistoryRequest& request, const AskJob& ask, const Hist
   return history ? show(*history, request, console) : kExitNoAnswer;
 }
 
-std::unique_ptr<Subcommand> history_subcommand() {
-  return std::make_unique<PlainSubcommand<HistoryRequest>>(
-      "history [RUN] [--all] [--json]", "Show the outcome of every change",
-      [](HistoryRequest& request) -> Arguments {
-        return with_job_options({list_all(request.all), {"--json", &request.json, "one JSON object"}},
-                                request.selector);
-      },
-      [](const HistoryRequest& request, const Console& console) {
-        const HistoryFiles files = [&] { return history_from_files(output_directory(request.selector)); };
-        return with_job_or_files(
-            request.selector, console, [&] { return files().has_value(); },
-            [&](const AskJob& ask) { return history_command(request, ask, files, console); });
-      });
+Subcommand history_subcommand() {
+  const auto request = std::make_shared<ShowRequest>();
+  return {request, "history [RUN] [--all] [--json]", "Show the outcome of every change",
+          with_job_options({list_all(request->all), {"--json", &request->json, "one JSON object"}},
+                           request->selector),
+          [request](const Console& console) {
+            const HistoryFiles files = [&] {
+              return history_from_files(output_directory(request->selector));
+            };
+            return with_job_or_files(
+                request->selector, console, [&] { return files().has_value(); },
+                [&](const AskJob& ask) { return history_command(*request, ask, files, console); });
+          }};
 }
 
 }  // namespace gradmon

@@ -119,67 +119,63 @@ std::string config_for(const InitRequest& request) {
   return text;
 }
 
-class InitSubcommand : public SubcommandFor<InitRequest> {
- public:
-  std::string usage() const override { return "init [FILE] [OPTIONS]"; }
-  std::string summary() const override { return "Make a config file to begin with, by a few questions"; }
-  std::string details() const override {
-    return "Asks in a terminal for what no option says. The file has a comment for each key.\n"
-           "\n"
-           "examples:\n"
-           "  gradmonctl init\n"
-           "  gradmonctl init train.json --collect gradients,activations --step-interval 10 --yes";
-  }
-  Arguments arguments() override {
-    Argument format{"--format", &request().format, "csv (default), tensorboard or sqlite", "FORMAT"};
-    format.choices = {"csv", "tensorboard", "sqlite"};
-    Argument alerts{"--alerts", &request().alerts, "yes (default) or no: alerts on NaN and spikes", "ANSWER"};
-    alerts.choices = {"yes", "no"};
-    Argument interval{"--step-interval", &request().step_interval, "collect every K steps (1)", "K"};
-    interval.least = 1;
-    return {{"FILE", &request().file, "the config file to make (monitor_config.json)"},
-            {"--collect", &request().collect,
-             std::string("comma-separated: ") + kKindWords + "\n(default: gradients)", "KINDS"},
-            format,
-            alerts,
-            interval,
-            {"--collect-times", &request().collect_times, "stop after so many collected steps (1000)", "N"},
-            {"--yes", &request().yes, "ask nothing"},
-            {"--force", &request().force, "replace the file if it exists"}};
-  }
-  std::string complete() override {
-    if (request().collect.empty() || are_kinds(request().collect)) return "";
-    return "--collect: found \"" + request().collect + "\"; expected a list of " + kKindWords;
-  }
+// Asks for what no option says.
+void complete(InitRequest& request, const Console& console) {
+  const bool asks = !request.yes && ::isatty(STDIN_FILENO) == 1 && ::isatty(STDERR_FILENO) == 1;
+  const auto fill = [&](std::string& value, const std::string& what, const char* usual,
+                        bool (*valid)(const std::string&)) {
+    if (value.empty()) value = asks ? ask_for(what.c_str(), usual, valid, console) : usual;
+  };
+  fill(request.collect, std::string("what to collect: ") + kKindWords, "gradients", are_kinds);
+  fill(request.format, std::string("format: ") + kFormatWords, "csv", is_format);
+  fill(request.alerts, "alerts on NaN and spikes: yes, no", "yes", is_yes_or_no);
+}
 
-  int perform(const Console& console) override {
-    if (!request().force && ::access(request().file.c_str(), F_OK) == 0)
-      return report_error(request().file + ": exists already; --force replaces it", console);
-    answer(console);
-    const int code = make_config_file(request().file, config_for(request()),
-                                      request().force ? Existing::replace : Existing::keep, console);
-    if (code != kExitDone) return code;
-    console.err << "made " << printable(request().file)
-                << "; in the program: gradmon.Monitor(CONFIG, dynamic=True).watch(model, optimizer); "
-                   "while it runs: gradmonctl on\n";
-    return kExitDone;
-  }
-
- private:
-  void answer(const Console& console) {
-    const bool asks = !request().yes && ::isatty(STDIN_FILENO) == 1 && ::isatty(STDERR_FILENO) == 1;
-    const auto fill = [&](std::string& value, const std::string& what, const char* usual,
-                          bool (*valid)(const std::string&)) {
-      if (value.empty()) value = asks ? ask_for(what.c_str(), usual, valid, console) : usual;
-    };
-    fill(request().collect, std::string("what to collect: ") + kKindWords, "gradients", are_kinds);
-    fill(request().format, std::string("format: ") + kFormatWords, "csv", is_format);
-    fill(request().alerts, "alerts on NaN and spikes: yes, no", "yes", is_yes_or_no);
-  }
-};
+int make_config(InitRequest& request, const Console& console) {
+  if (!request.force && ::access(request.file.c_str(), F_OK) == 0)
+    return report_error(request.file + ": exists already; --force replaces it", console);
+  complete(request, console);
+  const int code = make_config_file(request.file, config_for(request),
+                                    request.force ? Existing::replace : Existing::keep, console);
+  if (code != kExitDone) return code;
+  console.err << "made " << printable(request.file)
+              << "; in the program: gradmon.Monitor(CONFIG, dynamic=True).watch(model, optimizer); "
+                 "while it runs: gradmonctl on\n";
+  return kExitDone;
+}
 
 }  // namespace
 
-std::unique_ptr<Subcommand> init_subcommand() { return std::make_unique<InitSubcommand>(); }
+Subcommand init_subcommand() {
+  const auto request = std::make_shared<InitRequest>();
+  Argument format{"--format", &request->format, "csv (default), tensorboard or sqlite", "FORMAT"};
+  format.choices = {"csv", "tensorboard", "sqlite"};
+  Argument alerts{"--alerts", &request->alerts, "yes (default) or no: alerts on NaN and spikes", "ANSWER"};
+  alerts.choices = {"yes", "no"};
+  Argument interval{"--step-interval", &request->step_interval, "collect every K steps (1)", "K"};
+  interval.least = 1;
+  return {request,
+          "init [FILE] [OPTIONS]",
+          "Make a config file to begin with, by a few questions",
+          {{"FILE", &request->file, "the config file to make (monitor_config.json)"},
+           {"--collect", &request->collect,
+            std::string("comma-separated: ") + kKindWords + "\n(default: gradients)", "KINDS"},
+           format,
+           alerts,
+           interval,
+           {"--collect-times", &request->collect_times, "stop after so many collected steps (1000)", "N"},
+           {"--yes", &request->yes, "ask nothing"},
+           {"--force", &request->force, "replace the file if it exists"}},
+          [request](const Console& console) { return make_config(*request, console); },
+          [request]() -> std::string {
+            if (request->collect.empty() || are_kinds(request->collect)) return "";
+            return "--collect: found \"" + request->collect + "\"; expected a list of " + kKindWords;
+          },
+          "Asks in a terminal for what no option says. The file has a comment for each key.\n"
+          "\n"
+          "examples:\n"
+          "  gradmonctl init\n"
+          "  gradmonctl init train.json --collect gradients,activations --step-interval 10 --yes"};
+}
 
 }  // namespace gradmon

@@ -24,13 +24,7 @@ Listing jobs_listing(const std::vector<HubReplies::Answer>& jobs) {
   listing.noun = "job";
   listing.before = jobs.empty() ? "no job of this user runs on this host\n" : "";
   if (jobs.empty()) return listing;
-  const auto left = TextTable::Align::left;
-  TextTable table({{"name", left},
-                   {"launch", left},
-                   {"started", left},
-                   {"state", left},
-                   {"output directory", left},
-                   {"endpoint", left}});
+  TextTable table({"<name", "<launch", "<started", "<state", "<output directory", "<endpoint"});
   for (const auto& [endpoint, job] : jobs)
     table.add({or_dash(job.name), job.launch_id, utc_text(job.started), job_state_text(job),
                or_dash(job.output_dir), endpoint});
@@ -58,7 +52,7 @@ std::string jobs_json(const std::vector<HubReplies::Answer>& jobs) {
 
 }  // namespace
 
-int jobs_command(const JobsRequest& request, const HubReplies& replies,
+int jobs_command(const ShowRequest& request, const HubReplies& replies,
                  const std::vector<std::string>& refused, const Console& console) {
   for (const std::string& why : refused) console.err << "gradmonctl: ignored " << printable(why) << '\n';
   for (const std::string& why : replies.unresponsive) console.err << "gradmonctl: " << printable(why) << '\n';
@@ -68,16 +62,16 @@ int jobs_command(const JobsRequest& request, const HubReplies& replies,
   return kExitDone;
 }
 
-std::unique_ptr<Subcommand> jobs_subcommand() {
-  return std::make_unique<PlainSubcommand<JobsRequest>>(
-      "jobs [--all] [--json]", "List your jobs on this host",
-      [](JobsRequest& request) -> Arguments {
-        return {list_all(request.all), {"--json", &request.json, "one JSON object"}};
-      },
-      [](const JobsRequest& request, const Console& console) {
-        const HubReplies replies = query_all_hubs([](const Status&) { return false; });
-        return jobs_command(request, replies, find_job_directories().refused, console);
-      });
+Subcommand jobs_subcommand() {
+  const auto request = std::make_shared<ShowRequest>();
+  return {request,
+          "jobs [--all] [--json]",
+          "List your jobs on this host",
+          {list_all(request->all), {"--json", &request->json, "one JSON object"}},
+          [request](const Console& console) {
+            const HubReplies replies = query_all_hubs([](const Status&) { return false; });
+            return jobs_command(*request, replies, find_job_directories().refused, console);
+          }};
 }
 
 }  // namespace gradmon

@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <filesystem>
 #include <memory>
 #include <string>
 
@@ -16,39 +15,35 @@ struct KeygenRequest {
   std::string role;  // "read" or "control"
 };
 
-class KeygenSubcommand : public SubcommandFor<KeygenRequest> {
- public:
-  std::string usage() const override { return "keygen DIR [--client NAME --role ROLE]"; }
-  std::string summary() const override { return "Make a directory of keys for a job that listens on TCP"; }
-  Arguments arguments() override {
-    Argument directory{"DIR", &request().directory, "the directory; it must not exist yet, or be empty"};
-    directory.required = true;
-    Argument role{"--role", &request().role, "the client's permission: read, or control (commands, too)",
-                  "ROLE"};
-    role.choices = {"read", "control"};
-    role.needs = "--client";
-    return {directory,
-            {"--client", &request().client, "add a key for one more client to an existing DIR", "NAME"},
-            role};
-  }
-  std::string complete() override {
-    const bool lacks_role = !request().client.empty() && request().role.empty();
-    return lacks_role ? "--client needs --role read or --role control" : "";
-  }
-  // Prints no key.
-  int perform(const Console& console) override {
-    const std::filesystem::path directory = std::filesystem::absolute(request().directory).lexically_normal();
-    const Role role = request().role == "control" ? Role::control : Role::read;
-    const auto made = request().client.empty() ? make_key_directory(directory)
-                                               : add_client(directory, {request().client, role});
-    if (!made) return report_error(made.error(), console);
-    console.out << *made;
-    return kExitDone;
-  }
-};
-
 }  // namespace
 
-std::unique_ptr<Subcommand> keygen_subcommand() { return std::make_unique<KeygenSubcommand>(); }
+Subcommand keygen_subcommand() {
+  const auto request = std::make_shared<KeygenRequest>();
+  Argument directory{"DIR", &request->directory, "the directory; it must not exist yet, or be empty"};
+  directory.required = true;
+  Argument role{"--role", &request->role, "the client's permission: read, or control (commands, too)",
+                "ROLE"};
+  role.choices = {"read", "control"};
+  role.needs = "--client";
+  return {request,
+          "keygen DIR [--client NAME --role ROLE]",
+          "Make a directory of keys for a job that listens on TCP",
+          {directory,
+           {"--client", &request->client, "add a key for one more client to an existing DIR", "NAME"},
+           role},
+          [request](const Console& console) {  // Prints no key.
+            const auto path = fs::absolute(request->directory).lexically_normal();
+            const Role may = request->role == "control" ? Role::control : Role::read;
+            const auto made =
+                request->client.empty() ? make_key_directory(path) : add_client(path, {request->client, may});
+            if (!made) return report_error(made.error(), console);
+            console.out << *made;
+            return kExitDone;
+          },
+          [request] {
+            const bool lacks_role = !request->client.empty() && request->role.empty();
+            return std::string(lacks_role ? "--client needs --role read or --role control" : "");
+          }};
+}
 
 }  // namespace gradmon

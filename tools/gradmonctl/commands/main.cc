@@ -87,5 +87,5 @@ int main(int argc, char** argv) {
   }
   const gradmon::Console console{std::cout, std::cerr, clears_screen(),
                                  gradmon::terminal_size(STDOUT_FILENO)};
-  return after_last_output((*subcommand)->perform(console), out);
+  return after_last_output(subcommand->perform(console), out);
 }

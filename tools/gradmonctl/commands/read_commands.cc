@@ -5,19 +5,16 @@
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
-#include <filesystem>
 #include <memory>
 #include <string>
 #include <system_error>
-#include <utility>
 #include <vector>
 
+#include "control/aliases.h"
 #include "tools/gradmonctl/cli/command_line.h"
 
 namespace gradmon {
 namespace {
-
-namespace fs = std::filesystem;
 
 // The current directory is not searched for modules: it may hold any files.
 constexpr const char* kStart = R"(import sys
@@ -66,37 +63,30 @@ std::string start_reader(const std::vector<std::string>& words) {
   return python + ": " + std::strerror(errno);
 }
 
-class ReadSubcommand : public Subcommand {
- public:
-  ReadSubcommand(const char* name, const char* summary) : words_{name}, summary_(summary) {}
-
-  std::string usage() const override { return words_.front(); }
-  std::string summary() const override { return summary_; }
-  std::vector<std::string>* all_words() override { return &words_; }
-  int perform(const Console& console) override { return report_error(start_reader(words_), console); }
-
- private:
-  std::vector<std::string> words_;
-  const char* const summary_;
-};
+Subcommand read_subcommand(const char* name, const char* summary) {
+  const auto words = std::make_shared<std::vector<std::string>>(1, name);
+  Subcommand command{words, name, summary, {}, [words](const Console& console) {
+                       return report_error(start_reader(*words), console);
+                     }};
+  command.all_words = words.get();
+  return command;
+}
 
 }  // namespace
 
-std::unique_ptr<Subcommand> query_subcommand() {
-  return std::make_unique<ReadSubcommand>("query", "Search the rows of all ranks with SQL");
+Subcommand query_subcommand() { return read_subcommand("query", "Search the rows of all ranks with SQL"); }
+
+Subcommand convert_subcommand() {
+  return read_subcommand("convert", "Turn what a job has written into another form");
 }
 
-std::unique_ptr<Subcommand> convert_subcommand() {
-  return std::make_unique<ReadSubcommand>("convert", "Turn what a job has written into another form");
+Subcommand import_subcommand() {
+  return read_subcommand("import",
+                         "Make a config file of a MindSpore Transformers YAML file's monitoring keys");
 }
 
-std::unique_ptr<Subcommand> import_subcommand() {
-  return std::make_unique<ReadSubcommand>(
-      "import", "Make a config file of a MindSpore Transformers YAML file's monitoring keys");
-}
-
-std::unique_ptr<Subcommand> analyse_subcommand() {
-  return std::make_unique<ReadSubcommand>("analyse", "Search what a job has written, without the job");
+Subcommand analyse_subcommand() {
+  return read_subcommand("analyse", "Search what a job has written, without the job");
 }
 
 }  // namespace gradmon

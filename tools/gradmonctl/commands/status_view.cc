@@ -118,21 +118,8 @@ std::vector<std::string> rank_cells(const RankStatus& rank, const Status& status
 }
 
 void list_ranks(const Status& status, Listing& listing) {
-  const auto left = TextTable::Align::left;
-  TextTable table({{"rank"},
-                   {"host", left},
-                   {"pid"},
-                   {"step"},
-                   {"revision"},
-                   {"applied"},
-                   {"accepted"},
-                   {"state", left},
-                   {"step ms"},
-                   {"overhead"},
-                   {"heard"},
-                   {"records"},
-                   {"dropped"},
-                   {"note", left}});
+  TextTable table({"rank", "<host", "pid", "step", "revision", "applied", "accepted", "<state", "step ms",
+                   "overhead", "heard", "records", "dropped", "<note"});
   for (const RankStatus& rank : status.ranks) table.add(rank_cells(rank, status));
   if (status.ranks.empty()) return;
   listing.before += '\n';

@@ -6,9 +6,8 @@
 #include <optional>
 #include <sstream>
 
-#include "control/agree/dry_run.h"
+#include "control/agree/target_status.h"
 #include "tools/gradmonctl/cli/command_line.h"
-#include "tools/gradmonctl/cli/connect.h"
 #include "tools/gradmonctl/cli/job.h"
 #include "tools/gradmonctl/cli/json_rule.h"
 #include "tools/gradmonctl/cli/listing.h"
@@ -37,14 +36,6 @@ std::string summary(const TargetCounts& counts, std::optional<std::int64_t> matc
   return text + '\n';
 }
 
-std::string unmatched_text(const UnmatchedTarget& entry) {
-  std::string text = "  \"" + printable(entry.pattern) + "\" matches nothing";
-  if (!entry.error.empty()) return text + ": " + printable(entry.error) + '\n';
-  for (std::size_t i = 0; i < entry.nearest.size(); ++i)
-    text += (i == 0 ? " (nearest: " : ", ") + printable(entry.nearest[i]);
-  return text + (entry.nearest.empty() ? "\n" : ")\n");
-}
-
 std::string silence_text(const TargetStatus& target) {
   if (!target.silent()) return "";
   return "silent for " + counted(target.silent_steps, "collected step") +
@@ -53,8 +44,7 @@ std::string silence_text(const TargetStatus& target) {
 
 std::string targets_table(const std::vector<TargetStatus>& targets) {
   if (targets.empty()) return "";
-  const auto left = TextTable::Align::left;
-  TextTable table({{"  kind", left}, {"target", left}, {"last step"}, {"when", left}, {"", left}});
+  TextTable table({"<  kind", "<target", "last step", "<when", "<"});
   for (const TargetStatus& target : targets) {
     table.add({"  " + (target.kind.empty() ? "-" : target.kind), target.name,
                target.last_step < 0 ? "-" : std::to_string(target.last_step),
@@ -71,7 +61,7 @@ std::string answer_text(const DryRunResult::Answer& answer, const MatchCounts& m
   const auto count = found == matching.end() ? std::nullopt : std::optional(found->second);
   std::string text = summary(list.counts, count, plan);
   for (const std::string& line : list.attached) text += "  " + printable(line) + '\n';
-  for (const UnmatchedTarget& entry : list.unmatched) text += unmatched_text(entry);
+  for (const UnmatchedTarget& entry : list.unmatched) text += "  " + printable(describe(entry)) + '\n';
   text += targets_table(list.targets);
   if (!list.targets.empty() && list.left_out > 0)
     text += "  and " + std::to_string(list.left_out) + " more\n";
@@ -178,44 +168,31 @@ int targets_command(const TargetsRequest& request, const AskJob& ask, const Cons
   return request.dry_run ? report_dry_run(*reply, console) : end_of_list(*reply);
 }
 
-namespace {
+namespace {}  // namespace
 
-class TargetsSubcommand : public SubcommandFor<TargetsRequest> {
- public:
-  std::string usage() const override {
-    return "targets [--all] [--json] [--dry-run [KEY=VALUE...] [--config FILE]]";
-  }
-  std::string summary() const override {
-    return "Show what each rank watches, what matches nothing and what does not fire";
-  }
-  Arguments arguments() override {
-    Argument edits =
-        edit_words(edits_, "with --dry-run: the config with these keys set, as\n`gradmonctl set` sets them");
-    edits.needs = "--dry-run";
-    Argument file{"--config", &request().file, "with --dry-run: this file instead of the job's config",
-                  "FILE"};
-    file.needs = "--dry-run";
-    Arguments arguments{
-        list_all(request().all),
-        {"--json", &request().json, "one JSON object"},
-        {"--dry-run", &request().dry_run, "what would be watched under another config; changes nothing"},
-        edits,
-        file};
-    add_job_options(arguments, request().selector);
-    return arguments;
-  }
-  std::string complete() override { return parse_edits(edits_, request().edits); }
-  int perform(const Console& console) override {
-    return with_job(request().selector, console,
-                    [&](const AskJob& ask) { return targets_command(request(), ask, console); });
-  }
-
- private:
-  std::vector<std::string> edits_;  // KEY=VALUE
-};
-
-}  // namespace
-
-std::unique_ptr<Subcommand> targets_subcommand() { return std::make_unique<TargetsSubcommand>(); }
+Subcommand targets_subcommand() {
+  const auto request = std::make_shared<TargetsRequest>();
+  const auto words = std::make_shared<std::vector<std::string>>();  // KEY=VALUE
+  Argument edits =
+      edit_words(*words, "with --dry-run: the config with these keys set, as\n`gradmonctl set` sets them");
+  edits.needs = "--dry-run";
+  Argument file{"--config", &request->file, "with --dry-run: this file instead of the job's config", "FILE"};
+  file.needs = "--dry-run";
+  return {request,
+          "targets [--all] [--json] [--dry-run [KEY=VALUE...] [--config FILE]]",
+          "Show what each rank watches, what matches nothing and what does not fire",
+          with_job_options({list_all(request->all),
+                            {"--json", &request->json, "one JSON object"},
+                            {"--dry-run", &request->dry_run,
+                             "what would be watched under another config; changes nothing"},
+                            edits,
+                            file},
+                           request->selector),
+          [request](const Console& console) {
+            return with_job(request->selector, console,
+                            [&](const AskJob& ask) { return targets_command(*request, ask, console); });
+          },
+          [request, words] { return parse_edits(*words, request->edits); }};
+}
 
 }  // namespace gradmon

@@ -4,6 +4,7 @@
 
 #include <unistd.h>
 
+#include "control/files/descriptor.h"
 #include "control/hub/transport/curve_keys.h"
 #include "tests/support/catch.h"
 #include "tests/support/resource_limit.h"
@@ -63,12 +64,9 @@ TEST_CASE("polling the descriptors reports every message and loses none") {
 
 TEST_CASE("a wake-up ends a wait without a message") {
   ConnectedBuses buses;
-  int ends[2];
-  REQUIRE(pipe(ends) == 0);
-  REQUIRE(write(ends[1], "x", 1) == 1);
-  CHECK_FALSE(buses.listener->poll(std::chrono::minutes(1), ends[0]));
-  close(ends[0]);
-  close(ends[1]);
+  const Pipe wake = make_pipe(0).value();
+  REQUIRE(write(wake.to.get(), "x", 1) == 1);
+  CHECK_FALSE(buses.listener->poll(std::chrono::minutes(1), wake.from.get()));
 }
 
 TEST_CASE("sending to an unknown peer fails") {

@@ -14,7 +14,8 @@ namespace gradmon {
 namespace {
 
 struct Listener {
-  const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  const Descriptor socket{::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)};
+  const int fd = socket.get();
   sockaddr_in address{};
 
   Listener() {
@@ -26,22 +27,17 @@ struct Listener {
     REQUIRE(getsockname(fd, any, &size) == 0);
     REQUIRE(listen(fd, 10) == 0);
   }
-  ~Listener() { close(fd); }
-  Listener(const Listener&) = delete;
-  Listener& operator=(const Listener&) = delete;
 };
 
 struct Client {
-  const int fd = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+  const Descriptor socket{::socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0)};
+  const int fd = socket.get();
 
   explicit Client(const Listener& to) {
     const auto* address = reinterpret_cast<const sockaddr*>(&to.address);
     const int connected = connect(fd, address, sizeof to.address);
     REQUIRE((connected == 0 || errno == EINPROGRESS));
   }
-  ~Client() { close(fd); }
-  Client(const Client&) = delete;
-  Client& operator=(const Client&) = delete;
 
   bool connected() const {
     pollfd ready{fd, POLLOUT, 0};

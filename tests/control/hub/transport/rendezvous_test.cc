@@ -5,9 +5,8 @@
 
 #include <thread>
 
+#include "control/host/frame_stream.h"
 #include "control/host/job_directory.h"
-#include "control/host/unix_socket.h"
-#include "tests/control/host/file_mode.h"
 #include "tests/support/catch.h"
 #include "tests/support/is_root.h"
 #include "tests/support/temporary_directory.h"

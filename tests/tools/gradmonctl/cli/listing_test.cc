@@ -9,7 +9,7 @@ Listing animals(std::size_t count) {
   Listing listing;
   listing.noun = "animal";
   listing.before = "many animals of all kinds\n";
-  listing.table = TextTable({{"number"}, {"name", TextTable::Align::left}});
+  listing.table = TextTable({"number", "<name"});
   for (std::size_t i = 1; i <= count; ++i) listing.table->add({std::to_string(i), "a tall giraffe"});
   listing.after = "\nzoo /z\n";
   return listing;
@@ -58,8 +58,7 @@ TEST_CASE("prose longer than the screen is cut") {
 }
 
 Listing ranks() {
-  const auto left = TextTable::Align::left;
-  TextTable table({{"rank"}, {"host", left}, {"state", left}, {"records"}, {"note", left}});
+  TextTable table({"rank", "<host", "<state", "records", "<note"});
   table.add({"0", "node-a", "collecting", "420", ""});
   table.add({"1", "节点-b", "absent", "-", "never connected, although it has been asked for a minute"});
   Listing listing{"rank"};
