@@ -4,6 +4,7 @@ import argparse
 import contextlib
 import math
 import re
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple, Optional
 
@@ -12,9 +13,10 @@ import numpy
 from gradmon_read import command_line, run_report
 from gradmon_read.command_line import CommandError, UsageError
 from gradmon_read.csv_tables import KindFile, Problems
-from gradmon_read.first_not_finite import PHASES, step_order
+from gradmon_read.first_not_finite import Place, Rows
 from gradmon_read.kind_rows import Batch, KindReader, Names, RowSource, aligned, each_kind
 from gradmon_read.listing import Table, printable
+from gradmon_read.run_report import layer_text, value_json, value_text
 from gradmon_read.runs import Run, find_run
 from gradmon_read.vocabulary import FIELDS, ROW_KINDS
 
@@ -43,28 +45,37 @@ def relative_difference(a: Any, b: Any) -> Any:
     return numpy.where((a == b) | (numpy.isnan(a) & numpy.isnan(b)), 0, difference)
 
 
-class Parting(NamedTuple):
-    """A row whose values part, and the statistic with the largest relative difference."""
+@dataclass(frozen=True)
+class Parting(Place):
+    """A row whose values part, and the statistic with the largest relative difference. The place is in A."""
 
-    order: "tuple[int, ...]"  # in A; as of step_order(), then the rank
-    rank: int
-    kind: str
-    layer: str
-    micro_step: int
-    field: str
     a: float
     b: float
     difference: float  # relative
-    file: str  # of A
-    line: int
 
     @property
-    def step(self) -> int:
-        return self.order[0]
+    def layer(self) -> str:
+        return f"{self.vpp_stage}:{self.name}" if self.vpp_stage else self.name
 
-    @property
-    def phase(self) -> str:
-        return PHASES[self.order[3]]
+    def __str__(self) -> str:
+        return self.text(layer_text(0, self.layer))
+
+    def values_text(self) -> str:
+        values = f"{self.field} {value_text(self.a)} in A, {value_text(self.b)} in B"
+        return f"{values}, relative difference {self.difference_text()}"
+
+    def difference_text(self) -> str:
+        return value_text(self.difference, _DIFFERENCE_DIGITS)
+
+    def json(self) -> "dict[str, Any]":
+        own = {
+            "layer": self.layer,
+            "statistic": self.field,
+            "a": value_json(self.a),
+            "b": value_json(self.b),
+            "relative_difference": value_json(self.difference),
+        }
+        return self.json_with(own)
 
 
 class StepCount:
@@ -94,6 +105,11 @@ class Divergence:
         self.compared = 0  # rows
         self.without_common = 0  # rows in both without a common statistic, or of a sample in one of them
         self.only = [Only(), Only()]  # in A, in B
+
+    def steps_apart(self) -> "list[tuple[int, StepCount]]":
+        """The steps from the first difference on."""
+        first = self.first
+        return [item for item in self.steps.items() if first and item[0] >= first.step]
 
 
 def find_divergence(a: Run, b: Run, tolerance: Tolerance, problems: Problems) -> Divergence:
@@ -197,7 +213,7 @@ class _Comparison:
             self._note(_Partings(rank, kind, a, b, field_of[parted], largest[parted], self._names))
 
     def _note(self, partings: "_Partings") -> None:
-        steps = partings.a.step
+        steps = partings.batch.step
         order = numpy.lexsort([-partings.difference, steps])
         begins = numpy.flatnonzero(numpy.diff(steps[order], prepend=-1))
         counts = numpy.diff(begins, append=len(order))
@@ -206,7 +222,7 @@ class _Comparison:
             of_step.parted += int(count)
             if of_step.worst is None or partings.difference[worst] > of_step.worst.difference:
                 of_step.worst = partings[worst]
-        first = partings.first()
+        first = partings[partings.first(numpy.arange(len(steps)))]
         known = self.found.by_rank.get(first.rank)
         if known is None or first.order < known.order:
             self.found.by_rank[first.rank] = first
@@ -228,34 +244,17 @@ def _keys(batch: Batch) -> "list[Any]":
     return [*columns, repetition]
 
 
-class _Partings:
-    """Rows whose values part, each a Parting when asked for."""
-
+class _Partings(Rows):
     def __init__(
         self, rank: int, kind: str, a: Batch, b: Batch, field: Any, difference: Any, names: Names
     ) -> None:
-        self.a, self.difference = a, difference
-        self._rank, self._kind, self._b, self._field, self._names = rank, kind, b, field, names
-        self._order = step_order(kind, a)
+        super().__init__(rank, kind, a, names)
+        self._b, self._field, self.difference = b, field, difference
 
     def __getitem__(self, row: int) -> Parting:
-        a, field = self.a, FIELDS[self._field[row]]
-        return Parting(
-            order=(*(int(part[row]) for part in self._order), self._rank),
-            rank=self._rank,
-            kind=self._kind,
-            layer=self._names.label(a.name[row]),
-            micro_step=int(a.micro_step[row]),
-            field=field,
-            a=float(a.values[field][row]),
-            b=float(self._b.values[field][row]),
-            difference=float(self.difference[row]),
-            file=a.files[a.file[row]].path,
-            line=int(a.line[row]),
-        )
-
-    def first(self) -> Parting:
-        return self[int(numpy.lexsort(self._order[::-1])[0])]
+        field = FIELDS[self._field[row]]
+        a, b = (float(batch.values[field][row]) for batch in (self.batch, self._b))
+        return self.place(row, Parting, field, a=a, b=b, difference=float(self.difference[row]))
 
 
 _A_FEW = 10
@@ -289,22 +288,9 @@ def _number(option: str, text: str) -> float:
     raise UsageError(f'{option} "{text}": expected a number from 0 on, such as 1e-5')
 
 
-def _place_text(parting: Any) -> str:
-    return run_report.place_text(run_report.layer_text(0, parting.layer), parting)
-
-
-def _values_text(parting: Any) -> str:
-    a, b = run_report.value_text(parting.a), run_report.value_text(parting.b)
-    return f"{parting.field} {a} in A, {b} in B, relative difference {_difference(parting)}"
-
-
-def _difference(parting: Any) -> str:
-    return run_report.value_text(parting.difference, _DIFFERENCE_DIGITS)
-
-
-def _text(a: "Run", b: "Run", tolerance: Any, found: Any, most: Optional[int]) -> str:
+def _text(a: Run, b: Run, tolerance: Tolerance, found: Divergence, most: Optional[int]) -> str:
     """`most`: the length of a list; None: any."""
-    relative, absolute = map(run_report.value_text, tolerance)
+    relative, absolute = map(value_text, tolerance)
     text = f"A: {run_report.run_text(a)}\nB: {run_report.run_text(b)}\n{found.compared} rows compared, "
     text += f"tolerance {relative} relative and {absolute} absolute\n"
     for run, only in zip("AB", found.only):
@@ -315,82 +301,58 @@ def _text(a: "Run", b: "Run", tolerance: Any, found: Any, most: Optional[int]) -
         text += f"rows with no statistic in common: {found.without_common}\n"
     if found.first is None:
         return text + ("no value parts\n" if found.compared else "")
-    text += f"\nthe runs first part in\n  {_place_text(found.first)}\n  {_values_text(found.first)}\n"
-    text += f"  {run_report.source_text(found.first)}\n"
-    return text + _steps_text(found, most) + _ranks_text(found, most)
+    text += f"\nthe runs first part in\n  {found.first}\n  {found.first.values_text()}\n"
+    text += f"  {found.first.source}\n{_steps_text(found, most)}"
+    ranks = [found.by_rank[rank] for rank in sorted(found.by_rank)]
+    if len(ranks) < 2:
+        return text
+    text += "\nwhere each rank first parts\n"
+    text += "".join(f"  {one}: {one.values_text()}\n" for one in ranks[:most])
+    return text + _more(len(ranks) - len(ranks[:most]), "ranks")
 
 
-def _steps_text(found: Any, most: Optional[int]) -> str:
+def _steps_text(found: Divergence, most: Optional[int]) -> str:
     """The steps from the first difference on; always with the last one."""
     titles = ["step", "rows", "apart", "largest difference", "statistic", "rank", "kind", "layer"]
     rows = []
-    for step, count in found.steps.items():
-        if step >= found.first.step:
-            row = [str(step), str(count.compared), str(count.parted)]
-            worst = count.worst
-            if worst is not None:
-                row += [_difference(worst), worst.field, str(worst.rank), worst.kind]
-                row.append(run_report.layer_text(0, worst.layer))
-            rows.append(row + [""] * (len(titles) - len(row)))
+    for step, count in found.steps_apart():
+        row = [str(step), str(count.compared), str(count.parted)]
+        if one := count.worst:
+            row += [one.difference_text(), one.field, str(one.rank), one.kind, layer_text(0, one.layer)]
+        rows.append(row + [""] * (len(titles) - len(row)))
     shown = rows if most is None or len(rows) <= most else [*rows[: most - 1], rows[-1]]
     is_left = [title in ("statistic", "kind", "layer") for title in titles]
     text = f"\nhow they part from there\n{run_report.table_text(Table(titles, is_left), shown)}"
     return text + _more(len(rows) - len(shown), "steps in between")
 
 
-def _ranks_text(found: Any, most: Optional[int]) -> str:
-    if len(found.by_rank) < 2:
-        return ""
-    ranks = sorted(found.by_rank)
-    text = "\nwhere each rank first parts\n"
-    for rank in ranks[:most]:
-        text += f"  {_place_text(found.by_rank[rank])}: {_values_text(found.by_rank[rank])}\n"
-    return text + _more(len(ranks) - len(ranks[:most]), "ranks")
-
-
 def _more(count: int, noun: str) -> str:
     return f"… and {count} more {noun} (--all shows all)\n" if count else ""
 
 
-def _parting_json(parting: Any) -> "Optional[dict[str, Any]]":
-    if parting is None:
-        return None
-    return {
-        "step": parting.step,
-        "micro_step": run_report.step_or_none(parting.micro_step),
-        "phase": parting.phase,
-        "rank": parting.rank,
-        "kind": parting.kind,
-        "layer": parting.layer,
-        "statistic": parting.field,
-        "a": run_report.value_json(parting.a),
-        "b": run_report.value_json(parting.b),
-        "relative_difference": run_report.value_json(parting.difference),
-        "file": parting.file,
-        "line": parting.line,
-    }
+def _json(a: Run, b: Run, tolerance: Tolerance, found: Divergence, problems: Problems) -> "dict[str, Any]":
+    def json_of(only: Only) -> "dict[str, Any]":
+        first_step = run_report.step_or_none(only.step)
+        return {"rows": only.rows, "first_step": first_step, "first": only.what or None}
 
-
-def _only_json(only: Any) -> "dict[str, Any]":
-    return {"rows": only.rows, "first_step": run_report.step_or_none(only.step), "first": only.what or None}
-
-
-def _json(a: "Run", b: "Run", tolerance: Any, found: Any, problems: "Problems") -> "dict[str, Any]":
-    first = found.first
-    steps = {step: count for step, count in found.steps.items() if first and step >= first.step}
     return {
         "a": run_report.run_json(a),
         "b": run_report.run_json(b),
-        "tolerance": {"relative": tolerance.relative, "absolute": tolerance.absolute},
+        "tolerance": tolerance._asdict(),
         "compared_rows": found.compared,
         "rows_without_common_statistic": found.without_common,
-        "only_in_a": _only_json(found.only[0]),
-        "only_in_b": _only_json(found.only[1]),
-        "first": _parting_json(first),
-        "by_rank": [_parting_json(found.by_rank[rank]) for rank in sorted(found.by_rank)],
+        "only_in_a": json_of(found.only[0]),
+        "only_in_b": json_of(found.only[1]),
+        "first": found.first and found.first.json(),
+        "by_rank": [found.by_rank[rank].json() for rank in sorted(found.by_rank)],
         "steps": [
-            {"step": step, "rows": count.compared, "apart": count.parted, "worst": _parting_json(count.worst)}
-            for step, count in steps.items()
+            {
+                "step": step,
+                "rows": count.compared,
+                "apart": count.parted,
+                "worst": count.worst and count.worst.json(),
+            }
+            for step, count in found.steps_apart()
         ],
         "left_out": run_report.problems_json(problems),
     }

@@ -77,19 +77,6 @@ def layer_text(stage: int, name: str) -> str:
     return f"{stage}:{name or '(root)'}" if stage else name or "(root)"
 
 
-def place_text(layer: str, place: Any) -> str:
-    """ "fc1.weight (grad_reduced), step 37, micro step 0, in the backward pass, rank 2": of a row."""
-    micro_step = f", micro step {place.micro_step}" if place.micro_step >= 0 else ""
-    return (
-        f"{printable(layer)} ({place.kind}), step {place.step}{micro_step}, {place.phase}, rank {place.rank}"
-    )
-
-
-def source_text(place: Any) -> str:
-    """ "actv_8-8.csv:3": the file of a row, and its line if the file has lines."""
-    return printable(place.file) + (f":{place.line}" if place.line else "")
-
-
 def report_problems(problems: "Problems") -> None:
     for message in problems.messages():
         command_line.report(message)
