@@ -12,7 +12,6 @@ from collections import Counter
 from pathlib import Path
 from typing import Any, Iterator, NamedTuple, Optional, Sequence
 
-from gradmon_read.command_line import CommandError
 from gradmon_read.vocabulary import COLUMN_ORDER, KINDS, KINDS_WITH_MICRO_STEPS, STATS
 
 FILE = "monitor_metrics.db"
@@ -286,63 +285,11 @@ class RankFile(NamedTuple):
     run_id: str  # "": not in the name
 
 
-class ChosenRun(NamedTuple):
-    """The run of an output directory whose databases are read."""
-
-    output_dir: Path
-    run_id: str
-    known: int  # the number of runs in the directory
-
-
-class RankFiles(NamedTuple):
-    files: "list[RankFile]"  # by rank, then path
-    runs: "list[ChosenRun]"  # one for each output directory
-
-
-def find_rank_files(places: "list[Path]", run_id: Optional[str]) -> RankFiles:
-    """The databases at each place: a database, the directory of a run and rank, or an output directory, of
-    which the run `run_id` is taken, by default the newest."""
-    found = RankFiles([], [])
-    for place in places:
-        if not place.exists():
-            raise CommandError(f"{place}: No such file or directory")
-        directory = Path(os.path.abspath(place))
-        if not place.is_dir():
-            found.files.append(_named(directory.parent, place))
-        elif (place / FILE).is_file():
-            found.files.append(_named(directory, place / FILE))
-        else:
-            _add_output_dir(found, place, run_id)
-    found.files.sort(key=lambda file: (-1 if file.rank is None else file.rank, file.path))
-    return found
-
-
-def _named(directory: Path, path: Path) -> RankFile:
-    name = _RUN.search(directory.name)
+def rank_file(place: Path) -> RankFile:
+    """A database, or the one in a directory."""
+    path = place / FILE if place.is_dir() else place
+    name = _RUN.search(os.path.dirname(os.path.abspath(path)))
     return RankFile(path, int(name[1]), name[2]) if name else RankFile(path, None, "")
-
-
-def _add_output_dir(found: RankFiles, place: Path, run_id: Optional[str]) -> None:
-    try:
-        directories = list(place.iterdir())
-    except OSError as error:
-        raise CommandError(f"{place}: {error.strerror}") from None
-    files = [_named(directory, directory / FILE) for directory in directories]
-    files = [file for file in files if file.rank is not None and file.path.is_file()]
-    if not files:
-        raise CommandError(
-            f"{place}: found no {FILE} here or in a directory such as Nov24_08-30-12-rank0-8c0ffee0; "
-            'expected the output directory of a job with "format": "sqlite"'
-        )
-    times: "dict[str, int]" = {}
-    for file in files:
-        times[file.run_id] = max(times.get(file.run_id, 0), file.path.stat().st_mtime_ns)
-    runs = sorted(times, key=lambda run: (-times[run], run))
-    chosen = run_id or runs[0]
-    if chosen not in times:
-        raise CommandError(f"{place}: found no run {chosen}; expected one of {', '.join(runs)}")
-    found.files.extend(file for file in files if file.run_id == chosen)
-    found.runs.append(ChosenRun(place, chosen, len(runs)))
 
 
 _STORED = re.compile(r"kind=([a-z_]+)/rank=(\d+)/[^/]*\.parquet")

@@ -8,6 +8,7 @@ import operator
 import os
 import re
 import warnings
+from bisect import bisect_left
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Collection, Iterable, Iterator, NamedTuple, Optional, Union
 
@@ -22,9 +23,9 @@ from gradmon_read.database_rows import pages
 from gradmon_read.event_rows import converted_ranks, converted_tables, event_files, rank_event_files
 from gradmon_read.event_rows import rank_tables
 from gradmon_read.rank_database import FILE, Partition, RankDatabase, RankDatabaseError, RankFile
-from gradmon_read.rank_database import StoredFile, find_rank_files, stored_files
+from gradmon_read.rank_database import StoredFile, rank_file, stored_files
 from gradmon_read.row_parts import SCHEMA, VALUES, Part, PartsDataset, Place, Scan, possible, strings
-from gradmon_read.runs import directory_name, find_run, id_of_run_file, parse_rank_directory, runs_in
+from gradmon_read.runs import Run, directory_name, find_run, id_of_run_file, parse_rank_directory, runs_in
 from gradmon_read.small_files import Together, groups, read_together
 from gradmon_read.vocabulary import ALERT_COLUMNS, FIELDS, HISTOGRAM_KINDS, KINDS
 
@@ -252,7 +253,7 @@ def find_sources(places: "list[Path]", run: Optional[str], form: Optional[str] =
         if stored:
             _add_stored(sources, stored)
         elif _is_database(place):
-            _add_databases(sources, find_rank_files([place], run).files)
+            _add_databases(sources, [rank_file(place)])
         elif not _add_converted(sources, place):
             _add_run(sources, place, run, form)
     return sources
@@ -277,7 +278,7 @@ def _add_run(sources: Sources, place: Path, run: Optional[str], form: Optional[s
     if form is not None and not (has_csv or has_databases or has_events):
         raise CommandError(f"{place}: the run has no files of the form {form}")
     if not has_csv and (has_databases or not has_events):
-        _add_databases_of(sources, place, run)
+        _add_databases(sources, _databases_of(sources, runs or [chosen], place, run))
     elif run is None and len(runs) > 1:
         sources.notes.append(_newest(chosen.id, len(runs), place))
     for rank, directory in chosen.ranks:
@@ -322,14 +323,26 @@ def _newest(run: str, known: int, place: Path) -> str:
     return f"showing run {run}, the newest of {known} in {place}; --run chooses another"
 
 
-def _add_databases_of(sources: Sources, place: Path, run: Optional[str]) -> None:
-    found = find_rank_files([place], run)
-    sources.notes.extend(
-        _newest(chosen.run_id, chosen.known, chosen.output_dir)
-        for chosen in found.runs
-        if run is None and chosen.known > 1
-    )
-    _add_databases(sources, found.files)
+def _databases_of(
+    sources: Sources, runs: "list[Run]", place: Path, chosen: Optional[str]
+) -> "list[RankFile]":
+    """Of the chosen run, or of the one that was written last."""
+    files = [RankFile(path / FILE, rank, run.id) for run in runs for rank, path in run.ranks]
+    times: "dict[str, int]" = {}
+    for file in (files := [file for file in files if file.path.is_file()]):
+        times[file.run_id] = max(times.get(file.run_id, 0), file.path.stat().st_mtime_ns)
+    if not times:
+        raise CommandError(
+            f"{place}: found no {FILE} here or in a directory such as Nov24_08-30-12-rank0-8c0ffee0; "
+            'expected the output directory of a job with "format": "sqlite"'
+        )
+    known = sorted(times, key=lambda run: (-times[run], run))
+    newest = chosen or known[0]
+    if newest not in known:
+        raise CommandError(f"{place}: found no run {newest}; expected one of {', '.join(known)}")
+    if chosen is None and len(known) > 1:
+        sources.notes.append(_newest(newest, len(known), place))
+    return [file for file in files if file.run_id == newest]
 
 
 def _add_databases(sources: Sources, files: "list[RankFile]") -> None:
@@ -466,12 +479,6 @@ def _steps(of_kind: Any, partition: Partition, filter: Any) -> "tuple[int, int]"
     first, last = partition.first, partition.last
     if filter is None or (wanted(first, first) and wanted(last, last)):
         return first, last
-    low, high = first, last
-    while low < high:
-        middle = (low + high) // 2
-        low, high = (low, middle) if wanted(low, middle) else (middle + 1, high)
-    first, high = low, last
-    while low < high:
-        middle = (low + high + 1) // 2
-        low, high = (middle, high) if wanted(middle, high) else (low, middle - 1)
-    return first, high
+    low = first + bisect_left(range(last - first), True, key=lambda more: wanted(first, first + more))
+    less = bisect_left(range(last - low), True, key=lambda less: wanted(last - less, last))
+    return low, last - less

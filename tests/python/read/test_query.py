@@ -321,6 +321,12 @@ def test_places_runs_and_ranks_are_found(run: Commands, tmp_path: Path) -> None:
     assert run("query", *ranks, "--run", "11111111", tmp_path).out == "rank,run_id\n0,11111111\n"
     wrong = run("query", *ranks, "--run", "33333333", tmp_path)
     assert wrong.err == f"gradmonctl: {tmp_path}: no run 33333333; there are: 11111111, 22222222\n"
+    (tmp_path / "run-22222222.json").write_text('{"format": 1}')
+    assert run("query", *ranks, tmp_path / "run-22222222.json").out == newest.out
+    # A copy under another name is no other rank.
+    first = tmp_path / "Nov24_08-30-12-rank0-22222222"
+    shutil.copytree(first, tmp_path / f"good-{first.name}")
+    assert run("query", *ranks, tmp_path).out == newest.out
     for place in (old.directory, f"{old.directory}/", old.file):
         assert run("query", *ranks, place).out == "rank,run_id\n0,11111111\n"
     renamed = old.directory.rename(tmp_path / f"good-{old.directory.name}")
