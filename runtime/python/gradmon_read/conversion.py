@@ -13,7 +13,7 @@ import sys
 import tempfile
 import time
 from pathlib import Path
-from typing import Any, Callable, Iterator, NamedTuple, Optional
+from typing import Any, Callable, Iterator, Optional
 
 from gradmon_read.command_line import DONE, FAILED, CommandError, report
 from gradmon_read.csv_tables import Problems
@@ -79,16 +79,10 @@ class Unfinished:
         Returns the number of replaced files or directories of an earlier output."""
         if self._earlier == CURVES:
             return _move_curves(self.path, self.target)
-        try:
-            if self._earlier == FILE:
-                os.rename(self.path, self.target)
-                return 1
-            with contextlib.suppress(OSError):
-                self.target.rmdir()  # if it is an empty directory
-            _rename_new(self.path, self.target)
-        except OSError as error:
-            raise _cannot_rename(self.path, self.target, error) from None
-        return 0
+        with contextlib.suppress(OSError):
+            self.target.rmdir()  # if it is an empty directory
+        _rename(os.rename if self._earlier == FILE else _rename_new, self.path, self.target)
+        return int(self._earlier == FILE)
 
     def close(self) -> None:
         with contextlib.suppress(OSError):
@@ -160,52 +154,37 @@ def _exchange(source: Path, target: Path) -> None:
     os.rename(aside, source)
 
 
-def _cannot_rename(source: Path, target: Path, error: OSError) -> CommandError:
-    return CommandError(f"cannot give {source} the name {target}: {error.strerror}")
-
-
-class _Move(NamedTuple):
-    source: Path
-    target: Path
-    replaces: bool
-
-    def carry_out(self) -> None:
-        make_directories(self.target.parent)
-        try:
-            (_exchange if self.replaces else _rename_new)(self.source, self.target)
-        except OSError as error:
-            raise _cannot_rename(self.source, self.target, error) from None
-
-    def undo(self) -> None:
-        with contextlib.suppress(OSError):
-            if self.replaces:
-                _exchange(self.target, self.source)
-            else:
-                os.rename(self.target, self.source)
+def _rename(how: Any, source: Path, target: Path) -> None:
+    try:
+        how(source, target)
+    except OSError as error:
+        raise CommandError(f"cannot give {source} the name {target}: {error.strerror}") from None
 
 
 def _move_curves(source: Path, target: Path) -> int:
     """Moves each directory rank{R}/{prefix}; replaces one that has only event files. At any moment each of
     them is the old one or the new one, complete."""
-    moves = []
+    moves = {}
     for directory in sorted(source.glob("*/*")):
         new = target / directory.relative_to(source)
+        moves[directory, new] = _rename_new
         if os.path.lexists(new):
             _check_event_directory(new)
-        moves.append(_Move(directory, new, os.path.lexists(new)))
-    done: "list[_Move]" = []
-    try:
-        for move in moves:
-            move.carry_out()
-            done.append(move)
-    except CommandError:
-        for move in reversed(done):
-            move.undo()
-        for move in moves:
-            with contextlib.suppress(OSError):
-                move.target.parent.rmdir()  # if it was made here, and is empty
-        raise
-    return sum(move.replaces for move in moves)
+            moves[directory, new] = _exchange
+    with contextlib.ExitStack() as undo:
+        for (directory, new), how in moves.items():
+            undo.callback(_undo, Path.rmdir, new.parent)  # if it was made here, and is empty then
+        for (directory, new), how in moves.items():
+            make_directories(new.parent)
+            _rename(how, directory, new)
+            undo.callback(_undo, os.rename if how == _rename_new else how, new, directory)
+        undo.pop_all()
+    return sum(how == _exchange for how in moves.values())
+
+
+def _undo(action: Any, *paths: Path) -> None:
+    with contextlib.suppress(OSError):
+        action(*paths)
 
 
 def _check_event_directory(directory: Path) -> None:
@@ -265,15 +244,6 @@ def progress_text(rows: int, bytes_read: int, bytes_of_all: int, seconds: float)
     return text
 
 
-class Conversion(NamedTuple):
-    input: str  # for messages
-    ranks: "list[int]"  # ascending
-    bytes: int  # of the input
-    target: Path  # the file or directory to make
-    earlier: str  # NOTHING, FILE or CURVES
-    write: "Callable[[Path, Meter, Problems], None]"  # makes the file or directory; raises CommandError
-
-
 @contextlib.contextmanager
 def _signals_noted(meter: Meter) -> "Iterator[None]":
     """Notes signals meanwhile; one that came ends the process afterwards, as if it came then."""
@@ -297,18 +267,27 @@ def _signals_noted(meter: Meter) -> "Iterator[None]":
             os.kill(os.getpid(), meter.signal)
 
 
-def run_conversion(conversion: Conversion, problems: Problems) -> int:
+def run_conversion(
+    input: str,
+    ranks: "list[int]",
+    size: int,
+    target: Path,
+    earlier: str,
+    write: "Callable[[Path, Meter, Problems], None]",
+    problems: Problems,
+) -> int:
     """Converts, and reports `problems`, those found so far and those of the conversion. Afterwards the target
     is complete or missing; a signal that ends the process does so here. Returns the exit code; raises
-    CommandError."""
+    CommandError.
+
+    `input`: its name. `ranks`: ascending. `size`: bytes of the input. `target`: the file or directory to
+    make. `earlier`: NOTHING, FILE or CURVES. `write`: makes the file or directory; raises CommandError."""
     keep_freed_memory()
-    meter = Meter(conversion.bytes)
-    with _signals_noted(meter), contextlib.closing(
-        Unfinished(conversion.target, conversion.earlier)
-    ) as output:
+    meter = Meter(size)
+    with _signals_noted(meter), contextlib.closing(Unfinished(target, earlier)) as output:
         failure: Optional[Exception] = None
         try:
-            conversion.write(output.path, meter, problems)
+            write(output.path, meter, problems)
         except (CommandError, Interrupted, MemoryError) as error:
             failure = error
         meter.clear()
@@ -323,18 +302,14 @@ def run_conversion(conversion: Conversion, problems: Problems) -> int:
             raise failure
         if meter.rows == 0:
             raise CommandError(
-                f"found no rows in {conversion.input}; expected files such as grad_reduced_0-0.csv in the "
+                f"found no rows in {input}; expected files such as grad_reduced_0-0.csv in the "
                 "directories of its ranks"
             )
-        _print_summary(conversion.ranks, meter, output.target, output.finish())
+        replaced = output.finish()
+        print(f"{meter.rows} rows of {rank_ranges(ranks)} in {printable(str(output.target))}")
+        if meter.repeated:
+            also = "of steps that a later start of the job has collected again"
+            print(f"{meter.repeated} rows are left out, {also}")
+        if replaced:
+            print(f"{replaced} files or directories of an earlier conversion are replaced")
     return DONE
-
-
-def _print_summary(ranks: "list[int]", meter: Meter, target: Path, replaced: int) -> None:
-    print(f"{meter.rows} rows of {rank_ranges(ranks)} in {printable(str(target))}")
-    if meter.repeated:
-        print(
-            f"{meter.repeated} rows are left out, of steps that a later start of the job has collected again"
-        )
-    if replaced:
-        print(f"{replaced} files or directories of an earlier conversion are replaced")

@@ -12,7 +12,7 @@ import numpy
 
 from gradmon_read import __version__
 from gradmon_read.command_line import CommandError, default_output_dir
-from gradmon_read.conversion import NOTHING, Conversion, Meter, run_conversion
+from gradmon_read.conversion import NOTHING, Meter, run_conversion
 from gradmon_read.csv_tables import Problems, kind_files_in, parse_kind_file
 from gradmon_read.database_rows import kinds_in
 from gradmon_read.metrics_database import PARTITION_STEPS, NewDatabase, PartWriter, Tensors, stored_scopes
@@ -274,5 +274,6 @@ def perform(arguments: argparse.Namespace) -> int:
     )
     ranks = sorted({directory.rank for directory in directories})
     write = partial(merge_job, runs)
-    conversion = Conversion(", ".join(map(str, places)), ranks, size, Path(arguments.o), NOTHING, write)
-    return run_conversion(conversion, problems)
+    return run_conversion(
+        ", ".join(map(str, places)), ranks, size, Path(arguments.o), NOTHING, write, problems
+    )

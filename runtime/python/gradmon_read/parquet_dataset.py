@@ -12,7 +12,7 @@ import numpy
 import pyarrow
 
 from gradmon_read.command_line import CommandError, default_output_dir
-from gradmon_read.conversion import NOTHING, Conversion, Interrupted, Meter, run_conversion
+from gradmon_read.conversion import NOTHING, Interrupted, Meter, run_conversion
 from gradmon_read.csv_tables import Problems
 from gradmon_read.database_rows import kinds_in
 from gradmon_read.kind_rows import Batch
@@ -141,6 +141,5 @@ def perform(arguments: argparse.Namespace) -> int:
     tasks, size = tasks_of(ranks, [], problems)
     if not tasks:
         tasks, size = tasks_of(ranks, [], problems, kinds_in)[0], 0
-    write = partial(write_dataset, tasks)
-    conversion = Conversion(str(path), [rank.rank for rank in ranks], size, Path(arguments.o), NOTHING, write)
-    return run_conversion(conversion, problems)
+    write, numbers = partial(write_dataset, tasks), [rank.rank for rank in ranks]
+    return run_conversion(str(path), numbers, size, Path(arguments.o), NOTHING, write, problems)

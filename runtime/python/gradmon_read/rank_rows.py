@@ -11,7 +11,7 @@ from typing import Any, Callable, Iterator, NamedTuple, Optional
 import numpy
 
 from gradmon_read.command_line import CommandError, UsageError, default_output_dir
-from gradmon_read.conversion import Conversion, Meter, run_conversion
+from gradmon_read.conversion import Meter, run_conversion
 from gradmon_read.csv_tables import KindFile, Problems, kind_files_in, text_of
 from gradmon_read.kind_rows import Batch, KindReader, Names
 from gradmon_read.runs import directory_name, find_run, parse_rank_directory, runs_in, seconds_in_year
@@ -267,6 +267,5 @@ def converted(request: Request, target: Path, earlier: str, write: Any) -> int:
     problems = Problems()
     ranks = chosen_directories(request.path, request.first, request.last, problems)
     tasks, size = tasks_of(ranks, request.kinds, problems)
-    numbers = [rank.rank for rank in ranks]
-    conversion = Conversion(str(request.path), numbers, size, target, earlier, partial(write, tasks))
-    return run_conversion(conversion, problems)
+    numbers, write = [rank.rank for rank in ranks], partial(write, tasks)
+    return run_conversion(str(request.path), numbers, size, target, earlier, write, problems)
