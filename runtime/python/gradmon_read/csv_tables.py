@@ -19,6 +19,7 @@ import pyarrow.csv
 from pyarrow import compute
 
 from gradmon_read.command_line import require
+from gradmon_read.listing import Problems
 from gradmon_read.vocabulary import FIELDS, ROW_KINDS
 
 BLOCK = 1 << 20  # bytes; the longest row, too
@@ -28,31 +29,6 @@ _SHOWN_BYTES = 40  # of a cell in a message
 _INT32 = 2**31 - 1
 _INT64 = 2**63 - 1
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
-
-
-class Problems:
-    """The errors in skipped input: the first messages, and the number of all."""
-
-    SHOWN = 10
-
-    def __init__(self) -> None:
-        self.first: "list[str]" = []
-        self.count = 0
-
-    def add(self, path: "str | os.PathLike[str]", line: int, text: str) -> None:
-        """`line`: 0 for the whole file. `text`: the found and the expected value."""
-        self.count += 1
-        if self.count <= self.SHOWN:
-            self.first.append(f"{os.fspath(path)}{f':{line}' if line else ''}: {text}")
-
-    def extend(self, others: "Problems") -> None:
-        self.first += others.first[: self.SHOWN - len(self.first)]
-        self.count += others.count
-
-    def messages(self) -> "list[str]":
-        """ "FILE:LINE: TEXT" of the first; a last line counts the others."""
-        more = self.count - len(self.first)
-        return [*self.first, *([f"and {more} more rows or files are left out"] if more else [])]
 
 
 class KindFile(NamedTuple):

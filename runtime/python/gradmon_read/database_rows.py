@@ -8,7 +8,8 @@ import numpy
 import pyarrow
 from pyarrow import compute
 
-from gradmon_read.csv_tables import KindFile, Problems
+from gradmon_read.csv_tables import KindFile
+from gradmon_read.listing import Problems
 from gradmon_read.rank_database import FILE, LAST_STEP, Metric, Partition, RankDatabase, RankDatabaseError
 from gradmon_read.rank_database import nan_bit
 from gradmon_read.runs import parse_rank_directory

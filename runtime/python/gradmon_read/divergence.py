@@ -12,10 +12,10 @@ import numpy
 
 from gradmon_read import command_line, run_report
 from gradmon_read.command_line import CommandError, UsageError
-from gradmon_read.csv_tables import KindFile, Problems
+from gradmon_read.csv_tables import KindFile
 from gradmon_read.first_not_finite import Place, Rows
 from gradmon_read.kind_rows import Batch, KindReader, Names, RowSource, aligned, each_kind
-from gradmon_read.listing import Table, printable
+from gradmon_read.listing import Problems, Table, printable
 from gradmon_read.run_report import layer_text, value_json, value_text
 from gradmon_read.runs import Run, find_run
 from gradmon_read.vocabulary import FIELDS, ROW_KINDS

@@ -11,7 +11,7 @@ from typing import Any, Callable, Iterator, NamedTuple, Optional
 import pyarrow
 
 from gradmon_read.command_line import open_regular, require
-from gradmon_read.csv_tables import Problems
+from gradmon_read.listing import Problems
 from gradmon_read.row_parts import Place, Scan
 from gradmon_read.vocabulary import BINS, COLUMN_ORDER, HISTOGRAM_KINDS, KINDS_WITH_MICRO_STEPS, ROW_KINDS
 

@@ -9,9 +9,9 @@ from typing import Any, Iterator, NamedTuple, Optional, TypeVar
 import numpy
 
 from gradmon_read import command_line, run_report
-from gradmon_read.csv_tables import KindFile, Problems, text_of
+from gradmon_read.csv_tables import KindFile, text_of
 from gradmon_read.kind_rows import Batch, KindReader, Names, concatenated, each_kind, files_of_steps
-from gradmon_read.listing import Table, printable, rank_ranges
+from gradmon_read.listing import Problems, Table, printable, rank_ranges
 from gradmon_read.run_report import layer_text, value_json, value_text
 from gradmon_read.runs import Run
 from gradmon_read.vocabulary import FIELDS, FOLDS, KINDS, SAMPLE_MARKS

@@ -17,10 +17,9 @@ from matplotlib import cm, colormaps, colors, figure, patches
 
 from gradmon_read import command_line, run_report
 from gradmon_read.command_line import CommandError, UsageError, require
-from gradmon_read.csv_tables import Problems
 from gradmon_read.event_rows import EventFileError, events, rank_event_files, tag_of
 from gradmon_read.kind_rows import Batch, KindReader, Names, each_kind
-from gradmon_read.listing import printable, screen_size
+from gradmon_read.listing import Problems, printable, screen_size
 from gradmon_read.run_report import layer_text
 from gradmon_read.runs import RankDirectory, Run
 from gradmon_read.vocabulary import BINS, FIELDS, HISTOGRAM_KINDS, ROW_KINDS

@@ -7,7 +7,8 @@ from typing import Any, Generator, Iterator, NamedTuple, Optional, Protocol
 import numpy
 
 from gradmon_read import database_rows
-from gradmon_read.csv_tables import CsvFile, KindFile, Problems, kind_files_in, text_of
+from gradmon_read.csv_tables import CsvFile, KindFile, kind_files_in, text_of
+from gradmon_read.listing import Problems
 from gradmon_read.rank_database import FILE
 from gradmon_read.runs import Run
 from gradmon_read.small_files import groups, read_ahead, read_together

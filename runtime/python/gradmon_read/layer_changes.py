@@ -8,10 +8,9 @@ from typing import Any, NamedTuple, Sequence
 import numpy
 
 from gradmon_read import command_line, run_report
-from gradmon_read.csv_tables import Problems
 from gradmon_read.first_not_finite import EXTREMES, FirstNotFinite, left_out_text
 from gradmon_read.kind_rows import Batch, KindReader, Names, each_kind
-from gradmon_read.listing import Table, screen_size
+from gradmon_read.listing import Problems, Table, screen_size
 from gradmon_read.run_report import layer_text
 from gradmon_read.runs import Run
 

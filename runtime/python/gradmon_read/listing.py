@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Text for terminals: made safe, in columns, cut to the screen."""
+"""Text for terminals: made safe, in columns, cut to the screen; and what is to be said of skipped input."""
+import os
 import re
 import shutil
 import sys
@@ -144,3 +145,29 @@ class Table(NamedTuple):
             note = f"… and {more} more {noun}{'' if more == 1 else 's'} (--all shows all)"
             entries = [*entries[:kept], [note]]
         return "".join(f"{line}\n" for entry in [titles, *entries] for line in entry)
+
+
+class Problems:
+    """The errors in skipped input: the first messages, and the number of all."""
+
+    SHOWN = 10
+
+    def __init__(self, noun: str = "rows or files") -> None:
+        self._noun = noun
+        self.first: "list[str]" = []
+        self.count = 0
+
+    def add(self, path: "str | os.PathLike[str]", line: int, text: str) -> None:
+        """`line`: 0 for the whole file. `text`: the found and the expected value."""
+        self.count += 1
+        if self.count <= self.SHOWN:
+            self.first.append(f"{os.fspath(path)}{f':{line}' if line else ''}: {text}")
+
+    def extend(self, others: "Problems") -> None:
+        self.first += others.first[: self.SHOWN - len(self.first)]
+        self.count += others.count
+
+    def messages(self) -> "list[str]":
+        """ "FILE:LINE: TEXT" of the first; a last line counts the others."""
+        more = self.count - len(self.first)
+        return [*self.first, *([f"and {more} more {self._noun} are left out"] if more else [])]

@@ -13,8 +13,9 @@ import numpy
 from gradmon_read import __version__
 from gradmon_read.command_line import CommandError, default_output_dir
 from gradmon_read.conversion import NOTHING, Meter, run_conversion
-from gradmon_read.csv_tables import Problems, kind_files_in, parse_kind_file
+from gradmon_read.csv_tables import kind_files_in, parse_kind_file
 from gradmon_read.database_rows import kinds_in
+from gradmon_read.listing import Problems
 from gradmon_read.metrics_database import PARTITION_STEPS, NewDatabase, PartWriter, Tensors, stored_scopes
 from gradmon_read.rank_database import FILE
 from gradmon_read.rank_rows import RankInput, RankRows, chosen_files

@@ -14,8 +14,8 @@ import numpy
 
 from gradmon_read.command_line import CommandError
 from gradmon_read.conversion import FILE, NOTHING, Meter, make_directories
-from gradmon_read.csv_tables import Problems
 from gradmon_read.kind_rows import Batch
+from gradmon_read.listing import Problems
 from gradmon_read.rank_database import FILE as DATABASE
 from gradmon_read.rank_database import APPLICATION_ID, LAST_STEP, SCHEMA_VERSION, nan_bit, sql_name, sql_text
 from gradmon_read.rank_rows import Target, Task, converted, grown, request_of

@@ -13,9 +13,9 @@ import pyarrow
 
 from gradmon_read.command_line import CommandError, default_output_dir
 from gradmon_read.conversion import NOTHING, Interrupted, Meter, run_conversion
-from gradmon_read.csv_tables import Problems
 from gradmon_read.database_rows import kinds_in
 from gradmon_read.kind_rows import Batch
+from gradmon_read.listing import Problems
 from gradmon_read.rank_database import sql_text
 from gradmon_read.rank_rows import RankInput, RankRows, Task, chosen_directories, tasks_of
 from gradmon_read.row_parts import strings

@@ -12,8 +12,9 @@ import numpy
 
 from gradmon_read.command_line import CommandError, UsageError, default_output_dir
 from gradmon_read.conversion import Meter, run_conversion
-from gradmon_read.csv_tables import KindFile, Problems, kind_files_in, text_of
+from gradmon_read.csv_tables import KindFile, kind_files_in, text_of
 from gradmon_read.kind_rows import Batch, KindReader, Names
+from gradmon_read.listing import Problems
 from gradmon_read.runs import directory_name, find_run, parse_rank_directory, runs_in, seconds_in_year
 from gradmon_read.vocabulary import ROW_KINDS
 

@@ -18,10 +18,11 @@ from pyarrow import compute, parquet
 from pyarrow.dataset import field
 
 from gradmon_read.command_line import CommandError
-from gradmon_read.csv_tables import CsvFile, KindFile, Problems, kind_files_in
+from gradmon_read.csv_tables import CsvFile, KindFile, kind_files_in
 from gradmon_read.database_rows import pages
 from gradmon_read.event_rows import converted_ranks, converted_tables, event_files, rank_event_files
 from gradmon_read.event_rows import rank_tables
+from gradmon_read.listing import Problems
 from gradmon_read.rank_database import FILE, Partition, RankDatabase, RankDatabaseError, RankFile
 from gradmon_read.rank_database import StoredFile, rank_file, stored_files
 from gradmon_read.row_parts import SCHEMA, VALUES, Part, PartsDataset, Place, Scan, possible, strings

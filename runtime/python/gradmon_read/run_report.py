@@ -13,10 +13,9 @@ from typing import TYPE_CHECKING, Any, Optional, Sequence
 
 from gradmon_read import command_line
 from gradmon_read.command_line import CommandError, default_output_dir
-from gradmon_read.listing import Table, fold, printable, rank_ranges, screen_size
+from gradmon_read.listing import Problems, Table, fold, printable, rank_ranges, screen_size
 
 if TYPE_CHECKING:  # they need pyarrow
-    from gradmon_read.csv_tables import Problems
     from gradmon_read.runs import Run
 
 SCHEMA_VERSION = 2  # of the JSON: rises when a field changes or is removed

@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any, NamedTuple, Optional
 
 from gradmon_read.command_line import CommandError, open_regular
-from gradmon_read.csv_tables import Problems, kind_files_in
+from gradmon_read.csv_tables import kind_files_in
+from gradmon_read.listing import Problems
 
 MOST_JSON_DEPTH = 100
 

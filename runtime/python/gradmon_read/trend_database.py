@@ -11,8 +11,9 @@ import numpy
 
 from gradmon_read.command_line import CommandError, default_output_dir
 from gradmon_read.conversion import NOTHING, Meter
-from gradmon_read.csv_tables import Problems, text_of
+from gradmon_read.csv_tables import text_of
 from gradmon_read.kind_rows import Batch
+from gradmon_read.listing import Problems
 from gradmon_read.rank_rows import RankRows, Request, Task, converted
 
 FILE = "monitor_data.trend.db"
