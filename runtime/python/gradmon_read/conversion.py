@@ -17,7 +17,7 @@ from typing import Any, Callable, Iterator, Optional
 
 from gradmon_read.command_line import DONE, FAILED, CommandError, report
 from gradmon_read.listing import Problems, printable, rank_ranges
-from gradmon_read.small_files import keep_freed_memory
+from gradmon_read.csv_tables import keep_freed_memory
 
 # An output that may exist at the target, besides an empty directory.
 NOTHING = "a new name or an empty directory"

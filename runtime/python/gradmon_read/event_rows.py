@@ -4,7 +4,7 @@ google-crc32c."""
 import os
 import re
 import struct
-from functools import lru_cache, partial
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, Callable, Iterator, NamedTuple, Optional
 
@@ -12,7 +12,6 @@ import pyarrow
 
 from gradmon_read.command_line import open_regular, require
 from gradmon_read.listing import Problems
-from gradmon_read.row_parts import Place, Scan
 from gradmon_read.vocabulary import BINS, COLUMN_ORDER, HISTOGRAM_KINDS, KINDS_WITH_MICRO_STEPS, ROW_KINDS
 
 _MOST_VALUES = 1 << 16  # that wait for a table
@@ -112,7 +111,7 @@ def tag_of(tag: str, rank: Optional[int] = None) -> Tag:
     return Tag(kind, name, micro, found["op"] or "", int(found["stage"]), int(found["rank"]))
 
 
-def _converted_tag(kind: str, tag: str) -> Tag:
+def converted_tag(kind: str, tag: str) -> Tag:
     found = _CONVERTED.match(tag)
     if found is None:
         return tag_of(tag)
@@ -159,45 +158,30 @@ def _event(record: bytes) -> "tuple[int, list[Value]]":
     return step, values
 
 
-def rank_tables(
-    run: str, rank: int, file: Path, kinds: "list[str]", scan: Scan
-) -> "Iterator[tuple[Place, pyarrow.Table]]":
-    """The rows of these kinds in an event file of a rank, as Part.tables() has them. The values are
-    float32."""
-    tables = _tables(run, rank, file, partial(tag_of, rank=rank), scan)
-    return ((place, table) for place, table in tables if place.kind in kinds)
-
-
-def converted_tables(rank: int, kind: str, file: Path, scan: Scan) -> "Iterator[tuple[Place, pyarrow.Table]]":
-    """The same of a file that `gradmonctl convert csv2tb` has made."""
-    return _tables("", rank, file, partial(_converted_tag, kind), scan)
-
-
-def _tables(
-    run: str, rank: int, file: Path, meaning: "Callable[[str], Tag]", scan: Scan
-) -> "Iterator[tuple[Place, pyarrow.Table]]":
+def event_tables(
+    file: Path, meaning: "Callable[[str], Tag]", wanted: "Callable[[str, list[str]], list[str]]"
+) -> "Iterator[tuple[str, pyarrow.Table]]":
+    """Kind and rows of tables of an event file, as Part.tables() has them; float32. `meaning`: of
+    a tag. `wanted`: of the statistics of a kind, those that are."""
     waiting: "dict[str, _Rows]" = {}
     count = 0
+
+    def taken() -> "Iterator[tuple[str, pyarrow.Table]]":
+        for kind, rows in waiting.items():
+            ops = wanted(kind, list(rows.values))
+            if ops:
+                yield kind, rows.table(ops)
+        waiting.clear()
+
     try:
         for step, tag, op, value in _values(file, lru_cache(maxsize=None)(meaning)):
             waiting.setdefault(tag.kind, _Rows()).add(step, tag, op, value)
             count += 1
-            if count == _MOST_VALUES:
-                yield from _taken(run, rank, waiting, scan)
-                count = 0
+            if count % _MOST_VALUES == 0:
+                yield from taken()
     except (OSError, EventFileError) as error:
         raise ValueError(f"{file}: {getattr(error, 'strerror', None) or error}") from error
-    yield from _taken(run, rank, waiting, scan)
-
-
-def _taken(
-    run: str, rank: int, waiting: "dict[str, _Rows]", scan: Scan
-) -> "Iterator[tuple[Place, pyarrow.Table]]":
-    for kind, rows in waiting.items():
-        ops = scan.ops(kind, list(rows.values))
-        if ops:
-            yield Place(run, rank, kind), rows.table(ops)
-    waiting.clear()
+    yield from taken()
 
 
 def _values(path: Path, meaning: "Callable[[str], Tag]") -> "Iterator[tuple[int, Tag, str, float]]":

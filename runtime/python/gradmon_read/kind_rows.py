@@ -11,7 +11,7 @@ from gradmon_read.csv_tables import CsvFile, KindFile, kind_files_in, text_of
 from gradmon_read.listing import Problems
 from gradmon_read.rank_database import FILE
 from gradmon_read.runs import Run
-from gradmon_read.small_files import groups, read_ahead, read_together
+from gradmon_read.csv_tables import groups, read_ahead, read_together
 from gradmon_read.vocabulary import FIELDS
 
 

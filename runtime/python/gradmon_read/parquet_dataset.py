@@ -18,7 +18,7 @@ from gradmon_read.kind_rows import Batch
 from gradmon_read.listing import Problems
 from gradmon_read.rank_database import sql_text
 from gradmon_read.rank_rows import RankInput, RankRows, Task, chosen_directories, tasks_of
-from gradmon_read.row_parts import strings
+from gradmon_read.rows import strings
 from gradmon_read.runs import id_of_run_file, read_json
 from gradmon_read.vocabulary import COLUMN_ORDER
 

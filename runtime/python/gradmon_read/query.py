@@ -55,9 +55,9 @@ def perform(arguments: argparse.Namespace) -> int:
 def _query_rows(database: Any, statement: str, paths: "list[Path]", arguments: argparse.Namespace) -> int:
     """On rows that Python reads."""
     require("pyarrow", "gradmonctl query")
-    from gradmon_read.row_parts import PartsDataset
+    from gradmon_read.rows import PartsDataset
     from gradmon_read.rows import find_sources
-    from gradmon_read.small_files import keep_freed_memory
+    from gradmon_read.csv_tables import keep_freed_memory
 
     keep_freed_memory()
     sources = find_sources(paths, arguments.run)

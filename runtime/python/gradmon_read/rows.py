@@ -2,33 +2,45 @@
 """The rows of runs, lazily: as an Arrow dataset, a DuckDB relation, a pandas or a Polars frame. Needs
 pyarrow."""
 import contextlib
-import functools
 import json
 import operator
 import os
 import re
 import warnings
 from bisect import bisect_left
+from concurrent.futures import Future
+from functools import partial, reduce
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Collection, Iterable, Iterator, NamedTuple, Optional, Union
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Callable,
+    Collection,
+    Iterable,
+    Iterator,
+    NamedTuple,
+    Optional,
+    Sequence,
+)
+from typing import Union
 
+import numpy
 import pyarrow
 import pyarrow.dataset
 from pyarrow import compute, parquet
 from pyarrow.dataset import field
 
 from gradmon_read.command_line import CommandError
-from gradmon_read.csv_tables import CsvFile, KindFile, kind_files_in
+from gradmon_read.csv_tables import CsvFile, KindFile, Together, groups, kind_files_in, read_ahead
+from gradmon_read.csv_tables import read_together
 from gradmon_read.database_rows import pages
-from gradmon_read.event_rows import converted_ranks, converted_tables, event_files, rank_event_files
-from gradmon_read.event_rows import rank_tables
+from gradmon_read.event_rows import converted_ranks, converted_tag, event_files, event_tables
+from gradmon_read.event_rows import rank_event_files, tag_of
 from gradmon_read.listing import Problems
 from gradmon_read.rank_database import FILE, Partition, RankDatabase, RankDatabaseError, RankFile
 from gradmon_read.rank_database import StoredFile, rank_file, stored_files
-from gradmon_read.row_parts import SCHEMA, VALUES, Part, PartsDataset, Place, Scan, possible, strings
 from gradmon_read.runs import Run, directory_name, find_run, id_of_run_file, parse_rank_directory, runs_in
-from gradmon_read.small_files import Together, groups, read_together
-from gradmon_read.vocabulary import ALERT_COLUMNS, FIELDS, HISTOGRAM_KINDS, KINDS
+from gradmon_read.vocabulary import ALERT_COLUMNS, BINS, FIELDS, HISTOGRAM_KINDS, KINDS
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -37,8 +49,172 @@ if TYPE_CHECKING:
 AnyPath = Union[str, "os.PathLike[str]"]
 Names = Union[str, Collection[str], "re.Pattern[str]"]
 
-_Placed = tuple[Place, pyarrow.Table]
 _MOST_BYTES_OF_LINES = 128 << 20
+
+SCHEMA = pyarrow.schema(
+    [
+        *(("run", "string"), ("rank", "int64"), ("step", "int64"), ("micro_step", "int64")),
+        *(("kind", "string"), ("name", "string"), ("op", "string"), ("value", "float64")),
+        ("vpp_stage", "int64"),
+    ]
+)
+VALUES = {*FIELDS, *BINS}  # the statistics: columns of Part.tables()
+_FORMAT = pyarrow.dataset.ParquetFileFormat()
+_NOWHERE = pyarrow.fs.LocalFileSystem()
+
+
+def possible(known: "list[Any]", filter: Any) -> "list[int]":
+    """The indices of the parts that can have rows of the filter. `known`: what is true of all rows of each
+    part. Arrow decides it; the files of its fragments do not exist."""
+    if filter is None:
+        return list(range(len(known)))
+    parts = [
+        _FORMAT.make_fragment(str(i), _NOWHERE, partition_expression=each) for i, each in enumerate(known)
+    ]
+    whole = pyarrow.dataset.FileSystemDataset(parts, SCHEMA, _FORMAT, _NOWHERE)
+    return sorted(int(part.path) for part in whole.get_fragments(filter=filter))
+
+
+class Scan:
+    """One reading of a dataset. Remembers which names and statistics its filter can want."""
+
+    def __init__(self, filter: Any, patterns: "Sequence[re.Pattern[str]]" = ()) -> None:
+        """`patterns`: each is searched in the names of wanted rows."""
+        self.filter = filter
+        self._patterns = patterns
+        self._asks_for_names = bool(patterns) or "name" in str(filter)  # otherwise all are wanted
+        self._names: "dict[tuple[str, str], bool]" = {}
+        self._last: "Optional[tuple[str, Any, Any]]" = None  # kind, names and answer of names()
+
+    def wanted(self, known: "list[Any]") -> "list[int]":
+        return possible(known, self.filter)
+
+    def ops(self, kind: str, ops: "list[str]") -> "list[str]":
+        of_kind = field("kind") == kind
+        return [ops[i] for i in self.wanted([of_kind & (field("op") == op) for op in ops])]
+
+    def names(self, kind: str, names: pyarrow.Array) -> "Optional[pyarrow.BooleanArray]":
+        """Returns a flag for each name (strings or bytes, each once): it can have rows of the filter. None:
+        all can."""
+        if not self._asks_for_names:
+            return None
+        if self._last is not None and self._last[0] == kind and self._last[1].equals(names):
+            return self._last[2]
+        texts = strings(names).to_pylist()
+        new = [name for name in texts if (kind, name) not in self._names]
+        self._names.update({(kind, name): False for name in new})
+        new = [name for name in new if all(pattern.search(name) for pattern in self._patterns)]
+        found = self.wanted([(field("kind") == kind) & (field("name") == name) for name in new])
+        self._names.update({(kind, new[i]): True for i in found})
+        wanted = [self._names[kind, name] for name in texts]
+        self._last = (kind, names, None if all(wanted) else pyarrow.array(wanted, pyarrow.bool_()))
+        return self._last[2]
+
+
+def strings(texts: pyarrow.Array) -> pyarrow.Array:
+    """Bytes as strings; those that are no UTF-8 with backslashes."""
+    try:
+        return texts.cast(pyarrow.string())
+    except pyarrow.ArrowInvalid:
+        return pyarrow.array([text.decode("utf-8", "backslashreplace") for text in texts.to_pylist()])
+
+
+class Place(NamedTuple):
+    """The run, rank and kind of all rows of a table."""
+
+    run: str  # 8 hex digits; "": unknown
+    rank: int
+    kind: str
+
+
+class Part(NamedTuple):
+    """Rows of one file.
+
+    `tables` gives them a table at a time: `step`, `micro_step`, `vpp_stage` (int64; micro_step is null where
+    a row is of the whole step), `name` (a string), if known `shape` and `dtype` (strings), and the statistics
+    by name (float64; null: not measured). It may give more rows than the scan wants, and no statistic that it
+    does not want.
+    """
+
+    known: Any  # an expression that is true of all its rows
+    tables: "Callable[..., Iterator[tuple[Place, pyarrow.Table]]]"  # of a Scan, and of what `ahead` has given
+    ahead: "Optional[Callable[[Scan], Any]]" = None  # the work that any thread can do before
+
+
+class PartsDataset(pyarrow.dataset.InMemoryDataset):  # type: ignore[misc]
+    """Opens a part when it is read, and only the parts that a filter needs. Several scans may run at once."""
+
+    def __init__(
+        self, parts: "list[Part]", filter: Any = None, patterns: "Sequence[re.Pattern[str]]" = ()
+    ) -> None:
+        """`filter` and `patterns`, of names, apply to every scan."""
+        super().__init__([], schema=SCHEMA)
+        self._parts, self._filter, self._patterns = parts, filter, patterns
+        self.errors: "dict[int, str]" = {}  # by index of the part: why it was not read, or not to its end
+
+    def scanner(self, columns: Any = None, filter: Any = None, **options: Any) -> Any:
+        both = [each for each in (self._filter, filter) if each is not None]
+        condition = both[0] & both[1] if len(both) == 2 else both[0] if both else None
+        batches = (rows_of(*found) for found in self.tables(condition))
+        return pyarrow.dataset.Scanner.from_batches(
+            batches, schema=SCHEMA, columns=columns, filter=condition, **options
+        )
+
+    def tables(self, filter: Any = None) -> "Iterator[tuple[Place, pyarrow.Table]]":
+        """As Part.tables(), of all parts that the filter needs."""
+        scan = Scan(filter, self._patterns)
+        indices = scan.wanted([part.known for part in self._parts])
+        for index, ahead in read_ahead((index, self._ahead_of(index, scan)) for index in indices):
+            yield from self._of_part(scan, index, [ahead] if ahead else [])
+
+    def _ahead_of(self, index: int, scan: Scan) -> "Optional[Callable[[], Any]]":
+        ahead = self._parts[index].ahead
+        return None if ahead is None else partial(ahead, scan)
+
+    def _of_part(
+        self, scan: Scan, index: int, ahead: "list[Future[Any]]"
+    ) -> "Iterator[tuple[Place, pyarrow.Table]]":
+        if index in self.errors:
+            return
+        try:
+            for place, table in self._parts[index].tables(scan, *(done.result() for done in ahead)):
+                yield place, self._with_names(scan, place, table)
+        except (pyarrow.ArrowException, OSError, TypeError, ValueError) as error:
+            self.errors[index] = str(error)
+
+    def _with_names(self, scan: Scan, place: Place, table: pyarrow.Table) -> pyarrow.Table:
+        """The rows with names that the patterns are found in."""
+        if not self._patterns:
+            return table
+        encoded = table["name"].combine_chunks().dictionary_encode()
+        wanted = scan.names(place.kind, encoded.dictionary)
+        return table if wanted is None else table.filter(wanted.take(encoded.indices))
+
+
+def rows_of(place: Place, table: pyarrow.Table) -> pyarrow.RecordBatch:
+    """A row of SCHEMA for each value that was measured, in the order of the table's rows."""
+    ops = [name for name in table.column_names if name in VALUES]
+    numbers = numpy.empty((table.num_rows, len(ops)))
+    measured = numpy.empty(numbers.shape, dtype=bool)
+    for i, op in enumerate(ops):
+        column = table[op].combine_chunks()
+        numbers[:, i] = column.to_numpy(zero_copy_only=False)
+        measured[:, i] = column.is_valid().to_numpy(zero_copy_only=False)
+    row, op = numpy.nonzero(measured)
+    none = numpy.zeros(len(row), dtype="int64")
+    found = {
+        "run": pyarrow.array([place.run]).take(none),
+        "rank": pyarrow.array(numpy.full(len(row), place.rank, dtype="int64")),
+        "kind": pyarrow.array([place.kind]).take(none),
+        "op": pyarrow.array(ops, pyarrow.string()).take(op),
+        "value": pyarrow.array(numbers[row, op]),
+    }
+    for name in ("step", "micro_step", "name", "vpp_stage"):
+        found[name] = table[name].combine_chunks().take(row)
+    return pyarrow.record_batch([found[name] for name in SCHEMA.names], schema=SCHEMA)
+
+
+_Placed = tuple[Place, pyarrow.Table]
 
 
 class Rows:
@@ -90,7 +266,7 @@ class Rows:
             patterns += (names,)
         elif names is not None:
             conditions.append(_is_one_of("name", names))
-        joined = functools.reduce(operator.and_, conditions) if conditions else None
+        joined = reduce(operator.and_, conditions) if conditions else None
         return Rows(self._parts, self.problems, joined, patterns)
 
     def dataset(self) -> pyarrow.dataset.Dataset:
@@ -292,7 +468,7 @@ def _add_run(sources: Sources, place: Path, run: Optional[str], form: Optional[s
             kinds = HISTOGRAM_KINDS if has_other else KINDS
             known = (field("run") == chosen.id) & (field("rank") == rank) & field("kind").isin(kinds)
             for file in events[directory]:
-                part = Part(known, functools.partial(rank_tables, chosen.id, rank, file, kinds))
+                part = Part(known, partial(_event_tables, Place(chosen.id, rank, ""), file, kinds))
                 (sources.histograms if has_other else sources.parts).append(part)
 
 
@@ -302,9 +478,18 @@ def _add_converted(sources: Sources, place: Path) -> bool:
     for rank, kind, directory in found:
         of_kind = (field("rank") == rank) & (field("kind") == kind)
         for file in event_files(directory):
-            sources.parts.append(Part(of_kind, functools.partial(converted_tables, rank, kind, file)))
+            sources.parts.append(Part(of_kind, partial(_event_tables, Place("", rank, kind), file, None)))
     sources.places.extend(("", rank, directory) for rank, _, directory in found)
     return bool(found)
+
+
+def _event_tables(of: Place, file: Path, kinds: "Optional[list[str]]", scan: Scan) -> "Iterator[_Placed]":
+    """The rows of these kinds in the event file of a rank. None: in a file that `gradmonctl convert csv2tb`
+    has made, of the kind of the place."""
+    meaning = partial(converted_tag, of.kind) if kinds is None else partial(tag_of, rank=of.rank)
+    for kind, table in event_tables(file, meaning, scan.ops):
+        if kinds is None or kind in kinds:
+            yield of._replace(kind=kind), table
 
 
 def _csv_parts(of: Place, kinds: "dict[str, list[KindFile]]", problems: Problems) -> "Iterator[Part]":
@@ -315,8 +500,8 @@ def _csv_parts(of: Place, kinds: "dict[str, list[KindFile]]", problems: Problems
         for group in groups(files):
             first, last = group.files[0].first_step, max(file.last_step for file in group.files)
             steps = (field("step") >= first) & (field("step") <= last)
-            ahead = functools.partial(_together, kind, group.files) if group.is_small else None
-            read = functools.partial(_csv_tables, place, group.files, problems)
+            ahead = partial(_together, kind, group.files) if group.is_small else None
+            read = partial(_csv_tables, place, group.files, problems)
             yield Part(of_rank & (field("kind") == kind) & steps, read, ahead)
 
 
@@ -354,16 +539,14 @@ def _add_databases(sources: Sources, files: "list[RankFile]") -> None:
 def database_part(file: RankFile) -> Part:
     """The rows of a database, by metric, step and target."""
     known = compute.scalar(True) if file.rank is None else field("rank") == file.rank
-    return Part(known, functools.partial(_database_tables, file.path, file.run_id))
+    return Part(known, partial(_database_tables, file.path, file.run_id))
 
 
 def _add_stored(sources: Sources, files: "list[StoredFile]") -> None:
     for file in files:
         of_file = Place("", file.rank, file.kind)
-        known = functools.reduce(
-            operator.and_, (field(name) == value for name, value in of_file._asdict().items())
-        )
-        sources.parts.append(Part(known, functools.partial(_stored_tables, of_file, file.path)))
+        known = reduce(operator.and_, (field(name) == value for name, value in of_file._asdict().items()))
+        sources.parts.append(Part(known, partial(_stored_tables, of_file, file.path)))
     sources.places.extend(dict.fromkeys(("", file.rank, file.path.parents[2]) for file in files))
 
 

@@ -13,7 +13,7 @@ import pandas
 import polars
 import pytest
 import zstandard
-from gradmon_read.row_parts import SCHEMA
+from gradmon_read.rows import SCHEMA
 from gradmon_read.runs import parse_rank_directory
 from reading import Commands, RankWriter
 from test_analyse_plot import record_of, varint
