@@ -285,6 +285,7 @@ def _has_sound_numbers(table: "pyarrow.Table", lines: bytes) -> bool:
     return True
 
 
+@lru_cache(64)
 def header_of(line: bytes) -> Optional[Header]:
     """The header in the first line of a file, without its end; None if only CsvFile can read the file."""
     row = _row_at(line + b"\n", 0)
@@ -335,17 +336,15 @@ def regular_table(
     return _completed(table, numpy.arange(first_line, first_line + table.num_rows))
 
 
-def decompressed(source: Any) -> Any:
+class Decompressed:
     """A file of the text of zstd frames, the last of which may be torn. `source`: bytes, or something with
     read(). Reading raises ValueError where something else follows. Needs zstandard for it."""
-    zstandard = require("zstandard", "a compressed CSV file")
-    reader = zstandard.ZstdDecompressor(max_window_size=1 << 27)
-    return _Decompressed(reader.stream_reader(source, read_across_frames=True), zstandard.ZstdError)
 
-
-class _Decompressed:
-    def __init__(self, reader: Any, error: "type[Exception]") -> None:
-        self._reader, self._error = reader, error
+    def __init__(self, source: Any) -> None:
+        zstandard = require("zstandard", "a compressed CSV file")
+        decompressor = zstandard.ZstdDecompressor(max_window_size=1 << 27)
+        self._reader = decompressor.stream_reader(source, read_across_frames=True)
+        self._error = zstandard.ZstdError
         self._why = ""
 
     def read(self, size: int) -> bytes:
@@ -381,7 +380,7 @@ class CsvFile:
         self._at = 0  # the next row in the data
         self._line = 1  # of the next row
         self._ended = False  # nothing follows the data
-        self._text: Any = decompressed(self) if path.suffix == ".zst" else self
+        self._text: Any = Decompressed(self) if path.suffix == ".zst" else self
         self._is_begun = False
         self._in_skipped_line = False
         self._saved_again = False  # by a spreadsheet: the last row needs no line end
@@ -562,7 +561,6 @@ _SMALL = 4 << 20  # bytes
 _LIKELY_RATIO = 8  # of text to compressed bytes
 
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # parameters of mallopt()
-_header_of_small = lru_cache(64)(header_of)
 
 
 class Group(NamedTuple):
@@ -656,7 +654,7 @@ def read_together(
         size += len(content)
         if not header or not content.startswith(header) or size > 4 * _TOGETHER:
             return None
-    titles = _header_of_small(header[:-1]) if header else None
+    titles = header_of(header[:-1]) if header else None
     whole = b"".join(texts)
     table = regular_table(whole, titles, 1, columns, sum(lines)) if titles else None
     if table is None:
@@ -674,6 +672,6 @@ def _content(path: Path) -> "tuple[bytes, float]":
         status = os.fstat(file.fileno())
         content = file.read(status.st_size)  # a job may be appending to it
     if path.suffix == ".zst":
-        content = decompressed(content).read(4 * _TOGETHER + 1)
+        content = Decompressed(content).read(4 * _TOGETHER + 1)
     seconds, nanoseconds = divmod(status.st_mtime_ns, 10**9)
     return content, seconds + 1e-9 * nanoseconds

@@ -179,21 +179,15 @@ class Extent:
         return {"rows": self.rows, **{name: run_report.step_or_none(step) for name, step in steps.items()}}
 
 
-def phase_of(kind: str, batch: Batch) -> Any:
-    """`other` is a collective call, or a gradient against its momentum."""
-    phase = numpy.full(batch.rows, _PHASE_OF[kind])
-    if kind == "other":
-        phase[batch.has("mg_direction")] = UPDATE
-    return phase
-
-
 def step_order(kind: str, batch: Batch) -> "list[Any]":
     """Sorts rows of all kinds by step; in a step: state, then for each micro step forward and backward, then
     the rest. Within a phase: model chunks (rising, in the backward pass falling), kind, place among the rows
     of the step in the file; collective calls before reduced gradients.
 
     Returns arrays step, part, micro step, phase, chunk, kind, place: the first counts most."""
-    phase = phase_of(kind, batch)
+    phase = numpy.full(batch.rows, _PHASE_OF[kind])
+    if kind == "other":  # a collective call, or a gradient against its momentum
+        phase[batch.has("mg_direction")] = UPDATE
     part = numpy.where(phase == BACKWARD, FORWARD, phase)
     # A gradient without a micro step follows the last micro step; a feature of the weights counts as one of
     # the first.

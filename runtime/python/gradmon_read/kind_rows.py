@@ -2,7 +2,7 @@
 """The rows of one kind and rank, from all its CSV files or else its database, in batches of bounded size.
 Needs pyarrow."""
 from functools import partial
-from typing import Any, Generator, Iterator, NamedTuple, Optional, Protocol
+from typing import TYPE_CHECKING, Any, Generator, Iterator, NamedTuple, Optional
 
 import numpy
 
@@ -13,6 +13,9 @@ from gradmon_read.rank_database import FILE
 from gradmon_read.runs import Run
 from gradmon_read.csv_tables import groups, read_ahead, read_together
 from gradmon_read.vocabulary import FIELDS
+
+if TYPE_CHECKING:
+    from gradmon_read.conversion import Meter
 
 
 def each_kind(run: Run, problems: Problems) -> "Iterator[tuple[int, str, list[KindFile]]]":
@@ -84,11 +87,6 @@ class ReadFile(NamedTuple):
     path: str
     written: float = 0.0  # the time of the last write, in seconds since 1970; 0: of a database
     start: int = 0  # as KindFile.start
-
-
-class BytesMeter(Protocol):
-    def add(self, rows: int = 0, repeated: int = 0, bytes: int = 0) -> None:
-        ...
 
 
 class Batch(NamedTuple):
@@ -173,7 +171,7 @@ class KindReader:
     """Reads the rows of kinds. One thread calls it; others parse."""
 
     def __init__(
-        self, problems: Problems, names: Optional[Names] = None, meter: Optional[BytesMeter] = None
+        self, problems: Problems, names: Optional[Names] = None, meter: "Optional[Meter]" = None
     ) -> None:
         """`meter`: counts the bytes read."""
         self.names = names or Names()
@@ -237,10 +235,6 @@ class KindReader:
             shapes=texts["shape"][1],
             dtypes=texts["dtype"][1],
         )
-        yield from self._named(batch)
-
-    def _named(self, batch: Batch) -> "Iterator[Batch]":
-        """The rows whose name has a number."""
         without = numpy.flatnonzero(batch.name < 0)
         for i in without:
             text = f"{self.names.too_many}; the row is left out"

@@ -15,7 +15,7 @@ from gradmon_read import command_line
 from gradmon_read.command_line import CommandError, UsageError, default_output_dir, require
 from gradmon_read.listing import Table
 from gradmon_read.rank_database import LAST_STEP, StoredFile, sql_name, sql_text, stored_files
-from gradmon_read.vocabulary import ALERT_COLUMNS, FIELDS, FOLDS
+from gradmon_read.vocabulary import ALERT_COLUMNS, FIELDS, SQL_FOLDS
 
 MOST_TABLE_ROWS = 100_000
 
@@ -24,12 +24,6 @@ _TABLES = (
     "values), alerts, ranks (run, rank, path); v_metrics (rank, step, metric, target, vpp_stage, micro_step, "
     "op, value), v_nonfinite, v_layer_step, v_files (rank, run_id, path)"
 )
-_FOLDS = {
-    "least": "min(value)",
-    "greatest": "max(value)",
-    "sum": "sum(value)",
-    "root_of_squares": "sqrt(sum(value * value))",
-}
 _FILTERS = ("metric", "target", "op", "steps", "rank")
 
 
@@ -187,7 +181,6 @@ def _add_views(database: Any) -> None:
         "CREATE VIEW v_metrics AS SELECT rank, step, kind AS metric, name AS target, vpp_stage, "
         "coalesce(micro_step, 0) AS micro_step, op, value FROM rows"
     )
-    folds = " ".join(f"WHEN '{op}' THEN {_FOLDS[fold]}" for op, fold in FOLDS.items() if fold in _FOLDS)
     database.execute(
         "CREATE VIEW v_nonfinite AS SELECT * FROM v_metrics "
         "WHERE NOT isfinite(value) OR (op = 'nans' AND value > 0)"
@@ -197,7 +190,7 @@ def _add_views(database: Any) -> None:
         "count(*) AS targets, count(*) FILTER (isnan(value)) AS nan_targets, "
         "min(value) FILTER (NOT isnan(value)) AS least, "
         "max(value) FILTER (NOT isnan(value)) AS greatest, CASE WHEN bool_or(isnan(value)) THEN NULL ELSE "
-        f"CASE op {folds} END END AS value FROM (SELECT *, "
+        f"CASE op {SQL_FOLDS} END END AS value FROM (SELECT *, "
         r"regexp_extract(target, '^([^.]*(?:\.[^.]*)*?\.[0-9]+)(?:\.|$)', 1) AS layer FROM v_metrics) "
         "WHERE layer <> '' GROUP BY rank, step, metric, vpp_stage, micro_step, layer, op ORDER BY ALL"
     )

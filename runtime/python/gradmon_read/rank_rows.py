@@ -224,16 +224,15 @@ class Request(NamedTuple):
                 directory = directory.parent
             directory = directory.parent
             directory = Path() if directory == Path.cwd() else directory
-        now = time.localtime()
-        month = "JanFebMarAprMayJunJulAugSepOctNovDec"[3 * now.tm_mon - 3 :][:3]
-        return directory / f"{month}{time.strftime('%d_%H-%M-%S', now)}_{name}"
+        return directory / f"{time.strftime('%b%d_%H-%M-%S')}_{name}"
 
 
 def request_of(arguments: argparse.Namespace) -> Request:
-    """Raises UsageError with the found and the expected value."""
+    """`arguments`: of csv2tb, or some of these. Raises UsageError with the found and the expected value."""
+    options: "dict[str, Any]" = vars(arguments)
     times = []
     for option in ("time_start", "time_end"):
-        text = getattr(arguments, option) or "None"
+        text = options.get(option) or "None"
         times.append(None if text == "None" else seconds_in_year(text))
         if text != "None" and times[-1] is None:
             raise UsageError(
@@ -243,30 +242,29 @@ def request_of(arguments: argparse.Namespace) -> Request:
     first, last = times
     if first is not None and last is not None and first > last:
         raise UsageError(
-            f"--time-start {arguments.time_start} is later than --time-end {arguments.time_end}; expected a "
-            "time before it"
+            f"--time-start {options['time_start']} is later than --time-end {options['time_end']}; "
+            "expected a time before it"
         )
     # "actv,grad_reduced", or as Python prints a list.
-    names = [name for text in arguments.data_type_list for name in re.split(r"[\[\](), '\"]+", text)]
+    names = [name for text in options.get("data_type_list", ()) for name in re.split(r"[\[\](), '\"]+", text)]
     names = [name for name in names if name and name != "None"]
     for name in names:
         if name not in ROW_KINDS:
             raise UsageError(f'--data-type-list: found "{name}"; expected {", ".join(ROW_KINDS)}')
-    path = arguments.RUN or arguments.monitor_path
-    output = arguments.output_dirpath
-    return Request(
-        path=Path(path) if path else default_output_dir(),
-        first=first,
-        last=last,
-        kinds=names,
-        output=Path(output) if output and output != "None" else None,
-    )
+    path, output = options["RUN"] or options.get("monitor_path"), options.get("output_dirpath")
+    output = Path(output) if output and output != "None" else None
+    return Request(Path(path) if path else default_output_dir(), first, last, names, output)
 
 
-def converted(request: Request, target: Path, earlier: str, write: Any) -> int:
-    """`write`: of the tasks into a path, with a meter and problems."""
+def converted(
+    request: Request, target: Path, earlier: str, write: Any, other: Optional[FilesIn] = None
+) -> int:
+    """`write`: of the tasks into a path, with a meter and problems. `other`: finds files if there are no CSV
+    files."""
     problems = Problems()
     ranks = chosen_directories(request.path, request.first, request.last, problems)
     tasks, size = tasks_of(ranks, request.kinds, problems)
+    if not tasks and other:
+        tasks, size = tasks_of(ranks, request.kinds, problems, other)[0], 0
     numbers, write = [rank.rank for rank in ranks], partial(write, tasks)
     return run_conversion(str(request.path), numbers, size, target, earlier, write, problems)

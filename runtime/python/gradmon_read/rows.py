@@ -8,7 +8,6 @@ import os
 import re
 import warnings
 from bisect import bisect_left
-from concurrent.futures import Future
 from functools import partial, reduce
 from pathlib import Path
 from typing import (
@@ -163,24 +162,16 @@ class PartsDataset(pyarrow.dataset.InMemoryDataset):  # type: ignore[misc]
     def tables(self, filter: Any = None) -> "Iterator[tuple[Place, pyarrow.Table]]":
         """As Part.tables(), of all parts that the filter needs."""
         scan = Scan(filter, self._patterns)
-        indices = scan.wanted([part.known for part in self._parts])
-        for index, ahead in read_ahead((index, self._ahead_of(index, scan)) for index in indices):
-            yield from self._of_part(scan, index, [ahead] if ahead else [])
-
-    def _ahead_of(self, index: int, scan: Scan) -> "Optional[Callable[[], Any]]":
-        ahead = self._parts[index].ahead
-        return None if ahead is None else partial(ahead, scan)
-
-    def _of_part(
-        self, scan: Scan, index: int, ahead: "list[Future[Any]]"
-    ) -> "Iterator[tuple[Place, pyarrow.Table]]":
-        if index in self.errors:
-            return
-        try:
-            for place, table in self._parts[index].tables(scan, *(done.result() for done in ahead)):
-                yield place, self._with_names(scan, place, table)
-        except (pyarrow.ArrowException, OSError, TypeError, ValueError) as error:
-            self.errors[index] = str(error)
+        parts = ((index, self._parts[index]) for index in scan.wanted([part.known for part in self._parts]))
+        items = (((index, part), part.ahead and partial(part.ahead, scan)) for index, part in parts)
+        for (index, part), ahead in read_ahead(items):
+            if index in self.errors:
+                continue
+            try:
+                for place, table in part.tables(scan, *([ahead.result()] if ahead else [])):
+                    yield place, self._with_names(scan, place, table)
+            except (pyarrow.ArrowException, OSError, TypeError, ValueError) as error:
+                self.errors[index] = str(error)
 
     def _with_names(self, scan: Scan, place: Place, table: pyarrow.Table) -> pyarrow.Table:
         """The rows with names that the patterns are found in."""
@@ -532,14 +523,11 @@ def _databases_of(
 
 
 def _add_databases(sources: Sources, files: "list[RankFile]") -> None:
-    sources.parts.extend(map(database_part, files))
-    sources.places.extend((file.run_id, file.rank, file.path) for file in files)
-
-
-def database_part(file: RankFile) -> Part:
-    """The rows of a database, by metric, step and target."""
-    known = compute.scalar(True) if file.rank is None else field("rank") == file.rank
-    return Part(known, partial(_database_tables, file.path, file.run_id))
+    """Their rows are by metric, step and target."""
+    for file in files:
+        known = compute.scalar(True) if file.rank is None else field("rank") == file.rank
+        sources.parts.append(Part(known, partial(_database_tables, file.path, file.run_id)))
+        sources.places.append((file.run_id, file.rank, file.path))
 
 
 def _add_stored(sources: Sources, files: "list[StoredFile]") -> None:

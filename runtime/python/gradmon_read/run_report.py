@@ -22,15 +22,13 @@ SCHEMA_VERSION = 2  # of the JSON: rises when a field changes or is removed
 
 
 def chosen_run(arguments: argparse.Namespace, problems: "Problems") -> "Run":
-    """The run that RUN and --run name. Raises CommandError."""
+    """The run that RUN and --run name; with --flight, the flight directories of the ranks that have one.
+    Raises CommandError."""
     from gradmon_read.runs import find_run
 
     run = find_run(Path(arguments.RUN or default_output_dir()), arguments.run, problems)
-    return _flight_of(run) if arguments.flight else run
-
-
-def _flight_of(run: "Run") -> "Run":
-    """The same run, with the flight directories of the ranks that have one."""
+    if not arguments.flight:
+        return run
     ranks = [one._replace(path=one.path / "flight") for one in run.ranks if (one.path / "flight").is_dir()]
     if not ranks:
         raise CommandError(
