@@ -29,7 +29,7 @@ from gradmon_read.heat_map import (
 )
 from gradmon_read.runs import RankDirectory, find_run
 from job_rows import RankFiles, TestRow
-from reading import Commands
+from reading import Commands, event_of, record_of
 from scale import FULL
 
 BINS = 30
@@ -236,32 +236,6 @@ def test_without_values_the_error_says_what_there_is(
     assert answer.code == code
     assert error in answer.err
     assert not (tmp_path / "map.svg").exists()
-
-
-def field(number: int, data: bytes) -> bytes:
-    """A protobuf field with bytes, of less than 2^14."""
-    size = bytes([len(data) & 0x7F | 0x80, len(data) >> 7])
-    return bytes([number << 3 | 2]) + size + data
-
-
-def varint(number: int) -> bytes:
-    parts = []
-    while number >= 0x80:
-        parts.append(number & 0x7F | 0x80)
-        number >>= 7
-    return bytes([*parts, number])
-
-
-def event_of(tag: str, counts: "list[float]", step: int = 7) -> bytes:
-    histogram = field(7, struct.pack(f"<{len(counts)}d", *counts))
-    value = field(1, tag.encode()) + field(5, histogram)
-    return b"\x09" + struct.pack("<d", 1.5) + b"\x10" + varint(step % 2**64) + field(5, field(1, value))
-
-
-def record_of(data: bytes) -> bytes:
-    header = struct.pack("<Q", len(data))
-    sums = [struct.pack("<I", masked_crc32c(part)) for part in (header, data)]
-    return header + sums[0] + data + sums[1]
 
 
 def write_histograms(output: Path, ranks: int = 2) -> None:

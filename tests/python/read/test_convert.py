@@ -67,13 +67,6 @@ def names_in(directory: Path) -> "list[str]":
     return sorted(os.listdir(directory))
 
 
-@pytest.mark.parametrize("member", ["", "csv2tb", "csv2db", "merge", "parquet", "trend"])
-def test_the_help_is_as_documented(run: Commands, member: str) -> None:
-    answer = run("convert", *filter(None, [member]), "--help")
-    assert (answer.code, answer.err) == (0, "")
-    assert golden_difference(f"help_{member or 'convert'}.txt", answer.out) == ""
-
-
 @pytest.mark.parametrize("tags", ["gradmon", "msprobe"])
 @pytest.mark.parametrize("processes", ["1", "8"])
 def test_csv2tb_makes_the_golden_curves(

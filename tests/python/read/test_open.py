@@ -15,8 +15,7 @@ import pytest
 import zstandard
 from gradmon_read.rows import SCHEMA
 from gradmon_read.runs import parse_rank_directory
-from reading import Commands, RankWriter
-from test_analyse_plot import record_of, varint
+from reading import Commands, RankWriter, event_of, record_of
 
 HEADER = "vpp_stage,name,step,norm,max,shape,dtype\n"
 FIRST = "grad_reduced_0-9.csv"
@@ -259,14 +258,8 @@ def test_numbers_in_event_files_that_no_row_holds_are_no_rows(tmp_path: Path, ta
     directory = tmp_path / "Nov24_08-30-12-rank0-8c0ffee0" / "tensorboard"
     directory.mkdir(parents=True)
     file = directory / "events.out.tfevents.1"
-    file.write_bytes(record_of(event_of(tag, 1)))
+    file.write_bytes(record_of(event_of(tag, 0.5, 1)))
     assert all(abs(row[-1]) < 2**31 for row in all_rows(gradmon_read.open(tmp_path)))
-    file.write_bytes(record_of(event_of("loss", -1)))
+    file.write_bytes(record_of(event_of("loss", 0.5, -1)))
     with pytest.raises(ValueError, match="events.out.tfevents.1: .* step -1; expected a number from 0"):
         gradmon_read.open(tmp_path).table()
-
-
-def event_of(tag: str, step: int) -> bytes:
-    value = bytes([1 << 3 | 2, len(tag)]) + tag.encode() + b"\x15" + struct.pack("<f", 0.5)
-    summary = bytes([1 << 3 | 2, len(value)]) + value
-    return b"\x10" + varint(step % 2**64) + bytes([5 << 3 | 2, len(summary)]) + summary

@@ -36,12 +36,6 @@ def csv_of(run: Commands, sql: str, place: Path) -> str:
     return answer.out
 
 
-def test_the_help_is_as_documented(run: Commands) -> None:
-    answer = run("query", "--help")
-    assert answer.code == 0
-    assert golden_difference("help_query.txt", answer.out) == ""
-
-
 def test_a_query_sees_the_rows_of_all_ranks_and_steps(run: Commands, job: Path) -> None:
     sql = (
         "SELECT count(*) AS n, count(DISTINCT rank) AS ranks, min(step) AS first, max(step) AS last, "
