@@ -434,7 +434,11 @@ class CsvFile:
     def _fill(self) -> bool:
         """Reads until the data are a block, or the file ends. Returns False without a file."""
         while not self._ended and len(self._data) < BLOCK:
-            more = self._next_text(BLOCK - len(self._data))
+            try:
+                more = self._text.read(BLOCK - len(self._data))
+            except ValueError as error:
+                self._problems.add(self.path, 0, f"{error}; the rest is left out")
+                more = b""
             if self._identity is None:
                 return False
             self._ended = not more
@@ -452,14 +456,6 @@ class CsvFile:
         if self._ended and self._saved_again and self._data and not self._data.endswith(b"\n"):
             self._data += b"\n"
         return True
-
-    def _next_text(self, size: int) -> bytes:
-        try:
-            found: bytes = self._text.read(size)
-            return found
-        except ValueError as error:
-            self._problems.add(self.path, 0, f"{error}; the rest is left out")
-            return b""
 
     def _take_header(self) -> bool:
         row = _row_at(self._data, 0)
@@ -488,12 +484,6 @@ class CsvFile:
         self._at = len(self._data)
         return ""
 
-    def _skip_line(self) -> None:
-        behind = self._data.find(b"\n", self._at) + 1
-        self._in_skipped_line = behind == 0
-        self._at = behind or len(self._data)
-        self._line += 1
-
     def _next_row(self) -> "Optional[tuple[int, list[bytes]]]":
         """Takes the next row: its line and cells. None: it is not all in the data."""
         while True:
@@ -502,7 +492,10 @@ class CsvFile:
             line = self._line
             if problem:
                 self._problems.add(self.path, line, f"{problem}; the row is left out")
-                self._skip_line()
+                behind = self._data.find(b"\n", self._at) + 1
+                self._in_skipped_line = behind == 0
+                self._at = behind or len(self._data)
+                self._line += 1
             elif row is None:
                 return None
             else:

@@ -3,7 +3,7 @@
 import argparse
 import math
 import sys
-from typing import Any, NamedTuple, Sequence
+from typing import Any, Iterator, NamedTuple, Sequence
 
 import numpy
 
@@ -266,21 +266,22 @@ class LayerChanges:
 
     def take(self, rank: int, kind: str, state: Any) -> None:
         """The sizes of all tensors of a kind and rank."""
-        for number in numpy.flatnonzero(state["factor"] > 1):
-            one = state[number]
-            if number not in self._change or one["factor"] > self._change[number].factor:
-                label = self._names.label(number)
-                numbers = (one[field].item() for field in Change._fields[3:])
-                self._change[number] = Change(label, kind, rank, *numbers)
-        growth = growth_of(state)
-        for number in numpy.flatnonzero(growth >= EXPLODING_GROWTH):
-            if number not in self._exploding or growth[number] > self._exploding[number].factor:
-                last = state["last_size"][number].item()
-                label = self._names.label(number)
-                self._exploding[number] = Exploding(label, kind, rank, growth[number].item(), last)
+        label, factor, growth = self._names.label, state["factor"], growth_of(state)
+
+        def larger(found: "dict[int, Any]", value: Any, of: Any) -> "Iterator[int]":
+            for number in numpy.flatnonzero(of):
+                if number not in found or value[number] > found[number].factor:
+                    yield number
+
+        for number in larger(self._change, factor, factor > 1):
+            numbers = (state[field][number].item() for field in Change._fields[3:])
+            self._change[number] = Change(label(number), kind, rank, *numbers)
+        for number in larger(self._exploding, growth, growth >= EXPLODING_GROWTH):
+            last = state["last_size"][number].item()
+            self._exploding[number] = Exploding(label(number), kind, rank, growth[number].item(), last)
         for number in numpy.flatnonzero(state["dead_steps"] >= 2):
             since = state["dead_since"][number].item()
-            new = Dead(self._names.label(number), kind, since, 0, rank)
+            new = Dead(label(number), kind, since, 0, rank)
             known = self._dead.get(number, new)
             more = self._last_dead_rank.get(number) != rank
             self._dead[number] = known._replace(

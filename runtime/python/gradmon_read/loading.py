@@ -8,7 +8,7 @@ import os
 import re
 import warnings
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Callable, Collection, Iterable, NamedTuple, Optional, Union
+from typing import TYPE_CHECKING, Any, Callable, Collection, NamedTuple, Optional, Union
 
 import numpy
 
@@ -123,30 +123,31 @@ def _sources(path: "Union[str, os.PathLike[str]]", run: Optional[str], form: Opt
 
 
 def _scopes(sources: Sources, ranks: "Optional[Collection[int]]") -> Scopes:
-    """The scopes of the rows of the wanted ranks."""
+    """The scopes of the rows of the wanted ranks, as noted in databases and in directories."""
     found: Scopes = {}
-    noted = []
+    noted = {}
     for run, rank, path in sources.places:
         if path.is_file() and parse_rank_directory(path.parent.name) is None:
-            found.update(_noted_in(path))
+            try:
+                with contextlib.closing(RankDatabase(path)) as opened:
+                    scopes = opened.scopes()
+            except RankDatabaseError as error:
+                raise ValueError(str(error)) from None
+            if not scopes:
+                raise ValueError(f"{path}: whole=True needs the table target_scope, which is empty")
+            found.update(scopes)
         elif not run:
             raise ValueError(
                 f"{path}: whole=True needs the ranks' directories, with their scopes.json, or a database"
             )
         elif rank is not None and (ranks is None or rank in ranks):
-            noted.append((rank, path.parent if path.is_file() else path))
-    found.update(scopes_of(noted))
-    return found
-
-
-def _noted_in(database: Path) -> Scopes:
-    try:
-        with contextlib.closing(RankDatabase(database)) as opened:
-            found = opened.scopes()
-    except RankDatabaseError as error:
-        raise ValueError(str(error)) from None
-    if not found:
-        raise ValueError(f"{database}: whole=True needs the table target_scope, which is empty")
+            noted[rank] = (path.parent if path.is_file() else path) / _FILE
+    for rank, file in noted.items():
+        try:
+            found[rank] = json.loads(file.read_bytes())["targets"]
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            text = f"{file}: whole=True needs this file, with the scopes of the rows: {error}"
+            raise ValueError(text) from error
     return found
 
 
@@ -185,20 +186,6 @@ class _Parts(NamedTuple):
 
     ranks: "list[int]"
     elements: "list[int]"
-
-
-def scopes_of(directories: "Iterable[tuple[int, Path]]") -> Scopes:
-    """The scopes that ranks have noted in their directories. Raises ValueError with the file's name."""
-    found: Scopes = {}
-    for rank, directory in directories:
-        file = directory / _FILE
-        try:
-            found[rank] = json.loads(file.read_bytes())["targets"]
-        except (OSError, ValueError, KeyError, TypeError) as error:
-            raise ValueError(
-                f"{file}: whole=True needs this file, with the scopes of the rows: {error}"
-            ) from error
-    return found
 
 
 def joined(table: "pandas.DataFrame", scopes: Scopes) -> "pandas.DataFrame":
@@ -354,19 +341,17 @@ def _marks_of_whole(
     return found
 
 
-def _fold_of(op: str, what: str) -> "Callable[[numpy.ndarray, numpy.ndarray], Any]":
-    folds: "dict[str, Callable[[Any, Any], Any]]" = {
-        "least": lambda values, _: values.min(axis=1),
-        "greatest": lambda values, _: values.max(axis=1),
-        "sum": lambda values, _: values.sum(axis=1),
-        "mean_by_elements": lambda values, weights: values @ (weights / weights.sum()),
-        "root_of_squares": lambda values, _: numpy.sqrt((values**2).sum(axis=1)),
-    }
-    fold = FOLDS.get(op)
-    if op.startswith("bin_"):
-        fold = "sum"
-    elif op == "mg_direction":
-        fold = "mean_by_elements"
-    if fold is not None:
-        return folds[fold]
-    raise ValueError(f"{what}: cannot combine {op} across shards; exclude it with kind=")
+_FOLDS: "dict[str, Callable[[Any, Any], Any]]" = {
+    "least": lambda values, _: values.min(axis=1),
+    "greatest": lambda values, _: values.max(axis=1),
+    "sum": lambda values, _: values.sum(axis=1),
+    "mean_by_elements": lambda values, weights: values @ (weights / weights.sum()),
+    "root_of_squares": lambda values, _: numpy.sqrt((values**2).sum(axis=1)),
+}
+
+
+def _fold_of(op: str, what: str) -> "Callable[[Any, Any], Any]":
+    fold = "sum" if op.startswith("bin_") else "mean_by_elements" if op == "mg_direction" else FOLDS.get(op)
+    if fold is None:
+        raise ValueError(f"{what}: cannot combine {op} across shards; exclude it with kind=")
+    return _FOLDS[fold]

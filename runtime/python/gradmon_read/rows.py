@@ -10,18 +10,8 @@ import warnings
 from bisect import bisect_left
 from functools import partial, reduce
 from pathlib import Path
-from typing import (
-    TYPE_CHECKING,
-    Any,
-    Callable,
-    Collection,
-    Iterable,
-    Iterator,
-    NamedTuple,
-    Optional,
-    Sequence,
-)
-from typing import Union
+from typing import TYPE_CHECKING, Any, Callable, Collection, Iterable, Iterator, NamedTuple, Optional
+from typing import Sequence, Union
 
 import numpy
 import pyarrow
@@ -62,6 +52,14 @@ _FORMAT = pyarrow.dataset.ParquetFileFormat()
 _NOWHERE = pyarrow.fs.LocalFileSystem()
 
 
+def _known(steps: "Optional[tuple[int, int]]" = None, **values: Any) -> Any:
+    """An expression that is true of the rows with these values, in a range of steps."""
+    conditions = [field(name) == value for name, value in values.items()]
+    if steps:
+        conditions += [field("step") >= steps[0], field("step") <= steps[1]]
+    return reduce(operator.and_, conditions) if conditions else compute.scalar(True)
+
+
 def possible(known: "list[Any]", filter: Any) -> "list[int]":
     """The indices of the parts that can have rows of the filter. `known`: what is true of all rows of each
     part. Arrow decides it; the files of its fragments do not exist."""
@@ -89,8 +87,7 @@ class Scan:
         return possible(known, self.filter)
 
     def ops(self, kind: str, ops: "list[str]") -> "list[str]":
-        of_kind = field("kind") == kind
-        return [ops[i] for i in self.wanted([of_kind & (field("op") == op) for op in ops])]
+        return [ops[i] for i in self.wanted([_known(kind=kind, op=op) for op in ops])]
 
     def names(self, kind: str, names: pyarrow.Array) -> "Optional[pyarrow.BooleanArray]":
         """Returns a flag for each name (strings or bytes, each once): it can have rows of the filter. None:
@@ -103,7 +100,7 @@ class Scan:
         new = [name for name in texts if (kind, name) not in self._names]
         self._names.update({(kind, name): False for name in new})
         new = [name for name in new if all(pattern.search(name) for pattern in self._patterns)]
-        found = self.wanted([(field("kind") == kind) & (field("name") == name) for name in new])
+        found = self.wanted([_known(kind=kind, name=name) for name in new])
         self._names.update({(kind, new[i]): True for i in found})
         wanted = [self._names[kind, name] for name in texts]
         self._last = (kind, names, None if all(wanted) else pyarrow.array(wanted, pyarrow.bool_()))
@@ -417,21 +414,16 @@ def find_sources(places: "list[Path]", run: Optional[str], form: Optional[str] =
     for place in places:
         if not place.exists():
             raise CommandError(f"{place}: No such file or directory")
-        stored = stored_files(place)
-        if stored:
+        # A rank's directory with a database may have another form, too.
+        is_rank = parse_rank_directory(directory_name(place)) is not None
+        is_database = not id_of_run_file(place.name) if place.is_file() else (place / FILE).is_file()
+        if stored := stored_files(place):
             _add_stored(sources, stored)
-        elif _is_database(place):
+        elif is_database and (place.is_file() or not is_rank):
             _add_databases(sources, [rank_file(place)])
         elif not _add_converted(sources, place):
             _add_run(sources, place, run, form)
     return sources
-
-
-def _is_database(place: Path) -> bool:
-    """A rank's directory with a database may have another form, too."""
-    if place.is_file():
-        return not id_of_run_file(place.name)
-    return (place / FILE).is_file() and parse_rank_directory(directory_name(place)) is None
 
 
 def _add_run(sources: Sources, place: Path, run: Optional[str], form: Optional[str]) -> None:
@@ -457,7 +449,7 @@ def _add_run(sources: Sources, place: Path, run: Optional[str], form: Optional[s
         if has_events:
             has_other = has_csv or has_databases
             kinds = HISTOGRAM_KINDS if has_other else KINDS
-            known = (field("run") == chosen.id) & (field("rank") == rank) & field("kind").isin(kinds)
+            known = _known(run=chosen.id, rank=rank) & field("kind").isin(kinds)
             for file in events[directory]:
                 part = Part(known, partial(_event_tables, Place(chosen.id, rank, ""), file, kinds))
                 (sources.histograms if has_other else sources.parts).append(part)
@@ -467,9 +459,9 @@ def _add_converted(sources: Sources, place: Path) -> bool:
     """Adds the event files that `gradmonctl convert csv2tb` has made; False if there are none."""
     found = converted_ranks(place) if place.is_dir() else []
     for rank, kind, directory in found:
-        of_kind = (field("rank") == rank) & (field("kind") == kind)
         for file in event_files(directory):
-            sources.parts.append(Part(of_kind, partial(_event_tables, Place("", rank, kind), file, None)))
+            tables = partial(_event_tables, Place("", rank, kind), file, None)
+            sources.parts.append(Part(_known(rank=rank, kind=kind), tables))
     sources.places.extend(("", rank, directory) for rank, _, directory in found)
     return bool(found)
 
@@ -485,15 +477,13 @@ def _event_tables(of: Place, file: Path, kinds: "Optional[list[str]]", scan: Sca
 
 def _csv_parts(of: Place, kinds: "dict[str, list[KindFile]]", problems: Problems) -> "Iterator[Part]":
     """`of`: the run and the rank."""
-    of_rank = (field("run") == of.run) & (field("rank") == of.rank)
     for kind, files in kinds.items():
         place = of._replace(kind=kind)
         for group in groups(files):
-            first, last = group.files[0].first_step, max(file.last_step for file in group.files)
-            steps = (field("step") >= first) & (field("step") <= last)
+            steps = group.files[0].first_step, max(file.last_step for file in group.files)
             ahead = partial(_together, kind, group.files) if group.is_small else None
             read = partial(_csv_tables, place, group.files, problems)
-            yield Part(of_rank & (field("kind") == kind) & steps, read, ahead)
+            yield Part(_known(steps, **place._asdict()), read, ahead)
 
 
 def _newest(run: str, known: int, place: Path) -> str:
@@ -525,7 +515,7 @@ def _databases_of(
 def _add_databases(sources: Sources, files: "list[RankFile]") -> None:
     """Their rows are by metric, step and target."""
     for file in files:
-        known = compute.scalar(True) if file.rank is None else field("rank") == file.rank
+        known = _known() if file.rank is None else _known(rank=file.rank)
         sources.parts.append(Part(known, partial(_database_tables, file.path, file.run_id)))
         sources.places.append((file.run_id, file.rank, file.path))
 
@@ -533,8 +523,7 @@ def _add_databases(sources: Sources, files: "list[RankFile]") -> None:
 def _add_stored(sources: Sources, files: "list[StoredFile]") -> None:
     for file in files:
         of_file = Place("", file.rank, file.kind)
-        known = reduce(operator.and_, (field(name) == value for name, value in of_file._asdict().items()))
-        sources.parts.append(Part(known, partial(_stored_tables, of_file, file.path)))
+        sources.parts.append(Part(_known(**of_file._asdict()), partial(_stored_tables, of_file, file.path)))
     sources.places.extend(dict.fromkeys(("", file.rank, file.path.parents[2]) for file in files))
 
 
@@ -548,10 +537,7 @@ def _is_one_of(column: str, wanted: Any) -> Any:
 
 def _needed(kind: str, files: "list[KindFile]", scan: Scan) -> "tuple[list[KindFile], list[str]]":
     """The files and the statistics that the scan needs."""
-    of_kind = field("kind") == kind
-    known = [
-        of_kind & (field("step") >= file.first_step) & (field("step") <= file.last_step) for file in files
-    ]
+    known = [_known((file.first_step, file.last_step), kind=kind) for file in files]
     ops = scan.ops(kind, FIELDS)
     return ([files[i] for i in scan.wanted(known)] if ops else []), ops
 
@@ -629,24 +615,20 @@ def _database_tables(path: Path, run: str, scan: Scan) -> "Iterator[_Placed]":
         with contextlib.closing(RankDatabase(path)) as database:
             for metric in database.metrics:
                 stats = scan.ops(metric.name, metric.stats)
-                of_kind = field("kind") == metric.name
-                known = [
-                    of_kind & (field("step") >= each.first) & (field("step") <= each.last)
-                    for each in metric.partitions
-                ]
+                known = [_known((each.first, each.last), kind=metric.name) for each in metric.partitions]
                 for i in scan.wanted(known) if stats else ():
-                    bounds = _steps(of_kind, metric.partitions[i], scan.filter)
+                    bounds = _steps(metric.name, metric.partitions[i], scan.filter)
                     for rank, _, table in pages(database, metric, metric.partitions[i], stats, *bounds):
                         yield from _chosen(Place(run, rank, metric.name), table, scan)
     except RankDatabaseError as error:
         raise ValueError(str(error)) from error
 
 
-def _steps(of_kind: Any, partition: Partition, filter: Any) -> "tuple[int, int]":
+def _steps(kind: str, partition: Partition, filter: Any) -> "tuple[int, int]":
     """The first and the last step of a partition that the filter can want, found by halving."""
 
     def wanted(first: int, last: int) -> bool:
-        return bool(possible([of_kind & (field("step") >= first) & (field("step") <= last)], filter))
+        return bool(possible([_known((first, last), kind=kind)], filter))
 
     first, last = partition.first, partition.last
     if filter is None or (wanted(first, first) and wanted(last, last)):
