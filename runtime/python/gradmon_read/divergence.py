@@ -88,11 +88,11 @@ class StepCount:
 
 
 class Only(NamedTuple):
-    """Rows that only one of the runs has, and the place of the first one."""
+    """Rows that only one of the runs has, and the first one."""
 
     rows: int = 0
-    step: int = -1
-    what: str = ""  # "grad_reduced of fc1.weight on rank 3"
+    first_step: Optional[int] = None
+    first: Optional[str] = None  # "grad_reduced of fc1.weight on rank 3"
 
 
 class Divergence:
@@ -169,15 +169,14 @@ class _Comparison:
             )
 
     def _note_only(self, which: int, rank: int, kind: str, batch: Batch) -> None:
-        only = self.found.only[which]
         if not batch.rows:
             return
+        rows, step, what = self.found.only[which]
         first = int(batch.step.argmin())
-        step, what = only.step, only.what
-        if only.rows == 0 or batch.step[first] < step:
+        if step is None or batch.step[first] < step:
             step = int(batch.step[first])
             what = f'{kind} of "{self._names.label(batch.name[first])}" on rank {rank}'
-        self.found.only[which] = Only(only.rows + batch.rows, step, what)
+        self.found.only[which] = Only(rows + batch.rows, step, what)
 
     def _compare_rows(self, rank: int, kind: str, a: Batch, b: Batch) -> None:
         """Rows with the same keys, sorted by these."""
@@ -294,8 +293,8 @@ def _text(a: Run, b: Run, tolerance: Tolerance, found: Divergence, most: Optiona
     text = f"A: {run_report.run_text(a)}\nB: {run_report.run_text(b)}\n{found.compared} rows compared, "
     text += f"tolerance {relative} relative and {absolute} absolute\n"
     for run, only in zip("AB", found.only):
-        if only.rows:
-            where = f"the first in step {only.step}: {printable(only.what)}"
+        if only.first:
+            where = f"the first in step {only.first_step}: {printable(only.first)}"
             text += f"rows only in {run}: {only.rows}, {where}\n"
     if found.without_common:
         text += f"rows with no statistic in common: {found.without_common}\n"
@@ -331,28 +330,19 @@ def _more(count: int, noun: str) -> str:
 
 
 def _json(a: Run, b: Run, tolerance: Tolerance, found: Divergence, problems: Problems) -> "dict[str, Any]":
-    def json_of(only: Only) -> "dict[str, Any]":
-        first_step = run_report.step_or_none(only.step)
-        return {"rows": only.rows, "first_step": first_step, "first": only.what or None}
-
     return {
         "a": run_report.run_json(a),
         "b": run_report.run_json(b),
         "tolerance": tolerance._asdict(),
         "compared_rows": found.compared,
         "rows_without_common_statistic": found.without_common,
-        "only_in_a": json_of(found.only[0]),
-        "only_in_b": json_of(found.only[1]),
+        "only_in_a": found.only[0]._asdict(),
+        "only_in_b": found.only[1]._asdict(),
         "first": found.first and found.first.json(),
         "by_rank": [found.by_rank[rank].json() for rank in sorted(found.by_rank)],
         "steps": [
-            {
-                "step": step,
-                "rows": count.compared,
-                "apart": count.parted,
-                "worst": count.worst and count.worst.json(),
-            }
-            for step, count in found.steps_apart()
+            {"step": step, "rows": one.compared, "apart": one.parted, "worst": one.worst and one.worst.json()}
+            for step, one in found.steps_apart()
         ],
         "left_out": run_report.problems_json(problems),
     }

@@ -25,12 +25,9 @@ def _any(texts: "list[str]") -> str:
 _OPS = _any([op for op in COLUMN_ORDER if op not in ("samples", "value")])
 _KINDS = [kind for kind in ROW_KINDS if kind != "scalar"]
 _TAG = re.compile(
-    rf"(?P<kind>{_any(_KINDS)})_(?P<op>{_OPS})/((?P<stage>[0-9]{{1,9}}):)?(?P<name>.*?)"
-    r"(:micro(?P<micro>[0-9]{1,9}))?\Z",
+    rf"(?:(?P<kind>{_any(_KINDS)})_(?P<op>{_OPS})|(?P<histogram>{_any(HISTOGRAM_KINDS)}))/"
+    r"((?P<stage>[0-9]{1,9}):)?(?P<name>.*?)(:micro(?P<micro>[0-9]{1,9}))?\Z",
     re.DOTALL,
-)
-_HISTOGRAM_TAG = re.compile(
-    rf"(?P<kind>{_any(HISTOGRAM_KINDS)})/((?P<stage>[0-9]{{1,9}}):)?(?P<name>.*)\Z", re.DOTALL
 )
 # msprobe's forms: {vpp_stage}:{name}[:{micro_step}]/rank{R}/{task}_{op}, and /{kind} of histograms.
 _TASK_TAG = re.compile(
@@ -55,12 +52,7 @@ class Tag(NamedTuple):
     rank: Optional[int]  # None: that of the directory
 
 
-class Value(NamedTuple):
-    """A number, or the counts of the bins of a histogram."""
-
-    tag: bytes
-    number: float
-    counts: "Optional[list[float]]"
+Value = tuple[bytes, "float | list[float]"]  # tag, and a number or the counts of the bins of a histogram
 
 
 def event_files(directory: Path) -> "list[Path]":
@@ -92,13 +84,12 @@ def converted_ranks(path: Path) -> "list[tuple[int, str, Path]]":
 def tag_of(tag: str, rank: Optional[int] = None) -> Tag:
     """{kind}_{op}/[{vpp_stage}:]{name}[:micro{m}] or {kind}/[{vpp_stage}:]{name} of a histogram, the same in
     msprobe's form, or the name of a training scalar. `rank`: msprobe's form of another rank is a scalar."""
-    found = _TAG.match(tag) or _HISTOGRAM_TAG.match(tag)
+    found = _TAG.match(tag)
     if found is not None:
-        parts = found.groupdict()
-        kind, name, micro = parts["kind"], parts["name"], parts.get("micro")
+        kind, name, micro = found["kind"] or found["histogram"], found["name"], found["micro"]
         if micro is not None and kind not in KINDS_WITH_MICRO_STEPS and kind != "grad_unreduced":
             name, micro = f"{name}:micro{micro}", None
-        return Tag(kind, name, _number(micro), parts.get("op") or "", int(parts["stage"] or 0), None)
+        return Tag(kind, name, _number(micro), found["op"] or "", int(found["stage"] or 0), None)
     found = _TASK_TAG.match(tag)
     if found is None or rank not in (None, int(found["rank"])):
         return Tag("scalar", tag, None, "value", 0, None)
@@ -142,7 +133,7 @@ def _writer(record: bytes) -> bytes:
 
 def _event(record: bytes) -> "tuple[int, list[Value]]":
     """The step of an Event (event.proto), and the values of its Summary."""
-    step, values = 0, []
+    step, values = 0, list[Value]()
     for number, field in fields(memoryview(record)):
         if number == 2:
             step = int(field)
@@ -150,9 +141,9 @@ def _event(record: bytes) -> "tuple[int, list[Value]]":
             for of_summary, value in fields(field):
                 parts = dict(fields(value)) if of_summary == 1 else {}
                 if 2 in parts:
-                    values.append(Value(bytes(parts[1]), float(parts[2]), None))
+                    values.append((bytes(parts[1]), float(parts[2])))
                 elif 5 in parts and len(counts := counts_of(parts[5])) == len(BINS):
-                    values.append(Value(bytes(parts[1]), 0.0, counts))
+                    values.append((bytes(parts[1]), counts))
     if step >= 2**63:
         raise ValueError(f"step {step - 2**64}; expected a number from 0")
     return step, values
@@ -188,12 +179,12 @@ def _values(path: Path, meaning: "Callable[[str], Tag]") -> "Iterator[tuple[int,
     """A scalar's event over samples follows the one over steps; its x axis is the number of samples."""
     name, step_before = "", 0
     for step, values in events(path):
-        for raw, number, counts in values:
+        for raw, number in values:
             tag = meaning(raw.decode(errors="replace"))
-            if (counts is not None) != (tag.kind in HISTOGRAM_KINDS):
+            if isinstance(number, list) != (tag.kind in HISTOGRAM_KINDS):
                 continue
-            if counts is not None:
-                yield from ((step, tag, op, count) for op, count in zip(BINS, counts))
+            if isinstance(number, list):
+                yield from ((step, tag, op, count) for op, count in zip(BINS, number))
                 continue
             if tag.kind == "scalar" and tag.name == name + _OVER_SAMPLES:
                 tag, number, op = tag._replace(name=name), float(step), "samples"

@@ -4,7 +4,7 @@ pyarrow."""
 import argparse
 import contextlib
 from dataclasses import dataclass
-from typing import Any, Iterator, NamedTuple, Optional, TypeVar
+from typing import Any, Iterator, Optional, TypeVar
 
 import numpy
 
@@ -404,20 +404,9 @@ def find_first_not_finite(run: Run, reader: KindReader) -> FirstNotFinite:
     return found
 
 
-class Sample(NamedTuple):
-    """A row."""
-
-    step: int
-    micro_step: int
-    vpp_stage: int
-    name: str
-    values: "dict[str, float]"
-
-    def json(self) -> "dict[str, Any]":
-        found = self._asdict()
-        del found["values"]
-        found["micro_step"] = run_report.step_or_none(self.micro_step)
-        return {**found, **{field: value_json(value) for field, value in self.values.items()}}
+Sample = dict[
+    str, Any
+]  # of a row: step, micro_step (None: missing), vpp_stage, name, and the statistics it has
 
 
 class Context:
@@ -509,10 +498,10 @@ def _samples(batch: Batch, rows: Any, names: Names) -> "list[Sample]":
     has = {field: batch.has(field) for field in FIELDS if field in batch.values}
     made = []
     for row in rows:
-        number = batch.name[row]
-        values = {field: float(batch.values[field][row]) for field in has if has[field][row]}
-        step, micro_step = int(batch.step[row]), int(batch.micro_step[row])
-        made.append(Sample(step, micro_step, names.all[number][0], names.name(number), values))
+        number, micro_step = batch.name[row], run_report.step_or_none(int(batch.micro_step[row]))
+        place: Sample = {"vpp_stage": names.all[number][0], "name": names.name(number)}
+        values: Sample = {field: float(batch.values[field][row]) for field in has if has[field][row]}
+        made.append({"step": int(batch.step[row]), "micro_step": micro_step, **place, **values})
     return made
 
 
@@ -560,7 +549,7 @@ def _text(run: Run, found: FirstNotFinite, around: Optional[Context]) -> str:
     text += f"\nthe first value that is not finite\n  {place}\n{place.details()}"
     if nan is not None and place.what != NAN:
         text += f"\nthe first NaN\n  {nan}\n{nan.details()}"
-    of_step = [i for i, sample in enumerate(around.history) if sample.step == place.step]
+    of_step = [i for i, sample in enumerate(around.history) if sample["step"] == place.step]
     text += f"\nthe same tensor, on rank {place.rank}\n"
     text += _samples_text(around.history, "step", of_step[0] if of_step else -1)
     text += f"\nthe rows before and after it in step {place.step}\n"
@@ -584,14 +573,18 @@ def _text(run: Run, found: FirstNotFinite, around: Optional[Context]) -> str:
 
 def _samples_text(samples: "list[Sample]", title: str, mark: int) -> str:
     """`mark`: the index of the sample to mark."""
-    fields = [field for field in FIELDS if any(field in sample.values for sample in samples)]
+    fields = [field for field in FIELDS if any(field in sample for sample in samples)]
     table = Table(["", title, *fields], [True, title == "name", *(False for _ in fields)])
     rows = []
     for i, sample in enumerate(samples):
-        what = str(sample.step) if title == "step" else layer_text(sample.vpp_stage, sample.name)
-        cells = [value_text(sample.values[field]) if field in sample.values else "" for field in fields]
+        what = str(sample["step"]) if title == "step" else layer_text(sample["vpp_stage"], sample["name"])
+        cells = [value_text(sample[field]) if field in sample else "" for field in fields]
         rows.append([">" if i == mark else "", what, *cells])
     return run_report.table_text(table, rows)
+
+
+def _sample_json(sample: Sample) -> Sample:
+    return {name: value_json(value) if name in FIELDS else value for name, value in sample.items()}
 
 
 def _json(run: Run, found: FirstNotFinite, around: Optional[Context], problems: Problems) -> "dict[str, Any]":
@@ -602,8 +595,8 @@ def _json(run: Run, found: FirstNotFinite, around: Optional[Context], problems: 
         "first": found.first and found.first.json(),
         "first_nan": found.first_nan and found.first_nan.json(),
         "by_rank": [found.by_rank[rank].json() for rank in sorted(found.by_rank)],
-        "history": [sample.json() for sample in around.history],
-        "neighbours": [sample.json() for sample in around.neighbours],
+        "history": list(map(_sample_json, around.history)),
+        "neighbours": list(map(_sample_json, around.neighbours)),
         "other_ranks": [{"rank": rank, "finite": not odd} for rank, odd in sorted(around.ranks.items())],
         "spread": [
             {"step": step, "not_finite": odd, "rows": rows} for step, (rows, odd) in around.spread.items()

@@ -243,9 +243,9 @@ def histograms_in(directory: RankDirectory, problems: Problems) -> "Iterator[tup
     for file in rank_event_files(directory.path, problems):
         try:
             for step, values in events(file):
-                for raw, _, counts in values:
+                for raw, counts in values:
                     tag = tag_of(raw.decode("utf-8", "surrogateescape"))
-                    if counts is None or tag.kind not in HISTOGRAM_KINDS:
+                    if not isinstance(counts, list) or tag.kind not in HISTOGRAM_KINDS:
                         continue
                     if all(0 <= count < math.inf for count in counts):
                         yield step, tag if tag.rank is not None else tag._replace(rank=directory.rank), counts
