@@ -30,7 +30,7 @@ from gradmon_read.rank_rows import RankRows, Task, converted, grown, request_of
 BYTES_OF_A_FILE = 64 << 20
 _ROWS_AT_ONCE = 4096  # their records stay in the processor's cache
 _OVER_STEPS_ONLY = (b"throughput_linearity", b"model-flops-throughput-per-device", b"B-samples-per-day")
-_HEADER, _FOOTER = 12, 4  # bytes of a record, around its event
+_HEADER = 12  # bytes of a record before its event
 _WALL_TIME = _HEADER + 1  # offsets in a record
 _STEP = _WALL_TIME + 9
 
@@ -142,7 +142,7 @@ class Encoder:
         self._kind = kind
         self._form = form
         self._target = rows.target
-        self._known: "dict[tuple[str, ...], dict[int, _Templates]]" = {}  # by fields and bytes of the step
+        self._known: "dict[tuple[tuple[str, ...], int], _Templates]" = {}  # by fields and bytes of the step
         self._records: "list[bytes]" = []  # with zeros for numbers
         self._array = pyarrow.array(self._records, pyarrow.binary())
         self._checksums = _Checksums()
@@ -182,12 +182,10 @@ class Encoder:
         for one in [int(present[0])] if alike else numpy.unique(present).tolist():
             chosen = slice(None) if alike else numpy.flatnonzero(present == one)
             indices = [i for i in range(len(columns)) if one >> i + 4 & 1]
-            fields = tuple(field for i, field in enumerate(columns) if i in indices)
-            known = self._known.setdefault(fields, {})
-            if one & 15 not in known:
-                known[one & 15] = _Templates(fields, one & 15)
-            templates = known[one & 15]
-            parts.append(_Part(templates, chosen, [numbers[i][chosen] for i in indices]))
+            key = tuple(field for i, field in enumerate(columns) if i in indices), one & 15
+            if key not in self._known:
+                self._known[key] = _Templates(*key)
+            parts.append(_Part(self._known[key], chosen, [numbers[i][chosen] for i in indices]))
         return parts
 
     def _put(self, data: Any, begins: Any, part: _Part, keys: Any, steps: Any, written: Any) -> None:
@@ -220,19 +218,10 @@ class Encoder:
         _unaligned(data, "<u4")[begins + ends] = _masked(sums)
 
     def _add(self, templates: _Templates, key: int) -> None:
-        size = templates.bytes_of_step
-        for other in self._known[templates.fields].values():
-            if key < len(other.record) and other.record[key] >= 0:
-                event = self._records[other.record[key]][_HEADER:-_FOOTER]
-                behind = _STEP - _HEADER + other.bytes_of_step
-                event = event[: _STEP - _HEADER] + bytes(size) + event[behind:]
-                templates.numbers[key] = other.numbers[key] + size - other.bytes_of_step
-                break
-        else:
-            values = [_value(tag) for tag in self._tags(key, templates.fields)]
-            event = _event(0, bytes(size), values)
-            lengths = numpy.array([len(value) for value in values])
-            templates.numbers[key] = _HEADER + len(event) - lengths.sum() + lengths.cumsum() - 4
+        values = [_value(tag) for tag in self._tags(key, templates.fields)]
+        event = _event(0, bytes(templates.bytes_of_step), values)
+        lengths = numpy.array([len(value) for value in values])
+        templates.numbers[key] = _HEADER + len(event) - lengths.sum() + lengths.cumsum() - 4
         templates.record[key] = len(self._records)
         templates.end[key] = _HEADER + len(event)
         templates.sum[key] = google_crc32c.value(event)
@@ -329,16 +318,11 @@ def write_curves(
 ) -> None:
     """Makes `output`/rank{R}/{prefix}/events…, for each task that has rows. The contents are the same with
     any number of processes. Raises CommandError, which names the file, and Interrupted."""
-    if processes == 1 or len(tasks) < 2:
+    count = min(processes, len(tasks))
+    if count < 2:
         for task in tasks:
             _write_task(task, output, form, meter, problems)
         return
-    _write_on_processes(min(processes, len(tasks)), tasks, output, form, meter, problems)
-
-
-def _write_on_processes(
-    count: int, tasks: "list[Task]", output: Path, form: str, meter: Meter, problems: Problems
-) -> None:
     import multiprocessing  # takes time to load
     from concurrent.futures import FIRST_EXCEPTION, ProcessPoolExecutor, wait
     from concurrent.futures.process import BrokenProcessPool
