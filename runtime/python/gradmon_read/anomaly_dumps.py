@@ -94,7 +94,7 @@ def read_anomaly_dumps(directory: Path, count: int, steps: "list[int]") -> "Anom
 
 
 class AnomalyDumps:
-    """What read_anomaly_dumps() finds. Holds one dump and `count` anomalies in memory."""
+    """The result of read_anomaly_dumps(). Holds one dump and `count` anomalies in memory."""
 
     def __init__(self, files: "list[Path]", count: int, steps: "set[int]") -> None:
         self.anomalies = 0  # of the steps, in all dumps

@@ -5,6 +5,7 @@ import re
 import shutil
 import sys
 import unicodedata
+from itertools import accumulate
 from typing import NamedTuple, Optional, Sequence
 
 # Control characters, line separators, bidirectional controls, invisible spaces, bytes that are not UTF-8.
@@ -51,16 +52,6 @@ def display_width(text: str) -> int:
     return len(text) if text.isascii() else sum(map(_width_of, text))
 
 
-def _cut(line: str, columns: int) -> str:
-    """The first characters of a line that fit into so many columns."""
-    width = 0
-    for place, character in enumerate(line):
-        width += _width_of(character)
-        if width > columns:
-            return line[:place]
-    return line
-
-
 def fold(line: str, columns: int) -> "list[str]":
     """Wraps a line at blanks; splits a wider word."""
     lines: "list[str]" = []
@@ -77,9 +68,9 @@ def fold(line: str, columns: int) -> "list[str]":
 def _split(line: str, columns: int) -> "list[str]":
     lines = []
     while columns > 2 and display_width(line) > columns:
-        head = _cut(line, columns - 1)
-        lines.append(head)
-        line = line[len(head) :]
+        count = sum(width < columns for width in accumulate(map(_width_of, line)))
+        lines.append(line[:count])
+        line = line[count:]
     return [*lines, line]
 
 

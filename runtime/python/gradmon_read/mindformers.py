@@ -229,7 +229,7 @@ _CALLS = {
     "samples": ["batch-size", "throughput", "throughput_linearity", "B-samples-per-day"],
     "expert_load": ["expert_load"],
 }
-# What a key means that has no value.
+# The meanings of keys without a value.
 _DEFAULTS = {
     **dict.fromkeys(("invert", "print_struct"), "false by default"),
     "target": "every parameter is watched",

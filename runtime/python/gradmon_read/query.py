@@ -6,8 +6,9 @@ import decimal
 import json
 import math
 import sys
+from itertools import islice
 from pathlib import Path
-from typing import Any, Iterator, NamedTuple
+from typing import Any, Iterator
 
 import duckdb
 
@@ -41,7 +42,7 @@ def perform(arguments: argparse.Namespace) -> int:
     if all(stored):  # DuckDB itself reads Parquet files, on all cores; to import pyarrow takes 0.3 s
         files = [file for of_path in stored for file in of_path]
         _add_marks(database, files)
-        _print(_run(database, statement, files), arguments.format, arguments.all)
+        _print(*_run(database, statement, files), arguments)
         return command_line.DONE
     return _query_rows(database, statement, paths, arguments)
 
@@ -62,7 +63,7 @@ def _query_rows(database: Any, statement: str, paths: "list[Path]", arguments: a
     database.register("ranks", sources.ranks())
     database.register("alerts", sources.alerts())
     try:
-        _print(_run(database, statement, []), arguments.format, arguments.all)
+        _print(*_run(database, statement, []), arguments)
     finally:
         for error in [*values.errors.values(), *sources.problems.messages()]:
             command_line.report(error)
@@ -85,13 +86,11 @@ def _filter(arguments: argparse.Namespace) -> str:
     return f"SELECT * FROM v_metrics WHERE {' AND '.join(conditions)}"
 
 
-class _Rows(NamedTuple):
-    titles: "list[str]"
-    rows: "Iterator[tuple[Any, ...]]"
+_Rows = Iterator[tuple[Any, ...]]
 
 
-def _run(database: Any, statement: str, files: "list[StoredFile]") -> _Rows:
-    """Runs the one statement that reads."""
+def _run(database: Any, statement: str, files: "list[StoredFile]") -> "tuple[list[str], _Rows]":
+    """Runs the one statement that reads. Returns titles and rows."""
     _add_views(database)
     try:
         statements = database.extract_statements(statement)
@@ -110,10 +109,10 @@ def _run(database: Any, statement: str, files: "list[StoredFile]") -> _Rows:
         found = database.execute(statements[0])
     except duckdb.Error as error:
         raise CommandError(f"{_first_line(error)}; the tables are {_TABLES}") from None
-    return _Rows([column[0] for column in found.description], _fetched(found))
+    return [column[0] for column in found.description], _fetched(found)
 
 
-def _fetched(found: Any) -> "Iterator[tuple[Any, ...]]":
+def _fetched(found: Any) -> _Rows:
     try:
         while rows := found.fetchmany(2000):
             yield from rows
@@ -202,15 +201,15 @@ def _cell(value: Any) -> str:
     return repr(value) if isinstance(value, float) else str(value)
 
 
-def _print(found: _Rows, format: str, all: bool) -> None:
-    if format == "table":
-        _print_table(found, all)
-    elif format == "csv":
+def _print(titles: "list[str]", rows: _Rows, arguments: argparse.Namespace) -> None:
+    if arguments.format == "table":
+        _print_table(titles, rows, arguments.all)
+    elif arguments.format == "csv":
         lines = csv.writer(sys.stdout, lineterminator="\n")
-        lines.writerow(found.titles)
-        lines.writerows(found.rows)  # which writes cells as _cell() does
+        lines.writerow(titles)
+        lines.writerows(rows)  # which writes cells as _cell() does
     else:
-        _print_json(found)
+        _print_json(titles, rows)
 
 
 def _json(value: Any) -> str:
@@ -220,11 +219,11 @@ def _json(value: Any) -> str:
     return _cell(value) if number else json.dumps(_cell(value), ensure_ascii=False)
 
 
-def _print_json(found: _Rows) -> None:
-    keys = [_json(title) for title in found.titles]
+def _print_json(titles: "list[str]", rows: _Rows) -> None:
+    keys = [_json(title) for title in titles]
     before = "[\n"
     try:
-        for row in found.rows:
+        for row in rows:
             cells = ", ".join(f"{key}: {_json(value)}" for key, value in zip(keys, row))
             sys.stdout.write(f"{before} {{{cells}}}")
             before = ",\n"
@@ -232,20 +231,16 @@ def _print_json(found: _Rows) -> None:
         sys.stdout.write("[]\n" if before == "[\n" else "\n]\n")
 
 
-def _print_table(found: _Rows, all: bool) -> None:
+def _print_table(titles: "list[str]", found: _Rows, all: bool) -> None:
     """After an error the rows before it are printed."""
     rows: "list[tuple[Any, ...]]" = []
-    stopped = False
     try:
-        for row in found.rows:
-            stopped = len(rows) == MOST_TABLE_ROWS
-            if stopped:
-                break
-            rows.append(row)
+        rows.extend(islice(found, MOST_TABLE_ROWS + 1))
     finally:
-        first = rows[0] if rows else found.titles
-        is_left = [isinstance(value, str) or value != value for value in first]
-        table, cells = Table(found.titles, is_left), [list(map(_cell, row)) for row in rows]
+        stopped = len(rows) > MOST_TABLE_ROWS
+        del rows[MOST_TABLE_ROWS:]
+        is_left = [isinstance(value, str) or value != value for value in (rows[0] if rows else titles)]
+        table, cells = Table(titles, is_left), [list(map(_cell, row)) for row in rows]
         sys.stdout.write("\n".join(table.lines(cells)) + "\n" if all else table.shown(cells, "row"))
     if stopped:
         raise CommandError(

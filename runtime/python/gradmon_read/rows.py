@@ -493,7 +493,7 @@ def _newest(run: str, known: int, place: Path) -> str:
 def _databases_of(
     sources: Sources, runs: "list[Run]", place: Path, chosen: Optional[str]
 ) -> "list[RankFile]":
-    """Of the chosen run, or of the one that was written last."""
+    """The databases of the chosen run, by default of the one that was written last."""
     files = [RankFile(path / FILE, rank, run.id) for run in runs for rank, path in run.ranks]
     times: "dict[str, int]" = {}
     for file in (files := [file for file in files if file.path.is_file()]):
