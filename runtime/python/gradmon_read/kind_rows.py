@@ -83,6 +83,14 @@ class Names:
         return f"{stage}:{self.name(number)}" if stage else self.name(number)
 
 
+def grown(array: Any, size: int) -> Any:
+    """With at least so many elements: new ones are as the last one, which is unused."""
+    more = max(size + 1 - len(array), 0)
+    if not more:
+        return array
+    return numpy.concatenate([array, numpy.repeat(array[-1:], max(more, len(array)), axis=0)])
+
+
 class ReadFile(NamedTuple):
     path: str
     written: float = 0.0  # the time of the last write, in seconds since 1970; 0: of a database

@@ -9,7 +9,7 @@ import numpy
 
 from gradmon_read import command_line, run_report
 from gradmon_read.first_not_finite import EXTREMES, FirstNotFinite, left_out_text
-from gradmon_read.kind_rows import Batch, KindReader, Names, each_kind
+from gradmon_read.kind_rows import Batch, KindReader, Names, each_kind, grown
 from gradmon_read.listing import Problems, Table, screen_size
 from gradmon_read.run_report import layer_text
 from gradmon_read.runs import Run
@@ -68,7 +68,10 @@ class Series:
     the last one of its tensor."""
 
     def __init__(self) -> None:
-        self._state = numpy.zeros(0, _STATE)
+        self._state = numpy.zeros(1, _STATE)  # the last one is unused
+        for field in ("last_step", "step", "from_step", "dead_since"):
+            self._state[field] = -1
+        self._state["factor"] = 1
         self._waiting = [numpy.zeros(0, "int64"), numpy.zeros(0, "int64"), numpy.zeros(0)]
 
     def add(self, name: Any, step: Any, size: Any) -> None:
@@ -88,19 +91,14 @@ class Series:
             self._waiting = [column[begin:] for column in rows]
 
     def end(self) -> Any:
-        """Call it after the last row. Returns a structured array by number of the tensor."""
+        """Call it after the last row. Returns a structured array by number of the tensor, and unused ones."""
         self._take(*self._waiting)
         return self._state
 
     def _take(self, name: Any, step: Any, size: Any) -> None:
         if not len(name):
             return
-        if name.max() >= len(self._state):
-            more = numpy.zeros(int(name.max()) + 1, _STATE)
-            more["last_step"] = more["step"] = more["from_step"] = more["dead_since"] = -1
-            more["factor"] = 1
-            more[: len(self._state)] = self._state
-            self._state = more
+        self._state = grown(self._state, int(name.max()) + 1)
         kept = step > self._state["last_step"][name]
         if kept.all():
             self._take_table(name, step, size)
@@ -255,12 +253,10 @@ class LayerChanges:
         self._last_dead_rank: "dict[int, int]" = {}
         self._exploding: "dict[int, Exploding]" = {}
         self._seen: "dict[int, None]" = {}  # names with a size, in the order of first sight
-        self._is_seen = numpy.zeros(0, bool)  # by number of the name
+        self._is_seen = numpy.zeros(1, bool)  # by number of the name
 
     def see(self, name: Any) -> None:
-        if len(name) and name.max() >= len(self._is_seen):
-            more = numpy.zeros(int(name.max()) + 1 - len(self._is_seen), bool)
-            self._is_seen = numpy.append(self._is_seen, more)
+        self._is_seen = grown(self._is_seen, int(name.max(initial=0)) + 1)
         self._seen.update(dict.fromkeys(name[~self._is_seen[name]].tolist()))
         self._is_seen[name] = True
 

@@ -9,6 +9,7 @@ import sqlite3
 import sys
 import threading
 from collections import Counter
+from itertools import chain
 from pathlib import Path
 from typing import Any, Iterator, NamedTuple, Optional, Sequence
 
@@ -116,13 +117,13 @@ class RankDatabase:
         ask("COMMIT")
 
     def _paged(
-        self, table: str, key: str, others: str, after: "tuple[int, ...]", where: str = "TRUE"
-    ) -> "Iterator[tuple[Any, ...]]":
-        """The columns KEY and OTHERS, by KEY, of rows after a key. Each page is a transaction of its own."""
+        self, table: str, key: str, others: str, after: "tuple[int, ...]", where: str = "TRUE", *bound: Any
+    ) -> "Iterator[list[tuple[Any, ...]]]":
+        """Pages of the columns KEY and OTHERS, by KEY, of rows after a key; each a transaction of its own."""
         query = f"SELECT {key}, {others} FROM {table} WHERE {where} AND ({key}) > "
         query += f"({', '.join('?' * len(after))}) ORDER BY {key} LIMIT {_PAGE_ROWS}"
-        while rows := self._database.execute(query, after).fetchall():
-            yield from rows
+        while rows := self._database.execute(query, (*bound, *after)).fetchall():
+            yield rows
             after = rows[-1][: len(after)]
 
     def kinds_with_micro_steps(self) -> "set[str]":
@@ -141,7 +142,8 @@ class RankDatabase:
         others = "CAST(shape AS TEXT), CAST(dtype AS TEXT)"
         with contextlib.suppress(sqlite3.Error):  # the rank has not made the tables yet
             pages = self._paged("target_tensors", "target_id, rank, step", others, (-1, -1, -1), where)
-            return [(rank, target, step, shape, dtype) for target, rank, step, shape, dtype in pages]
+            rows = chain.from_iterable(pages)
+            return [(rank, target, step, shape, dtype) for target, rank, step, shape, dtype in rows]
         return []
 
     def scopes(self) -> "dict[int, dict[str, dict[str, Any]]]":
@@ -149,9 +151,8 @@ class RankDatabase:
         found: "dict[int, dict[str, dict[str, Any]]]" = {}
         kinds = {metric.id: metric.name for metric in self.metrics}
         with contextlib.suppress(sqlite3.Error):  # the rank has not made the tables yet
-            for metric, id, rank, detail in self._paged(
-                "target_scope", "metric_id, target_id, rank", "detail", (-1, -1, -1)
-            ):
+            pages = self._paged("target_scope", "metric_id, target_id, rank", "detail", (-1, -1, -1))
+            for metric, id, rank, detail in chain.from_iterable(pages):
                 target = self.target(id)
                 if target and metric in kinds:
                     of_target = found.setdefault(rank, {}).setdefault(f"{target[1]}:{target[0]}", {})
@@ -163,7 +164,8 @@ class RankDatabase:
         if id not in self._targets:
             others = "target_name, vpp_stage, micro_step"
             try:
-                for row in self._paged("monitoring_targets", "target_id", others, (self._last_target,)):
+                pages = self._paged("monitoring_targets", "target_id", others, (self._last_target,))
+                for row in chain.from_iterable(pages):
                     self._last_target = row[0]
                     self._targets[row[0]] = (str(row[1]), row[2], row[3])
             except sqlite3.Error as error:
@@ -179,24 +181,15 @@ class RankDatabase:
         last: int = LAST_STEP,
     ) -> "Iterator[tuple[int, list[tuple[Any, ...]]]]":
         """Pages of a partition within the steps: the rank, and rows (step, target id, nan_mask, STATS…)."""
-        columns = ", ".join(["step", "target_id", "nan_mask", *(f"t.{sql_name(stat)}" for stat in stats)])
-        page = (
-            f"SELECT {columns} FROM {partition.table} AS t WHERE rank = ? AND step BETWEEN ? AND ? "
-            f"AND (step, target_id) > (?, ?) ORDER BY rank, step, target_id LIMIT {_PAGE_ROWS}"
-        )
+        columns = ", ".join(["nan_mask", *(f"t.{sql_name(stat)}" for stat in stats)])
         next_rank = f"SELECT rank FROM {partition.table} WHERE rank > ? ORDER BY rank LIMIT 1"
+        table, where, begin = f"{partition.table} AS t", "rank = ? AND step <= ?", (first, -(2**63))
         rank = -1
         try:
             while found := self._database.execute(next_rank, (rank,)).fetchone():
-                rank, step, target = found[0], -1, -1
-                while True:
-                    bounds = (rank, max(first, step), last, step, target)
-                    rows = self._database.execute(page, bounds).fetchall()
-                    if rows:
-                        yield rank, rows
-                        step, target = rows[-1][:2]
-                    if len(rows) < _PAGE_ROWS:
-                        break
+                rank = found[0]
+                for rows in self._paged(table, "step, target_id", columns, begin, where, rank, last):
+                    yield rank, rows
         except sqlite3.Error as error:
             raise self._described(error) from error
 

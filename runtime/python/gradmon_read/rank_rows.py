@@ -13,7 +13,7 @@ import numpy
 from gradmon_read.command_line import CommandError, UsageError, default_output_dir
 from gradmon_read.conversion import Meter, run_conversion
 from gradmon_read.csv_tables import KindFile, kind_files_in, text_of
-from gradmon_read.kind_rows import Batch, KindReader, Names
+from gradmon_read.kind_rows import Batch, KindReader, Names, grown
 from gradmon_read.listing import Problems
 from gradmon_read.runs import directory_name, find_run, parse_rank_directory, runs_in, seconds_in_year
 from gradmon_read.vocabulary import ROW_KINDS
@@ -94,14 +94,6 @@ class Target(NamedTuple):
     vpp_stage: int
     name: bytes
     micro_step: int  # -1: the file has no micro steps
-
-
-def grown(array: Any, size: int) -> Any:
-    """With at least so many elements: new ones are as the last one, which is unused."""
-    more = max(size + 1 - len(array), 0)
-    if not more:
-        return array
-    return numpy.concatenate([array, numpy.repeat(array[-1:], max(more, len(array)), axis=0)])
 
 
 class RankRows:
