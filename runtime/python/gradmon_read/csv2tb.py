@@ -21,11 +21,11 @@ import numpy
 import pyarrow
 
 from gradmon_read.command_line import CommandError, hide_pandas
-from gradmon_read.conversion import CURVES, EVENT_FILE, Interrupted, Meter, make_directories
+from gradmon_read.conversion import CURVES, EVENT_FILE, Interrupted, Meter, RankRows, Task, converted
+from gradmon_read.conversion import make_directories, request_of
 from gradmon_read.csv_tables import text_of
 from gradmon_read.kind_rows import Batch, grown
 from gradmon_read.listing import Problems
-from gradmon_read.rank_rows import RankRows, Task, converted, request_of
 
 BYTES_OF_A_FILE = 64 << 20
 _ROWS_AT_ONCE = 4096  # their records stay in the processor's cache

@@ -12,13 +12,12 @@ import numpy
 
 from gradmon_read import __version__
 from gradmon_read.command_line import CommandError, default_output_dir
-from gradmon_read.conversion import NOTHING, Meter, run_conversion
+from gradmon_read.conversion import NOTHING, Meter, RankInput, RankRows, chosen_files, run_conversion
 from gradmon_read.csv_tables import kind_files_in, parse_kind_file
-from gradmon_read.database_rows import kinds_in
 from gradmon_read.listing import Problems
+from gradmon_read.kind_rows import database_kinds
 from gradmon_read.metrics_database import PARTITION_STEPS, NewDatabase, PartWriter, Tensors, stored_scopes
 from gradmon_read.rank_database import FILE
-from gradmon_read.rank_rows import RankInput, RankRows, chosen_files
 from gradmon_read.runs import MOST_RUN_FILE_BYTES, Run, find_run, id_of_run_file, json_text, read_format_1
 from gradmon_read.runs import runs_in
 
@@ -141,7 +140,9 @@ def _write_start(
     """Writes the output of one start in the directory of one rank: the rows of its database, then the rows of
     its CSV files that the database lacks. Later starts come first: skips steps of a kind that are `taken`."""
     file = start.starts[0] / FILE
-    tables = [(kind, [table]) for kind, found in kinds_in(file.parent, problems).items() for table in found]
+    tables = [
+        (kind, [table]) for kind, found in database_kinds(file.parent, problems).items() for table in found
+    ]
     size = file.stat().st_size // len(tables) if tables else 0
     files = chosen_files(start, problems, kind_files_in)
     own: "dict[str, set[int]]" = {}

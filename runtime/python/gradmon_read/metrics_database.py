@@ -13,12 +13,12 @@ from typing import Any, Callable, Dict, Iterable, Iterator, Optional, Tuple
 import numpy
 
 from gradmon_read.command_line import CommandError
-from gradmon_read.conversion import FILE, NOTHING, Meter, make_directories
+from gradmon_read.conversion import FILE, NOTHING, Meter, Target, Task, converted, make_directories
+from gradmon_read.conversion import request_of
 from gradmon_read.kind_rows import Batch, grown
 from gradmon_read.listing import Problems
 from gradmon_read.rank_database import FILE as DATABASE
 from gradmon_read.rank_database import APPLICATION_ID, LAST_STEP, SCHEMA_VERSION, nan_bit, sql_name, sql_text
-from gradmon_read.rank_rows import Target, Task, converted, request_of
 from gradmon_read.runs import directory_name, json_text, parse_rank_directory, read_format_1
 from gradmon_read.vocabulary import COLUMN_ORDER, DTYPES, KINDS, KINDS_WITH_MICRO_STEPS, OPS
 from gradmon_read.vocabulary import SAMPLE_MARKS, SQL_FOLDS, stats_of

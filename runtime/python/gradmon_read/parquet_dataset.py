@@ -11,12 +11,11 @@ import numpy
 import pyarrow
 
 from gradmon_read.command_line import CommandError
-from gradmon_read.conversion import NOTHING, Interrupted, Meter
-from gradmon_read.database_rows import kinds_in
-from gradmon_read.kind_rows import Batch
+from gradmon_read.conversion import NOTHING, Interrupted, Meter, RankInput, RankRows, Task, converted
+from gradmon_read.conversion import request_of
+from gradmon_read.kind_rows import Batch, database_kinds
 from gradmon_read.listing import Problems
 from gradmon_read.rank_database import sql_text
-from gradmon_read.rank_rows import RankInput, RankRows, Task, converted, request_of
 from gradmon_read.rows import strings
 from gradmon_read.runs import id_of_run_file, read_json
 from gradmon_read.vocabulary import COLUMN_ORDER
@@ -134,4 +133,4 @@ def _read_into(found: "dict[str, Any]", key: str, file: Path, problems: Problems
 
 
 def perform(arguments: argparse.Namespace) -> int:
-    return converted(request_of(arguments), Path(arguments.o), NOTHING, write_dataset, kinds_in)
+    return converted(request_of(arguments), Path(arguments.o), NOTHING, write_dataset, database_kinds)

@@ -91,7 +91,7 @@ _Rows = Iterator[tuple[Any, ...]]
 
 def _run(database: Any, statement: str, files: "list[StoredFile]") -> "tuple[list[str], _Rows]":
     """Runs the one statement that reads. Returns titles and rows."""
-    _add_views(database)
+    database.execute(_VIEWS)
     try:
         statements = database.extract_statements(statement)
         if not statements:
@@ -170,29 +170,20 @@ def _add_stored_rows(database: Any, files: "list[StoredFile]", wanted: "list[str
     database.execute(f"SET allowed_directories = [{directories}]")
 
 
-def _add_views(database: Any) -> None:
-    database.execute(
-        'CREATE VIEW steps AS SELECT run, rank, step, kind, count(*) AS "values" FROM rows '
-        "GROUP BY run, rank, step, kind ORDER BY ALL"
-    )
-    database.execute("CREATE VIEW v_files AS SELECT rank, run AS run_id, path FROM ranks")
-    database.execute(
-        "CREATE VIEW v_metrics AS SELECT rank, step, kind AS metric, name AS target, vpp_stage, "
-        "coalesce(micro_step, 0) AS micro_step, op, value FROM rows"
-    )
-    database.execute(
-        "CREATE VIEW v_nonfinite AS SELECT * FROM v_metrics "
-        "WHERE NOT isfinite(value) OR (op = 'nans' AND value > 0)"
-    )
-    database.execute(
-        "CREATE VIEW v_layer_step AS SELECT rank, step, metric, vpp_stage, micro_step, layer, op, "
-        "count(*) AS targets, count(*) FILTER (isnan(value)) AS nan_targets, "
-        "min(value) FILTER (NOT isnan(value)) AS least, "
-        "max(value) FILTER (NOT isnan(value)) AS greatest, CASE WHEN bool_or(isnan(value)) THEN NULL ELSE "
-        f"CASE op {SQL_FOLDS} END END AS value FROM (SELECT *, "
-        r"regexp_extract(target, '^([^.]*(?:\.[^.]*)*?\.[0-9]+)(?:\.|$)', 1) AS layer FROM v_metrics) "
-        "WHERE layer <> '' GROUP BY rank, step, metric, vpp_stage, micro_step, layer, op ORDER BY ALL"
-    )
+_VIEWS = rf"""
+CREATE VIEW steps AS SELECT run, rank, step, kind, count(*) AS "values" FROM rows
+  GROUP BY run, rank, step, kind ORDER BY ALL;
+CREATE VIEW v_files AS SELECT rank, run AS run_id, path FROM ranks;
+CREATE VIEW v_metrics AS SELECT rank, step, kind AS metric, name AS target, vpp_stage,
+  coalesce(micro_step, 0) AS micro_step, op, value FROM rows;
+CREATE VIEW v_nonfinite AS SELECT * FROM v_metrics WHERE NOT isfinite(value) OR (op = 'nans' AND value > 0);
+CREATE VIEW v_layer_step AS SELECT rank, step, metric, vpp_stage, micro_step, layer, op,
+  count(*) AS targets, count(*) FILTER (isnan(value)) AS nan_targets,
+  min(value) FILTER (NOT isnan(value)) AS least, max(value) FILTER (NOT isnan(value)) AS greatest,
+  CASE WHEN bool_or(isnan(value)) THEN NULL ELSE CASE op {SQL_FOLDS} END END AS value
+  FROM (SELECT *, regexp_extract(target, '^([^.]*(?:\.[^.]*)*?\.[0-9]+)(?:\.|$)', 1) AS layer FROM v_metrics)
+  WHERE layer <> '' GROUP BY rank, step, metric, vpp_stage, micro_step, layer, op ORDER BY ALL
+"""
 
 
 def _cell(value: Any) -> str:

@@ -22,9 +22,9 @@ from pyarrow.dataset import field
 from gradmon_read.command_line import CommandError
 from gradmon_read.csv_tables import CsvFile, KindFile, Together, groups, kind_files_in, read_ahead
 from gradmon_read.csv_tables import read_together
-from gradmon_read.database_rows import pages
 from gradmon_read.event_rows import converted_ranks, converted_tag, event_files, event_tables
 from gradmon_read.event_rows import rank_event_files, tag_of
+from gradmon_read.kind_rows import database_pages
 from gradmon_read.listing import Problems
 from gradmon_read.rank_database import FILE, Partition, RankDatabase, RankDatabaseError, RankFile
 from gradmon_read.rank_database import StoredFile, rank_file, stored_files
@@ -618,7 +618,9 @@ def _database_tables(path: Path, run: str, scan: Scan) -> "Iterator[_Placed]":
                 known = [_known((each.first, each.last), kind=metric.name) for each in metric.partitions]
                 for i in scan.wanted(known) if stats else ():
                     bounds = _steps(metric.name, metric.partitions[i], scan.filter)
-                    for rank, _, table in pages(database, metric, metric.partitions[i], stats, *bounds):
+                    for rank, _, table in database_pages(
+                        database, metric, metric.partitions[i], stats, *bounds
+                    ):
                         yield from _chosen(Place(run, rank, metric.name), table, scan)
     except RankDatabaseError as error:
         raise ValueError(str(error)) from error

@@ -10,11 +10,10 @@ from typing import Any
 import numpy
 
 from gradmon_read.command_line import CommandError
-from gradmon_read.conversion import NOTHING, Meter
+from gradmon_read.conversion import NOTHING, Meter, RankRows, Task, converted, request_of
 from gradmon_read.csv_tables import text_of
 from gradmon_read.kind_rows import Batch
 from gradmon_read.listing import Problems
-from gradmon_read.rank_rows import RankRows, Task, converted, request_of
 
 FILE = "monitor_data.trend.db"
 # The plug-in refuses other statistics.

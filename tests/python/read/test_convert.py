@@ -9,11 +9,10 @@ import pytest
 from scale import FULL
 import zstandard
 from gradmon_read import csv2tb, csv_tables
-from gradmon_read.conversion import Meter, progress_text
+from gradmon_read.conversion import Meter, RankRows, progress_text
 from gradmon_read.csv_tables import CsvFile, KindFile, Problems
 from gradmon_read.metrics_database import Tensors, layer_of
 from gradmon_read.rank_database import FILE
-from gradmon_read.rank_rows import RankRows
 from gradmon_read.vocabulary import ROW_KINDS
 from reading import (
     MSPROBE,
