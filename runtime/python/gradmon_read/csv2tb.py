@@ -30,7 +30,7 @@ from gradmon_read.listing import Problems
 BYTES_OF_A_FILE = 64 << 20
 _ROWS_AT_ONCE = 4096  # their records stay in the processor's cache
 _OVER_STEPS_ONLY = (b"throughput_linearity", b"model-flops-throughput-per-device", b"B-samples-per-day")
-_HEADER = 12  # bytes of a record before its event
+_HEADER, _FOOTER = 12, 4  # bytes of a record, around its event
 _WALL_TIME = _HEADER + 1  # offsets in a record
 _STEP = _WALL_TIME + 9
 
@@ -218,10 +218,19 @@ class Encoder:
         _unaligned(data, "<u4")[begins + ends] = _masked(sums)
 
     def _add(self, templates: _Templates, key: int) -> None:
-        values = [_value(tag) for tag in self._tags(key, templates.fields)]
-        event = _event(0, bytes(templates.bytes_of_step), values)
-        lengths = numpy.array([len(value) for value in values])
-        templates.numbers[key] = _HEADER + len(event) - lengths.sum() + lengths.cumsum() - 4
+        size = templates.bytes_of_step
+        for (fields, _), other in self._known.items():
+            if fields == templates.fields and key < len(other.record) and other.record[key] >= 0:
+                event = self._records[other.record[key]][_HEADER:-_FOOTER]
+                behind = _STEP - _HEADER + other.bytes_of_step
+                event = event[: _STEP - _HEADER] + bytes(size) + event[behind:]
+                templates.numbers[key] = other.numbers[key] + size - other.bytes_of_step
+                break
+        else:
+            values = [_value(tag) for tag in self._tags(key, templates.fields)]
+            event = _event(0, bytes(size), values)
+            lengths = numpy.array([len(value) for value in values])
+            templates.numbers[key] = _HEADER + len(event) - lengths.sum() + lengths.cumsum() - 4
         templates.record[key] = len(self._records)
         templates.end[key] = _HEADER + len(event)
         templates.sum[key] = google_crc32c.value(event)

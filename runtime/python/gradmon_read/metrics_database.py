@@ -368,12 +368,14 @@ class PartWriter:
         last = self._tensors_of_kind[self._kind] = grown(last, int(ids.max()) + 1)
         if (last[ids] == tensors).all():
             return
-        changing = numpy.isin(ids, ids[last[ids] != tensors])
-        notes = []
-        for id, step, tensor in zip(*(column[changing].tolist() for column in (ids, batch.step, tensors))):
-            if last[id] != tensor:
-                last[id] = tensor
-                notes.append((id, step, tensor))
+        order = numpy.argsort(ids, kind="stable")
+        sorted_ids, sorted_tensors = ids[order], tensors[order]
+        before = last[sorted_ids]
+        same = numpy.flatnonzero(sorted_ids[1:] == sorted_ids[:-1]) + 1
+        before[same] = sorted_tensors[same - 1]
+        changed = numpy.sort(order[before != sorted_tensors])
+        last[ids] = tensors
+        notes = zip(ids[changed].tolist(), batch.step[changed].tolist(), tensors[changed].tolist())
         metric = metric_id_of(self._kind)
         self._database.run_many(
             "INSERT OR REPLACE INTO target_tensors VALUES (?, ?, ?, ?, CAST(? AS TEXT), CAST(? AS TEXT))",
