@@ -14,7 +14,7 @@ from gradmon_read import command_line, run_report
 from gradmon_read.command_line import CommandError, UsageError
 from gradmon_read.csv_tables import KindFile
 from gradmon_read.first_not_finite import Place, Rows
-from gradmon_read.kind_rows import Batch, KindReader, Names, RowSource, aligned, each_kind
+from gradmon_read.kind_rows import Batch, KindReader, RowSource, aligned, each_kind
 from gradmon_read.listing import Problems, Table, printable
 from gradmon_read.run_report import layer_text, value_json, value_text
 from gradmon_read.runs import Run, find_run
@@ -208,20 +208,25 @@ class _Comparison:
             self.found.steps.setdefault(int(step), StepCount()).compared += int(count)
         parted = numpy.flatnonzero(largest >= 0)
         if len(parted):
-            a, b = a.take(parted), b.take(parted)
-            self._note(_Partings(rank, kind, a, b, field_of[parted], largest[parted], self._names))
+            rows = Rows(rank, kind, a.take(parted), self._names)
+            self._note(rows, b.take(parted), field_of[parted], largest[parted])
 
-    def _note(self, partings: "_Partings") -> None:
-        steps = partings.batch.step
-        order = numpy.lexsort([-partings.difference, steps])
+    def _note(self, rows: Rows, other: Batch, field: Any, difference: Any) -> None:
+        def parting(row: int) -> Parting:
+            name = FIELDS[field[row]]
+            a, b = (float(batch.values[name][row]) for batch in (rows.batch, other))
+            return rows.place(row, Parting, name, a=a, b=b, difference=float(difference[row]))
+
+        steps = rows.batch.step
+        order = numpy.lexsort([-difference, steps])
         begins = numpy.flatnonzero(numpy.diff(steps[order], prepend=-1))
         counts = numpy.diff(begins, append=len(order))
         for worst, count in zip(order[begins], counts):
             of_step = self.found.steps[int(steps[worst])]
             of_step.parted += int(count)
-            if of_step.worst is None or partings.difference[worst] > of_step.worst.difference:
-                of_step.worst = partings[worst]
-        first = partings[partings.first(numpy.arange(len(steps)))]
+            if of_step.worst is None or difference[worst] > of_step.worst.difference:
+                of_step.worst = parting(worst)
+        first = parting(rows.first(numpy.arange(len(steps))))
         known = self.found.by_rank.get(first.rank)
         if known is None or first.order < known.order:
             self.found.by_rank[first.rank] = first
@@ -241,19 +246,6 @@ def _keys(batch: Batch) -> "list[Any]":
     repetition = numpy.empty(batch.rows, "int64")
     repetition[order] = count - numpy.maximum.accumulate(numpy.where(begins, count, 0))
     return [*columns, repetition]
-
-
-class _Partings(Rows):
-    def __init__(
-        self, rank: int, kind: str, a: Batch, b: Batch, field: Any, difference: Any, names: Names
-    ) -> None:
-        super().__init__(rank, kind, a, names)
-        self._b, self._field, self.difference = b, field, difference
-
-    def __getitem__(self, row: int) -> Parting:
-        field = FIELDS[self._field[row]]
-        a, b = (float(batch.values[field][row]) for batch in (self.batch, self._b))
-        return self.place(row, Parting, field, a=a, b=b, difference=float(self.difference[row]))
 
 
 _A_FEW = 10

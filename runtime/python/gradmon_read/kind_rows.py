@@ -343,18 +343,16 @@ def database_kinds(directory: Path, problems: Problems) -> "dict[str, list[KindF
             for metric in database.metrics:
                 is_known = metric.name in KINDS and KINDS.index(metric.name) + 1 == metric.id
                 of_kind = stats_of(metric.name) if is_known else []
-                unknown = [
+                what = [
                     f'statistic "{stat}" of {metric.name}' for stat in metric.stats if stat not in of_kind
                 ]
                 if is_known:
                     found[metric.name] = [KindFile(part[1], 0, part[2], path) for part in metric.partitions]
                 else:
-                    unknown = [f'metric "{metric.name}" with the id {metric.id}']
-                for what in unknown:
-                    text = (
-                        f"found the {what}; expected one that this version of gradmon knows; it is left out"
-                    )
-                    problems.add(path, 0, text)
+                    what = [f'metric "{metric.name}" with the id {metric.id}']
+                for one in what:
+                    expected = "expected one that this version of gradmon knows; it is left out"
+                    problems.add(path, 0, f"found the {one}; {expected}")
     except RankDatabaseError as error:
         problems.add(path, 0, str(error).removeprefix(f"{path}: "))
     return {kind: found[kind] for kind in ROW_KINDS if found.get(kind)}
@@ -404,14 +402,10 @@ def database_pages(
         made = {
             "line": pyarrow.nulls(len(good), pyarrow.int64()).fill_null(0),
             "step": pyarrow.array(steps, pyarrow.int64()),
-            "vpp_stage": pyarrow.array(stages, pyarrow.int64()),
             "name": pyarrow.array(names, pyarrow.string()).cast(pyarrow.binary()).dictionary_encode(),
         }
-        if micro:
-            made["micro_step"] = pyarrow.array(micro_steps, pyarrow.int64())
-        for name in ("vpp_stage", "micro_step"):
-            if name in made:
-                made[name] = made[name].cast(pyarrow.int32())
+        for name, column in [("vpp_stage", stages), *([("micro_step", micro_steps)] if micro else [])]:
+            made[name] = pyarrow.array(column, pyarrow.int64()).cast(pyarrow.int32())
         made.update(tensors.columns(rank, ids, steps))
         nans = numpy.array(masks, dtype="int64")
         for stat, column in zip(stats, columns):

@@ -217,11 +217,8 @@ class NewDatabase:
         """Commits, closes and syncs the file."""
         self.run("COMMIT")
         self.connection.close()
-        file = os.open(self._path, os.O_RDWR | os.O_CLOEXEC)
-        try:
-            os.fsync(file)
-        finally:
-            os.close(file)
+        with open(self._path, "rb+") as file:
+            os.fsync(file.fileno())
 
 
 class Tensors:
@@ -422,11 +419,7 @@ def write_database(
 def _ahead(batches: "Iterable[Batch]") -> "Iterator[Batch]":
     """Reads the next one on another thread: writing sets the pace."""
     with ThreadPoolExecutor(1, "gradmon-convert") as pool:
-        each = iter(batches)
-
-        def following() -> "Optional[Batch]":
-            return next(each, None)
-
+        following: Any = partial(next, iter(batches), None)
         waiting = pool.submit(following)
         while (batch := waiting.result()) is not None:
             waiting = pool.submit(following)
@@ -439,15 +432,11 @@ def perform(arguments: argparse.Namespace) -> int:
     write = partial(write_database, steps=arguments.step_partition)
     if not target.is_dir():
         return converted(request, target, NOTHING, partial(write, name=DATABASE))
-    if (target / DATABASE).exists():
-        _check_replaceable(target / DATABASE)
-    return converted(request, target / DATABASE, FILE, write)
-
-
-def _check_replaceable(database: Path) -> None:
-    """Raises CommandError: a running job has, or may have, the database."""
-    in_use = parse_rank_directory(directory_name(database.parent)) is not None
-    if in_use or any(os.path.exists(f"{database}{end}") for end in ("-wal", "-journal")):
+    database = target / DATABASE
+    of_job = parse_rank_directory(directory_name(target)) is not None
+    in_use = of_job or any(os.path.exists(f"{database}{end}") for end in ("-wal", "-journal"))
+    if database.exists() and in_use:
         raise CommandError(
             f"{database} is the database of a job, or in use; expected another --output-dirpath"
         )
+    return converted(request, database, FILE, write)
