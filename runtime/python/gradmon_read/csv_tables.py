@@ -349,16 +349,13 @@ class Decompressed:
 
     def read(self, size: int) -> bytes:
         """In small parts: a part with an error is lost."""
-        parts = []
-        while size > 0 and not self._why:
+        parts: "list[bytes]" = []
+        while size > 0 and not self._why and (not parts or parts[-1]):
             try:
                 parts.append(self._reader.read(min(size, _PART)))
+                size -= len(parts[-1])
             except self._error as error:
                 self._why = str(error)
-                break
-            size -= len(parts[-1])
-            if not parts[-1]:
-                break
         if self._why and not any(parts):
             raise ValueError(f"{self._why}; expected zstd frames")
         return b"".join(parts)

@@ -404,9 +404,8 @@ def find_first_not_finite(run: Run, reader: KindReader) -> FirstNotFinite:
     return found
 
 
-Sample = dict[
-    str, Any
-]  # of a row: step, micro_step (None: missing), vpp_stage, name, and the statistics it has
+# A row: step, micro_step (None: missing), vpp_stage, name, and the statistics it has.
+Sample = dict[str, Any]
 
 
 class Context:

@@ -8,7 +8,7 @@ import os
 import re
 import warnings
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Callable, Collection, NamedTuple, Optional, Union
+from typing import TYPE_CHECKING, Any, Callable, Collection, Optional, Union
 
 import numpy
 
@@ -181,13 +181,6 @@ def _integers(value: Any) -> "Optional[Collection[int]]":
     return [operator.index(one) for one in collection]
 
 
-class _Parts(NamedTuple):
-    """The ranks whose parts make up a tensor, one for each part, and the elements of each part."""
-
-    ranks: "list[int]"
-    elements: "list[int]"
-
-
 def joined(table: "pandas.DataFrame", scopes: Scopes) -> "pandas.DataFrame":
     """The rows of whole tensors. Raises ValueError where ranks hold summands only, or a part is missing.
 
@@ -242,7 +235,9 @@ def _whole(
         label = scopes[rank].get("scope", "whole")
         if label in ("partial", "local"):
             raise ValueError(f"{what}: {_REFUSED[label].format(rank)}; exclude it with kind= or names=")
-        groups.setdefault((label, _mesh(scopes[rank])), []).append(rank)
+        # Ranks in other meshes hold other tensors: each data-parallel group, the gradient of its own batch.
+        mesh = scopes[rank].get("mesh") or {}
+        groups.setdefault((label, json.dumps([mesh.get("shape"), mesh.get("ranks")])), []).append(rank)
     found = []
     for (label, _), ranks in groups.items():
         if label == "whole":  # each rank's own
@@ -260,13 +255,8 @@ _REFUSED = {
 }
 
 
-def _mesh(scope: Scope) -> str:
-    """Ranks in other meshes hold other tensors: each data-parallel group, the gradient of its own batch."""
-    mesh = scope.get("mesh") or {}
-    return json.dumps([mesh.get("shape"), mesh.get("ranks")])
-
-
-def _parts(scopes: "dict[int, Scope]", ranks: "list[int]", what: str) -> _Parts:
+def _parts(scopes: "dict[int, Scope]", ranks: "list[int]", what: str) -> "dict[int, int]":
+    """The ranks whose parts make up a tensor, one for each part, and the elements of each part."""
     parts: "dict[str, tuple[int, int]]" = {}  # replicas of a part count once
     expected = 0
     for rank in ranks:
@@ -284,17 +274,16 @@ def _parts(scopes: "dict[int, Scope]", ranks: "list[int]", what: str) -> _Parts:
             f"{what}: ranks {', '.join(map(str, ranks))} hold {held} of {expected} elements; "
             "expected the rows of all ranks"
         )
-    chosen = sorted(parts.values())
-    return _Parts([rank for rank, _ in chosen], [elements for _, elements in chosen])
+    return dict(sorted(parts.values()))
 
 
 def _join(
-    rows: "pandas.DataFrame", parts: _Parts, what: str, incomplete: "set[int]"
+    rows: "pandas.DataFrame", parts: "dict[int, int]", what: str, incomplete: "set[int]"
 ) -> "list[pandas.DataFrame]":
     """One row for each step and statistic that has the rows of all parts. Some ranks may not have written the
     last steps yet; earlier steps that lack rows are added to `incomplete`."""
     found = []
-    held = rows[rows["rank"].isin(parts.ranks)]
+    held = rows[rows["rank"].isin(list(parts))]
     order = held.assign(_micro=held["micro_step"].fillna(-1)).sort_values(
         ["step", "_micro", "rank"], kind="stable"
     )
@@ -304,30 +293,30 @@ def _join(
         order = order[~marked]
     for op, of_op in order.groupby("op", sort=False):
         counts = of_op.groupby(["step", "_micro"], sort=False)["rank"].transform("size")
-        is_complete = counts == len(parts.ranks)
+        is_complete = counts == len(parts)
         complete = of_op[is_complete]
         written_by_all = of_op.groupby("rank")["step"].max().min()
         incomplete.update(of_op.loc[~is_complete & (of_op["step"] < written_by_all), "step"])
-        values = complete["value"].to_numpy().reshape(-1, len(parts.ranks))
-        first = complete[complete["rank"] == parts.ranks[0]].drop(columns="_micro")
-        weights = numpy.array(parts.elements, dtype="float64")
+        values = complete["value"].to_numpy().reshape(-1, len(parts))
+        first = complete[complete["rank"] == min(parts)].drop(columns="_micro")
+        weights = numpy.array([*parts.values()], dtype="float64")
         found.append(first.assign(value=_fold_of(op, what)(values, weights)))
     return found
 
 
 def _marks_of_whole(
-    values: "pandas.DataFrame", marks: "pandas.DataFrame", parts: _Parts
+    values: "pandas.DataFrame", marks: "pandas.DataFrame", parts: "dict[int, int]"
 ) -> "list[pandas.DataFrame]":
     """The marks in the steps in which a part is a sample; its errors are independent of others'. A part
     without marks was read whole. There is no error of the norm without the norm."""
     keys = ["step", "_micro", "rank"]
     has_norm = bool((values["op"] == "norm").any())
     rows = values[values["op"] == ("norm" if has_norm else values["op"].iloc[0])]
-    rows = rows[rows.groupby(keys[:2])["rank"].transform("size") == len(parts.ranks)]
+    rows = rows[rows.groupby(keys[:2])["rank"].transform("size") == len(parts)]
     rows = rows.merge(marks[keys[:2]].drop_duplicates(), on=keys[:2])
-    first = rows[rows["rank"] == parts.ranks[0]].drop(columns="_micro")
-    weights = numpy.array(parts.elements) / sum(parts.elements)
-    norms = rows["value"].to_numpy().reshape(-1, len(parts.ranks))
+    first = rows[rows["rank"] == min(parts)].drop(columns="_micro")
+    weights = numpy.array([*parts.values()]) / sum(parts.values())
+    norms = rows["value"].to_numpy().reshape(-1, len(parts))
     total = numpy.sqrt((norms**2).sum(axis=1, keepdims=True))
     shares = {"sampled": weights, "mean_se": weights, "norm_se": norms / numpy.where(total == 0, 1, total)}
     found = []
