@@ -107,7 +107,7 @@ def load(
     if sources.problems.count:
         raise ValueError(re.sub("; the (row|file) is left out", "", sources.problems.first[0]))
     if whole:
-        table = joined(table.assign(**{_PLACE: range(len(table))}), _scopes(sources, wanted))
+        table = _joined(table.assign(**{_PLACE: range(len(table))}), _scopes(sources, wanted))
     return _in_order(table)
 
 
@@ -181,7 +181,7 @@ def _integers(value: Any) -> "Optional[Collection[int]]":
     return [operator.index(one) for one in collection]
 
 
-def joined(table: "pandas.DataFrame", scopes: Scopes) -> "pandas.DataFrame":
+def _joined(table: "pandas.DataFrame", scopes: Scopes) -> "pandas.DataFrame":
     """The rows of whole tensors. Raises ValueError where ranks hold summands only, or a part is missing.
 
     Warns of steps in which some ranks lack rows, though they have rows of later steps."""
