@@ -149,6 +149,14 @@ def sample_job(directory: Path) -> Path:
     return write_files(directory, _SAMPLE)
 
 
+def corrupted(content: bytes, count: int, chosen: random.Random) -> bytes:
+    """With so many random bytes."""
+    made = bytearray(content)
+    for _ in range(count):
+        made[chosen.randrange(len(made))] = chosen.randrange(256)
+    return bytes(made)
+
+
 def broken_texts(good: bytes, count: int) -> "Iterator[bytes]":
     """The texts of CSV files, each broken in another way."""
     chosen = random.Random(17)

@@ -29,7 +29,7 @@ from gradmon_read.heat_map import (
 )
 from gradmon_read.runs import RankDirectory, find_run
 from job_rows import RankFiles, TestRow
-from reading import Commands, event_of, record_of
+from reading import Commands, corrupted, event_of, record_of
 from scale import FULL
 
 BINS = 30
@@ -373,9 +373,7 @@ def test_event_files_with_any_bytes_give_histograms_and_at_most_one_problem_each
         assert len(lines) <= 3
     event = event_of("update/w", [1.0] * BINS)
     for _ in range(CORRUPTIONS):
-        content = bytearray(event)
-        for _ in range(2):
-            content[chosen.randrange(len(content))] = chosen.randrange(256)
+        content = corrupted(event, 2, chosen)
         for step, _, counts in histograms_of(tmp_path, bytes(content), 0):
             assert step >= 0 and all(0 <= count < math.inf for count in counts)
 

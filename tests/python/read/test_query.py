@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from gradmon_read import rank_database
 from gradmon_read.rank_database import RankDatabase, RankDatabaseError
-from reading import GRADMONCTL, Commands, RankWriter, change, golden_difference
+from reading import GRADMONCTL, Commands, RankWriter, change, corrupted, golden_difference
 
 TARGETS = ["layers.3.fc.weight", "layers.30.fc.weight", "head.weight"]
 TITLES = "rank,step,metric,target,vpp_stage,micro_step,op,value\n"
@@ -355,10 +355,7 @@ def test_databases_with_any_bytes_give_rows_or_an_error(run: Commands, tmp_path:
     chosen = random.Random(7)
     codes = set()
     for _ in range(60):
-        content = bytearray(valid)
-        for _ in range(chosen.choice([1, 3, 50])):
-            content[chosen.randrange(len(content))] = chosen.randrange(256)
-        writer.file.write_bytes(content)
+        writer.file.write_bytes(corrupted(valid, chosen.choice([1, 3, 50]), chosen))
         sql = "SELECT count(*), sum(value), max(target) FROM v_metrics"
         answer = run("query", sql, "--format", "csv", tmp_path)
         assert (answer.code == 0) == (answer.err == "")
