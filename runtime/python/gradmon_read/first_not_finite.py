@@ -199,26 +199,18 @@ def step_order(kind: str, batch: Batch) -> "list[Any]":
 
 
 def not_finite_in(batch: Batch) -> "tuple[Any, Any]":
-    """Each row's evidence of elements that are not finite, by METRICS.md's definition of each statistic.
+    """Each row's evidence of elements that are not finite, by METRICS.md's definition of each statistic:
+    arrays of NONE to NAN, and of the index in FIELDS of the statistic that shows it.
 
-    NAN
-        "nans" is above 0, or a norm or an extreme is NaN: only a NaN element makes a sum of squares or an
-        extreme NaN, regardless of "nans". Infinities of both signs also make a mean NaN, so a NaN mean shows
-        a NaN element only if the row has none of the other statistics.
-    INFINITE
-        An extreme is infinite; or norm or mean is not finite, and the row does not show that the elements are
-        (it has neither an extreme of magnitudes nor both min and max). Such a row may be an overflow.
-    OVERFLOW
-        Norm or mean is not finite, although all elements are.
+    NAN: "nans" is above 0, or a norm or an extreme is NaN: only a NaN element makes a sum of squares or an
+    extreme NaN, regardless of "nans". Infinities of both signs also make a mean NaN, so a NaN mean shows a
+    NaN element only if the row has none of the other statistics.
+    INFINITE: an extreme is infinite; or norm or mean is not finite, and the row does not show that the
+    elements are (it has neither an extreme of magnitudes nor both min and max). It may be an overflow.
+    OVERFLOW: norm or mean is not finite, although all elements are.
 
     Ignores values that are NaN by definition: "zeros", a minimum or maximum of complex numbers, and all
-    statistics except "nans" of a boolean or an empty tensor.
-
-    Returns
-    -------
-    what, field : arrays of int
-        `field`: the index in FIELDS of the statistic that shows it.
-    """
+    statistics except "nans" of a boolean or an empty tensor."""
     what = numpy.zeros(batch.rows, "int8")
     field = numpy.zeros(batch.rows, "int8")
 
