@@ -2,6 +2,7 @@
 """gradmonctl analyse anomalies: the dumps of alerts, anomaly_detected/rank{R}/anomaly.json, of gradmon or of
 msprobe."""
 import argparse
+import heapq
 import json
 import os
 import re
@@ -11,12 +12,10 @@ from typing import Any, Iterator, NamedTuple, NoReturn
 
 from gradmon_read import command_line, run_report
 from gradmon_read.command_line import CommandError, UsageError, default_output_dir, open_regular, report
-from gradmon_read.listing import printable
+from gradmon_read.listing import Problems, printable
 
 _MOST_BYTES = 512 << 20
 _MOST_DEPTH = 100  # of brackets: parsers recurse
-_MESSAGES = 10
-_MOST_UNSORTED = 100_000  # anomalies in memory besides those that are kept
 _NUMBERS = ("rank", "step", "micro_step", "pp_stage", "vpp_stage", "call_id")
 _TEXTS = ("tag_name", "message")
 _FORWARD = 0
@@ -26,7 +25,10 @@ _PHASES = {
     **dict.fromkeys(("exp_avg", "exp_avg_sq"), 2),
 }
 _JSON_PARTS = re.compile(r'"(?:[^"\\]|\\.)*"?|[\[\]{}]', re.DOTALL)
-_SPACE = re.compile(r"[ \t\r\n]*")
+# Around the members of an object; "end" has a character if the text ends here.
+_BEGIN = re.compile(r"\ufeff?[ \t\r\n]*\{[ \t\r\n]*(?P<end>\}[ \t\r\n]*\Z)?")
+_COLON = re.compile(r"[ \t\r\n]*:[ \t\r\n]*")
+_NEXT = re.compile(r"[ \t\r\n]*(?:,[ \t\r\n]*|(?P<end>\}[ \t\r\n]*\Z))")
 _EXPECTED = "; expected the directory anomaly_detected of a job, with rank0/anomaly.json"
 
 
@@ -36,13 +38,6 @@ class Anomaly(NamedTuple):
     key: str  # in the dump: "0:fc1.input:0/rank0/actv_step_2_call_3_norm"; of msprobe without the op
     fields: "dict[str, Any]"  # in the order of anomaly_analyse.json
     order: "tuple[int, ...]"  # of the calls, as in msprobe's anomaly_processor
-
-
-class AnomalyDumps(NamedTuple):
-    first: "list[Anomaly]"  # by order
-    anomalies: int  # of the steps, in all dumps
-    dumps: int  # files read
-    left_out: "list[str]"  # "FILE: KEY: reason"; at most _MESSAGES, and a count
 
 
 def analyse_json(anomalies: "list[Anomaly]") -> str:
@@ -80,23 +75,10 @@ def _order(fields: "dict[str, Any]") -> "tuple[int, ...]":
     return fields["step"], fields["micro_step"], phase, *stages, fields["call_id"]
 
 
-def read_anomaly_dumps(directory: Path, count: int, steps: "list[int]") -> AnomalyDumps:
-    """The first anomalies.
-
-    Parameters
-    ----------
-    directory : Path
-        `anomaly.json` is read in each of its directories (rank0, rank1, ...), ranks ascending.
-    count : int
-        Keeps so many. Holds one dump, `count` anomalies and 100,000 more in memory.
-    steps : list of int
-        Only of these; []: of all.
-
-    Raises
-    ------
-    CommandError
-        If `directory` cannot be read or has no dump.
-    """
+def read_anomaly_dumps(directory: Path, count: int, steps: "list[int]") -> "AnomalyDumps":
+    """The first anomalies. `directory`: `anomaly.json` is read in each of its directories (rank0, ...),
+    ranks ascending. `count`: keeps so many. `steps`: only of these; []: of all. Raises CommandError: the
+    directory cannot be read or has no dump."""
     try:
         names = os.listdir(directory)
     except OSError as error:
@@ -107,73 +89,54 @@ def read_anomaly_dumps(directory: Path, count: int, steps: "list[int]") -> Anoma
             f'{directory}: no dump of alerts in it{_EXPECTED}, which alerts write with "dump": true in the '
             f'config\'s "alert"; without it, gradmonctl alerts {directory} lists them'
         )
-    reader = _DumpReader(count, steps)
-    for name in sorted(names, key=lambda name: (len(os.fsencode(name)), name)):  # "rank2" before "rank10"
-        reader.read(directory / name / "anomaly.json")
-    return reader.end()
+    names.sort(key=lambda name: (len(os.fsencode(name)), name))  # "rank2" before "rank10"
+    return AnomalyDumps([directory / name / "anomaly.json" for name in names], count, set(steps))
 
 
-class _DumpReader:
-    def __init__(self, count: int, steps: "list[int]") -> None:
-        self._count = count
-        self._steps = set(steps)
-        self._kept: "list[Anomaly]" = []
-        self._anomalies = self._dumps = self._left_out = 0
-        self._messages: "list[str]" = []
+class AnomalyDumps:
+    """The result of read_anomaly_dumps(). Holds one dump and `count` anomalies in memory."""
 
-    def read(self, file: Path) -> None:
+    def __init__(self, files: "list[Path]", count: int, steps: "set[int]") -> None:
+        self.anomalies = 0  # of the steps, in all dumps
+        self.dumps = 0  # files read
+        self._problems, self._steps = Problems("alerts or files"), steps
+        found = (anomaly for file in files for anomaly in self._read(file))
+        self.first = heapq.nsmallest(count, found, key=lambda anomaly: anomaly.order)
+        self.left_out = self._problems.messages()  # "FILE: KEY: reason"; some, and a count
+
+    def _leave_out(self, file: Path, why: object) -> None:
+        self._problems.add(file, 0, f"{why}; left out")
+
+    def _read(self, file: Path) -> "Iterator[Anomaly]":
         try:
             with open_regular(file, _MOST_BYTES) as opened:
                 content = opened.read()
         except OSError as error:
-            self._leave_out(file, error.strerror or str(error))
-            return
+            return self._leave_out(file, error.strerror or error)
         text = _valid_text(content)
-        depths = accumulate(
-            {"[": 1, "{": 1, "]": -1, "}": -1}.get(part[0], 0) for part in _JSON_PARTS.finditer(text)
-        )
+        steps = {"[": 1, "{": 1, "]": -1, "}": -1}
+        depths = accumulate(steps.get(part[0], 0) for part in _JSON_PARTS.finditer(text))
         if max(depths, default=0) > _MOST_DEPTH:
-            self._leave_out(file, "expected brackets nested at most 100 deep")
-            return
-        self._dumps += 1
+            return self._leave_out(file, "expected brackets nested at most 100 deep")
+        self.dumps += 1
         try:
             for key, entry in _members(text):
-                self._add(file, key, entry)
+                try:
+                    anomaly = read_anomaly(key, entry)
+                except ValueError as error:
+                    self._leave_out(file, f"{key}: {error}")
+                    continue
+                if not self._steps or anomaly.fields["step"] in self._steps:
+                    self.anomalies += 1
+                    yield anomaly
             if len(text.encode()) < len(content):
                 raise ValueError
         except _NoObject:
             self._leave_out(file, "expected a JSON object with an object for each alert")
         except ValueError:
-            why = "no whole JSON object; its first alerts are used. Is the job still writing it?"
-            self._leave_out(file, why)
-
-    def _add(self, file: Path, key: str, entry: Any) -> None:
-        try:
-            anomaly = read_anomaly(key, entry)
-        except ValueError as error:
-            self._leave_out(file, f"{key}: {error}")
-            return
-        if self._steps and anomaly.fields["step"] not in self._steps:
-            return
-        self._anomalies += 1
-        self._kept.append(anomaly)
-        if len(self._kept) > self._count + _MOST_UNSORTED:
-            self._sort()
-
-    def _sort(self) -> None:
-        self._kept.sort(key=lambda anomaly: anomaly.order)
-        del self._kept[self._count :]
-
-    def _leave_out(self, file: Path, why: str) -> None:
-        self._left_out += 1
-        if self._left_out <= _MESSAGES:
-            self._messages.append(f"{file}: {why}; left out")
-
-    def end(self) -> AnomalyDumps:
-        self._sort()
-        if self._left_out > _MESSAGES:
-            self._messages.append(f"and {self._left_out - _MESSAGES} more alerts or files are left out")
-        return AnomalyDumps(self._kept, self._anomalies, self._dumps, self._messages)
+            self._leave_out(
+                file, "no whole JSON object; its first alerts are used. Is the job still writing it?"
+            )
 
 
 class _NoObject(ValueError):
@@ -196,31 +159,18 @@ def _members(text: str) -> "Iterator[tuple[str, Any]]":
     """Key and value of each member of a JSON object as soon as it is read: a dump may be large, and torn.
     Raises ValueError where the text is no JSON."""
     decoder = json.JSONDecoder(parse_constant=_refuse)
-
-    def after_space(at: int) -> int:
-        return _SPACE.match(text, at).end()  # type: ignore[union-attr]
-
-    at = after_space(text.startswith("\ufeff"))
-    if text[at : at + 1] != "{":
+    mark = _BEGIN.match(text)
+    if mark is None:
         raise _NoObject
-    at = after_space(at + 1)
-    is_first = True
-    while text[at : at + 1] != "}":
-        if not is_first:
-            if text[at : at + 1] != ",":
-                raise ValueError
-            at = after_space(at + 1)
-        is_first = False
-        if text[at : at + 1] != '"':
+    while mark is not None and not mark["end"]:
+        key, at = decoder.raw_decode(text, mark.end())
+        colon = _COLON.match(text, at)
+        if not isinstance(key, str) or colon is None:
             raise ValueError
-        key, at = decoder.raw_decode(text, at)
-        at = after_space(at)
-        if text[at : at + 1] != ":":
-            raise ValueError
-        value, at = decoder.raw_decode(text, after_space(at + 1))
+        value, at = decoder.raw_decode(text, colon.end())
         yield _without_surrogates(key), _without_surrogates(value)
-        at = after_space(at)
-    if after_space(at + 1) != len(text):
+        mark = _NEXT.match(text, at)
+    if mark is None:
         raise ValueError
 
 

@@ -5,6 +5,7 @@ import difflib
 import importlib
 import io
 import os
+import re
 import stat
 import sys
 from itertools import takewhile
@@ -16,26 +17,25 @@ from gradmon_read.listing import printable
 DONE, FAILED, USAGE, INVALID_CONFIG, PARTIAL = 0, 1, 2, 6, 7
 
 
-class Argument(NamedTuple):
-    """One argument of a command: its parsing and its help."""
+class Value(NamedTuple):
+    """The parsing of an argument's value."""
 
-    names: str  # "--json", "--output-dirpath,--output-dir"; without dashes it is positional
-    help: str  # "": the help does not mention it
-    placeholder: str = ""  # stands for the value; an option without is a flag
     default: Any = None
     type: Callable[[str], Any] = str
     choices: Sequence[str] = ()
     required: bool = False
     many: bool = False  # takes all words up to the next option
 
-    @property
-    def is_option(self) -> bool:
-        return self.names.startswith("-")
+
+class Argument(NamedTuple):
+    names: "list[str]"  # "--output-dirpath", "--output-dir"; without dashes it is positional
+    placeholder: str  # stands for the value; an option without is a flag
+    help: str  # "": the help does not mention it
+    value: Value
 
     @property
-    def key(self) -> str:
-        """The attribute with its value: "output_dirpath", "FILE"."""
-        return self.names.split(",")[0].lstrip("-").replace("-", "_")
+    def is_option(self) -> bool:
+        return self.names[0].startswith("-")
 
 
 class Command(NamedTuple):
@@ -43,16 +43,32 @@ class Command(NamedTuple):
 
     usage: str  # begins with the name: "import FILE"
     summary: str
-    arguments: Sequence[Argument]
+    arguments: "dict[str, Argument]"  # by attribute of the namespace: "output_dirpath", "FILE"
+    details: str  # below the options
     module: str  # of this package; perform(arguments) carries the command out, and returns the exit code
-    details: str = ""  # below the options
-    needs: Sequence[str] = ()  # packages
+    needs: Sequence[str]  # packages
 
     @property
     def name(self) -> str:
         """ "import", "analyse first"."""
         words = takewhile(lambda word: word.isalnum() and word.islower(), self.usage.split(" "))
         return " ".join(words)
+
+
+def command_of(module: str, needs: "Sequence[str]", text: str, values: "dict[str, Value]") -> Command:
+    """`text`: usage and summary, a line each; then the arguments, a line each: names, placeholder and, behind
+    two blanks, the help, which may go on in indented lines; then details. Empty lines are between them."""
+    head, listed, details = f"{text}\n\n".split("\n\n", 2)
+    arguments = {}
+    for line in re.split(r"\n(?! )", listed):
+        names, _, help = re.sub(r"\n +", "\n", line).partition("  ")
+        words = names.replace(",", "").split()
+        has_placeholder = words[0].startswith("-") and not words[-1].startswith("-")
+        placeholder = words.pop() if has_placeholder else ""
+        key = words[0].lstrip("-").replace("-", "_")
+        arguments[key] = Argument(words, placeholder, help, values.get(key, Value()))
+    usage, summary = head.split("\n")
+    return Command(usage, summary, arguments, details.rstrip("\n"), module, needs)
 
 
 class Group(NamedTuple):
@@ -152,14 +168,10 @@ def report(text: str) -> None:
 
 def help_text(command: Command) -> str:
     text = f"usage: gradmonctl {command.usage}\n\n{command.summary}\n"
-    options = [("-h, --help", "this help")]
-    positional = []
-    for each in filter(lambda each: each.help, command.arguments):
-        name = ", ".join(each.names.split(","))
-        if each.is_option:
-            options.append((f"{name} {each.placeholder}".strip(), each.help))
-        else:
-            positional.append((each.placeholder or name, each.help))
+    options, positional = [("-h, --help", "this help")], list[tuple[str, str]]()
+    for each in filter(lambda each: each.help, command.arguments.values()):
+        name = f"{', '.join(each.names)} {each.placeholder}".strip()
+        (options if each.is_option else positional).append((name, each.help))
     text += _table("arguments", positional) + _table("options", options)
     return text + (f"\n{command.details}\n" if command.details else "")
 
@@ -187,27 +199,27 @@ class _Parser(argparse.ArgumentParser):
 def parse(command: Command, words: Sequence[str]) -> argparse.Namespace:
     """Fills in the arguments; raises UsageError."""
     parser = _Parser(add_help=False, allow_abbrev=False)
-    positional = [each for each in command.arguments if not each.is_option]
-    for each in command.arguments:
-        if not each.is_option:
-            continue
+    positional = {key: each for key, each in command.arguments.items() if not each.is_option}
+    for key, each in command.arguments.items():
+        value = each.value
         more: "dict[str, Any]" = {"action": "store_true"}
         if each.placeholder:
-            more = {"type": each.type, "default": each.default, "choices": each.choices or None}
-            more["nargs"] = "+" if each.many else None
-        parser.add_argument(*each.names.split(","), dest=each.key, required=each.required, **more)
+            more = {"type": value.type, "default": value.default, "choices": value.choices or None}
+            more["nargs"] = "+" if value.many else None
+        if each.is_option:
+            parser.add_argument(*each.names, dest=key, required=value.required, **more)
     if positional:
         parser.add_argument("words", nargs="*")
     found = parser.parse_intermixed_args(list(words))
     left = list(getattr(found, "words", []))
-    for each in positional:
-        if each.many:
-            setattr(found, each.key, left)
+    for key, each in positional.items():
+        if each.value.many:
+            setattr(found, key, left)
             left = []
         else:
-            setattr(found, each.key, left.pop(0) if left else each.default)
-        if each.required and not getattr(found, each.key):
-            raise UsageError(f"{each.placeholder or each.names} is required")
+            setattr(found, key, left.pop(0) if left else each.value.default)
+        if each.value.required and not getattr(found, key):
+            raise UsageError(f"{key} is required")
     if left:
         raise UsageError(f"unexpected argument: {left[0]}")
     return found

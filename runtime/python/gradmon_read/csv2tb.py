@@ -21,10 +21,11 @@ import numpy
 import pyarrow
 
 from gradmon_read.command_line import CommandError, hide_pandas
-from gradmon_read.conversion import CURVES, EVENT_FILE, Interrupted, Meter, make_directories
-from gradmon_read.csv_tables import Problems, text_of
-from gradmon_read.kind_rows import Batch
-from gradmon_read.rank_rows import RankRows, Task, converted, grown, request_of
+from gradmon_read.conversion import CURVES, EVENT_FILE, Interrupted, Meter, RankRows, Task, converted
+from gradmon_read.conversion import make_directories, request_of
+from gradmon_read.csv_tables import text_of
+from gradmon_read.kind_rows import Batch, grown
+from gradmon_read.listing import Problems
 
 BYTES_OF_A_FILE = 64 << 20
 _ROWS_AT_ONCE = 4096  # their records stay in the processor's cache
@@ -141,7 +142,7 @@ class Encoder:
         self._kind = kind
         self._form = form
         self._target = rows.target
-        self._known: "dict[tuple[str, ...], dict[int, _Templates]]" = {}  # by fields and bytes of the step
+        self._known: "dict[tuple[tuple[str, ...], int], _Templates]" = {}  # by fields and bytes of the step
         self._records: "list[bytes]" = []  # with zeros for numbers
         self._array = pyarrow.array(self._records, pyarrow.binary())
         self._checksums = _Checksums()
@@ -181,12 +182,10 @@ class Encoder:
         for one in [int(present[0])] if alike else numpy.unique(present).tolist():
             chosen = slice(None) if alike else numpy.flatnonzero(present == one)
             indices = [i for i in range(len(columns)) if one >> i + 4 & 1]
-            fields = tuple(field for i, field in enumerate(columns) if i in indices)
-            known = self._known.setdefault(fields, {})
-            if one & 15 not in known:
-                known[one & 15] = _Templates(fields, one & 15)
-            templates = known[one & 15]
-            parts.append(_Part(templates, chosen, [numbers[i][chosen] for i in indices]))
+            key = tuple(field for i, field in enumerate(columns) if i in indices), one & 15
+            if key not in self._known:
+                self._known[key] = _Templates(*key)
+            parts.append(_Part(self._known[key], chosen, [numbers[i][chosen] for i in indices]))
         return parts
 
     def _put(self, data: Any, begins: Any, part: _Part, keys: Any, steps: Any, written: Any) -> None:
@@ -220,8 +219,8 @@ class Encoder:
 
     def _add(self, templates: _Templates, key: int) -> None:
         size = templates.bytes_of_step
-        for other in self._known[templates.fields].values():
-            if key < len(other.record) and other.record[key] >= 0:
+        for (fields, _), other in self._known.items():
+            if fields == templates.fields and key < len(other.record) and other.record[key] >= 0:
                 event = self._records[other.record[key]][_HEADER:-_FOOTER]
                 behind = _STEP - _HEADER + other.bytes_of_step
                 event = event[: _STEP - _HEADER] + bytes(size) + event[behind:]
@@ -328,16 +327,11 @@ def write_curves(
 ) -> None:
     """Makes `output`/rank{R}/{prefix}/events…, for each task that has rows. The contents are the same with
     any number of processes. Raises CommandError, which names the file, and Interrupted."""
-    if processes == 1 or len(tasks) < 2:
+    count = min(processes, len(tasks))
+    if count < 2:
         for task in tasks:
             _write_task(task, output, form, meter, problems)
         return
-    _write_on_processes(min(processes, len(tasks)), tasks, output, form, meter, problems)
-
-
-def _write_on_processes(
-    count: int, tasks: "list[Task]", output: Path, form: str, meter: Meter, problems: Problems
-) -> None:
     import multiprocessing  # takes time to load
     from concurrent.futures import FIRST_EXCEPTION, ProcessPoolExecutor, wait
     from concurrent.futures.process import BrokenProcessPool

@@ -4,21 +4,25 @@ engine that guesses them is wrong about `inf`, `nan` and late fractions. Needs p
 
 Arrow reads a block whose rows are regular. Any other block is read row by row, which finds the line of each
 error. Rows are split like Python's csv module does: cells in double quotes may contain commas, line ends and
-doubled quotes."""
+doubled quotes. A job may write a file a step: small files are parsed together."""
 import contextlib
+import ctypes
 import os
 import re
-import stat
+import sys
+from collections import deque
+from concurrent.futures import Future, ThreadPoolExecutor
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, Collection, Iterator, NamedTuple, Optional
+from typing import Any, Callable, Collection, Iterable, Iterator, NamedTuple, Optional, Sequence, TypeVar
 
 import numpy
 import pyarrow
 import pyarrow.csv
 from pyarrow import compute
 
-from gradmon_read.command_line import require
+from gradmon_read.command_line import open_regular, require
+from gradmon_read.listing import Problems
 from gradmon_read.vocabulary import FIELDS, ROW_KINDS
 
 BLOCK = 1 << 20  # bytes; the longest row, too
@@ -28,31 +32,6 @@ _SHOWN_BYTES = 40  # of a cell in a message
 _INT32 = 2**31 - 1
 _INT64 = 2**63 - 1
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
-
-
-class Problems:
-    """The errors in skipped input: the first messages, and the number of all."""
-
-    SHOWN = 10
-
-    def __init__(self) -> None:
-        self.first: "list[str]" = []
-        self.count = 0
-
-    def add(self, path: "str | os.PathLike[str]", line: int, text: str) -> None:
-        """`line`: 0 for the whole file. `text`: the found and the expected value."""
-        self.count += 1
-        if self.count <= self.SHOWN:
-            self.first.append(f"{os.fspath(path)}{f':{line}' if line else ''}: {text}")
-
-    def extend(self, others: "Problems") -> None:
-        self.first += others.first[: self.SHOWN - len(self.first)]
-        self.count += others.count
-
-    def messages(self) -> "list[str]":
-        """ "FILE:LINE: TEXT" of the first; a last line counts the others."""
-        more = self.count - len(self.first)
-        return [*self.first, *([f"and {more} more rows or files are left out"] if more else [])]
 
 
 class KindFile(NamedTuple):
@@ -306,6 +285,7 @@ def _has_sound_numbers(table: "pyarrow.Table", lines: bytes) -> bool:
     return True
 
 
+@lru_cache(64)
 def header_of(line: bytes) -> Optional[Header]:
     """The header in the first line of a file, without its end; None if only CsvFile can read the file."""
     row = _row_at(line + b"\n", 0)
@@ -356,31 +336,26 @@ def regular_table(
     return _completed(table, numpy.arange(first_line, first_line + table.num_rows))
 
 
-def decompressed(source: Any) -> Any:
+class Decompressed:
     """A file of the text of zstd frames, the last of which may be torn. `source`: bytes, or something with
     read(). Reading raises ValueError where something else follows. Needs zstandard for it."""
-    zstandard = require("zstandard", "a compressed CSV file")
-    reader = zstandard.ZstdDecompressor(max_window_size=1 << 27)
-    return _Decompressed(reader.stream_reader(source, read_across_frames=True), zstandard.ZstdError)
 
-
-class _Decompressed:
-    def __init__(self, reader: Any, error: "type[Exception]") -> None:
-        self._reader, self._error = reader, error
+    def __init__(self, source: Any) -> None:
+        zstandard = require("zstandard", "a compressed CSV file")
+        decompressor = zstandard.ZstdDecompressor(max_window_size=1 << 27)
+        self._reader = decompressor.stream_reader(source, read_across_frames=True)
+        self._error = zstandard.ZstdError
         self._why = ""
 
     def read(self, size: int) -> bytes:
         """In small parts: a part with an error is lost."""
-        parts = []
-        while size > 0 and not self._why:
+        parts: "list[bytes]" = []
+        while size > 0 and not self._why and (not parts or parts[-1]):
             try:
                 parts.append(self._reader.read(min(size, _PART)))
+                size -= len(parts[-1])
             except self._error as error:
                 self._why = str(error)
-                break
-            size -= len(parts[-1])
-            if not parts[-1]:
-                break
         if self._why and not any(parts):
             raise ValueError(f"{self._why}; expected zstd frames")
         return b"".join(parts)
@@ -402,7 +377,7 @@ class CsvFile:
         self._at = 0  # the next row in the data
         self._line = 1  # of the next row
         self._ended = False  # nothing follows the data
-        self._text: Any = decompressed(self) if path.suffix == ".zst" else self
+        self._text: Any = Decompressed(self) if path.suffix == ".zst" else self
         self._is_begun = False
         self._in_skipped_line = False
         self._saved_again = False  # by a spreadsheet: the last row needs no line end
@@ -433,33 +408,34 @@ class CsvFile:
 
     def read(self, size: int) -> bytes:
         """The next bytes of the file; b"" at the end and after an error, which is a problem."""
-        file = -1
+        file = None
         try:
-            file = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY)
-            status = os.fstat(file)
+            file = open_regular(self.path)
+            status = os.fstat(file.fileno())
             identity = (status.st_dev, status.st_ino)
-            if not stat.S_ISREG(status.st_mode):
-                self._problems.add(self.path, 0, "not a regular file")
-            elif self._identity is not None and self._identity != identity:
-                text = "was removed or replaced while it was read; the rest is left out"
-                self._problems.add(self.path, 0, text)
-            else:
-                seconds, nanoseconds = divmod(status.st_mtime_ns, 10**9)
-                self._identity, self.written = identity, self.written or seconds + 1e-9 * nanoseconds
-                found = os.pread(file, size, self.bytes_read)
-                self.bytes_read += len(found)
-                return found
+            if self._identity is not None and self._identity != identity:
+                raise OSError(0, "was removed or replaced while it was read; the rest is left out")
+            seconds, nanoseconds = divmod(status.st_mtime_ns, 10**9)
+            self._identity, self.written = identity, self.written or seconds + 1e-9 * nanoseconds
+            found = os.pread(file.fileno(), size, self.bytes_read)
+            self.bytes_read += len(found)
+            return found
         except OSError as error:
-            self._problems.add(self.path, 0, f"cannot {'open' if file < 0 else 'read'}: {error.strerror}")
+            what = f"cannot {'read' if file else 'open'}: " if error.errno else ""
+            self._problems.add(self.path, 0, f"{what}{error.strerror}")
         finally:
-            if file >= 0:
-                os.close(file)
+            if file is not None:
+                file.close()
         return b""
 
     def _fill(self) -> bool:
         """Reads until the data are a block, or the file ends. Returns False without a file."""
         while not self._ended and len(self._data) < BLOCK:
-            more = self._next_text(BLOCK - len(self._data))
+            try:
+                more = self._text.read(BLOCK - len(self._data))
+            except ValueError as error:
+                self._problems.add(self.path, 0, f"{error}; the rest is left out")
+                more = b""
             if self._identity is None:
                 return False
             self._ended = not more
@@ -477,14 +453,6 @@ class CsvFile:
         if self._ended and self._saved_again and self._data and not self._data.endswith(b"\n"):
             self._data += b"\n"
         return True
-
-    def _next_text(self, size: int) -> bytes:
-        try:
-            found: bytes = self._text.read(size)
-            return found
-        except ValueError as error:
-            self._problems.add(self.path, 0, f"{error}; the rest is left out")
-            return b""
 
     def _take_header(self) -> bool:
         row = _row_at(self._data, 0)
@@ -513,12 +481,6 @@ class CsvFile:
         self._at = len(self._data)
         return ""
 
-    def _skip_line(self) -> None:
-        behind = self._data.find(b"\n", self._at) + 1
-        self._in_skipped_line = behind == 0
-        self._at = behind or len(self._data)
-        self._line += 1
-
     def _next_row(self) -> "Optional[tuple[int, list[bytes]]]":
         """Takes the next row: its line and cells. None: it is not all in the data."""
         while True:
@@ -527,7 +489,10 @@ class CsvFile:
             line = self._line
             if problem:
                 self._problems.add(self.path, line, f"{problem}; the row is left out")
-                self._skip_line()
+                behind = self._data.find(b"\n", self._at) + 1
+                self._in_skipped_line = behind == 0
+                self._at = behind or len(self._data)
+                self._line += 1
             elif row is None:
                 return None
             else:
@@ -575,3 +540,128 @@ def _completed(table: "pyarrow.Table", lines: Any) -> "pyarrow.Table":
     for name, column in replaced.items():
         table = table.set_column(table.schema.get_field_index(name), name, column)
     return table.append_column("line", pyarrow.array(lines, pyarrow.int64()))
+
+
+_TOGETHER = 8 << 20  # bytes of files that are parsed at a time
+_AHEAD = 2  # items whose work is done while one is used
+_THREADS = 2
+_Item = TypeVar("_Item")
+_Result = TypeVar("_Result")
+_SMALL = 4 << 20  # bytes
+_LIKELY_RATIO = 8  # of text to compressed bytes
+
+_TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # parameters of mallopt()
+
+
+class Group(NamedTuple):
+    """Files that may be parsed together, or that have common steps."""
+
+    files: "list[KindFile]"
+    is_small: bool
+
+
+class Together(NamedTuple):
+    """The rows of several files, in order, as CsvFile.tables() has them."""
+
+    table: pyarrow.Table
+    file: Any  # the index of each row's file; int32
+    written: Any  # the time of the last write to each file, in seconds since 1970
+    bytes_read: int
+
+
+def keep_freed_memory() -> None:
+    """For a process that does nothing else: arrays of megabytes come and go, and keeping their memory saves a
+    fifth of the time."""
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None) if sys.platform == "linux" else None
+    if mallopt is not None:
+        mallopt(_TRIM_THRESHOLD, 256 << 20)
+        mallopt(_MMAP_THRESHOLD, 128 << 20)
+        pyarrow.set_memory_pool(pyarrow.system_memory_pool())
+
+
+def read_ahead(
+    items: "Iterable[tuple[_Item, Optional[Callable[[], _Result]]]]",
+) -> "Iterator[tuple[_Item, Optional[Future[_Result]]]]":
+    """Each item with what its work gives, in order. Two threads do the work of the next items meanwhile."""
+    waiting: "deque[tuple[_Item, Optional[Future[_Result]]]]" = deque()
+    with ThreadPoolExecutor(_THREADS) as pool:
+        for item, work in items:
+            waiting.append((item, pool.submit(work) if work else None))
+            if len(waiting) > _AHEAD:
+                yield waiting.popleft()
+        yield from waiting
+
+
+def groups(files: "Sequence[KindFile]") -> "Iterator[Group]":
+    """Neighbours without common steps, as many small ones together as one block has, if all are as large as
+    the first; files with common steps, as far as they overlap. `files`: ascending by first step."""
+    together: "list[KindFile]" = []
+    most = i = 0
+    while i < len(files):
+        end, last = i + 1, files[i].last_step
+        while end < len(files) and files[end].first_step <= last:
+            last = max(last, files[end].last_step)
+            end += 1
+        if together and (end > i + 1 or len(together) == most):
+            yield Group(together, True)
+            together = []
+        if not together:
+            size = _size(files[i])
+            most = _TOGETHER // size
+        if end == i + 1 and size < _SMALL:
+            together.append(files[i])
+        else:
+            yield Group(list(files[i:end]), False)
+        i = end
+    if together:
+        yield Group(together, True)
+
+
+def _size(file: KindFile) -> int:
+    try:
+        size = os.stat(file.path).st_size * (_LIKELY_RATIO if file.path.suffix == ".zst" else 1)
+        return max(size, _TOGETHER >> 12)
+    except OSError:
+        return _SMALL
+
+
+def read_together(
+    files: "Sequence[KindFile]", columns: "Optional[Collection[str]]" = None
+) -> "Optional[Together]":
+    """The rows of small files with one header; None if the files must be read one by one. `columns`: as
+    regular_table() has it. Any thread."""
+    header: Optional[bytes] = None
+    texts, lines, written, size = [], [], [], 0
+    for file in files:
+        try:
+            content, time = _content(file.path)
+        except (OSError, ValueError):
+            return None
+        header = content[: content.find(b"\n") + 1] if header is None else header
+        texts.append(memoryview(content)[len(header) : content.rfind(b"\n") + 1])
+        lines.append(line_ends(texts[-1]))
+        written.append(time)
+        size += len(content)
+        if not header or not content.startswith(header) or size > 4 * _TOGETHER:
+            return None
+    titles = header_of(header[:-1]) if header else None
+    whole = b"".join(texts)
+    table = regular_table(whole, titles, 1, columns, sum(lines)) if titles else None
+    if table is None:
+        return None
+    index = numpy.repeat(numpy.arange(len(files), dtype="int32"), lines)
+    before = numpy.cumsum([0, *lines[:-1]])  # rows of the files before each
+    line = table["line"].to_numpy() - before[index] + 1
+    place = table.column_names.index("line")
+    return Together(table.set_column(place, "line", pyarrow.array(line)), index, numpy.array(written), size)
+
+
+def _content(path: Path) -> "tuple[bytes, float]":
+    """And the time of the last write. Never waits for a FIFO. Raises OSError for what is no small file."""
+    with open_regular(path, 2 * _SMALL) as file:
+        status = os.fstat(file.fileno())
+        content = file.read(status.st_size)  # a job may be appending to it
+    if path.suffix == ".zst":
+        content = Decompressed(content).read(4 * _TOGETHER + 1)
+    seconds, nanoseconds = divmod(status.st_mtime_ns, 10**9)
+    return content, seconds + 1e-9 * nanoseconds

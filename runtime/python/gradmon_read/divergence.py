@@ -4,6 +4,7 @@ import argparse
 import contextlib
 import math
 import re
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple, Optional
 
@@ -11,10 +12,11 @@ import numpy
 
 from gradmon_read import command_line, run_report
 from gradmon_read.command_line import CommandError, UsageError
-from gradmon_read.csv_tables import KindFile, Problems
-from gradmon_read.first_not_finite import PHASES, step_order
-from gradmon_read.kind_rows import Batch, KindReader, Names, RowSource, aligned, each_kind
-from gradmon_read.listing import Table, printable
+from gradmon_read.csv_tables import KindFile
+from gradmon_read.first_not_finite import Place, Rows
+from gradmon_read.kind_rows import Batch, KindReader, RowSource, aligned, each_kind
+from gradmon_read.listing import Problems, Table, printable
+from gradmon_read.run_report import layer_text, value_json, value_text
 from gradmon_read.runs import Run, find_run
 from gradmon_read.vocabulary import FIELDS, ROW_KINDS
 
@@ -43,28 +45,37 @@ def relative_difference(a: Any, b: Any) -> Any:
     return numpy.where((a == b) | (numpy.isnan(a) & numpy.isnan(b)), 0, difference)
 
 
-class Parting(NamedTuple):
-    """A row whose values part, and the statistic with the largest relative difference."""
+@dataclass(frozen=True)
+class Parting(Place):
+    """A row whose values part, and the statistic with the largest relative difference. The place is in A."""
 
-    order: "tuple[int, ...]"  # in A; as of step_order(), then the rank
-    rank: int
-    kind: str
-    layer: str
-    micro_step: int
-    field: str
     a: float
     b: float
     difference: float  # relative
-    file: str  # of A
-    line: int
 
     @property
-    def step(self) -> int:
-        return self.order[0]
+    def layer(self) -> str:
+        return f"{self.vpp_stage}:{self.name}" if self.vpp_stage else self.name
 
-    @property
-    def phase(self) -> str:
-        return PHASES[self.order[3]]
+    def __str__(self) -> str:
+        return self.text(layer_text(0, self.layer))
+
+    def values_text(self) -> str:
+        values = f"{self.field} {value_text(self.a)} in A, {value_text(self.b)} in B"
+        return f"{values}, relative difference {self.difference_text()}"
+
+    def difference_text(self) -> str:
+        return value_text(self.difference, _DIFFERENCE_DIGITS)
+
+    def json(self) -> "dict[str, Any]":
+        own = {
+            "layer": self.layer,
+            "statistic": self.field,
+            "a": value_json(self.a),
+            "b": value_json(self.b),
+            "relative_difference": value_json(self.difference),
+        }
+        return self.json_with(own)
 
 
 class StepCount:
@@ -77,11 +88,11 @@ class StepCount:
 
 
 class Only(NamedTuple):
-    """Rows that only one of the runs has, and the place of the first one."""
+    """Rows that only one of the runs has, and the first one."""
 
     rows: int = 0
-    step: int = -1
-    what: str = ""  # "grad_reduced of fc1.weight on rank 3"
+    first_step: Optional[int] = None
+    first: Optional[str] = None  # "grad_reduced of fc1.weight on rank 3"
 
 
 class Divergence:
@@ -94,6 +105,11 @@ class Divergence:
         self.compared = 0  # rows
         self.without_common = 0  # rows in both without a common statistic, or of a sample in one of them
         self.only = [Only(), Only()]  # in A, in B
+
+    def steps_apart(self) -> "list[tuple[int, StepCount]]":
+        """The steps from the first difference on."""
+        first = self.first
+        return [item for item in self.steps.items() if first and item[0] >= first.step]
 
 
 def find_divergence(a: Run, b: Run, tolerance: Tolerance, problems: Problems) -> Divergence:
@@ -153,15 +169,14 @@ class _Comparison:
             )
 
     def _note_only(self, which: int, rank: int, kind: str, batch: Batch) -> None:
-        only = self.found.only[which]
         if not batch.rows:
             return
+        rows, step, what = self.found.only[which]
         first = int(batch.step.argmin())
-        step, what = only.step, only.what
-        if only.rows == 0 or batch.step[first] < step:
+        if step is None or batch.step[first] < step:
             step = int(batch.step[first])
             what = f'{kind} of "{self._names.label(batch.name[first])}" on rank {rank}'
-        self.found.only[which] = Only(only.rows + batch.rows, step, what)
+        self.found.only[which] = Only(rows + batch.rows, step, what)
 
     def _compare_rows(self, rank: int, kind: str, a: Batch, b: Batch) -> None:
         """Rows with the same keys, sorted by these."""
@@ -193,20 +208,25 @@ class _Comparison:
             self.found.steps.setdefault(int(step), StepCount()).compared += int(count)
         parted = numpy.flatnonzero(largest >= 0)
         if len(parted):
-            a, b = a.take(parted), b.take(parted)
-            self._note(_Partings(rank, kind, a, b, field_of[parted], largest[parted], self._names))
+            rows = Rows(rank, kind, a.take(parted), self._names)
+            self._note(rows, b.take(parted), field_of[parted], largest[parted])
 
-    def _note(self, partings: "_Partings") -> None:
-        steps = partings.a.step
-        order = numpy.lexsort([-partings.difference, steps])
+    def _note(self, rows: Rows, other: Batch, field: Any, difference: Any) -> None:
+        def parting(row: int) -> Parting:
+            name = FIELDS[field[row]]
+            a, b = (float(batch.values[name][row]) for batch in (rows.batch, other))
+            return rows.place(row, Parting, name, a=a, b=b, difference=float(difference[row]))
+
+        steps = rows.batch.step
+        order = numpy.lexsort([-difference, steps])
         begins = numpy.flatnonzero(numpy.diff(steps[order], prepend=-1))
         counts = numpy.diff(begins, append=len(order))
         for worst, count in zip(order[begins], counts):
             of_step = self.found.steps[int(steps[worst])]
             of_step.parted += int(count)
-            if of_step.worst is None or partings.difference[worst] > of_step.worst.difference:
-                of_step.worst = partings[worst]
-        first = partings.first()
+            if of_step.worst is None or difference[worst] > of_step.worst.difference:
+                of_step.worst = parting(worst)
+        first = parting(rows.first(numpy.arange(len(steps))))
         known = self.found.by_rank.get(first.rank)
         if known is None or first.order < known.order:
             self.found.by_rank[first.rank] = first
@@ -226,36 +246,6 @@ def _keys(batch: Batch) -> "list[Any]":
     repetition = numpy.empty(batch.rows, "int64")
     repetition[order] = count - numpy.maximum.accumulate(numpy.where(begins, count, 0))
     return [*columns, repetition]
-
-
-class _Partings:
-    """Rows whose values part, each a Parting when asked for."""
-
-    def __init__(
-        self, rank: int, kind: str, a: Batch, b: Batch, field: Any, difference: Any, names: Names
-    ) -> None:
-        self.a, self.difference = a, difference
-        self._rank, self._kind, self._b, self._field, self._names = rank, kind, b, field, names
-        self._order = step_order(kind, a)
-
-    def __getitem__(self, row: int) -> Parting:
-        a, field = self.a, FIELDS[self._field[row]]
-        return Parting(
-            order=(*(int(part[row]) for part in self._order), self._rank),
-            rank=self._rank,
-            kind=self._kind,
-            layer=self._names.label(a.name[row]),
-            micro_step=int(a.micro_step[row]),
-            field=field,
-            a=float(a.values[field][row]),
-            b=float(self._b.values[field][row]),
-            difference=float(self.difference[row]),
-            file=a.files[a.file[row]].path,
-            line=int(a.line[row]),
-        )
-
-    def first(self) -> Parting:
-        return self[int(numpy.lexsort(self._order[::-1])[0])]
 
 
 _A_FEW = 10
@@ -289,108 +279,62 @@ def _number(option: str, text: str) -> float:
     raise UsageError(f'{option} "{text}": expected a number from 0 on, such as 1e-5')
 
 
-def _place_text(parting: Any) -> str:
-    return run_report.place_text(run_report.layer_text(0, parting.layer), parting)
-
-
-def _values_text(parting: Any) -> str:
-    a, b = run_report.value_text(parting.a), run_report.value_text(parting.b)
-    return f"{parting.field} {a} in A, {b} in B, relative difference {_difference(parting)}"
-
-
-def _difference(parting: Any) -> str:
-    return run_report.value_text(parting.difference, _DIFFERENCE_DIGITS)
-
-
-def _text(a: "Run", b: "Run", tolerance: Any, found: Any, most: Optional[int]) -> str:
+def _text(a: Run, b: Run, tolerance: Tolerance, found: Divergence, most: Optional[int]) -> str:
     """`most`: the length of a list; None: any."""
-    relative, absolute = map(run_report.value_text, tolerance)
+    relative, absolute = map(value_text, tolerance)
     text = f"A: {run_report.run_text(a)}\nB: {run_report.run_text(b)}\n{found.compared} rows compared, "
     text += f"tolerance {relative} relative and {absolute} absolute\n"
     for run, only in zip("AB", found.only):
-        if only.rows:
-            where = f"the first in step {only.step}: {printable(only.what)}"
+        if only.first:
+            where = f"the first in step {only.first_step}: {printable(only.first)}"
             text += f"rows only in {run}: {only.rows}, {where}\n"
     if found.without_common:
         text += f"rows with no statistic in common: {found.without_common}\n"
     if found.first is None:
         return text + ("no value parts\n" if found.compared else "")
-    text += f"\nthe runs first part in\n  {_place_text(found.first)}\n  {_values_text(found.first)}\n"
-    text += f"  {run_report.source_text(found.first)}\n"
-    return text + _steps_text(found, most) + _ranks_text(found, most)
+    text += f"\nthe runs first part in\n  {found.first}\n  {found.first.values_text()}\n"
+    text += f"  {found.first.source}\n{_steps_text(found, most)}"
+    ranks = [found.by_rank[rank] for rank in sorted(found.by_rank)]
+    if len(ranks) < 2:
+        return text
+    text += "\nwhere each rank first parts\n"
+    text += "".join(f"  {one}: {one.values_text()}\n" for one in ranks[:most])
+    return text + _more(len(ranks) - len(ranks[:most]), "ranks")
 
 
-def _steps_text(found: Any, most: Optional[int]) -> str:
+def _steps_text(found: Divergence, most: Optional[int]) -> str:
     """The steps from the first difference on; always with the last one."""
     titles = ["step", "rows", "apart", "largest difference", "statistic", "rank", "kind", "layer"]
     rows = []
-    for step, count in found.steps.items():
-        if step >= found.first.step:
-            row = [str(step), str(count.compared), str(count.parted)]
-            worst = count.worst
-            if worst is not None:
-                row += [_difference(worst), worst.field, str(worst.rank), worst.kind]
-                row.append(run_report.layer_text(0, worst.layer))
-            rows.append(row + [""] * (len(titles) - len(row)))
+    for step, count in found.steps_apart():
+        row = [str(step), str(count.compared), str(count.parted)]
+        if one := count.worst:
+            row += [one.difference_text(), one.field, str(one.rank), one.kind, layer_text(0, one.layer)]
+        rows.append(row + [""] * (len(titles) - len(row)))
     shown = rows if most is None or len(rows) <= most else [*rows[: most - 1], rows[-1]]
     is_left = [title in ("statistic", "kind", "layer") for title in titles]
     text = f"\nhow they part from there\n{run_report.table_text(Table(titles, is_left), shown)}"
     return text + _more(len(rows) - len(shown), "steps in between")
 
 
-def _ranks_text(found: Any, most: Optional[int]) -> str:
-    if len(found.by_rank) < 2:
-        return ""
-    ranks = sorted(found.by_rank)
-    text = "\nwhere each rank first parts\n"
-    for rank in ranks[:most]:
-        text += f"  {_place_text(found.by_rank[rank])}: {_values_text(found.by_rank[rank])}\n"
-    return text + _more(len(ranks) - len(ranks[:most]), "ranks")
-
-
 def _more(count: int, noun: str) -> str:
     return f"… and {count} more {noun} (--all shows all)\n" if count else ""
 
 
-def _parting_json(parting: Any) -> "Optional[dict[str, Any]]":
-    if parting is None:
-        return None
-    return {
-        "step": parting.step,
-        "micro_step": run_report.step_or_none(parting.micro_step),
-        "phase": parting.phase,
-        "rank": parting.rank,
-        "kind": parting.kind,
-        "layer": parting.layer,
-        "statistic": parting.field,
-        "a": run_report.value_json(parting.a),
-        "b": run_report.value_json(parting.b),
-        "relative_difference": run_report.value_json(parting.difference),
-        "file": parting.file,
-        "line": parting.line,
-    }
-
-
-def _only_json(only: Any) -> "dict[str, Any]":
-    return {"rows": only.rows, "first_step": run_report.step_or_none(only.step), "first": only.what or None}
-
-
-def _json(a: "Run", b: "Run", tolerance: Any, found: Any, problems: "Problems") -> "dict[str, Any]":
-    first = found.first
-    steps = {step: count for step, count in found.steps.items() if first and step >= first.step}
+def _json(a: Run, b: Run, tolerance: Tolerance, found: Divergence, problems: Problems) -> "dict[str, Any]":
     return {
         "a": run_report.run_json(a),
         "b": run_report.run_json(b),
-        "tolerance": {"relative": tolerance.relative, "absolute": tolerance.absolute},
+        "tolerance": tolerance._asdict(),
         "compared_rows": found.compared,
         "rows_without_common_statistic": found.without_common,
-        "only_in_a": _only_json(found.only[0]),
-        "only_in_b": _only_json(found.only[1]),
-        "first": _parting_json(first),
-        "by_rank": [_parting_json(found.by_rank[rank]) for rank in sorted(found.by_rank)],
+        "only_in_a": found.only[0]._asdict(),
+        "only_in_b": found.only[1]._asdict(),
+        "first": found.first and found.first.json(),
+        "by_rank": [found.by_rank[rank].json() for rank in sorted(found.by_rank)],
         "steps": [
-            {"step": step, "rows": count.compared, "apart": count.parted, "worst": _parting_json(count.worst)}
-            for step, count in steps.items()
+            {"step": step, "rows": one.compared, "apart": one.parted, "worst": one.worst and one.worst.json()}
+            for step, one in found.steps_apart()
         ],
         "left_out": run_report.problems_json(problems),
     }

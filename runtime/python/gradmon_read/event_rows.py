@@ -4,15 +4,14 @@ google-crc32c."""
 import os
 import re
 import struct
-from functools import lru_cache, partial
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, Callable, Iterator, NamedTuple, Optional
 
 import pyarrow
 
 from gradmon_read.command_line import open_regular, require
-from gradmon_read.csv_tables import Problems
-from gradmon_read.row_parts import Place, Scan
+from gradmon_read.listing import Problems
 from gradmon_read.vocabulary import BINS, COLUMN_ORDER, HISTOGRAM_KINDS, KINDS_WITH_MICRO_STEPS, ROW_KINDS
 
 _MOST_VALUES = 1 << 16  # that wait for a table
@@ -26,12 +25,9 @@ def _any(texts: "list[str]") -> str:
 _OPS = _any([op for op in COLUMN_ORDER if op not in ("samples", "value")])
 _KINDS = [kind for kind in ROW_KINDS if kind != "scalar"]
 _TAG = re.compile(
-    rf"(?P<kind>{_any(_KINDS)})_(?P<op>{_OPS})/((?P<stage>[0-9]{{1,9}}):)?(?P<name>.*?)"
-    r"(:micro(?P<micro>[0-9]{1,9}))?\Z",
+    rf"(?:(?P<kind>{_any(_KINDS)})_(?P<op>{_OPS})|(?P<histogram>{_any(HISTOGRAM_KINDS)}))/"
+    r"((?P<stage>[0-9]{1,9}):)?(?P<name>.*?)(:micro(?P<micro>[0-9]{1,9}))?\Z",
     re.DOTALL,
-)
-_HISTOGRAM_TAG = re.compile(
-    rf"(?P<kind>{_any(HISTOGRAM_KINDS)})/((?P<stage>[0-9]{{1,9}}):)?(?P<name>.*)\Z", re.DOTALL
 )
 # msprobe's forms: {vpp_stage}:{name}[:{micro_step}]/rank{R}/{task}_{op}, and /{kind} of histograms.
 _TASK_TAG = re.compile(
@@ -56,12 +52,7 @@ class Tag(NamedTuple):
     rank: Optional[int]  # None: that of the directory
 
 
-class Value(NamedTuple):
-    """A number, or the counts of the bins of a histogram."""
-
-    tag: bytes
-    number: float
-    counts: "Optional[list[float]]"
+Value = tuple[bytes, "float | list[float]"]  # tag, and a number or the counts of the bins of a histogram
 
 
 def event_files(directory: Path) -> "list[Path]":
@@ -93,13 +84,12 @@ def converted_ranks(path: Path) -> "list[tuple[int, str, Path]]":
 def tag_of(tag: str, rank: Optional[int] = None) -> Tag:
     """{kind}_{op}/[{vpp_stage}:]{name}[:micro{m}] or {kind}/[{vpp_stage}:]{name} of a histogram, the same in
     msprobe's form, or the name of a training scalar. `rank`: msprobe's form of another rank is a scalar."""
-    found = _TAG.match(tag) or _HISTOGRAM_TAG.match(tag)
+    found = _TAG.match(tag)
     if found is not None:
-        parts = found.groupdict()
-        kind, name, micro = parts["kind"], parts["name"], parts.get("micro")
+        kind, name, micro = found["kind"] or found["histogram"], found["name"], found["micro"]
         if micro is not None and kind not in KINDS_WITH_MICRO_STEPS and kind != "grad_unreduced":
             name, micro = f"{name}:micro{micro}", None
-        return Tag(kind, name, _number(micro), parts.get("op") or "", int(parts["stage"] or 0), None)
+        return Tag(kind, name, _number(micro), found["op"] or "", int(found["stage"] or 0), None)
     found = _TASK_TAG.match(tag)
     if found is None or rank not in (None, int(found["rank"])):
         return Tag("scalar", tag, None, "value", 0, None)
@@ -112,7 +102,7 @@ def tag_of(tag: str, rank: Optional[int] = None) -> Tag:
     return Tag(kind, name, micro, found["op"] or "", int(found["stage"]), int(found["rank"]))
 
 
-def _converted_tag(kind: str, tag: str) -> Tag:
+def converted_tag(kind: str, tag: str) -> Tag:
     found = _CONVERTED.match(tag)
     if found is None:
         return tag_of(tag)
@@ -143,7 +133,7 @@ def _writer(record: bytes) -> bytes:
 
 def _event(record: bytes) -> "tuple[int, list[Value]]":
     """The step of an Event (event.proto), and the values of its Summary."""
-    step, values = 0, []
+    step, values = 0, list[Value]()
     for number, field in fields(memoryview(record)):
         if number == 2:
             step = int(field)
@@ -151,65 +141,50 @@ def _event(record: bytes) -> "tuple[int, list[Value]]":
             for of_summary, value in fields(field):
                 parts = dict(fields(value)) if of_summary == 1 else {}
                 if 2 in parts:
-                    values.append(Value(bytes(parts[1]), float(parts[2]), None))
+                    values.append((bytes(parts[1]), float(parts[2])))
                 elif 5 in parts and len(counts := counts_of(parts[5])) == len(BINS):
-                    values.append(Value(bytes(parts[1]), 0.0, counts))
+                    values.append((bytes(parts[1]), counts))
     if step >= 2**63:
         raise ValueError(f"step {step - 2**64}; expected a number from 0")
     return step, values
 
 
-def rank_tables(
-    run: str, rank: int, file: Path, kinds: "list[str]", scan: Scan
-) -> "Iterator[tuple[Place, pyarrow.Table]]":
-    """The rows of these kinds in an event file of a rank, as Part.tables() has them. The values are
-    float32."""
-    tables = _tables(run, rank, file, partial(tag_of, rank=rank), scan)
-    return ((place, table) for place, table in tables if place.kind in kinds)
-
-
-def converted_tables(rank: int, kind: str, file: Path, scan: Scan) -> "Iterator[tuple[Place, pyarrow.Table]]":
-    """The same of a file that `gradmonctl convert csv2tb` has made."""
-    return _tables("", rank, file, partial(_converted_tag, kind), scan)
-
-
-def _tables(
-    run: str, rank: int, file: Path, meaning: "Callable[[str], Tag]", scan: Scan
-) -> "Iterator[tuple[Place, pyarrow.Table]]":
+def event_tables(
+    file: Path, meaning: "Callable[[str], Tag]", wanted: "Callable[[str, list[str]], list[str]]"
+) -> "Iterator[tuple[str, pyarrow.Table]]":
+    """Kind and rows of tables of an event file, as Part.tables() has them; float32. `meaning`: of
+    a tag. `wanted`: of the statistics of a kind, those that are."""
     waiting: "dict[str, _Rows]" = {}
     count = 0
+
+    def taken() -> "Iterator[tuple[str, pyarrow.Table]]":
+        for kind, rows in waiting.items():
+            ops = wanted(kind, list(rows.values))
+            if ops:
+                yield kind, rows.table(ops)
+        waiting.clear()
+
     try:
         for step, tag, op, value in _values(file, lru_cache(maxsize=None)(meaning)):
             waiting.setdefault(tag.kind, _Rows()).add(step, tag, op, value)
             count += 1
-            if count == _MOST_VALUES:
-                yield from _taken(run, rank, waiting, scan)
-                count = 0
+            if count % _MOST_VALUES == 0:
+                yield from taken()
     except (OSError, EventFileError) as error:
         raise ValueError(f"{file}: {getattr(error, 'strerror', None) or error}") from error
-    yield from _taken(run, rank, waiting, scan)
-
-
-def _taken(
-    run: str, rank: int, waiting: "dict[str, _Rows]", scan: Scan
-) -> "Iterator[tuple[Place, pyarrow.Table]]":
-    for kind, rows in waiting.items():
-        ops = scan.ops(kind, list(rows.values))
-        if ops:
-            yield Place(run, rank, kind), rows.table(ops)
-    waiting.clear()
+    yield from taken()
 
 
 def _values(path: Path, meaning: "Callable[[str], Tag]") -> "Iterator[tuple[int, Tag, str, float]]":
     """A scalar's event over samples follows the one over steps; its x axis is the number of samples."""
     name, step_before = "", 0
     for step, values in events(path):
-        for raw, number, counts in values:
+        for raw, number in values:
             tag = meaning(raw.decode(errors="replace"))
-            if (counts is not None) != (tag.kind in HISTOGRAM_KINDS):
+            if isinstance(number, list) != (tag.kind in HISTOGRAM_KINDS):
                 continue
-            if counts is not None:
-                yield from ((step, tag, op, count) for op, count in zip(BINS, counts))
+            if isinstance(number, list):
+                yield from ((step, tag, op, count) for op, count in zip(BINS, number))
                 continue
             if tag.kind == "scalar" and tag.name == name + _OVER_SAMPLES:
                 tag, number, op = tag._replace(name=name), float(step), "samples"

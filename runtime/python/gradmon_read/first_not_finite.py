@@ -3,14 +3,16 @@
 pyarrow."""
 import argparse
 import contextlib
-from typing import Any, Iterator, NamedTuple, Optional
+from dataclasses import dataclass
+from typing import Any, Iterator, Optional, TypeVar
 
 import numpy
 
 from gradmon_read import command_line, run_report
-from gradmon_read.csv_tables import KindFile, Problems, text_of
+from gradmon_read.csv_tables import KindFile, text_of
 from gradmon_read.kind_rows import Batch, KindReader, Names, concatenated, each_kind, files_of_steps
-from gradmon_read.listing import Table, printable, rank_ranges
+from gradmon_read.listing import Problems, Table, printable, rank_ranges
+from gradmon_read.run_report import layer_text, value_json, value_text
 from gradmon_read.runs import Run
 from gradmon_read.vocabulary import FIELDS, FOLDS, KINDS, SAMPLE_MARKS
 
@@ -44,20 +46,16 @@ _SIGNED_EXTREMES = ("min", "max")
 _LATEST = numpy.iinfo("int64").max
 
 
-class Place(NamedTuple):
-    """A row with a value that is not finite."""
+@dataclass(frozen=True)
+class Place:
+    """A row, with one of its statistics."""
 
     order: "tuple[int, ...]"  # as of step_order(), then the rank
-    rank: int
     kind: str
     vpp_stage: int
     name: str
     micro_step: int  # -1: missing in the file
-    what: int
-    field: str  # the statistic that shows it
-    value: float
-    shape: str
-    dtype: str
+    field: str  # the statistic
     file: str
     line: int
 
@@ -68,6 +66,95 @@ class Place(NamedTuple):
     @property
     def phase(self) -> str:
         return PHASES[self.order[3]]
+
+    @property
+    def rank(self) -> int:
+        return self.order[-1]
+
+    @property
+    def source(self) -> str:
+        """ "actv_8-8.csv:3": the file, and its line if the file has lines."""
+        return printable(self.file) + (f":{self.line}" if self.line else "")
+
+    def text(self, layer: str) -> str:
+        """ "fc1.weight (grad_reduced), step 37, micro step 0, in the backward pass, rank 2" """
+        micro_step = f", micro step {self.micro_step}" if self.micro_step >= 0 else ""
+        where = f"{printable(layer)} ({self.kind}), step {self.step}{micro_step}"
+        return f"{where}, {self.phase}, rank {self.rank}"
+
+    def json_with(self, own: "dict[str, Any]") -> "dict[str, Any]":
+        return {
+            "step": self.step,
+            "micro_step": run_report.step_or_none(self.micro_step),
+            **{name: getattr(self, name) for name in ("phase", "rank", "kind")},
+            **own,
+            "file": self.file,
+            "line": self.line,
+        }
+
+
+_AnyPlace = TypeVar("_AnyPlace", bound=Place)
+
+
+class Rows:
+    """Rows of one rank and kind, each a Place when asked for."""
+
+    def __init__(self, rank: int, kind: str, batch: Batch, names: Names) -> None:
+        self.batch = batch
+        self._rank, self._kind, self._names = rank, kind, names
+        self._order = step_order(kind, batch)
+
+    def place(self, row: int, of: "type[_AnyPlace]", field: str, **own: Any) -> _AnyPlace:
+        batch = self.batch
+        number = batch.name[row]
+        return of(
+            order=(*(int(part[row]) for part in self._order), self._rank),
+            kind=self._kind,
+            vpp_stage=self._names.all[number][0],
+            name=self._names.name(number),
+            micro_step=int(batch.micro_step[row]),
+            field=field,
+            file=batch.files[batch.file[row]].path,
+            line=int(batch.line[row]),
+            **own,
+        )
+
+    def first(self, rows: Any) -> int:
+        """The first one by order."""
+        return int(rows[numpy.lexsort([part[rows] for part in reversed(self._order)])[0]])
+
+
+@dataclass(frozen=True)
+class NotFinite(Place):
+    """A row with a value that is not finite."""
+
+    what: int
+    value: float  # of the statistic that shows it
+    shape: str
+    dtype: str
+
+    def __str__(self) -> str:
+        """ "NaN in fc1.weight (grad_reduced), step 37, in the backward pass, rank 2" """
+        what = ("", "an overflow", "an infinity", "NaN")[self.what]
+        return f"{what} in {self.text(layer_text(self.vpp_stage, self.name))}"
+
+    def details(self) -> str:
+        text = f"  {self.field} {value_text(self.value)}"
+        text += f", shape {printable(self.shape)}" if self.shape else ""
+        text += f", {printable(self.dtype)}" if self.dtype else ""
+        return f"{text}\n  {self.source}\n"
+
+    def json(self) -> "dict[str, Any]":
+        own = {
+            "vpp_stage": self.vpp_stage,
+            "name": self.name,
+            "what": ("", "overflow", "inf", "nan")[self.what],
+            "statistic": self.field,
+            "value": value_json(self.value),
+            "shape": self.shape or None,
+            "dtype": self.dtype or None,
+        }
+        return self.json_with(own)
 
 
 class Extent:
@@ -84,13 +171,12 @@ class Extent:
         self.last_step = max(self.last_step, int(batch.step.max()))
         self.rows += batch.rows
 
+    def __str__(self) -> str:
+        return f"steps {self.first_step}-{self.last_step}, {self.rows} rows"
 
-def phase_of(kind: str, batch: Batch) -> Any:
-    """`other` is a collective call, or a gradient against its momentum."""
-    phase = numpy.full(batch.rows, _PHASE_OF[kind])
-    if kind == "other":
-        phase[batch.has("mg_direction")] = UPDATE
-    return phase
+    def json(self) -> "dict[str, Any]":
+        steps = {name: getattr(self, name) for name in ("first_step", "last_step")}
+        return {"rows": self.rows, **{name: run_report.step_or_none(step) for name, step in steps.items()}}
 
 
 def step_order(kind: str, batch: Batch) -> "list[Any]":
@@ -99,7 +185,9 @@ def step_order(kind: str, batch: Batch) -> "list[Any]":
     of the step in the file; collective calls before reduced gradients.
 
     Returns arrays step, part, micro step, phase, chunk, kind, place: the first counts most."""
-    phase = phase_of(kind, batch)
+    phase = numpy.full(batch.rows, _PHASE_OF[kind])
+    if kind == "other":  # a collective call, or a gradient against its momentum
+        phase[batch.has("mg_direction")] = UPDATE
     part = numpy.where(phase == BACKWARD, FORWARD, phase)
     # A gradient without a micro step follows the last micro step; a feature of the weights counts as one of
     # the first.
@@ -111,26 +199,18 @@ def step_order(kind: str, batch: Batch) -> "list[Any]":
 
 
 def not_finite_in(batch: Batch) -> "tuple[Any, Any]":
-    """Each row's evidence of elements that are not finite, by METRICS.md's definition of each statistic.
+    """Each row's evidence of elements that are not finite, by METRICS.md's definition of each statistic:
+    arrays of NONE to NAN, and of the index in FIELDS of the statistic that shows it.
 
-    NAN
-        "nans" is above 0, or a norm or an extreme is NaN: only a NaN element makes a sum of squares or an
-        extreme NaN, regardless of "nans". Infinities of both signs also make a mean NaN, so a NaN mean shows
-        a NaN element only if the row has none of the other statistics.
-    INFINITE
-        An extreme is infinite; or norm or mean is not finite, and the row does not show that the elements are
-        (it has neither an extreme of magnitudes nor both min and max). Such a row may be an overflow.
-    OVERFLOW
-        Norm or mean is not finite, although all elements are.
+    NAN: "nans" is above 0, or a norm or an extreme is NaN: only a NaN element makes a sum of squares or an
+    extreme NaN, regardless of "nans". Infinities of both signs also make a mean NaN, so a NaN mean shows a
+    NaN element only if the row has none of the other statistics.
+    INFINITE: an extreme is infinite; or norm or mean is not finite, and the row does not show that the
+    elements are (it has neither an extreme of magnitudes nor both min and max). It may be an overflow.
+    OVERFLOW: norm or mean is not finite, although all elements are.
 
     Ignores values that are NaN by definition: "zeros", a minimum or maximum of complex numbers, and all
-    statistics except "nans" of a boolean or an empty tensor.
-
-    Returns
-    -------
-    what, field : arrays of int
-        `field`: the index in FIELDS of the statistic that shows it.
-    """
+    statistics except "nans" of a boolean or an empty tensor."""
     what = numpy.zeros(batch.rows, "int8")
     field = numpy.zeros(batch.rows, "int8")
 
@@ -197,12 +277,12 @@ class FirstNotFinite:
     """The first value of a job that is not finite, by step_order(), then by rank."""
 
     def __init__(self, names: Names) -> None:
-        self.first: Optional[Place] = None
-        self.first_nan: Optional[Place] = None  # may be `first`
-        self.by_rank: "dict[int, Place]" = {}  # the first of each rank
+        self.first: Optional[NotFinite] = None
+        self.first_nan: Optional[NotFinite] = None  # may be `first`
+        self.by_rank: "dict[int, NotFinite]" = {}  # the first of each rank
         # Excluded from all these: tensors that hold an infinity (and no NaN) in every row from the first step
         # of their kind and rank on, as attention masks do. By rank and kind, then by number of the name.
-        self.always_infinite: "dict[tuple[int, str], dict[int, Place]]" = {}
+        self.always_infinite: "dict[tuple[int, str], dict[int, NotFinite]]" = {}
         self.extent = Extent()  # rows long after the first NaN may not have been read
         self._names = names
         self._first_steps: "dict[tuple[int, str], int]" = {}
@@ -240,7 +320,7 @@ class FirstNotFinite:
         counted[rows] = (what != NONE) & ((what != INFINITE) | ~numpy.isin(batch.name[rows], always))
         return counted
 
-    def left_out(self) -> "list[Place]":
+    def left_out(self) -> "list[NotFinite]":
         """The excluded tensors, by rank, kind, model chunk and name."""
         places = [place for known in self.always_infinite.values() for place in known.values()]
         return sorted(places, key=lambda each: (each.rank, KINDS.index(each.kind), each.vpp_stage, each.name))
@@ -254,7 +334,7 @@ class FirstNotFinite:
         first[nans] = numpy.minimum(first[nans], batch.step[nans])
         return numpy.flatnonzero(batch.step - STEPS_AFTER > numpy.minimum.accumulate(first))
 
-    def _add_first_step(self, places: "_Places", rows: Any, known: "dict[int, Place]") -> None:
+    def _add_first_step(self, places: "_Places", rows: Any, known: "dict[int, NotFinite]") -> None:
         for row in rows:
             number, what = int(places.batch.name[row]), places.what[row]
             if what == INFINITE and number not in known:
@@ -265,20 +345,20 @@ class FirstNotFinite:
                 if what != NAN and number in known:
                     self._note(known.pop(number))
 
-    def _add_later(self, places: "_Places", where: Any, known: "dict[int, Place]") -> None:
+    def _add_later(self, places: "_Places", where: Any, known: "dict[int, NotFinite]") -> None:
         """A tensor that is no longer infinite was noted with its first step: what is found of it in the same
         rows is later."""
         is_known = numpy.isin(places.batch.name, list(known))
         noted = (places.what != NONE) & ~(is_known & (places.what == INFINITE))
         for counted in (noted, places.what == NAN):
-            first = places.first(where & counted)
-            if first is not None:
-                self._note(first)
+            rows = numpy.flatnonzero(where & counted)
+            if len(rows):
+                self._note(places[places.first(rows)])
         ended = where & is_known & ((places.what == NONE) | (places.what == OVERFLOW))
         for number in numpy.unique(places.batch.name[ended]):
             self._note(known.pop(int(number)))
 
-    def _note(self, place: Place) -> None:
+    def _note(self, place: NotFinite) -> None:
         if place.what == NAN and (self.first_nan is None or place.order < self.first_nan.order):
             self.first_nan = place
         if self.first is None or place.order < self.first.order:
@@ -287,39 +367,22 @@ class FirstNotFinite:
             self.by_rank[place.rank] = place
 
 
-class _Places:
-    """Rows of a batch, each a Place when asked for."""
-
+class _Places(Rows):
     def __init__(self, rank: int, kind: str, batch: Batch, what: Any, field: Any, names: Names) -> None:
-        self.batch, self.what = batch, what
-        self._rank, self._kind, self._field, self._names = rank, kind, field, names
-        self._order = step_order(kind, batch)
+        super().__init__(rank, kind, batch, names)
+        self.what, self._field = what, field
 
-    def __getitem__(self, row: int) -> Place:
+    def __getitem__(self, row: int) -> NotFinite:
         batch, field = self.batch, FIELDS[self._field[row]]
-        stage, _ = self._names.all[batch.name[row]]
-        return Place(
-            order=(*(int(part[row]) for part in self._order), self._rank),
-            rank=self._rank,
-            kind=self._kind,
-            vpp_stage=stage,
-            name=self._names.name(batch.name[row]),
-            micro_step=int(batch.micro_step[row]),
+        return self.place(
+            row,
+            NotFinite,
+            field,
             what=int(self.what[row]),
-            field=field,
             value=float(batch.values[field][row]),
             shape=text_of(batch.shapes[batch.shape[row]]),
             dtype=text_of(batch.dtypes[batch.dtype[row]]),
-            file=batch.files[batch.file[row]].path,
-            line=int(batch.line[row]),
         )
-
-    def first(self, where: Any) -> Optional[Place]:
-        """The first by order; None if there is none."""
-        rows = numpy.flatnonzero(where)
-        if not len(rows):
-            return None
-        return self[rows[numpy.lexsort([part[rows] for part in reversed(self._order)])[0]]]
 
 
 def find_first_not_finite(run: Run, reader: KindReader) -> FirstNotFinite:
@@ -333,14 +396,8 @@ def find_first_not_finite(run: Run, reader: KindReader) -> FirstNotFinite:
     return found
 
 
-class Sample(NamedTuple):
-    """A row."""
-
-    step: int
-    micro_step: int
-    vpp_stage: int
-    name: str
-    values: "dict[str, float]"
+# A row: step, micro_step (None: missing), vpp_stage, name, and the statistics it has.
+Sample = dict[str, Any]
 
 
 class Context:
@@ -395,12 +452,12 @@ def _rows_of_steps(
                 return
 
 
-def _is_of_tensor(batch: Batch, place: Place, names: Names) -> Any:
+def _is_of_tensor(batch: Batch, place: NotFinite, names: Names) -> Any:
     number = names.number(place.vpp_stage, place.name.encode("utf-8", "surrogateescape"))
     return (batch.name == number) & (batch.micro_step == place.micro_step)
 
 
-def _look_around(place: Place, files: "list[KindFile]", reader: KindReader, context: Context) -> None:
+def _look_around(place: NotFinite, files: "list[KindFile]", reader: KindReader, context: Context) -> None:
     """Adds history and neighbours, from the files of the place's rank and kind."""
     step = place.step
     later = next((i for i, file in enumerate(files) if file.first_step > step), len(files))
@@ -432,10 +489,10 @@ def _samples(batch: Batch, rows: Any, names: Names) -> "list[Sample]":
     has = {field: batch.has(field) for field in FIELDS if field in batch.values}
     made = []
     for row in rows:
-        number = batch.name[row]
-        values = {field: float(batch.values[field][row]) for field in has if has[field][row]}
-        step, micro_step = int(batch.step[row]), int(batch.micro_step[row])
-        made.append(Sample(step, micro_step, names.all[number][0], names.name(number), values))
+        number, micro_step = batch.name[row], run_report.step_or_none(int(batch.micro_step[row]))
+        place: Sample = {"vpp_stage": names.all[number][0], "name": names.name(number)}
+        values: Sample = {field: float(batch.values[field][row]) for field in has if has[field][row]}
+        made.append({"step": int(batch.step[row]), "micro_step": micro_step, **place, **values})
     return made
 
 
@@ -460,40 +517,10 @@ def perform(arguments: argparse.Namespace) -> int:
     return command_line.DONE
 
 
-def place_text(place: Any) -> str:
-    """ "NaN in fc1.weight (grad_reduced), step 37, in the backward pass, rank 2" """
-    layer = run_report.layer_text(place.vpp_stage, place.name)
-    what = ("", "an overflow", "an infinity", "NaN")[place.what]
-    return f"{what} in {run_report.place_text(layer, place)}"
-
-
-def place_json(place: Any) -> "Optional[dict[str, Any]]":
-    if place is None:
-        return None
-    return {
-        "step": place.step,
-        "micro_step": run_report.step_or_none(place.micro_step),
-        "phase": place.phase,
-        "rank": place.rank,
-        "kind": place.kind,
-        "vpp_stage": place.vpp_stage,
-        "name": place.name,
-        "what": ("", "overflow", "inf", "nan")[place.what],
-        "statistic": place.field,
-        "value": run_report.value_json(place.value),
-        "shape": place.shape or None,
-        "dtype": place.dtype or None,
-        "file": place.file,
-        "line": place.line,
-    }
-
-
 def left_out_text(found: Any) -> str:
     """Names in one line what FirstNotFinite skips; "" if it skips nothing."""
     places = found.left_out()
-    tensors = sorted(
-        {f"{printable(run_report.layer_text(each.vpp_stage, each.name))} ({each.kind})" for each in places}
-    )
+    tensors = sorted({f"{printable(layer_text(each.vpp_stage, each.name))} ({each.kind})" for each in places})
     if not tensors:
         return ""
     more = f" and {len(tensors) - _MOST_LEFT_OUT} more" if len(tensors) > _MOST_LEFT_OUT else ""
@@ -503,110 +530,68 @@ def left_out_text(found: Any) -> str:
     )
 
 
-def extent_text(extent: Any) -> str:
-    return f"steps {extent.first_step}-{extent.last_step}, {extent.rows} rows"
-
-
-def extent_json(extent: Any) -> "dict[str, Any]":
-    return {
-        "rows": extent.rows,
-        "first_step": run_report.step_or_none(extent.first_step),
-        "last_step": run_report.step_or_none(extent.last_step),
-    }
-
-
-def _text(run: "Run", found: Any, around: Any) -> str:
+def _text(run: Run, found: FirstNotFinite, around: Optional[Context]) -> str:
     text = f"{run_report.run_text(run)}\n"
     left_out = left_out_text(found)
     place, nan = found.first, found.first_nan
-    if place is None:
+    if place is None or around is None:
         which = "all other values are finite" if left_out else "all values are finite"
-        return f"{text}{which}: {extent_text(found.extent)}\n{left_out}"
-    text += f"\nthe first value that is not finite\n  {place_text(place)}\n{_details(place)}"
+        return f"{text}{which}: {found.extent}\n{left_out}"
+    text += f"\nthe first value that is not finite\n  {place}\n{place.details()}"
     if nan is not None and place.what != NAN:
-        text += f"\nthe first NaN\n  {place_text(nan)}\n{_details(nan)}"
-    of_step = [i for i, sample in enumerate(around.history) if sample.step == place.step]
+        text += f"\nthe first NaN\n  {nan}\n{nan.details()}"
+    of_step = [i for i, sample in enumerate(around.history) if sample["step"] == place.step]
     text += f"\nthe same tensor, on rank {place.rank}\n"
     text += _samples_text(around.history, "step", of_step[0] if of_step else -1)
     text += f"\nthe rows before and after it in step {place.step}\n"
     text += _samples_text(around.neighbours, "name", around.place)
-    text += _other_ranks(around.ranks) + _firsts_of_ranks(found.by_rank) + _spread(around.spread)
+    if around.ranks:
+        text += "\nthe same tensor and step on other ranks\n"
+    for words, wanted in (("finite", False), ("not finite", True)):
+        chosen = [rank for rank in sorted(around.ranks) if around.ranks[rank] == wanted]
+        text += f"  {words} on {rank_ranges(chosen)}\n" if chosen else ""
+    ranks = sorted(found.by_rank)
+    if len(ranks) > 1:
+        text += "\nthe first one of each rank\n"
+        text += "".join(f"  {found.by_rank[rank]}\n" for rank in ranks[:_MOST_RANKS])
+    if len(ranks) > _MOST_RANKS:
+        text += f"  … and {len(ranks) - _MOST_RANKS} more ranks (--json shows all)\n"
+    table = Table(["", "step", "not finite", "rows"], [True, False, False, False])
+    rows = [["", str(step), str(odd), str(count)] for step, (count, odd) in around.spread.items()]
+    text += f"\nhow it spreads, over all ranks and kinds\n{run_report.table_text(table, rows)}"
     return f"{text}\n{left_out}" if left_out else text
-
-
-def _details(place: Any) -> str:
-    text = f"  {place.field} {run_report.value_text(place.value)}"
-    if place.shape:
-        text += f", shape {printable(place.shape)}"
-    if place.dtype:
-        text += f", {printable(place.dtype)}"
-    return f"{text}\n  {run_report.source_text(place)}\n"
 
 
 def _samples_text(samples: "list[Sample]", title: str, mark: int) -> str:
     """`mark`: the index of the sample to mark."""
-    fields = [field for field in FIELDS if any(field in sample.values for sample in samples)]
+    fields = [field for field in FIELDS if any(field in sample for sample in samples)]
     table = Table(["", title, *fields], [True, title == "name", *(False for _ in fields)])
     rows = []
     for i, sample in enumerate(samples):
-        what = str(sample.step) if title == "step" else run_report.layer_text(sample.vpp_stage, sample.name)
-        cells = [
-            run_report.value_text(sample.values[field]) if field in sample.values else "" for field in fields
-        ]
+        what = str(sample["step"]) if title == "step" else layer_text(sample["vpp_stage"], sample["name"])
+        cells = [value_text(sample[field]) if field in sample else "" for field in fields]
         rows.append([">" if i == mark else "", what, *cells])
     return run_report.table_text(table, rows)
 
 
-def _other_ranks(ranks: "dict[int, bool]") -> str:
-    text = ""
-    for words, wanted in (("finite", False), ("not finite", True)):
-        chosen = [rank for rank in sorted(ranks) if ranks[rank] == wanted]
-        text += f"  {words} on {rank_ranges(chosen)}\n" if chosen else ""
-    return f"\nthe same tensor and step on other ranks\n{text}" if text else ""
+def _sample_json(sample: Sample) -> Sample:
+    return {name: value_json(value) if name in FIELDS else value for name, value in sample.items()}
 
 
-def _firsts_of_ranks(by_rank: "dict[int, Any]") -> str:
-    if len(by_rank) < 2:
-        return ""
-    text = "\nthe first one of each rank\n"
-    for rank in sorted(by_rank)[:_MOST_RANKS]:
-        text += f"  {place_text(by_rank[rank])}\n"
-    if len(by_rank) > _MOST_RANKS:
-        text += f"  … and {len(by_rank) - _MOST_RANKS} more ranks (--json shows all)\n"
-    return text
-
-
-def _spread(spread: "dict[int, tuple[int, int]]") -> str:
-    table = Table(["", "step", "not finite", "rows"], [True, False, False, False])
-    rows = [["", str(step), str(odd), str(count)] for step, (count, odd) in spread.items()]
-    return f"\nhow it spreads, over all ranks and kinds\n{run_report.table_text(table, rows)}"
-
-
-def _json(run: "Run", found: Any, around: Any, problems: "Problems") -> "dict[str, Any]":
-    def samples(listed: Any) -> "list[dict[str, Any]]":
-        return [
-            {
-                "step": sample.step,
-                "micro_step": run_report.step_or_none(sample.micro_step),
-                "vpp_stage": sample.vpp_stage,
-                "name": sample.name,
-                **{field: run_report.value_json(value) for field, value in sample.values.items()},
-            }
-            for sample in listed
-        ]
-
-    ranks = sorted(around.ranks.items()) if around else []
-    spread = around.spread.items() if around else []
+def _json(run: Run, found: FirstNotFinite, around: Optional[Context], problems: Problems) -> "dict[str, Any]":
+    around = around or Context()
     return {
         "run": run_report.run_json(run),
-        "read": extent_json(found.extent),
-        "first": place_json(found.first),
-        "first_nan": place_json(found.first_nan),
-        "by_rank": [place_json(found.by_rank[rank]) for rank in sorted(found.by_rank)],
-        "history": samples(around.history if around else []),
-        "neighbours": samples(around.neighbours if around else []),
-        "other_ranks": [{"rank": rank, "finite": not not_finite} for rank, not_finite in ranks],
-        "spread": [{"step": step, "not_finite": odd, "rows": rows} for step, (rows, odd) in spread],
-        "always_infinite": [place_json(place) for place in found.left_out()],
+        "read": found.extent.json(),
+        "first": found.first and found.first.json(),
+        "first_nan": found.first_nan and found.first_nan.json(),
+        "by_rank": [found.by_rank[rank].json() for rank in sorted(found.by_rank)],
+        "history": list(map(_sample_json, around.history)),
+        "neighbours": list(map(_sample_json, around.neighbours)),
+        "other_ranks": [{"rank": rank, "finite": not odd} for rank, odd in sorted(around.ranks.items())],
+        "spread": [
+            {"step": step, "not_finite": odd, "rows": rows} for step, (rows, odd) in around.spread.items()
+        ],
+        "always_infinite": [place.json() for place in found.left_out()],
         "left_out": run_report.problems_json(problems),
     }

@@ -2,9 +2,9 @@
 """gradmonctl analyse plot: heat maps of layer over step, or bin of a histogram over step, as a picture or as
 an interactive page. Needs pyarrow and matplotlib."""
 import argparse
+import fnmatch
 import io
 import math
-import re
 import sys
 from collections import Counter
 from html import escape
@@ -17,10 +17,9 @@ from matplotlib import cm, colormaps, colors, figure, patches
 
 from gradmon_read import command_line, run_report
 from gradmon_read.command_line import CommandError, UsageError, require
-from gradmon_read.csv_tables import Problems
-from gradmon_read.event_rows import EventFileError, events, rank_event_files, tag_of
+from gradmon_read.event_rows import EventFileError, Tag, events, rank_event_files, tag_of
 from gradmon_read.kind_rows import Batch, KindReader, Names, each_kind
-from gradmon_read.listing import printable, screen_size
+from gradmon_read.listing import Problems, printable, screen_size
 from gradmon_read.run_report import layer_text
 from gradmon_read.runs import RankDirectory, Run
 from gradmon_read.vocabulary import BINS, FIELDS, HISTOGRAM_KINDS, ROW_KINDS
@@ -56,15 +55,15 @@ class HeatMapBuilder:
         self._least = self._most = -1  # step / width of the first and last value; -1: no value
         self._last_step = 0
 
-    @property
-    def has_values(self) -> bool:
-        return self._least >= 0
-
     def add(self, row: Any, step: Any, value: Any) -> None:
         """Arrays of equal length. Rows from 0; all that were added stay in memory. Steps in any order."""
         if not len(row):
             return
-        self._make_room(int(step.min()), int(step.max()))
+        first, last = int(step.min()) >> self._width_log, int(step.max()) >> self._width_log
+        if self._least < 0:
+            self._least = self._most = first
+        if first < self._least or last > self._most:
+            self._move_cells(self._columns, min(self._least, first), max(self._most, last))
         rows = int(row.max()) + 1
         while self._columns > 2 and rows * self._columns > _MOST_CELLS:
             self.limit_columns(self._columns // 2)
@@ -82,13 +81,6 @@ class HeatMapBuilder:
     def limit_columns(self, columns: int) -> None:
         """Uses fewer columns from now on, at least 2: less memory for more rows."""
         self._move_cells(columns, self._least, self._most)
-
-    def _make_room(self, first: int, last: int) -> None:
-        first, last = first >> self._width_log, last >> self._width_log
-        if self._least < 0:
-            self._least, self._most = first, first
-        if first < self._least or last > self._most:
-            self._move_cells(self._columns, min(self._least, first), max(self._most, last))
 
     def _move_cells(self, columns: int, least: int, most: int) -> None:
         """Makes columns of twice as many steps until those from `least` to `most` are few enough."""
@@ -128,11 +120,7 @@ def is_target(target: str, name: str) -> bool:
     "*" (any text) and "?" (one character), by a pattern for the whole name."""
     if not set("*?") & set(target):
         return name == target or name.startswith(target + ".")
-    parts = (
-        ".*" if part == "*" else "." if part == "?" else re.escape(part)
-        for part in re.split(r"([*?])", target)
-    )
-    return re.fullmatch("".join(parts), name, re.DOTALL) is not None
+    return fnmatch.fnmatchcase(name, target.replace("[", "[[]"))
 
 
 def heat_map_of(run: Run, request: HeatMapRequest, problems: Problems) -> HeatMap:
@@ -158,7 +146,7 @@ def heat_map_of(run: Run, request: HeatMapRequest, problems: Problems) -> HeatMa
     return collector.build(kind, f"{_ranks_text(ranks)}, run {printable(run.id)}")
 
 
-def _ranks_text(ranks: "set[int]") -> str:
+def _ranks_text(ranks: "set[Any]") -> str:
     return f"rank {min(ranks)}" if len(ranks) == 1 else f"largest of {len(ranks)} ranks"
 
 
@@ -193,20 +181,16 @@ class _Collector:
         return self._is_wanted[batch.name]
 
     def build(self, kind: str, of: str) -> HeatMap:
-        if not self._builder.has_values:
-            raise CommandError(self._why_nothing(kind))
-        labels = [
-            printable(layer_text(stage, self._names.name(i))) for i, (stage, _) in enumerate(self._names.all)
-        ]
-        return self._builder.build(f"{self._field} of {kind}, {of}", labels)
-
-    def _why_nothing(self, kind: str) -> str:
+        names = self._names
         if self._rows == 0:
-            return f"there are no rows of {kind}"
+            raise CommandError(f"there are no rows of {kind}")
         if not self._fields:
-            return f"no layer matches --target {self._request.target}, of {self._rows} rows"
-        there = ", ".join(field for field in FIELDS if field in self._fields)
-        return f"{kind} has no values of --op {self._field}; it has {there}"
+            raise CommandError(f"no layer matches --target {self._request.target}, of {self._rows} rows")
+        if self._field not in self._fields:
+            there = ", ".join(field for field in FIELDS if field in self._fields)
+            raise CommandError(f"{kind} has no values of --op {self._field}; it has {there}")
+        labels = [printable(layer_text(stage, names.name(i))) for i, (stage, _) in enumerate(names.all)]
+        return self._builder.build(f"{self._field} of {kind}, {of}", labels)
 
 
 def _first_field(batch: Batch, wanted: Any, present: "list[str]") -> str:
@@ -216,35 +200,24 @@ def _first_field(batch: Batch, wanted: Any, present: "list[str]") -> str:
     return "norm" if "norm" in of_row else of_row[0]
 
 
-class Histogram(NamedTuple):
-    """A histogram of a parameter, as gradmon writes it for TensorBoard."""
-
-    step: int
-    vpp_stage: int
-    name: str
-    rank: int
-    kind: str
-    counts: "list[float]"  # of _BINS bins, finite, at least 0
-
-
 def histogram_map_of(run: Run, request: HeatMapRequest, problems: Problems) -> HeatMap:
     """Bins over steps: the number of values of one parameter's update or ratio in each of the 30 bins, the
     bin of 1 at the top. With several ranks, or several steps in a column, a cell shows the largest number.
     `request.kind` is a histogram's; `request.target` must fit one parameter alone. Raises
     CommandError, which names the histograms that exist instead."""
     builder = HeatMapBuilder(_BINS)
-    names, ranks = set(), set()
+    names, ranks = set(), set[Optional[int]]()
     count = 0
     for directory in run.ranks:
-        for row in histograms_in(directory, problems):
-            if row.kind != request.kind or request.rank not in (None, row.rank):
+        for step, tag, counts in histograms_in(directory, problems):
+            if tag.kind != request.kind or request.rank not in (None, tag.rank):
                 continue
             count += 1
-            if not request.target or is_target(request.target, row.name):
-                names.add(layer_text(row.vpp_stage, row.name))
-                ranks.add(row.rank)
+            if not request.target or is_target(request.target, tag.name):
+                names.add(layer_text(tag.vpp_stage, tag.name))
+                ranks.add(tag.rank)
                 bins = numpy.arange(_BINS)
-                builder.add(_BINS - 1 - bins, numpy.full(_BINS, row.step), numpy.array(row.counts))
+                builder.add(_BINS - 1 - bins, numpy.full(_BINS, step), numpy.array(counts))
     kind = request.kind
     if count == 0:
         raise CommandError(
@@ -264,19 +237,18 @@ def histogram_map_of(run: Run, request: HeatMapRequest, problems: Problems) -> H
     return builder.build(f"values of {kind} of {of}", labels)
 
 
-def histograms_in(directory: RankDirectory, problems: Problems) -> "Iterator[Histogram]":
-    """The histograms in the event files of a rank, in the order of writing. `rank` is the directory's, unless
-    the tag names one."""
+def histograms_in(directory: RankDirectory, problems: Problems) -> "Iterator[tuple[int, Tag, list[float]]]":
+    """Step, meaning and the 30 counts, finite and at least 0, of the histograms in the event files of a rank,
+    in the order of writing. The rank is the directory's, unless the tag names one."""
     for file in rank_event_files(directory.path, problems):
         try:
             for step, values in events(file):
-                for raw, _, counts in values:
+                for raw, counts in values:
                     tag = tag_of(raw.decode("utf-8", "surrogateescape"))
-                    if counts is None or tag.kind not in HISTOGRAM_KINDS:
+                    if not isinstance(counts, list) or tag.kind not in HISTOGRAM_KINDS:
                         continue
-                    rank = directory.rank if tag.rank is None else tag.rank
                     if all(0 <= count < math.inf for count in counts):
-                        yield Histogram(step, tag.vpp_stage, tag.name, rank, tag.kind, counts)
+                        yield step, tag if tag.rank is not None else tag._replace(rank=directory.rank), counts
         except (OSError, EventFileError) as error:
             why = error.strerror if isinstance(error, OSError) else str(error)
             problems.add(file, 0, f"{why}; the rest of the file is left out")

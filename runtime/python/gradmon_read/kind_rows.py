@@ -1,23 +1,31 @@
 # SPDX-License-Identifier: Apache-2.0
 """The rows of one kind and rank, from all its CSV files or else its database, in batches of bounded size.
 Needs pyarrow."""
+import contextlib
 from functools import partial
-from typing import Any, Generator, Iterator, NamedTuple, Optional, Protocol
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Generator, Iterable, Iterator, NamedTuple, Optional
 
 import numpy
+import pyarrow
+from pyarrow import compute
 
-from gradmon_read import database_rows
-from gradmon_read.csv_tables import CsvFile, KindFile, Problems, kind_files_in, text_of
-from gradmon_read.rank_database import FILE
-from gradmon_read.runs import Run
-from gradmon_read.small_files import groups, read_ahead, read_together
-from gradmon_read.vocabulary import FIELDS
+from gradmon_read.csv_tables import CsvFile, KindFile, groups, kind_files_in, read_ahead
+from gradmon_read.csv_tables import read_together, text_of
+from gradmon_read.listing import Problems
+from gradmon_read.rank_database import FILE, LAST_STEP, Metric, Partition, RankDatabase, RankDatabaseError
+from gradmon_read.rank_database import nan_bit
+from gradmon_read.runs import Run, parse_rank_directory
+from gradmon_read.vocabulary import FIELDS, KINDS, ROW_KINDS, stats_of
+
+if TYPE_CHECKING:
+    from gradmon_read.conversion import Meter
 
 
 def each_kind(run: Run, problems: Problems) -> "Iterator[tuple[int, str, list[KindFile]]]":
     """Rank, kind and files, rank by rank."""
     for directory in run.ranks:
-        kinds = kind_files_in(directory.path, problems) or database_rows.kinds_in(directory.path, problems)
+        kinds = kind_files_in(directory.path, problems) or database_kinds(directory.path, problems)
         for kind, files in kinds.items():
             yield directory.rank, kind, files
 
@@ -79,15 +87,18 @@ class Names:
         return f"{stage}:{self.name(number)}" if stage else self.name(number)
 
 
+def grown(array: Any, size: int) -> Any:
+    """With at least so many elements: new ones are as the last one, which is unused."""
+    more = max(size + 1 - len(array), 0)
+    if not more:
+        return array
+    return numpy.concatenate([array, numpy.repeat(array[-1:], max(more, len(array)), axis=0)])
+
+
 class ReadFile(NamedTuple):
     path: str
     written: float = 0.0  # the time of the last write, in seconds since 1970; 0: of a database
     start: int = 0  # as KindFile.start
-
-
-class BytesMeter(Protocol):
-    def add(self, rows: int = 0, repeated: int = 0, bytes: int = 0) -> None:
-        ...
 
 
 class Batch(NamedTuple):
@@ -172,7 +183,7 @@ class KindReader:
     """Reads the rows of kinds. One thread calls it; others parse."""
 
     def __init__(
-        self, problems: Problems, names: Optional[Names] = None, meter: Optional[BytesMeter] = None
+        self, problems: Problems, names: Optional[Names] = None, meter: "Optional[Meter]" = None
     ) -> None:
         """`meter`: counts the bytes read."""
         self.names = names or Names()
@@ -236,10 +247,6 @@ class KindReader:
             shapes=texts["shape"][1],
             dtypes=texts["dtype"][1],
         )
-        yield from self._named(batch)
-
-    def _named(self, batch: Batch) -> "Iterator[Batch]":
-        """The rows whose name has a number."""
         without = numpy.flatnonzero(batch.name < 0)
         for i in without:
             text = f"{self.names.too_many}; the row is left out"
@@ -252,7 +259,7 @@ class KindReader:
         place, last, read = 0, -1, 0
         csv = CsvFile(file.path, self.problems)
         is_database = file.path.name == FILE
-        for table in database_rows.tables(kind, file, self.problems) if is_database else csv.tables():
+        for table in database_tables(kind, file, self.problems) if is_database else csv.tables():
             self._count(csv.bytes_read - read)
             read = csv.bytes_read
             index = numpy.zeros(len(table), "int32")
@@ -322,3 +329,132 @@ def _merged(files: "list[Iterator[Batch]]") -> "Iterator[Batch]":
         found = [each for each in taken if each]
         order = numpy.argsort(numpy.concatenate([keys for _, keys in found]), kind="stable")
         yield concatenated([batch for batch, _ in found]).take(order)
+
+
+def database_kinds(directory: Path, problems: Problems) -> "dict[str, list[KindFile]]":
+    """The tables of the database of a rank by kind, each as a file with its first and last step. A metric
+    that this version does not know is a problem."""
+    path = directory / FILE
+    if not path.exists():
+        return {}
+    found = {}
+    try:
+        with contextlib.closing(RankDatabase(path)) as database:
+            for metric in database.metrics:
+                is_known = metric.name in KINDS and KINDS.index(metric.name) + 1 == metric.id
+                of_kind = stats_of(metric.name) if is_known else []
+                what = [
+                    f'statistic "{stat}" of {metric.name}' for stat in metric.stats if stat not in of_kind
+                ]
+                if is_known:
+                    found[metric.name] = [KindFile(part[1], 0, part[2], path) for part in metric.partitions]
+                else:
+                    what = [f'metric "{metric.name}" with the id {metric.id}']
+                for one in what:
+                    expected = "expected one that this version of gradmon knows; it is left out"
+                    problems.add(path, 0, f"found the {one}; {expected}")
+    except RankDatabaseError as error:
+        problems.add(path, 0, str(error).removeprefix(f"{path}: "))
+    return {kind: found[kind] for kind in ROW_KINDS if found.get(kind)}
+
+
+def database_tables(kind: str, file: KindFile, problems: Problems) -> "Iterator[pyarrow.Table]":
+    """The rows of one table, a page at a time, as CsvFile.tables() has them; `line` is 0. Rows of another
+    rank than the directory's are problems."""
+    name = parse_rank_directory(file.path.parent.name)
+    table_name = ""
+    try:
+        with contextlib.closing(RankDatabase(file.path)) as database:
+            (metric,) = (metric for metric in database.metrics if metric.name == kind)
+            (partition,) = (part for part in metric.partitions if part.first == file.first_step)
+            table_name = partition.table
+            stats = [stat for stat in metric.stats if stat in stats_of(kind)]
+            for rank, count, table in database_pages(database, metric, partition, stats):
+                good = numpy.zeros(table.num_rows, bool)
+                for stat in stats if name is None or rank == name.rank else ():
+                    good |= table[stat].is_valid().to_numpy()
+                for _ in range(count - good.sum()):
+                    problems.add(file.path, 0, f"a row of {partition.table} without rank, target or value")
+                if good.any():
+                    yield table if good.all() else table.filter(pyarrow.array(good))
+    except (RankDatabaseError, pyarrow.ArrowException, TypeError, ValueError) as error:
+        rest = f"; the rest of {table_name} is left out" if table_name else ""
+        problems.add(file.path, 0, str(error).removeprefix(f"{file.path}: ") + rest)
+
+
+def database_pages(
+    database: RankDatabase,
+    metric: Metric,
+    partition: Partition,
+    stats: "list[str]",
+    first: int = 0,
+    last: int = LAST_STEP,
+) -> "Iterator[tuple[int, int, pyarrow.Table]]":
+    """The rows of a partition within the steps, a page at a time: the rank, the number of rows, and those
+    with a step and a target, as CsvFile.tables() has them. A NaN is NULL in the database, with its bit set.
+    """
+    tensors = _Tensors(database.tensors(metric))
+    micro = metric.name in database.kinds_with_micro_steps()
+    for rank, rows in database.pages(metric, partition, stats, first, last):
+        good = [(row, target) for row in rows if (target := database.target(row[1])) and _is_step(row[0])]
+        steps, ids, masks, *columns = zip(*(row for row, _ in good)) if good else ((),) * (3 + len(stats))
+        names, stages, micro_steps = zip(*(target for _, target in good)) if good else ((),) * 3
+        made = {
+            "line": pyarrow.nulls(len(good), pyarrow.int64()).fill_null(0),
+            "step": pyarrow.array(steps, pyarrow.int64()),
+            "name": pyarrow.array(names, pyarrow.string()).cast(pyarrow.binary()).dictionary_encode(),
+        }
+        for name, column in [("vpp_stage", stages), *([("micro_step", micro_steps)] if micro else [])]:
+            made[name] = pyarrow.array(column, pyarrow.int64()).cast(pyarrow.int32())
+        made.update(tensors.columns(rank, ids, steps))
+        nans = numpy.array(masks, dtype="int64")
+        for stat, column in zip(stats, columns):
+            is_nan = pyarrow.array(nans >> nan_bit(stat) & 1 == 1)
+            made[stat] = compute.if_else(is_nan, float("nan"), _numbers(column))
+        yield rank, len(rows), pyarrow.table(made)
+
+
+def _is_step(step: Any) -> bool:
+    return isinstance(step, int) and step >= 0
+
+
+class _Tensors:
+    """The shapes and data types of targets, from a step on."""
+
+    def __init__(self, notes: "list[tuple[int, int, int, str, str]]") -> None:
+        """Rank, target id, step, shape and data type."""
+        self._of_rank: "dict[int, tuple[Any, Any, Any, list[Any]]]" = {}
+        by_rank: "dict[int, list[Any]]" = {}
+        for rank, *note in notes:
+            by_rank.setdefault(rank, []).append(note)
+        for rank, of_rank in by_rank.items():
+            ids, steps, *texts = zip((-1, -1, "", ""), *sorted(of_rank))
+            all_steps = numpy.unique(numpy.array(steps, "int64"))
+            places = _target_places(ids, steps, all_steps)
+            encoded = [pyarrow.array(column, pyarrow.string()).cast(pyarrow.binary()) for column in texts]
+            self._of_rank[rank] = numpy.array(ids), all_steps, places, encoded
+
+    def columns(self, rank: int, ids: Any, steps: Any) -> "dict[str, pyarrow.Array]":
+        """The columns shape and dtype of a page; empty where they are unknown."""
+        if rank not in self._of_rank:
+            return {}
+        noted, all_steps, places, texts = self._of_rank[rank]
+        row = numpy.searchsorted(places, _target_places(ids, steps, all_steps), "right") - 1
+        row[noted[row] != ids] = 0
+        columns = [column.take(pyarrow.array(row)).dictionary_encode() for column in texts]
+        return dict(zip(("shape", "dtype"), columns))
+
+
+def _target_places(ids: Any, steps: Any, all_steps: Any) -> Any:
+    """Numbers that ascend by target id, then by step."""
+    step = numpy.searchsorted(all_steps, numpy.array(steps, "int64"), "right")
+    return numpy.array(ids, "int64") * (len(all_steps) + 1) + step
+
+
+def _numbers(column: "Iterable[Any]") -> Any:
+    """Anything but a number is as missing."""
+    try:
+        return pyarrow.array(column, pyarrow.float64())
+    except (pyarrow.ArrowException, TypeError):
+        numbers = [float(cell) if isinstance(cell, (int, float)) else None for cell in column]
+        return pyarrow.array(numbers, pyarrow.float64())

@@ -3,16 +3,15 @@
 import argparse
 import math
 import sys
-from typing import Any, NamedTuple
+from typing import Any, Iterator, NamedTuple, Sequence
 
 import numpy
 
 from gradmon_read import command_line, run_report
-from gradmon_read.csv_tables import Problems
-from gradmon_read.first_not_finite import EXTREMES, FirstNotFinite, extent_json, extent_text, left_out_text
-from gradmon_read.first_not_finite import place_json, place_text
-from gradmon_read.kind_rows import Batch, KindReader, Names, each_kind
-from gradmon_read.listing import Table, screen_size
+from gradmon_read.first_not_finite import EXTREMES, FirstNotFinite, left_out_text
+from gradmon_read.kind_rows import Batch, KindReader, Names, each_kind, grown
+from gradmon_read.listing import Problems, Table, screen_size
+from gradmon_read.run_report import layer_text
 from gradmon_read.runs import Run
 
 EXPLODING_GROWTH = 10.0  # a layer is exploding if it has grown by at least this
@@ -69,7 +68,10 @@ class Series:
     the last one of its tensor."""
 
     def __init__(self) -> None:
-        self._state = numpy.zeros(0, _STATE)
+        self._state = numpy.zeros(1, _STATE)  # the last one is unused
+        for field in ("last_step", "step", "from_step", "dead_since"):
+            self._state[field] = -1
+        self._state["factor"] = 1
         self._waiting = [numpy.zeros(0, "int64"), numpy.zeros(0, "int64"), numpy.zeros(0)]
 
     def add(self, name: Any, step: Any, size: Any) -> None:
@@ -89,19 +91,14 @@ class Series:
             self._waiting = [column[begin:] for column in rows]
 
     def end(self) -> Any:
-        """Call it after the last row. Returns a structured array by number of the tensor."""
+        """Call it after the last row. Returns a structured array by number of the tensor, and unused ones."""
         self._take(*self._waiting)
         return self._state
 
     def _take(self, name: Any, step: Any, size: Any) -> None:
         if not len(name):
             return
-        if name.max() >= len(self._state):
-            more = numpy.zeros(int(name.max()) + 1, _STATE)
-            more["last_step"] = more["step"] = more["from_step"] = more["dead_since"] = -1
-            more["factor"] = 1
-            more[: len(self._state)] = self._state
-            self._state = more
+        self._state = grown(self._state, int(name.max()) + 1)
         kept = step > self._state["last_step"][name]
         if kept.all():
             self._take_table(name, step, size)
@@ -228,16 +225,16 @@ class Change(NamedTuple):
 class Dead(NamedTuple):
     layer: str
     kind: str  # the first one in which it is dead
-    since: int  # the first step of those until the end, on any rank
+    since_step: int  # the first step of those until the end, on any rank
     ranks: int  # their number
-    rank: int  # the first of them
+    first_rank: int
 
 
 class Exploding(NamedTuple):
     layer: str
     kind: str
     rank: int
-    growth: float
+    factor: float  # its growth
     last_size: float
 
 
@@ -256,35 +253,36 @@ class LayerChanges:
         self._last_dead_rank: "dict[int, int]" = {}
         self._exploding: "dict[int, Exploding]" = {}
         self._seen: "dict[int, None]" = {}  # names with a size, in the order of first sight
-        self._is_seen = numpy.zeros(0, bool)  # by number of the name
+        self._is_seen = numpy.zeros(1, bool)  # by number of the name
 
     def see(self, name: Any) -> None:
-        if len(name) and name.max() >= len(self._is_seen):
-            more = numpy.zeros(int(name.max()) + 1 - len(self._is_seen), bool)
-            self._is_seen = numpy.append(self._is_seen, more)
+        self._is_seen = grown(self._is_seen, int(name.max(initial=0)) + 1)
         self._seen.update(dict.fromkeys(name[~self._is_seen[name]].tolist()))
         self._is_seen[name] = True
 
     def take(self, rank: int, kind: str, state: Any) -> None:
         """The sizes of all tensors of a kind and rank."""
-        for number in numpy.flatnonzero(state["factor"] > 1):
-            one = state[number]
-            if number not in self._change or one["factor"] > self._change[number].factor:
-                label = self._names.label(number)
-                numbers = (one[field].item() for field in Change._fields[3:])
-                self._change[number] = Change(label, kind, rank, *numbers)
-        growth = growth_of(state)
-        for number in numpy.flatnonzero(growth >= EXPLODING_GROWTH):
-            if number not in self._exploding or growth[number] > self._exploding[number].growth:
-                last = state["last_size"][number].item()
-                label = self._names.label(number)
-                self._exploding[number] = Exploding(label, kind, rank, growth[number].item(), last)
+        label, factor, growth = self._names.label, state["factor"], growth_of(state)
+
+        def larger(found: "dict[int, Any]", value: Any, of: Any) -> "Iterator[int]":
+            for number in numpy.flatnonzero(of):
+                if number not in found or value[number] > found[number].factor:
+                    yield number
+
+        for number in larger(self._change, factor, factor > 1):
+            numbers = (state[field][number].item() for field in Change._fields[3:])
+            self._change[number] = Change(label(number), kind, rank, *numbers)
+        for number in larger(self._exploding, growth, growth >= EXPLODING_GROWTH):
+            last = state["last_size"][number].item()
+            self._exploding[number] = Exploding(label(number), kind, rank, growth[number].item(), last)
         for number in numpy.flatnonzero(state["dead_steps"] >= 2):
             since = state["dead_since"][number].item()
-            new = Dead(self._names.label(number), kind, since, 0, rank)
+            new = Dead(label(number), kind, since, 0, rank)
             known = self._dead.get(number, new)
             more = self._last_dead_rank.get(number) != rank
-            self._dead[number] = known._replace(since=min(known.since, since), ranks=known.ranks + more)
+            self._dead[number] = known._replace(
+                since_step=min(known.since_step, since), ranks=known.ranks + more
+            )
             self._last_dead_rank[number] = rank
 
     def end(self) -> None:
@@ -293,8 +291,8 @@ class LayerChanges:
 
         self.layers = len(self._seen)
         self.largest = ordered(self._change, lambda each: -each.factor)
-        self.dead = ordered(self._dead, lambda each: each.since)
-        self.exploding = ordered(self._exploding, lambda each: -each.growth)
+        self.dead = ordered(self._dead, lambda each: each.since_step)
+        self.exploding = ordered(self._exploding, lambda each: -each.factor)
 
 
 def find_layer_changes(run: Run, reader: KindReader) -> LayerChanges:
@@ -330,7 +328,7 @@ def perform(arguments: argparse.Namespace) -> int:
     return command_line.DONE
 
 
-def _fitting(run: "Run", changes: Any, count: int) -> str:
+def _fitting(run: Run, changes: LayerChanges, count: int) -> str:
     """With as many entries of each list as the screen has room for."""
     screen = screen_size()
     if screen is None:
@@ -343,93 +341,62 @@ def _fitting(run: "Run", changes: Any, count: int) -> str:
         count -= 1
 
 
-def _text(run: "Run", changes: Any, count: int) -> str:
+def _text(run: Run, changes: LayerChanges, count: int) -> str:
     not_finite = changes.not_finite
     left_out = left_out_text(not_finite)
-    text = f"{run_report.run_text(run)}, {extent_text(not_finite.extent)}\n\n"
+    text = f"{run_report.run_text(run)}, {not_finite.extent}\n\n"
     if not_finite.first:
-        text += f"first value that is not finite: {place_text(not_finite.first)}\n"
+        text += f"first value that is not finite: {not_finite.first}\n"
     else:
         text += "all other values are finite\n" if left_out else "all values are finite\n"
     text += left_out
-    text += _list(
-        "largest change",
-        ["factor", "step", "rank", "before", "after"],
-        [
-            [_factor(each.factor), str(each.step), str(each.rank), run_report.value_text(each.before)]
-            + [run_report.value_text(each.after), each.kind, run_report.layer_text(0, each.layer)]
-            for each in changes.largest[:count]
-        ],
-        len(changes.largest),
-    )
-    text += _list(
-        "dead",
-        ["since step", "ranks"],
-        [
-            [str(each.since), str(each.ranks), each.kind, run_report.layer_text(0, each.layer)]
-            for each in changes.dead[:count]
-        ],
-        len(changes.dead),
-    )
-    return text + _list(
-        "exploding",
-        ["factor", "rank", "last size"],
-        [
-            [_factor(each.growth), str(each.rank), run_report.value_text(each.last_size)]
-            + [each.kind, run_report.layer_text(0, each.layer)]
-            for each in changes.exploding[:count]
-        ],
-        len(changes.exploding),
-    )
+    text += _list("largest change", "factor step rank before after", changes.largest, count)
+    text += _list("dead", "since_step ranks", changes.dead, count)
+    return text + _list("exploding", "factor rank last_size", changes.exploding, count)
 
 
-def _factor(factor: float) -> str:
-    return run_report.value_text(factor, _FACTOR_DIGITS)
-
-
-def _list(what: str, numbers: "list[str]", rows: "list[list[str]]", all: int) -> str:
-    """A heading, with the number of layers, and a table whose last columns are kind and layer."""
-    if all == 0:
+def _list(what: str, numbers: str, layers: "Sequence[Any]", count: int) -> str:
+    """A heading, with the number of layers, and a table of the first ones: `numbers`, kind and layer."""
+    if not layers:
         return f"\n{what}: none\n"
-    heading = f"\n{what}: {all} layer{'' if all == 1 else 's'}"
-    heading += f", the first {len(rows)}\n" if all > len(rows) else "\n"
-    table = Table([*numbers, "kind", "layer"], [*(False for _ in numbers), True, True])
+    heading = f"\n{what}: {len(layers)} layer{'' if len(layers) == 1 else 's'}"
+    heading += f", the first {count}\n" if len(layers) > count else "\n"
+    fields = numbers.split()
+    titles = [*(field.replace("_", " ") for field in fields), "kind", "layer"]
+    table = Table(titles, [*(False for _ in fields), True, True])
+    rows = [
+        [*(_number_text(each, field) for field in fields), each.kind, layer_text(0, each.layer)]
+        for each in layers[:count]
+    ]
     return heading + run_report.table_text(table, rows)
 
 
-def _json(run: "Run", changes: Any, count: int, problems: "Problems") -> "dict[str, Any]":
+def _number_text(layer: Any, field: str) -> str:
+    number = getattr(layer, field)
+    if isinstance(number, int):
+        return str(number)
+    return run_report.value_text(number, _FACTOR_DIGITS if field == "factor" else 6)
+
+
+def _json(run: Run, changes: LayerChanges, count: int, problems: Problems) -> "dict[str, Any]":
+    def first(layers: "Sequence[Any]") -> "list[dict[str, Any]]":
+        found = [each._asdict() for each in layers[:count]]
+        return [
+            {**each, **({} if math.isfinite(each.get("factor", 0)) else {"factor": None})} for each in found
+        ]
+
+    not_finite = changes.not_finite
     return {
         "run": run_report.run_json(run),
-        "read": extent_json(changes.not_finite.extent),
-        "first_not_finite": place_json(changes.not_finite.first),
-        "always_infinite": [place_json(place) for place in changes.not_finite.left_out()],
+        "read": not_finite.extent.json(),
+        "first_not_finite": not_finite.first and not_finite.first.json(),
+        "always_infinite": [place.json() for place in not_finite.left_out()],
         "layers": changes.layers,
         "changed_layers": len(changes.largest),
-        "largest_change": [
-            {**each._asdict(), "factor": each.factor if math.isfinite(each.factor) else None}
-            for each in changes.largest[:count]
-        ],
+        "largest_change": first(changes.largest),
         "dead_layers": len(changes.dead),
-        "dead": [
-            {
-                "layer": each.layer,
-                "kind": each.kind,
-                "since_step": each.since,
-                "ranks": each.ranks,
-                "first_rank": each.rank,
-            }
-            for each in changes.dead[:count]
-        ],
+        "dead": first(changes.dead),
         "exploding_layers": len(changes.exploding),
-        "exploding": [
-            {
-                "layer": each.layer,
-                "kind": each.kind,
-                "rank": each.rank,
-                "factor": each.growth if math.isfinite(each.growth) else None,
-                "last_size": each.last_size,
-            }
-            for each in changes.exploding[:count]
-        ],
+        "exploding": first(changes.exploding),
         "left_out": run_report.problems_json(problems),
     }

@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Text for terminals: made safe, in columns, cut to the screen."""
+"""Text for terminals: made safe, in columns, cut to the screen; and what is to be said of skipped input."""
+import os
 import re
 import shutil
 import sys
 import unicodedata
+from itertools import accumulate
 from typing import NamedTuple, Optional, Sequence
 
 # Control characters, line separators, bidirectional controls, invisible spaces, bytes that are not UTF-8.
@@ -50,16 +52,6 @@ def display_width(text: str) -> int:
     return len(text) if text.isascii() else sum(map(_width_of, text))
 
 
-def _cut(line: str, columns: int) -> str:
-    """The first characters of a line that fit into so many columns."""
-    width = 0
-    for place, character in enumerate(line):
-        width += _width_of(character)
-        if width > columns:
-            return line[:place]
-    return line
-
-
 def fold(line: str, columns: int) -> "list[str]":
     """Wraps a line at blanks; splits a wider word."""
     lines: "list[str]" = []
@@ -76,9 +68,9 @@ def fold(line: str, columns: int) -> "list[str]":
 def _split(line: str, columns: int) -> "list[str]":
     lines = []
     while columns > 2 and display_width(line) > columns:
-        head = _cut(line, columns - 1)
-        lines.append(head)
-        line = line[len(head) :]
+        count = sum(width < columns for width in accumulate(map(_width_of, line)))
+        lines.append(line[:count])
+        line = line[count:]
     return [*lines, line]
 
 
@@ -144,3 +136,29 @@ class Table(NamedTuple):
             note = f"… and {more} more {noun}{'' if more == 1 else 's'} (--all shows all)"
             entries = [*entries[:kept], [note]]
         return "".join(f"{line}\n" for entry in [titles, *entries] for line in entry)
+
+
+class Problems:
+    """The errors in skipped input: the first messages, and the number of all."""
+
+    SHOWN = 10
+
+    def __init__(self, noun: str = "rows or files") -> None:
+        self._noun = noun
+        self.first: "list[str]" = []
+        self.count = 0
+
+    def add(self, path: "str | os.PathLike[str]", line: int, text: str) -> None:
+        """`line`: 0 for the whole file. `text`: the found and the expected value."""
+        self.count += 1
+        if self.count <= self.SHOWN:
+            self.first.append(f"{os.fspath(path)}{f':{line}' if line else ''}: {text}")
+
+    def extend(self, others: "Problems") -> None:
+        self.first += others.first[: self.SHOWN - len(self.first)]
+        self.count += others.count
+
+    def messages(self) -> "list[str]":
+        """ "FILE:LINE: TEXT" of the first; a last line counts the others."""
+        more = self.count - len(self.first)
+        return [*self.first, *([f"and {more} more {self._noun} are left out"] if more else [])]

@@ -3,6 +3,8 @@
 import argparse
 import os
 import sqlite3
+from collections import defaultdict
+from functools import partial
 from pathlib import Path
 from typing import Any, Iterator, NamedTuple
 
@@ -10,23 +12,14 @@ import numpy
 
 from gradmon_read import __version__
 from gradmon_read.command_line import CommandError, default_output_dir
-from gradmon_read.conversion import NOTHING, Conversion, Meter, run_conversion
-from gradmon_read.csv_tables import KindFile, Problems, kind_files_in, parse_kind_file
-from gradmon_read.database_rows import kinds_in
+from gradmon_read.conversion import NOTHING, Meter, RankInput, RankRows, chosen_files, run_conversion
+from gradmon_read.csv_tables import kind_files_in, parse_kind_file
+from gradmon_read.listing import Problems
+from gradmon_read.kind_rows import database_kinds
 from gradmon_read.metrics_database import PARTITION_STEPS, NewDatabase, PartWriter, Tensors, stored_scopes
 from gradmon_read.rank_database import FILE
-from gradmon_read.rank_rows import RankInput, RankRows, chosen_files
-from gradmon_read.runs import (
-    MOST_RUN_FILE_BYTES,
-    RankDirectory,
-    Run,
-    find_run,
-    id_of_run_file,
-    json_text,
-    parse_rank_directory,
-    read_format_1,
-    runs_in,
-)
+from gradmon_read.runs import MOST_RUN_FILE_BYTES, Run, find_run, id_of_run_file, json_text, read_format_1
+from gradmon_read.runs import runs_in
 
 _TABLES = """
 CREATE TABLE job_about (name TEXT PRIMARY KEY, text TEXT NOT NULL) WITHOUT ROWID;
@@ -94,49 +87,24 @@ def _objects(notes: "dict[str, Any]", key: str) -> "list[dict[str, Any]]":
     return [each for each in _of_type(notes, key, []) if isinstance(each, dict)]
 
 
-class _RunFinder:
-    """Finds the runs that places name. Reads each output directory once."""
-
-    def __init__(self, problems: Problems) -> None:
-        self._problems = problems
-        self._known: "dict[Path, list[Run]]" = {}
-
-    def find(self, place: Path) -> "tuple[Path, list[Run], Problems]":
-        """The output directory, the chosen runs, and what receives the problems of their run-{id}.json."""
-        reported_already = Problems()
-        whole = Path(os.path.abspath(place))
-        if whole.is_dir():
-            runs = self._runs_in(whole)
-            if runs:
-                return whole, runs, reported_already
-            # find_run() recognizes a rank's directory by its CSV files; it may have only a database.
-            name = parse_rank_directory(whole.name)
-            if name:
-                return (
-                    whole.parent,
-                    [Run(name.id, name.time, [RankDirectory(name.rank, whole)])],
-                    self._problems,
-                )
-        elif id_of_run_file(whole.name) and whole.is_file():
-            for run in self._runs_in(whole.parent):
-                if run.id == id_of_run_file(whole.name):
-                    return whole.parent, [run], reported_already
-        return whole.parent, [find_run(whole, "", self._problems)], reported_already
-
-    def _runs_in(self, output_dir: Path) -> "list[Run]":
-        if output_dir not in self._known:
-            self._known[output_dir] = runs_in(output_dir, self._problems)
-        return self._known[output_dir]
-
-
 def job_runs(places: "list[Path]", problems: Problems) -> "list[JobRun]":
     """The runs at the places, in the order given, each once. Raises CommandError, which names the place and
     the expected input. A run-{id}.json that cannot be read is a problem."""
     jobs = []
-    finder = _RunFinder(problems)
+    read: "dict[Path, list[Run]]" = {}  # output directories
     known: "set[Path]" = set()  # directories of ranks
-    for place in places:
-        output_dir, runs, of_notes = finder.find(place)
+
+    def runs_at(output_dir: Path) -> "list[Run]":
+        if output_dir not in read:
+            read[output_dir] = runs_in(output_dir, problems)
+        return read[output_dir]
+
+    for place in (Path(os.path.abspath(place)) for place in places):
+        id = id_of_run_file(place.name) if place.is_file() else ""
+        output_dir = place if place.is_dir() and runs_at(place) else place.parent
+        runs = runs_at(output_dir) if id or output_dir == place else []
+        runs = [run for run in runs if not id or run.id == id] or [find_run(place, "", Problems())]
+        of_notes = Problems() if output_dir in read else problems  # runs_in() has read the notes, too
         for run in runs:
             fresh = [rank for rank in run.ranks if rank.path not in known]
             known.update(rank.path for rank in fresh)
@@ -154,10 +122,6 @@ class _Extent:
         self.rows = 0
         self.steps: "set[int]" = set()
 
-    def add(self, rows: int, steps: "set[int]") -> None:
-        self.rows += rows
-        self.steps |= steps
-
 
 class _BytesOnly(Meter):
     """Counts no rows: they are counted when they are written."""
@@ -169,46 +133,38 @@ class _BytesOnly(Meter):
         self._meter.add(bytes=bytes)
 
 
-class _StartWriter:
+def _write_start(
+    start: RankInput, writer: PartWriter, taken: "dict[str, set[int]]", extent: _Extent, meter: Meter,
+    problems: Problems,
+) -> None:  # fmt: skip
     """Writes the output of one start in the directory of one rank: the rows of its database, then the rows of
-    its CSV files that the database lacks. Later starts come first: skips steps of a kind that they have."""
-
-    def __init__(
-        self, rank: int, writer: PartWriter, taken: "dict[str, set[int]]", meter: Meter, problems: Problems
-    ) -> None:
-        self.extent = _Extent()
-        self.steps: "dict[str, set[int]]" = {}  # by kind
-        self._rank, self._writer, self._taken = rank, writer, taken
-        self._meter, self._problems = meter, problems
-
-    def write(self, directory: Path) -> None:
-        stored = kinds_in(directory, self._problems)
-        size = (directory / FILE).stat().st_size // sum(map(len, stored.values())) if stored else 0
-        for kind, tables in stored.items():
-            for table in tables:
-                self._write(kind, [table])
-                self._meter.add(bytes=size)
-        files = chosen_files(RankInput(self._rank, [directory]), self._problems, kind_files_in)
-        for kind, of_kind in files.items():
-            self._write(kind, of_kind)
-        self._writer.finish()
-
-    def _write(self, kind: str, files: "list[KindFile]") -> None:
-        rows = RankRows(kind, files, _BytesOnly(self._meter), self._problems)
-        self._writer.begin_kind(kind, rows.target)
+    its CSV files that the database lacks. Later starts come first: skips steps of a kind that are `taken`."""
+    file = start.starts[0] / FILE
+    tables = [
+        (kind, [table]) for kind, found in database_kinds(file.parent, problems).items() for table in found
+    ]
+    size = file.stat().st_size // len(tables) if tables else 0
+    files = chosen_files(start, problems, kind_files_in)
+    own: "dict[str, set[int]]" = {}
+    for number, (kind, of_kind) in enumerate([*tables, *files.items()]):
+        rows = RankRows(kind, of_kind, _BytesOnly(meter), problems)
+        writer.begin_kind(kind, rows.target)
         for batch in rows:
-            taken = self._taken.get(kind, set())
-            repeated = numpy.isin(
-                batch.step, [one for one in numpy.unique(batch.step).tolist() if one in taken]
-            )
-            self._meter.add(repeated=int(repeated.sum()))
+            steps = set(numpy.unique(batch.step).tolist())
+            repeated = numpy.isin(batch.step, list(steps & taken.get(kind, set())))
+            meter.add(repeated=int(repeated.sum()))
             batch = batch.take(~repeated)
             if batch.rows:
-                found = set(numpy.unique(batch.step).tolist())
-                self.steps.setdefault(kind, set()).update(found)
-                written = self._writer.write(batch)
-                self.extent.add(written, found)
-                self._meter.add(rows=written)
+                steps -= taken.get(kind, set())
+                own.setdefault(kind, set()).update(steps)
+                extent.steps |= steps
+                written = writer.write(batch)
+                extent.rows += written
+                meter.add(rows=written)
+        meter.add(bytes=size if number < len(tables) else 0)
+    writer.finish()
+    for kind, steps in own.items():
+        taken.setdefault(kind, set()).update(steps)
 
 
 def merge_job(runs: "list[JobRun]", path: Path, meter: Meter, problems: Problems) -> None:
@@ -218,7 +174,7 @@ def merge_job(runs: "list[JobRun]", path: Path, meter: Meter, problems: Problems
     for index, job in enumerate(runs):
         for rank, directory in job.run.ranks:
             ranks.setdefault(rank, []).append((index, directory))
-    extents: "dict[tuple[int, int], _Extent]" = {}
+    extents: "defaultdict[tuple[int, int], _Extent]" = defaultdict(_Extent)
     try:
         database = NewDatabase(path, PARTITION_STEPS)
         for rank, starts in sorted(ranks.items()):
@@ -226,12 +182,8 @@ def merge_job(runs: "list[JobRun]", path: Path, meter: Meter, problems: Problems
             scopes = stored_scopes([directory for _, directory in starts], problems)
             tensors = Tensors()
             for index, directory in reversed(starts):
-                part = PartWriter(database, rank, scopes, tensors)
-                writer = _StartWriter(rank, part, taken, meter, problems)
-                writer.write(directory)
-                extents.setdefault((index, rank), _Extent()).add(writer.extent.rows, writer.extent.steps)
-                for kind, steps in writer.steps.items():
-                    taken.setdefault(kind, set()).update(steps)
+                part, start = PartWriter(database, rank, scopes, tensors), RankInput(rank, [directory])
+                _write_start(start, part, taken, extents[index, rank], meter, problems)
         _write_job_tables(database, runs, extents, problems)
         _write_gaps(database)
         database.finish()
@@ -266,16 +218,10 @@ def _write_job_tables(
         for values in _ranks_of(runs[index], index, extents):
             insert("job_ranks", run.id, *values, known=_JOIN_RANKS)
         for one in _objects(notes, "revisions"):
-            insert(
-                "job_revisions",
-                run.id,
-                _of_type(one, "revision", 0),
-                _of_type(one, "effective_step", 0),
-                int(_of_type(one, "on", False)),
-                _of_type(one, "cause", ""),
-                _of_type(one, "by", ""),
-                json_text(one["config"]) if "config" in one else "",
-            )
+            defaults = {"revision": 0, "effective_step": 0, "on": False, "cause": "", "by": ""}
+            texts = [_of_type(one, key, default) for key, default in defaults.items()]
+            config = json_text(one["config"]) if "config" in one else ""
+            insert("job_revisions", run.id, *texts, config)
     for number, message in enumerate(problems.messages(), 1):
         insert("job_problems", number, message)
 
@@ -292,56 +238,29 @@ def _ranks_of(
     for rank, directory in sorted(directories.items()):
         note = notes.get(rank, {})
         taken = extents.get((index, rank), _Extent())
-        yield (
-            rank,
-            _of_type(note, "host", "") or None,
-            _of_type(note, "pid", 0) or None,
-            directory or None,
-            taken.rows,
-            min(taken.steps, default=None),
-            max(taken.steps, default=None),
-        )
+        texts = (_of_type(note, "host", "") or None, _of_type(note, "pid", 0) or None, directory or None)
+        yield rank, *texts, taken.rows, min(taken.steps, default=None), max(taken.steps, default=None)
 
 
-class _Gap(NamedTuple):
-    """Consecutive collected steps. The rank lacks either all of these steps or rows in each."""
-
-    missing: str  # "step" or "rows"; "": no gap
-    first_step: int
-    last_step: int
-    steps: int
-    fewest_rows: int
+# Consecutive collected steps of which a rank lacks either all or rows in each; `place`: of a step among all.
+_GAPS = """
+INSERT INTO job_gaps
+WITH
+  most AS (SELECT rank, max(n) AS most FROM counts GROUP BY rank),
+  places AS (SELECT step, row_number() OVER (ORDER BY step) AS place FROM (SELECT DISTINCT step FROM counts)),
+  held AS (SELECT rank, step, place, coalesce(n, 0) AS n, most, iif(n IS NULL, 'step', 'rows') AS missing
+    FROM most CROSS JOIN places LEFT JOIN counts USING (rank, step) WHERE n IS NULL OR n < most),
+  gaps AS (SELECT *, place - row_number() OVER (PARTITION BY rank, missing ORDER BY place) AS gap FROM held)
+SELECT ?, rank, missing, min(step), max(step), count(*), min(n), most FROM gaps GROUP BY rank, missing, gap"""
 
 
 def _write_gaps(database: NewDatabase) -> None:
+    database.run("CREATE TEMP TABLE counts (rank, step, n, PRIMARY KEY (rank, step)) WITHOUT ROWID")
     for metric in database.metrics:
-        rows: "dict[int, dict[int, int]]" = {}  # by step, by rank
-        for _, table in sorted(metric.partitions.items()):
-            counts = f"SELECT rank, step, count(*) FROM {table} GROUP BY rank, step"
-            for rank, step, count in database.run(counts):
-                rows.setdefault(step, {})[rank] = count
-        most: "dict[int, int]" = {}
-        for by_rank in rows.values():
-            for rank, count in by_rank.items():
-                most[rank] = max(most.get(rank, 0), count)
-        for rank in sorted(most):
-            for gap in _gaps(most[rank], ((step, rows[step].get(rank, 0)) for step in sorted(rows))):
-                values = (metric.id, rank, *gap, most[rank])
-                database.run("INSERT INTO job_gaps VALUES (?, ?, ?, ?, ?, ?, ?, ?)", values)
-
-
-def _gaps(most: int, rows: "Iterator[tuple[int, int]]") -> "Iterator[_Gap]":
-    """`most`: the rows of the fullest step; `rows`: by step."""
-    gap = _Gap("", 0, 0, 0, 0)
-    for step, count in rows:
-        missing = "step" if count == 0 else "rows" if count < most else ""
-        if missing != gap.missing:
-            if gap.missing:
-                yield gap
-            gap = _Gap(missing, step, step, 0, count)
-        gap = gap._replace(last_step=step, steps=gap.steps + 1, fewest_rows=min(gap.fewest_rows, count))
-    if gap.missing:
-        yield gap
+        database.run("DELETE FROM counts")
+        for table in metric.partitions.values():
+            database.run(f"INSERT INTO counts SELECT rank, step, count(*) FROM {table} GROUP BY rank, step")
+        database.run(_GAPS, (metric.id,))
 
 
 def perform(arguments: argparse.Namespace) -> int:
@@ -355,12 +274,8 @@ def perform(arguments: argparse.Namespace) -> int:
         for entry in (directory.path.iterdir() if directory.path.is_dir() else ())
         if entry.is_file() and (entry.name == FILE or parse_kind_file(entry))
     )
-    conversion = Conversion(
-        input=", ".join(map(str, places)),
-        ranks=sorted({directory.rank for directory in directories}),
-        bytes=size,
-        target=Path(arguments.o),
-        earlier=NOTHING,
-        write=lambda path, meter, problems: merge_job(runs, path, meter, problems),
+    ranks = sorted({directory.rank for directory in directories})
+    write = partial(merge_job, runs)
+    return run_conversion(
+        ", ".join(map(str, places)), ranks, size, Path(arguments.o), NOTHING, write, problems
     )
-    return run_conversion(conversion, problems)

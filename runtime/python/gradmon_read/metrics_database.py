@@ -13,15 +13,15 @@ from typing import Any, Callable, Dict, Iterable, Iterator, Optional, Tuple
 import numpy
 
 from gradmon_read.command_line import CommandError
-from gradmon_read.conversion import FILE, NOTHING, Meter, make_directories
-from gradmon_read.csv_tables import Problems
-from gradmon_read.kind_rows import Batch
+from gradmon_read.conversion import FILE, NOTHING, Meter, Target, Task, converted, make_directories
+from gradmon_read.conversion import request_of
+from gradmon_read.kind_rows import Batch, grown
+from gradmon_read.listing import Problems
 from gradmon_read.rank_database import FILE as DATABASE
 from gradmon_read.rank_database import APPLICATION_ID, LAST_STEP, SCHEMA_VERSION, nan_bit, sql_name, sql_text
-from gradmon_read.rank_rows import Target, Task, converted, grown, request_of
 from gradmon_read.runs import directory_name, json_text, parse_rank_directory, read_format_1
-from gradmon_read.vocabulary import COLUMN_ORDER, DTYPES, FOLDS, KINDS, KINDS_WITH_MICRO_STEPS, OPS
-from gradmon_read.vocabulary import SAMPLE_MARKS, stats_of
+from gradmon_read.vocabulary import COLUMN_ORDER, DTYPES, KINDS, KINDS_WITH_MICRO_STEPS, OPS
+from gradmon_read.vocabulary import SAMPLE_MARKS, SQL_FOLDS, stats_of
 
 PARTITION_STEPS = 500  # of one table, unless the user says otherwise
 
@@ -67,8 +67,12 @@ _NONFINITE = (
     "WHEN value = 9e999 THEN 'inf' WHEN value = -9e999 THEN '-inf' ELSE value END AS value FROM "
     "v_metrics WHERE value IS NULL OR value = 9e999 OR value = -9e999 OR (op = 'nans' AND value > 0)"
 )
-_FOLDS = {"least": "min(value)", "greatest": "max(value)", "sum": "sum(value)"}
-_FOLDS["root_of_squares"] = "sqrt(sum(value * value))"
+_LAYER_STEP = (
+    "SELECT rank, step, metric, vpp_stage, micro_step, layer, op, count(*) AS targets, count(*) - "
+    "count(value) AS nan_targets, min(value) AS least, max(value) AS greatest, CASE WHEN count(value) < "
+    f"count(*) THEN NULL ELSE CASE op {SQL_FOLDS} END END AS value FROM v_metrics JOIN target_layers ON "
+    "target_name = target GROUP BY rank, step, metric, vpp_stage, micro_step, layer, op"
+)
 _ROWS_OF_INSERT = 64  # nearly twice as fast as single ones
 _TERMS_OF_VIEW = 400  # SQLite refuses a union of more than 500
 _MOST_EXACT = 2**53  # a float has every integer up to here
@@ -78,16 +82,6 @@ _SCOPED = re.compile(r"(\d{1,9}):(.*)", re.ASCII | re.DOTALL)
 
 def metric_id_of(kind: str) -> int:
     return KINDS.index(kind) + 1
-
-
-def _layer_step_view() -> str:
-    folds = "".join(f" WHEN '{op}' THEN {_FOLDS[fold]}" for op, fold in FOLDS.items() if fold in _FOLDS)
-    return (
-        "SELECT rank, step, metric, vpp_stage, micro_step, layer, op, count(*) AS targets, count(*) - "
-        "count(value) AS nan_targets, min(value) AS least, max(value) AS greatest, CASE WHEN count(value) < "
-        f"count(*) THEN NULL ELSE CASE op{folds} END END AS value FROM v_metrics JOIN target_layers ON "
-        "target_name = target GROUP BY rank, step, metric, vpp_stage, micro_step, layer, op"
-    )
 
 
 def layer_of(target: bytes) -> bytes:
@@ -157,7 +151,7 @@ class NewDatabase:
             self.run(statement)
         for name, number in (("schema_version", SCHEMA_VERSION), ("step_partition_size", partition_steps)):
             self.run("INSERT INTO global_stats VALUES (?, ?)", (name, number))
-        views = {"v_metrics": _NO_VALUES, "v_nonfinite": _NONFINITE, "v_layer_step": _layer_step_view()}
+        views = {"v_metrics": _NO_VALUES, "v_nonfinite": _NONFINITE, "v_layer_step": _LAYER_STEP}
         for name, select in views.items():
             self.run(f"CREATE VIEW {name} AS {select}")
         self.run(f"PRAGMA application_id = {APPLICATION_ID}")
@@ -223,11 +217,8 @@ class NewDatabase:
         """Commits, closes and syncs the file."""
         self.run("COMMIT")
         self.connection.close()
-        file = os.open(self._path, os.O_RDWR | os.O_CLOEXEC)
-        try:
-            os.fsync(file)
-        finally:
-            os.close(file)
+        with open(self._path, "rb+") as file:
+            os.fsync(file.fileno())
 
 
 class Tensors:
@@ -308,11 +299,10 @@ class PartWriter:
             if op in batch.values and (op not in batch.absent or batch.has(op).any())
         ]
         stats = stats_of(self._kind, ops)
-        before = self._database.connection.total_changes
-        written = 0
         partitions = batch.step // self._database.partition_steps
-        ends = [*(numpy.flatnonzero(partitions[1:] != partitions[:-1]) + 1).tolist(), len(partitions)]
-        for first, last in zip([0, *ends], ends):
+        begins = numpy.flatnonzero(numpy.diff(partitions, prepend=-1)).tolist()
+        written = 0
+        for first, last in zip(begins, [*begins[1:], len(partitions)]):
             table = self._database.partition(self._kind, int(batch.step[first]), stats)
             before = self._database.connection.total_changes
             self._insert(table, batch.take(slice(first, last)), ids[first:last], stats)
@@ -393,14 +383,10 @@ class PartWriter:
         low, high = self._steps
         if high < 0:
             return
-        for name, number, how in (
-            ("max_rank", self._rank, "max"),
-            ("min_step", low, "min"),
-            ("max_step", high, "max"),
-        ):
+        for name, number in (("max_rank", self._rank), ("min_step", low), ("max_step", high)):
             self._database.run(
                 "INSERT INTO global_stats VALUES (?, ?) ON CONFLICT (stat_name) DO UPDATE SET "
-                f"stat_value = {how}(stat_value, excluded.stat_value)",
+                f"stat_value = {name[:3]}(stat_value, excluded.stat_value)",
                 (name, number),
             )
 
@@ -433,11 +419,7 @@ def write_database(
 def _ahead(batches: "Iterable[Batch]") -> "Iterator[Batch]":
     """Reads the next one on another thread: writing sets the pace."""
     with ThreadPoolExecutor(1, "gradmon-convert") as pool:
-        each = iter(batches)
-
-        def following() -> "Optional[Batch]":
-            return next(each, None)
-
+        following: Any = partial(next, iter(batches), None)
         waiting = pool.submit(following)
         while (batch := waiting.result()) is not None:
             waiting = pool.submit(following)
@@ -450,15 +432,11 @@ def perform(arguments: argparse.Namespace) -> int:
     write = partial(write_database, steps=arguments.step_partition)
     if not target.is_dir():
         return converted(request, target, NOTHING, partial(write, name=DATABASE))
-    if (target / DATABASE).exists():
-        _check_replaceable(target / DATABASE)
-    return converted(request, target / DATABASE, FILE, write)
-
-
-def _check_replaceable(database: Path) -> None:
-    """Raises CommandError: a running job has, or may have, the database."""
-    in_use = parse_rank_directory(directory_name(database.parent)) is not None
-    if in_use or any(os.path.exists(f"{database}{end}") for end in ("-wal", "-journal")):
+    database = target / DATABASE
+    of_job = parse_rank_directory(directory_name(target)) is not None
+    in_use = of_job or any(os.path.exists(f"{database}{end}") for end in ("-wal", "-journal"))
+    if database.exists() and in_use:
         raise CommandError(
             f"{database} is the database of a job, or in use; expected another --output-dirpath"
         )
+    return converted(request, database, FILE, write)

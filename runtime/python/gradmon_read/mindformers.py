@@ -9,7 +9,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any, NamedTuple, NoReturn, Optional, Sequence
+from typing import Any, Iterator, NamedTuple, NoReturn, Optional
 
 import yaml
 
@@ -36,12 +36,11 @@ def perform(arguments: argparse.Namespace) -> int:
         raise CommandError(f"{file}: more than 1 MiB")
     try:
         importer = _Importer(_entries(data))
-        keys = importer.translate()
+        rows = importer.translate()
     except _Refused as refused:
-        for problem in refused.errors:
+        for problem in refused.args:
             print(printable(f"{file}:{problem}"), file=sys.stderr)
         return command_line.INVALID_CONFIG
-    rows = [[str(key.place.line), key.place.key, _shortened(key.value), key.becomes] for key in keys]
     table = Table(["line", "key", "value", "becomes"], [False, True, True, True])
     print("\n".join(table.lines(rows)), file=sys.stderr)
     config = importer.config()
@@ -92,42 +91,27 @@ def _gradmonctl(*words: str, input: str = "") -> "subprocess.CompletedProcess[st
     )
 
 
-class _Place(NamedTuple):
-    key: str  # "monitor_config.target", "callbacks[0].type"; "" for the document
-    line: int = 1
-    column: int = 1
-
-
 class _Entry(NamedTuple):
     """A key and its value: None, a bool, a number, a string, or a list of these. A mapping, and a mapping or
     list within a list, is an empty dict."""
 
-    place: _Place
+    key: str  # "monitor_config.target", "callbacks[0].type"
+    mark: Any  # its place
     value: Any
 
 
-class _Translated(NamedTuple):
-    place: _Place
-    value: str  # as JSON
-    becomes: str
-
-
 class _Refused(Exception):
-    def __init__(self, errors: "Sequence[str]") -> None:
-        super().__init__()
-        self.errors = errors
+    """Has the errors in a file, as _error() makes them."""
 
 
-def _error(place: _Place, text: str) -> str:
-    return f"{place.line}:{place.column}: " + (f"{place.key}: " if place.key else "") + text
+def _error(key: str, mark: Any, text: str) -> str:
+    """ "LINE:COLUMN: KEY: TEXT"; `key`: "" for the document. `mark`: None for its begin."""
+    place = f"{mark.line + 1}:{mark.column + 1}" if mark else "1:1"
+    return f"{place}: {key}: {text}" if key else f"{place}: {text}"
 
 
-def _refuse(key: str, mark: Any, text: str) -> NoReturn:
-    raise _Refused([_error(_place(key, mark), text)])
-
-
-def _place(key: str, mark: Any) -> _Place:
-    return _Place(key, mark.line + 1, mark.column + 1) if mark is not None else _Place(key)
+def _refuse(key: str, node: Any, text: str) -> NoReturn:
+    raise _Refused(_error(key, node and node.start_mark, text))
 
 
 def _entries(data: bytes) -> "list[_Entry]":
@@ -136,74 +120,62 @@ def _entries(data: bytes) -> "list[_Entry]":
         text = data.decode("utf-8")
     except UnicodeDecodeError as error:
         before = data[: error.start].decode("utf-8").split("\n")
-        raise _Refused([_error(_Place("", len(before), len(before[-1]) + 1), "not valid UTF-8")]) from None
+        raise _Refused(f"{len(before)}:{len(before[-1]) + 1}: not valid UTF-8") from None
     try:
-        return _Reader().read(list(yaml.compose_all(text, yaml.SafeLoader)))
+        documents = list(yaml.compose_all(text, yaml.SafeLoader))
+        return list(_entries_of(documents))
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
-        _refuse("", mark, f"not YAML: {getattr(error, 'problem', None) or error}")
+        raise _Refused(_error("", mark, f"not YAML: {getattr(error, 'problem', None) or error}")) from None
     except RecursionError:
         _refuse("", None, "nested too deeply")
 
 
-class _Reader:
-    def __init__(self) -> None:
-        self._entries: "list[_Entry]" = []
-        self._counted = 0
+def _entries_of(documents: "list[Any]") -> "Iterator[_Entry]":
+    counted = 0
+    for within, section in _sections(documents):
+        for key, node, value in _items(within, section):
+            elements = value.value if value.id == "sequence" else []
+            for each in (*elements, node):
+                counted += 1
+                if counted > _MOST_ELEMENTS:
+                    _refuse(key, each, f"more than {_MOST_ELEMENTS} keys and elements")
+            is_list = value.id == "sequence"
+            yield _Entry(key, node.start_mark, list(map(_scalar, elements)) if is_list else _scalar(value))
 
-    def read(self, documents: "list[Any]") -> "list[_Entry]":
-        if len(documents) > 1:
-            _refuse("", documents[1].start_mark, "more than one YAML document")
-        document = documents[0] if documents else None
-        if document is None or document.id != "mapping":
-            _refuse("", document and document.start_mark, "expected a mapping of keys to values")
-        for key, node, value in self._items("", document):
-            if key in _SECTIONS:
-                self._add_section(key, value)
-        return self._entries
 
-    @staticmethod
-    def _items(within: str, mapping: Any) -> "Any":
-        seen: "set[str]" = set()
-        for node, value in mapping.value:
-            if node.id != "scalar":
-                _refuse(within, node.start_mark, "expected a key that is text")
-            key = within + node.value
-            if node.value == "<<" and node.style is None:
-                text = "merge keys are not supported; write the merged keys out"
-                _refuse(key, node.start_mark, text)
-            if key in seen:
-                _refuse(key, node.start_mark, "duplicate key")
-            seen.add(key)
-            yield key, node, value
-
-    def _add_section(self, key: str, section: Any) -> None:
-        if section.id == "mapping":
-            self._add_keys(f"{key}.", section)
-        elif section.id == "sequence":
+def _sections(documents: "list[Any]") -> "Iterator[tuple[str, Any]]":
+    """The mappings whose keys are translated, each with the begin of its keys' names."""
+    if len(documents) > 1:
+        _refuse("", documents[1], "more than one YAML document")
+    document = documents[0] if documents else None
+    if document is None or document.id != "mapping":
+        _refuse("", document, "expected a mapping of keys to values")
+    for key, _, section in _items("", document):
+        if key in _SECTIONS and section.id == "mapping":
+            yield f"{key}.", section
+        elif key in _SECTIONS and section.id == "sequence":
             for i, element in enumerate(section.value):
                 if element.id != "mapping":
-                    _refuse(f"{key}[{i}]", element.start_mark, "expected a mapping")
-                self._add_keys(f"{key}[{i}].", element)
-        elif _scalar(section) is not None:
-            _refuse(key, section.start_mark, "expected a mapping, or a list of mappings")
+                    _refuse(f"{key}[{i}]", element, "expected a mapping")
+                yield f"{key}[{i}].", element
+        elif key in _SECTIONS and _scalar(section) is not None:
+            _refuse(key, section, "expected a mapping, or a list of mappings")
 
-    def _add_keys(self, within: str, mapping: Any) -> None:
-        for key, node, value in self._items(within, mapping):
-            self._entries.append(_Entry(_place(key, node.start_mark), self._value(key, value)))
-            self._count(key, node)
 
-    def _value(self, key: str, node: Any) -> Any:
-        if node.id != "sequence":
-            return _scalar(node)
-        for element in node.value:
-            self._count(key, element)
-        return [_scalar(element) for element in node.value]
-
-    def _count(self, key: str, node: Any) -> None:
-        self._counted += 1
-        if self._counted > _MOST_ELEMENTS:
-            _refuse(key, node.start_mark, f"more than {_MOST_ELEMENTS} keys and elements")
+def _items(within: str, mapping: Any) -> "Iterator[tuple[str, Any, Any]]":
+    """Name, key and value."""
+    seen: "set[str]" = set()
+    for node, value in mapping.value:
+        if node.id != "scalar":
+            _refuse(within, node, "expected a key that is text")
+        key = within + node.value
+        if node.value == "<<" and node.style is None:
+            _refuse(key, node, "merge keys are not supported; write the merged keys out")
+        if key in seen:
+            _refuse(key, node, "duplicate key")
+        seen.add(key)
+        yield key, node, value
 
 
 _BOOLS = {
@@ -257,6 +229,15 @@ _CALLS = {
     "samples": ["batch-size", "throughput", "throughput_linearity", "B-samples-per-day"],
     "expert_load": ["expert_load"],
 }
+# The meanings of keys without a value.
+_DEFAULTS = {
+    **dict.fromkeys(("invert", "print_struct"), "false by default"),
+    "target": "every parameter is watched",
+    "step_interval": "every step by default",
+    "throughput_baseline": "not asked for",
+}
+_OFF = "nothing: not asked for"
+_UNKNOWN = "nothing: not known here"
 _CONFIG_KEYS = ("step_interval", "target_regex", "invert", "print_struct", "throughput_baseline", "format")
 
 
@@ -270,25 +251,22 @@ def _json(value: Any) -> str:
 class _Importer:
     def __init__(self, entries: "list[_Entry]") -> None:
         self._entries = entries
-        self._values = {entry.place.key: entry.value for entry in entries}
+        self._values = {entry.key: entry.value for entry in entries}
         self._has_tensorboard = any(key.startswith(_TENSORBOARD) for key in self._values)
         self._monitor_on = self._values.get(f"{_MONITOR}monitor_on") is True
-        self._monitor_sets_interval = (
-            self._monitor_on and self._values.get(f"{_MONITOR}step_interval") is not None
-        )
         self._config: "dict[str, Any]" = {}
         self._scalars: "dict[str, Any]" = {}
 
-    def translate(self) -> "list[_Translated]":
-        """The translation of each key. Raises _Refused with all errors."""
+    def translate(self) -> "list[list[str]]":
+        """Line, name, value and translation of each key. Raises _Refused with all errors."""
         keys, errors = [], []
-        for place, value in self._entries:
+        for key, mark, value in self._entries:
             try:
-                keys.append(_Translated(place, _json(value), self._becomes(place.key, value)))
+                keys.append([str(mark.line + 1), key, _shortened(_json(value)), self._becomes(key, value)])
             except _Unexpected as unexpected:
-                errors.append(_error(place, f"found {_json(value)}, expected {unexpected}"))
+                errors.append(_error(key, mark, f"found {_json(value)}, expected {unexpected}"))
         if errors:
-            raise _Refused(errors)
+            raise _Refused(*errors)
         return keys
 
     def config(self) -> str:
@@ -319,14 +297,7 @@ class _Importer:
             return self._format(_FORMATS[key], value)
         if key == "dump_path":
             return "nothing: output goes to the directory MONITOR_OUTPUT_DIR names"
-        if key in ("invert", "print_struct"):
-            return self._bool(key, value)
-        known = {
-            "target": self._target,
-            "step_interval": self._interval,
-            "throughput_baseline": self._baseline,
-        }
-        return known[key](value) if key in known else _UNKNOWN
+        return self._set(key, value) if key in _DEFAULTS else _UNKNOWN
 
     def _format(self, scalars: "list[str]", value: Any) -> str:
         asked = [value] if isinstance(value, str) else [] if value is None else value
@@ -334,50 +305,36 @@ class _Importer:
         _expect(good, "'log', 'tensorboard', a list of these, or null")
         log, records = "log" in asked, "tensorboard" in asked
         if not asked:
-            return "nothing: not asked for"
+            return _OFF
         return self._add(scalars, log or not self._has_tensorboard, records and self._has_tensorboard)
 
-    def _target(self, value: Any) -> str:
+    def _set(self, key: str, value: Any) -> str:
+        """A key that has the same name in a config, or nearly so."""
         if value is None:
-            return "nothing: every parameter is watched"
-        listed = [value] if isinstance(value, str) else value
-        problems, is_valid = validate(_json({"target_regex": listed}), "")
-        if not is_valid:
-            raise _Unexpected(problems.split("\n")[0].rpartition(", expected ")[2])
-        self._config["target_regex"] = listed
-        return f"target_regex: {_json(listed)}"
-
-    def _bool(self, key: str, value: Any) -> str:
-        if value is None:
-            return "nothing: false by default"
-        _expect(isinstance(value, bool), "true or false")
-        self._config[key] = value
-        return f"{key}: {_json(value)}"
-
-    def _interval(self, value: Any) -> str:
-        if value is None:
-            return "nothing: every step by default"
-        is_integer = isinstance(value, int) and not isinstance(value, bool)
-        _expect(is_integer and value >= 1, "an integer >= 1")
-        self._config["step_interval"] = value
-        return f"step_interval: {value}"
-
-    def _baseline(self, value: Any) -> str:
-        if value is None:
-            return "nothing: not asked for"
+            return f"nothing: {_DEFAULTS[key]}"
         is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
-        _expect(is_number and 0 < value < math.inf, "a number > 0")
-        self._config["throughput_baseline"] = value
-        scalars = self._add(["throughput_linearity"], True, self._has_tensorboard)
-        return f"throughput_baseline: {_json(value)}, {scalars}"
+        scalars = ""
+        if key == "target":
+            key, value = "target_regex", [value] if isinstance(value, str) else value
+            problems, is_valid = validate(_json({key: value}), "")
+            _expect(is_valid, problems.split("\n")[0].rpartition(", expected ")[2])
+        elif key == "step_interval":
+            _expect(is_number and isinstance(value, int) and value >= 1, "an integer >= 1")
+        elif key == "throughput_baseline":
+            _expect(is_number and 0 < value < math.inf, "a number > 0")
+            scalars = ", " + self._add(["throughput_linearity"], True, self._has_tensorboard)
+        else:
+            _expect(isinstance(value, bool), "true or false")
+        self._config[key] = value
+        return f"{key}: {_json(value)}{scalars}"
 
     def _tensorboard(self, key: str, value: Any) -> str:
         if key in _SWITCHES:
             _expect(value is None or isinstance(value, bool), "true or false")
-            return self._add(_SWITCHES[key], False, True) if value else "nothing: not asked for"
+            return self._add(_SWITCHES[key], False, True) if value else _OFF
         if key == "tensorboard_dir":
             if value is None:
-                return "nothing: not asked for"
+                return _OFF
             self._config["format"] = ["csv", "tensorboard"]
             return 'format: ["csv","tensorboard"], in tensorboard/ of each rank\'s run directory'
         if key == "tensorboard_queue_size":
@@ -398,9 +355,9 @@ class _Importer:
             }
             return known.get(str(type), "nothing: no monitoring")
         if type == "MFLossMonitor" and name == "per_print_times":
-            if not self._monitor_sets_interval:
-                return self._interval(value)
-            return "nothing: monitor_config.step_interval applies to all"
+            if self._monitor_on and self._values.get(f"{_MONITOR}step_interval") is not None:
+                return "nothing: monitor_config.step_interval applies to all"
+            return self._set("step_interval", value)
         return "nothing: no monitoring"
 
     def _add(self, names: "list[str]", log: bool, records: bool) -> str:
@@ -412,9 +369,6 @@ class _Importer:
             needed = [name for name in names if name in reported]
             text += f"; needs monitor.{call} for {', '.join(needed)}" if needed else ""
         return text
-
-
-_UNKNOWN = "nothing: not known here"
 
 
 class _Unexpected(Exception):

@@ -3,7 +3,6 @@
 and pyarrow."""
 import argparse
 import json
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,14 +10,13 @@ import duckdb
 import numpy
 import pyarrow
 
-from gradmon_read.command_line import CommandError, default_output_dir
-from gradmon_read.conversion import NOTHING, Conversion, Interrupted, Meter, run_conversion
-from gradmon_read.csv_tables import Problems
-from gradmon_read.database_rows import kinds_in
-from gradmon_read.kind_rows import Batch
+from gradmon_read.command_line import CommandError
+from gradmon_read.conversion import NOTHING, Interrupted, Meter, RankInput, RankRows, Task, converted
+from gradmon_read.conversion import request_of
+from gradmon_read.kind_rows import Batch, database_kinds
+from gradmon_read.listing import Problems
 from gradmon_read.rank_database import sql_text
-from gradmon_read.rank_rows import RankInput, RankRows, Task, chosen_directories, tasks_of
-from gradmon_read.row_parts import strings
+from gradmon_read.rows import strings
 from gradmon_read.runs import id_of_run_file, read_json
 from gradmon_read.vocabulary import COLUMN_ORDER
 
@@ -135,12 +133,4 @@ def _read_into(found: "dict[str, Any]", key: str, file: Path, problems: Problems
 
 
 def perform(arguments: argparse.Namespace) -> int:
-    path = Path(arguments.RUN) if arguments.RUN else default_output_dir()
-    problems = Problems()
-    ranks = chosen_directories(path, None, None, problems)
-    tasks, size = tasks_of(ranks, [], problems)
-    if not tasks:
-        tasks, size = tasks_of(ranks, [], problems, kinds_in)[0], 0
-    write = partial(write_dataset, tasks)
-    conversion = Conversion(str(path), [rank.rank for rank in ranks], size, Path(arguments.o), NOTHING, write)
-    return run_conversion(conversion, problems)
+    return converted(request_of(arguments), Path(arguments.o), NOTHING, write_dataset, database_kinds)

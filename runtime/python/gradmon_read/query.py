@@ -6,8 +6,9 @@ import decimal
 import json
 import math
 import sys
+from itertools import islice
 from pathlib import Path
-from typing import Any, Iterator, NamedTuple
+from typing import Any, Iterator
 
 import duckdb
 
@@ -15,7 +16,7 @@ from gradmon_read import command_line
 from gradmon_read.command_line import CommandError, UsageError, default_output_dir, require
 from gradmon_read.listing import Table
 from gradmon_read.rank_database import LAST_STEP, StoredFile, sql_name, sql_text, stored_files
-from gradmon_read.vocabulary import ALERT_COLUMNS, FIELDS, FOLDS
+from gradmon_read.vocabulary import ALERT_COLUMNS, FIELDS, SQL_FOLDS
 
 MOST_TABLE_ROWS = 100_000
 
@@ -24,12 +25,6 @@ _TABLES = (
     "values), alerts, ranks (run, rank, path); v_metrics (rank, step, metric, target, vpp_stage, micro_step, "
     "op, value), v_nonfinite, v_layer_step, v_files (rank, run_id, path)"
 )
-_FOLDS = {
-    "least": "min(value)",
-    "greatest": "max(value)",
-    "sum": "sum(value)",
-    "root_of_squares": "sqrt(sum(value * value))",
-}
 _FILTERS = ("metric", "target", "op", "steps", "rank")
 
 
@@ -47,7 +42,7 @@ def perform(arguments: argparse.Namespace) -> int:
     if all(stored):  # DuckDB itself reads Parquet files, on all cores; to import pyarrow takes 0.3 s
         files = [file for of_path in stored for file in of_path]
         _add_marks(database, files)
-        _print(_run(database, statement, files), arguments.format, arguments.all)
+        _print(*_run(database, statement, files), arguments)
         return command_line.DONE
     return _query_rows(database, statement, paths, arguments)
 
@@ -55,9 +50,9 @@ def perform(arguments: argparse.Namespace) -> int:
 def _query_rows(database: Any, statement: str, paths: "list[Path]", arguments: argparse.Namespace) -> int:
     """On rows that Python reads."""
     require("pyarrow", "gradmonctl query")
-    from gradmon_read.row_parts import PartsDataset
+    from gradmon_read.rows import PartsDataset
     from gradmon_read.rows import find_sources
-    from gradmon_read.small_files import keep_freed_memory
+    from gradmon_read.csv_tables import keep_freed_memory
 
     keep_freed_memory()
     sources = find_sources(paths, arguments.run)
@@ -68,7 +63,7 @@ def _query_rows(database: Any, statement: str, paths: "list[Path]", arguments: a
     database.register("ranks", sources.ranks())
     database.register("alerts", sources.alerts())
     try:
-        _print(_run(database, statement, []), arguments.format, arguments.all)
+        _print(*_run(database, statement, []), arguments)
     finally:
         for error in [*values.errors.values(), *sources.problems.messages()]:
             command_line.report(error)
@@ -91,14 +86,12 @@ def _filter(arguments: argparse.Namespace) -> str:
     return f"SELECT * FROM v_metrics WHERE {' AND '.join(conditions)}"
 
 
-class _Rows(NamedTuple):
-    titles: "list[str]"
-    rows: "Iterator[tuple[Any, ...]]"
+_Rows = Iterator[tuple[Any, ...]]
 
 
-def _run(database: Any, statement: str, files: "list[StoredFile]") -> _Rows:
-    """Runs the one statement that reads."""
-    _add_views(database)
+def _run(database: Any, statement: str, files: "list[StoredFile]") -> "tuple[list[str], _Rows]":
+    """Runs the one statement that reads. Returns titles and rows."""
+    database.execute(_VIEWS)
     try:
         statements = database.extract_statements(statement)
         if not statements:
@@ -116,10 +109,10 @@ def _run(database: Any, statement: str, files: "list[StoredFile]") -> _Rows:
         found = database.execute(statements[0])
     except duckdb.Error as error:
         raise CommandError(f"{_first_line(error)}; the tables are {_TABLES}") from None
-    return _Rows([column[0] for column in found.description], _fetched(found))
+    return [column[0] for column in found.description], _fetched(found)
 
 
-def _fetched(found: Any) -> "Iterator[tuple[Any, ...]]":
+def _fetched(found: Any) -> _Rows:
     try:
         while rows := found.fetchmany(2000):
             yield from rows
@@ -177,30 +170,20 @@ def _add_stored_rows(database: Any, files: "list[StoredFile]", wanted: "list[str
     database.execute(f"SET allowed_directories = [{directories}]")
 
 
-def _add_views(database: Any) -> None:
-    database.execute(
-        'CREATE VIEW steps AS SELECT run, rank, step, kind, count(*) AS "values" FROM rows '
-        "GROUP BY run, rank, step, kind ORDER BY ALL"
-    )
-    database.execute("CREATE VIEW v_files AS SELECT rank, run AS run_id, path FROM ranks")
-    database.execute(
-        "CREATE VIEW v_metrics AS SELECT rank, step, kind AS metric, name AS target, vpp_stage, "
-        "coalesce(micro_step, 0) AS micro_step, op, value FROM rows"
-    )
-    folds = " ".join(f"WHEN '{op}' THEN {_FOLDS[fold]}" for op, fold in FOLDS.items() if fold in _FOLDS)
-    database.execute(
-        "CREATE VIEW v_nonfinite AS SELECT * FROM v_metrics "
-        "WHERE NOT isfinite(value) OR (op = 'nans' AND value > 0)"
-    )
-    database.execute(
-        "CREATE VIEW v_layer_step AS SELECT rank, step, metric, vpp_stage, micro_step, layer, op, "
-        "count(*) AS targets, count(*) FILTER (isnan(value)) AS nan_targets, "
-        "min(value) FILTER (NOT isnan(value)) AS least, "
-        "max(value) FILTER (NOT isnan(value)) AS greatest, CASE WHEN bool_or(isnan(value)) THEN NULL ELSE "
-        f"CASE op {folds} END END AS value FROM (SELECT *, "
-        r"regexp_extract(target, '^([^.]*(?:\.[^.]*)*?\.[0-9]+)(?:\.|$)', 1) AS layer FROM v_metrics) "
-        "WHERE layer <> '' GROUP BY rank, step, metric, vpp_stage, micro_step, layer, op ORDER BY ALL"
-    )
+_VIEWS = rf"""
+CREATE VIEW steps AS SELECT run, rank, step, kind, count(*) AS "values" FROM rows
+  GROUP BY run, rank, step, kind ORDER BY ALL;
+CREATE VIEW v_files AS SELECT rank, run AS run_id, path FROM ranks;
+CREATE VIEW v_metrics AS SELECT rank, step, kind AS metric, name AS target, vpp_stage,
+  coalesce(micro_step, 0) AS micro_step, op, value FROM rows;
+CREATE VIEW v_nonfinite AS SELECT * FROM v_metrics WHERE NOT isfinite(value) OR (op = 'nans' AND value > 0);
+CREATE VIEW v_layer_step AS SELECT rank, step, metric, vpp_stage, micro_step, layer, op,
+  count(*) AS targets, count(*) FILTER (isnan(value)) AS nan_targets,
+  min(value) FILTER (NOT isnan(value)) AS least, max(value) FILTER (NOT isnan(value)) AS greatest,
+  CASE WHEN bool_or(isnan(value)) THEN NULL ELSE CASE op {SQL_FOLDS} END END AS value
+  FROM (SELECT *, regexp_extract(target, '^([^.]*(?:\.[^.]*)*?\.[0-9]+)(?:\.|$)', 1) AS layer FROM v_metrics)
+  WHERE layer <> '' GROUP BY rank, step, metric, vpp_stage, micro_step, layer, op ORDER BY ALL
+"""
 
 
 def _cell(value: Any) -> str:
@@ -209,15 +192,15 @@ def _cell(value: Any) -> str:
     return repr(value) if isinstance(value, float) else str(value)
 
 
-def _print(found: _Rows, format: str, all: bool) -> None:
-    if format == "table":
-        _print_table(found, all)
-    elif format == "csv":
+def _print(titles: "list[str]", rows: _Rows, arguments: argparse.Namespace) -> None:
+    if arguments.format == "table":
+        _print_table(titles, rows, arguments.all)
+    elif arguments.format == "csv":
         lines = csv.writer(sys.stdout, lineterminator="\n")
-        lines.writerow(found.titles)
-        lines.writerows(found.rows)  # which writes cells as _cell() does
+        lines.writerow(titles)
+        lines.writerows(rows)  # which writes cells as _cell() does
     else:
-        _print_json(found)
+        _print_json(titles, rows)
 
 
 def _json(value: Any) -> str:
@@ -227,11 +210,11 @@ def _json(value: Any) -> str:
     return _cell(value) if number else json.dumps(_cell(value), ensure_ascii=False)
 
 
-def _print_json(found: _Rows) -> None:
-    keys = [_json(title) for title in found.titles]
+def _print_json(titles: "list[str]", rows: _Rows) -> None:
+    keys = [_json(title) for title in titles]
     before = "[\n"
     try:
-        for row in found.rows:
+        for row in rows:
             cells = ", ".join(f"{key}: {_json(value)}" for key, value in zip(keys, row))
             sys.stdout.write(f"{before} {{{cells}}}")
             before = ",\n"
@@ -239,20 +222,16 @@ def _print_json(found: _Rows) -> None:
         sys.stdout.write("[]\n" if before == "[\n" else "\n]\n")
 
 
-def _print_table(found: _Rows, all: bool) -> None:
+def _print_table(titles: "list[str]", found: _Rows, all: bool) -> None:
     """After an error the rows before it are printed."""
     rows: "list[tuple[Any, ...]]" = []
-    stopped = False
     try:
-        for row in found.rows:
-            stopped = len(rows) == MOST_TABLE_ROWS
-            if stopped:
-                break
-            rows.append(row)
+        rows.extend(islice(found, MOST_TABLE_ROWS + 1))
     finally:
-        first = rows[0] if rows else found.titles
-        is_left = [isinstance(value, str) or value != value for value in first]
-        table, cells = Table(found.titles, is_left), [list(map(_cell, row)) for row in rows]
+        stopped = len(rows) > MOST_TABLE_ROWS
+        del rows[MOST_TABLE_ROWS:]
+        is_left = [isinstance(value, str) or value != value for value in (rows[0] if rows else titles)]
+        table, cells = Table(titles, is_left), [list(map(_cell, row)) for row in rows]
         sys.stdout.write("\n".join(table.lines(cells)) + "\n" if all else table.shown(cells, "row"))
     if stopped:
         raise CommandError(

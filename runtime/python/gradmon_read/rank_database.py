@@ -9,10 +9,10 @@ import sqlite3
 import sys
 import threading
 from collections import Counter
+from itertools import chain
 from pathlib import Path
 from typing import Any, Iterator, NamedTuple, Optional, Sequence
 
-from gradmon_read.command_line import CommandError
 from gradmon_read.vocabulary import COLUMN_ORDER, KINDS, KINDS_WITH_MICRO_STEPS, STATS
 
 FILE = "monitor_metrics.db"
@@ -117,13 +117,13 @@ class RankDatabase:
         ask("COMMIT")
 
     def _paged(
-        self, table: str, key: str, others: str, after: "tuple[int, ...]", where: str = "TRUE"
-    ) -> "Iterator[tuple[Any, ...]]":
-        """The columns KEY and OTHERS, by KEY, of rows after a key. Each page is a transaction of its own."""
+        self, table: str, key: str, others: str, after: "tuple[int, ...]", where: str = "TRUE", *bound: Any
+    ) -> "Iterator[list[tuple[Any, ...]]]":
+        """Pages of the columns KEY and OTHERS, by KEY, of rows after a key; each a transaction of its own."""
         query = f"SELECT {key}, {others} FROM {table} WHERE {where} AND ({key}) > "
         query += f"({', '.join('?' * len(after))}) ORDER BY {key} LIMIT {_PAGE_ROWS}"
-        while rows := self._database.execute(query, after).fetchall():
-            yield from rows
+        while rows := self._database.execute(query, (*bound, *after)).fetchall():
+            yield rows
             after = rows[-1][: len(after)]
 
     def kinds_with_micro_steps(self) -> "set[str]":
@@ -142,7 +142,8 @@ class RankDatabase:
         others = "CAST(shape AS TEXT), CAST(dtype AS TEXT)"
         with contextlib.suppress(sqlite3.Error):  # the rank has not made the tables yet
             pages = self._paged("target_tensors", "target_id, rank, step", others, (-1, -1, -1), where)
-            return [(rank, target, step, shape, dtype) for target, rank, step, shape, dtype in pages]
+            rows = chain.from_iterable(pages)
+            return [(rank, target, step, shape, dtype) for target, rank, step, shape, dtype in rows]
         return []
 
     def scopes(self) -> "dict[int, dict[str, dict[str, Any]]]":
@@ -150,9 +151,8 @@ class RankDatabase:
         found: "dict[int, dict[str, dict[str, Any]]]" = {}
         kinds = {metric.id: metric.name for metric in self.metrics}
         with contextlib.suppress(sqlite3.Error):  # the rank has not made the tables yet
-            for metric, id, rank, detail in self._paged(
-                "target_scope", "metric_id, target_id, rank", "detail", (-1, -1, -1)
-            ):
+            pages = self._paged("target_scope", "metric_id, target_id, rank", "detail", (-1, -1, -1))
+            for metric, id, rank, detail in chain.from_iterable(pages):
                 target = self.target(id)
                 if target and metric in kinds:
                     of_target = found.setdefault(rank, {}).setdefault(f"{target[1]}:{target[0]}", {})
@@ -164,7 +164,8 @@ class RankDatabase:
         if id not in self._targets:
             others = "target_name, vpp_stage, micro_step"
             try:
-                for row in self._paged("monitoring_targets", "target_id", others, (self._last_target,)):
+                pages = self._paged("monitoring_targets", "target_id", others, (self._last_target,))
+                for row in chain.from_iterable(pages):
                     self._last_target = row[0]
                     self._targets[row[0]] = (str(row[1]), row[2], row[3])
             except sqlite3.Error as error:
@@ -180,24 +181,15 @@ class RankDatabase:
         last: int = LAST_STEP,
     ) -> "Iterator[tuple[int, list[tuple[Any, ...]]]]":
         """Pages of a partition within the steps: the rank, and rows (step, target id, nan_mask, STATS…)."""
-        columns = ", ".join(["step", "target_id", "nan_mask", *(f"t.{sql_name(stat)}" for stat in stats)])
-        page = (
-            f"SELECT {columns} FROM {partition.table} AS t WHERE rank = ? AND step BETWEEN ? AND ? "
-            f"AND (step, target_id) > (?, ?) ORDER BY rank, step, target_id LIMIT {_PAGE_ROWS}"
-        )
+        columns = ", ".join(["nan_mask", *(f"t.{sql_name(stat)}" for stat in stats)])
         next_rank = f"SELECT rank FROM {partition.table} WHERE rank > ? ORDER BY rank LIMIT 1"
+        table, where, begin = f"{partition.table} AS t", "rank = ? AND step <= ?", (first, -(2**63))
         rank = -1
         try:
             while found := self._database.execute(next_rank, (rank,)).fetchone():
-                rank, step, target = found[0], -1, -1
-                while True:
-                    bounds = (rank, max(first, step), last, step, target)
-                    rows = self._database.execute(page, bounds).fetchall()
-                    if rows:
-                        yield rank, rows
-                        step, target = rows[-1][:2]
-                    if len(rows) < _PAGE_ROWS:
-                        break
+                rank = found[0]
+                for rows in self._paged(table, "step, target_id", columns, begin, where, rank, last):
+                    yield rank, rows
         except sqlite3.Error as error:
             raise self._described(error) from error
 
@@ -286,63 +278,11 @@ class RankFile(NamedTuple):
     run_id: str  # "": not in the name
 
 
-class ChosenRun(NamedTuple):
-    """The run of an output directory whose databases are read."""
-
-    output_dir: Path
-    run_id: str
-    known: int  # the number of runs in the directory
-
-
-class RankFiles(NamedTuple):
-    files: "list[RankFile]"  # by rank, then path
-    runs: "list[ChosenRun]"  # one for each output directory
-
-
-def find_rank_files(places: "list[Path]", run_id: Optional[str]) -> RankFiles:
-    """The databases at each place: a database, the directory of a run and rank, or an output directory, of
-    which the run `run_id` is taken, by default the newest."""
-    found = RankFiles([], [])
-    for place in places:
-        if not place.exists():
-            raise CommandError(f"{place}: No such file or directory")
-        directory = Path(os.path.abspath(place))
-        if not place.is_dir():
-            found.files.append(_named(directory.parent, place))
-        elif (place / FILE).is_file():
-            found.files.append(_named(directory, place / FILE))
-        else:
-            _add_output_dir(found, place, run_id)
-    found.files.sort(key=lambda file: (-1 if file.rank is None else file.rank, file.path))
-    return found
-
-
-def _named(directory: Path, path: Path) -> RankFile:
-    name = _RUN.search(directory.name)
+def rank_file(place: Path) -> RankFile:
+    """A database, or the one in a directory."""
+    path = place / FILE if place.is_dir() else place
+    name = _RUN.search(os.path.dirname(os.path.abspath(path)))
     return RankFile(path, int(name[1]), name[2]) if name else RankFile(path, None, "")
-
-
-def _add_output_dir(found: RankFiles, place: Path, run_id: Optional[str]) -> None:
-    try:
-        directories = list(place.iterdir())
-    except OSError as error:
-        raise CommandError(f"{place}: {error.strerror}") from None
-    files = [_named(directory, directory / FILE) for directory in directories]
-    files = [file for file in files if file.rank is not None and file.path.is_file()]
-    if not files:
-        raise CommandError(
-            f"{place}: found no {FILE} here or in a directory such as Nov24_08-30-12-rank0-8c0ffee0; "
-            'expected the output directory of a job with "format": "sqlite"'
-        )
-    times: "dict[str, int]" = {}
-    for file in files:
-        times[file.run_id] = max(times.get(file.run_id, 0), file.path.stat().st_mtime_ns)
-    runs = sorted(times, key=lambda run: (-times[run], run))
-    chosen = run_id or runs[0]
-    if chosen not in times:
-        raise CommandError(f"{place}: found no run {chosen}; expected one of {', '.join(runs)}")
-    found.files.extend(file for file in files if file.run_id == chosen)
-    found.runs.append(ChosenRun(place, chosen, len(runs)))
 
 
 _STORED = re.compile(r"kind=([a-z_]+)/rank=(\d+)/[^/]*\.parquet")

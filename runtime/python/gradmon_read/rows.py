@@ -2,31 +2,34 @@
 """The rows of runs, lazily: as an Arrow dataset, a DuckDB relation, a pandas or a Polars frame. Needs
 pyarrow."""
 import contextlib
-import functools
 import json
 import operator
 import os
 import re
 import warnings
+from bisect import bisect_left
+from functools import partial, reduce
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Collection, Iterable, Iterator, NamedTuple, Optional, Union
+from typing import TYPE_CHECKING, Any, Callable, Collection, Iterable, Iterator, NamedTuple, Optional
+from typing import Sequence, Union
 
+import numpy
 import pyarrow
 import pyarrow.dataset
 from pyarrow import compute, parquet
 from pyarrow.dataset import field
 
 from gradmon_read.command_line import CommandError
-from gradmon_read.csv_tables import CsvFile, KindFile, Problems, kind_files_in
-from gradmon_read.database_rows import pages
-from gradmon_read.event_rows import converted_ranks, converted_tables, event_files, rank_event_files
-from gradmon_read.event_rows import rank_tables
+from gradmon_read.csv_tables import CsvFile, KindFile, Together, groups, kind_files_in, read_ahead
+from gradmon_read.csv_tables import read_together
+from gradmon_read.event_rows import converted_ranks, converted_tag, event_files, event_tables
+from gradmon_read.event_rows import rank_event_files, tag_of
+from gradmon_read.kind_rows import database_pages
+from gradmon_read.listing import Problems
 from gradmon_read.rank_database import FILE, Partition, RankDatabase, RankDatabaseError, RankFile
-from gradmon_read.rank_database import StoredFile, find_rank_files, stored_files
-from gradmon_read.row_parts import SCHEMA, VALUES, Part, PartsDataset, Place, Scan, possible, strings
-from gradmon_read.runs import directory_name, find_run, id_of_run_file, parse_rank_directory, runs_in
-from gradmon_read.small_files import Together, groups, read_together
-from gradmon_read.vocabulary import ALERT_COLUMNS, FIELDS, HISTOGRAM_KINDS, KINDS
+from gradmon_read.rank_database import StoredFile, rank_file, stored_files
+from gradmon_read.runs import Run, directory_name, find_run, id_of_run_file, parse_rank_directory, runs_in
+from gradmon_read.vocabulary import ALERT_COLUMNS, BINS, FIELDS, HISTOGRAM_KINDS, KINDS
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -35,8 +38,171 @@ if TYPE_CHECKING:
 AnyPath = Union[str, "os.PathLike[str]"]
 Names = Union[str, Collection[str], "re.Pattern[str]"]
 
-_Placed = tuple[Place, pyarrow.Table]
 _MOST_BYTES_OF_LINES = 128 << 20
+
+SCHEMA = pyarrow.schema(
+    [
+        *(("run", "string"), ("rank", "int64"), ("step", "int64"), ("micro_step", "int64")),
+        *(("kind", "string"), ("name", "string"), ("op", "string"), ("value", "float64")),
+        ("vpp_stage", "int64"),
+    ]
+)
+VALUES = {*FIELDS, *BINS}  # the statistics: columns of Part.tables()
+_FORMAT = pyarrow.dataset.ParquetFileFormat()
+_NOWHERE = pyarrow.fs.LocalFileSystem()
+
+
+def _known(steps: "Optional[tuple[int, int]]" = None, **values: Any) -> Any:
+    """An expression that is true of the rows with these values, in a range of steps."""
+    conditions = [field(name) == value for name, value in values.items()]
+    if steps:
+        conditions += [field("step") >= steps[0], field("step") <= steps[1]]
+    return reduce(operator.and_, conditions) if conditions else compute.scalar(True)
+
+
+def possible(known: "list[Any]", filter: Any) -> "list[int]":
+    """The indices of the parts that can have rows of the filter. `known`: what is true of all rows of each
+    part. Arrow decides it; the files of its fragments do not exist."""
+    if filter is None:
+        return list(range(len(known)))
+    parts = [
+        _FORMAT.make_fragment(str(i), _NOWHERE, partition_expression=each) for i, each in enumerate(known)
+    ]
+    whole = pyarrow.dataset.FileSystemDataset(parts, SCHEMA, _FORMAT, _NOWHERE)
+    return sorted(int(part.path) for part in whole.get_fragments(filter=filter))
+
+
+class Scan:
+    """One reading of a dataset. Remembers which names and statistics its filter can want."""
+
+    def __init__(self, filter: Any, patterns: "Sequence[re.Pattern[str]]" = ()) -> None:
+        """`patterns`: each is searched in the names of wanted rows."""
+        self.filter = filter
+        self._patterns = patterns
+        self._asks_for_names = bool(patterns) or "name" in str(filter)  # otherwise all are wanted
+        self._names: "dict[tuple[str, str], bool]" = {}
+        self._last: "Optional[tuple[str, Any, Any]]" = None  # kind, names and answer of names()
+
+    def wanted(self, known: "list[Any]") -> "list[int]":
+        return possible(known, self.filter)
+
+    def ops(self, kind: str, ops: "list[str]") -> "list[str]":
+        return [ops[i] for i in self.wanted([_known(kind=kind, op=op) for op in ops])]
+
+    def names(self, kind: str, names: pyarrow.Array) -> "Optional[pyarrow.BooleanArray]":
+        """Returns a flag for each name (strings or bytes, each once): it can have rows of the filter. None:
+        all can."""
+        if not self._asks_for_names:
+            return None
+        if self._last is not None and self._last[0] == kind and self._last[1].equals(names):
+            return self._last[2]
+        texts = strings(names).to_pylist()
+        new = [name for name in texts if (kind, name) not in self._names]
+        self._names.update({(kind, name): False for name in new})
+        new = [name for name in new if all(pattern.search(name) for pattern in self._patterns)]
+        found = self.wanted([_known(kind=kind, name=name) for name in new])
+        self._names.update({(kind, new[i]): True for i in found})
+        wanted = [self._names[kind, name] for name in texts]
+        self._last = (kind, names, None if all(wanted) else pyarrow.array(wanted, pyarrow.bool_()))
+        return self._last[2]
+
+
+def strings(texts: pyarrow.Array) -> pyarrow.Array:
+    """Bytes as strings; those that are no UTF-8 with backslashes."""
+    try:
+        return texts.cast(pyarrow.string())
+    except pyarrow.ArrowInvalid:
+        return pyarrow.array([text.decode("utf-8", "backslashreplace") for text in texts.to_pylist()])
+
+
+class Place(NamedTuple):
+    """The run, rank and kind of all rows of a table."""
+
+    run: str  # 8 hex digits; "": unknown
+    rank: int
+    kind: str
+
+
+class Part(NamedTuple):
+    """Rows of one file.
+
+    `tables` gives them a table at a time: `step`, `micro_step`, `vpp_stage` (int64; micro_step is null where
+    a row is of the whole step), `name` (a string), if known `shape` and `dtype` (strings), and the statistics
+    by name (float64; null: not measured). It may give more rows than the scan wants, and no statistic that it
+    does not want.
+    """
+
+    known: Any  # an expression that is true of all its rows
+    tables: "Callable[..., Iterator[tuple[Place, pyarrow.Table]]]"  # of a Scan, and of what `ahead` has given
+    ahead: "Optional[Callable[[Scan], Any]]" = None  # the work that any thread can do before
+
+
+class PartsDataset(pyarrow.dataset.InMemoryDataset):  # type: ignore[misc]
+    """Opens a part when it is read, and only the parts that a filter needs. Several scans may run at once."""
+
+    def __init__(
+        self, parts: "list[Part]", filter: Any = None, patterns: "Sequence[re.Pattern[str]]" = ()
+    ) -> None:
+        """`filter` and `patterns`, of names, apply to every scan."""
+        super().__init__([], schema=SCHEMA)
+        self._parts, self._filter, self._patterns = parts, filter, patterns
+        self.errors: "dict[int, str]" = {}  # by index of the part: why it was not read, or not to its end
+
+    def scanner(self, columns: Any = None, filter: Any = None, **options: Any) -> Any:
+        both = [each for each in (self._filter, filter) if each is not None]
+        condition = both[0] & both[1] if len(both) == 2 else both[0] if both else None
+        batches = (rows_of(*found) for found in self.tables(condition))
+        return pyarrow.dataset.Scanner.from_batches(
+            batches, schema=SCHEMA, columns=columns, filter=condition, **options
+        )
+
+    def tables(self, filter: Any = None) -> "Iterator[tuple[Place, pyarrow.Table]]":
+        """As Part.tables(), of all parts that the filter needs."""
+        scan = Scan(filter, self._patterns)
+        parts = ((index, self._parts[index]) for index in scan.wanted([part.known for part in self._parts]))
+        items = (((index, part), part.ahead and partial(part.ahead, scan)) for index, part in parts)
+        for (index, part), ahead in read_ahead(items):
+            if index in self.errors:
+                continue
+            try:
+                for place, table in part.tables(scan, *([ahead.result()] if ahead else [])):
+                    yield place, self._with_names(scan, place, table)
+            except (pyarrow.ArrowException, OSError, TypeError, ValueError) as error:
+                self.errors[index] = str(error)
+
+    def _with_names(self, scan: Scan, place: Place, table: pyarrow.Table) -> pyarrow.Table:
+        """The rows with names that the patterns are found in."""
+        if not self._patterns:
+            return table
+        encoded = table["name"].combine_chunks().dictionary_encode()
+        wanted = scan.names(place.kind, encoded.dictionary)
+        return table if wanted is None else table.filter(wanted.take(encoded.indices))
+
+
+def rows_of(place: Place, table: pyarrow.Table) -> pyarrow.RecordBatch:
+    """A row of SCHEMA for each value that was measured, in the order of the table's rows."""
+    ops = [name for name in table.column_names if name in VALUES]
+    numbers = numpy.empty((table.num_rows, len(ops)))
+    measured = numpy.empty(numbers.shape, dtype=bool)
+    for i, op in enumerate(ops):
+        column = table[op].combine_chunks()
+        numbers[:, i] = column.to_numpy(zero_copy_only=False)
+        measured[:, i] = column.is_valid().to_numpy(zero_copy_only=False)
+    row, op = numpy.nonzero(measured)
+    none = numpy.zeros(len(row), dtype="int64")
+    found = {
+        "run": pyarrow.array([place.run]).take(none),
+        "rank": pyarrow.array(numpy.full(len(row), place.rank, dtype="int64")),
+        "kind": pyarrow.array([place.kind]).take(none),
+        "op": pyarrow.array(ops, pyarrow.string()).take(op),
+        "value": pyarrow.array(numbers[row, op]),
+    }
+    for name in ("step", "micro_step", "name", "vpp_stage"):
+        found[name] = table[name].combine_chunks().take(row)
+    return pyarrow.record_batch([found[name] for name in SCHEMA.names], schema=SCHEMA)
+
+
+_Placed = tuple[Place, pyarrow.Table]
 
 
 class Rows:
@@ -88,7 +254,7 @@ class Rows:
             patterns += (names,)
         elif names is not None:
             conditions.append(_is_one_of("name", names))
-        joined = functools.reduce(operator.and_, conditions) if conditions else None
+        joined = reduce(operator.and_, conditions) if conditions else None
         return Rows(self._parts, self.problems, joined, patterns)
 
     def dataset(self) -> pyarrow.dataset.Dataset:
@@ -248,21 +414,16 @@ def find_sources(places: "list[Path]", run: Optional[str], form: Optional[str] =
     for place in places:
         if not place.exists():
             raise CommandError(f"{place}: No such file or directory")
-        stored = stored_files(place)
-        if stored:
+        # A rank's directory with a database may have another form, too.
+        is_rank = parse_rank_directory(directory_name(place)) is not None
+        is_database = not id_of_run_file(place.name) if place.is_file() else (place / FILE).is_file()
+        if stored := stored_files(place):
             _add_stored(sources, stored)
-        elif _is_database(place):
-            _add_databases(sources, find_rank_files([place], run).files)
+        elif is_database and (place.is_file() or not is_rank):
+            _add_databases(sources, [rank_file(place)])
         elif not _add_converted(sources, place):
             _add_run(sources, place, run, form)
     return sources
-
-
-def _is_database(place: Path) -> bool:
-    """A rank's directory with a database may have another form, too."""
-    if place.is_file():
-        return not id_of_run_file(place.name)
-    return (place / FILE).is_file() and parse_rank_directory(directory_name(place)) is None
 
 
 def _add_run(sources: Sources, place: Path, run: Optional[str], form: Optional[str]) -> None:
@@ -277,7 +438,7 @@ def _add_run(sources: Sources, place: Path, run: Optional[str], form: Optional[s
     if form is not None and not (has_csv or has_databases or has_events):
         raise CommandError(f"{place}: the run has no files of the form {form}")
     if not has_csv and (has_databases or not has_events):
-        _add_databases_of(sources, place, run)
+        _add_databases(sources, _databases_of(sources, runs or [chosen], place, run))
     elif run is None and len(runs) > 1:
         sources.notes.append(_newest(chosen.id, len(runs), place))
     for rank, directory in chosen.ranks:
@@ -288,9 +449,9 @@ def _add_run(sources: Sources, place: Path, run: Optional[str], form: Optional[s
         if has_events:
             has_other = has_csv or has_databases
             kinds = HISTOGRAM_KINDS if has_other else KINDS
-            known = (field("run") == chosen.id) & (field("rank") == rank) & field("kind").isin(kinds)
+            known = _known(run=chosen.id, rank=rank) & field("kind").isin(kinds)
             for file in events[directory]:
-                part = Part(known, functools.partial(rank_tables, chosen.id, rank, file, kinds))
+                part = Part(known, partial(_event_tables, Place(chosen.id, rank, ""), file, kinds))
                 (sources.histograms if has_other else sources.parts).append(part)
 
 
@@ -298,58 +459,71 @@ def _add_converted(sources: Sources, place: Path) -> bool:
     """Adds the event files that `gradmonctl convert csv2tb` has made; False if there are none."""
     found = converted_ranks(place) if place.is_dir() else []
     for rank, kind, directory in found:
-        of_kind = (field("rank") == rank) & (field("kind") == kind)
         for file in event_files(directory):
-            sources.parts.append(Part(of_kind, functools.partial(converted_tables, rank, kind, file)))
+            tables = partial(_event_tables, Place("", rank, kind), file, None)
+            sources.parts.append(Part(_known(rank=rank, kind=kind), tables))
     sources.places.extend(("", rank, directory) for rank, _, directory in found)
     return bool(found)
 
 
+def _event_tables(of: Place, file: Path, kinds: "Optional[list[str]]", scan: Scan) -> "Iterator[_Placed]":
+    """The rows of these kinds in the event file of a rank. None: in a file that `gradmonctl convert csv2tb`
+    has made, of the kind of the place."""
+    meaning = partial(converted_tag, of.kind) if kinds is None else partial(tag_of, rank=of.rank)
+    for kind, table in event_tables(file, meaning, scan.ops):
+        if kinds is None or kind in kinds:
+            yield of._replace(kind=kind), table
+
+
 def _csv_parts(of: Place, kinds: "dict[str, list[KindFile]]", problems: Problems) -> "Iterator[Part]":
     """`of`: the run and the rank."""
-    of_rank = (field("run") == of.run) & (field("rank") == of.rank)
     for kind, files in kinds.items():
         place = of._replace(kind=kind)
         for group in groups(files):
-            first, last = group.files[0].first_step, max(file.last_step for file in group.files)
-            steps = (field("step") >= first) & (field("step") <= last)
-            ahead = functools.partial(_together, kind, group.files) if group.is_small else None
-            read = functools.partial(_csv_tables, place, group.files, problems)
-            yield Part(of_rank & (field("kind") == kind) & steps, read, ahead)
+            steps = group.files[0].first_step, max(file.last_step for file in group.files)
+            ahead = partial(_together, kind, group.files) if group.is_small else None
+            read = partial(_csv_tables, place, group.files, problems)
+            yield Part(_known(steps, **place._asdict()), read, ahead)
 
 
 def _newest(run: str, known: int, place: Path) -> str:
     return f"showing run {run}, the newest of {known} in {place}; --run chooses another"
 
 
-def _add_databases_of(sources: Sources, place: Path, run: Optional[str]) -> None:
-    found = find_rank_files([place], run)
-    sources.notes.extend(
-        _newest(chosen.run_id, chosen.known, chosen.output_dir)
-        for chosen in found.runs
-        if run is None and chosen.known > 1
-    )
-    _add_databases(sources, found.files)
+def _databases_of(
+    sources: Sources, runs: "list[Run]", place: Path, chosen: Optional[str]
+) -> "list[RankFile]":
+    """The databases of the chosen run, by default of the one that was written last."""
+    files = [RankFile(path / FILE, rank, run.id) for run in runs for rank, path in run.ranks]
+    times: "dict[str, int]" = {}
+    for file in (files := [file for file in files if file.path.is_file()]):
+        times[file.run_id] = max(times.get(file.run_id, 0), file.path.stat().st_mtime_ns)
+    if not times:
+        raise CommandError(
+            f"{place}: found no {FILE} here or in a directory such as Nov24_08-30-12-rank0-8c0ffee0; "
+            'expected the output directory of a job with "format": "sqlite"'
+        )
+    known = sorted(times, key=lambda run: (-times[run], run))
+    newest = chosen or known[0]
+    if newest not in known:
+        raise CommandError(f"{place}: found no run {newest}; expected one of {', '.join(known)}")
+    if chosen is None and len(known) > 1:
+        sources.notes.append(_newest(newest, len(known), place))
+    return [file for file in files if file.run_id == newest]
 
 
 def _add_databases(sources: Sources, files: "list[RankFile]") -> None:
-    sources.parts.extend(map(database_part, files))
-    sources.places.extend((file.run_id, file.rank, file.path) for file in files)
-
-
-def database_part(file: RankFile) -> Part:
-    """The rows of a database, by metric, step and target."""
-    known = compute.scalar(True) if file.rank is None else field("rank") == file.rank
-    return Part(known, functools.partial(_database_tables, file.path, file.run_id))
+    """Their rows are by metric, step and target."""
+    for file in files:
+        known = _known() if file.rank is None else _known(rank=file.rank)
+        sources.parts.append(Part(known, partial(_database_tables, file.path, file.run_id)))
+        sources.places.append((file.run_id, file.rank, file.path))
 
 
 def _add_stored(sources: Sources, files: "list[StoredFile]") -> None:
     for file in files:
         of_file = Place("", file.rank, file.kind)
-        known = functools.reduce(
-            operator.and_, (field(name) == value for name, value in of_file._asdict().items())
-        )
-        sources.parts.append(Part(known, functools.partial(_stored_tables, of_file, file.path)))
+        sources.parts.append(Part(_known(**of_file._asdict()), partial(_stored_tables, of_file, file.path)))
     sources.places.extend(dict.fromkeys(("", file.rank, file.path.parents[2]) for file in files))
 
 
@@ -363,10 +537,7 @@ def _is_one_of(column: str, wanted: Any) -> Any:
 
 def _needed(kind: str, files: "list[KindFile]", scan: Scan) -> "tuple[list[KindFile], list[str]]":
     """The files and the statistics that the scan needs."""
-    of_kind = field("kind") == kind
-    known = [
-        of_kind & (field("step") >= file.first_step) & (field("step") <= file.last_step) for file in files
-    ]
+    known = [_known((file.first_step, file.last_step), kind=kind) for file in files]
     ops = scan.ops(kind, FIELDS)
     return ([files[i] for i in scan.wanted(known)] if ops else []), ops
 
@@ -444,34 +615,26 @@ def _database_tables(path: Path, run: str, scan: Scan) -> "Iterator[_Placed]":
         with contextlib.closing(RankDatabase(path)) as database:
             for metric in database.metrics:
                 stats = scan.ops(metric.name, metric.stats)
-                of_kind = field("kind") == metric.name
-                known = [
-                    of_kind & (field("step") >= each.first) & (field("step") <= each.last)
-                    for each in metric.partitions
-                ]
+                known = [_known((each.first, each.last), kind=metric.name) for each in metric.partitions]
                 for i in scan.wanted(known) if stats else ():
-                    bounds = _steps(of_kind, metric.partitions[i], scan.filter)
-                    for rank, _, table in pages(database, metric, metric.partitions[i], stats, *bounds):
+                    bounds = _steps(metric.name, metric.partitions[i], scan.filter)
+                    for rank, _, table in database_pages(
+                        database, metric, metric.partitions[i], stats, *bounds
+                    ):
                         yield from _chosen(Place(run, rank, metric.name), table, scan)
     except RankDatabaseError as error:
         raise ValueError(str(error)) from error
 
 
-def _steps(of_kind: Any, partition: Partition, filter: Any) -> "tuple[int, int]":
+def _steps(kind: str, partition: Partition, filter: Any) -> "tuple[int, int]":
     """The first and the last step of a partition that the filter can want, found by halving."""
 
     def wanted(first: int, last: int) -> bool:
-        return bool(possible([of_kind & (field("step") >= first) & (field("step") <= last)], filter))
+        return bool(possible([_known((first, last), kind=kind)], filter))
 
     first, last = partition.first, partition.last
     if filter is None or (wanted(first, first) and wanted(last, last)):
         return first, last
-    low, high = first, last
-    while low < high:
-        middle = (low + high) // 2
-        low, high = (low, middle) if wanted(low, middle) else (middle + 1, high)
-    first, high = low, last
-    while low < high:
-        middle = (low + high + 1) // 2
-        low, high = (middle, high) if wanted(middle, high) else (low, middle - 1)
-    return first, high
+    low = first + bisect_left(range(last - first), True, key=lambda more: wanted(first, first + more))
+    less = bisect_left(range(last - low), True, key=lambda less: wanted(last - less, last))
+    return low, last - less

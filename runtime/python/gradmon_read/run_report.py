@@ -13,25 +13,22 @@ from typing import TYPE_CHECKING, Any, Optional, Sequence
 
 from gradmon_read import command_line
 from gradmon_read.command_line import CommandError, default_output_dir
-from gradmon_read.listing import Table, fold, printable, rank_ranges, screen_size
+from gradmon_read.listing import Problems, Table, fold, printable, rank_ranges, screen_size
 
 if TYPE_CHECKING:  # they need pyarrow
-    from gradmon_read.csv_tables import Problems
     from gradmon_read.runs import Run
 
 SCHEMA_VERSION = 2  # of the JSON: rises when a field changes or is removed
 
 
 def chosen_run(arguments: argparse.Namespace, problems: "Problems") -> "Run":
-    """The run that RUN and --run name. Raises CommandError."""
+    """The run that RUN and --run name; with --flight, the flight directories of the ranks that have one.
+    Raises CommandError."""
     from gradmon_read.runs import find_run
 
     run = find_run(Path(arguments.RUN or default_output_dir()), arguments.run, problems)
-    return _flight_of(run) if arguments.flight else run
-
-
-def _flight_of(run: "Run") -> "Run":
-    """The same run, with the flight directories of the ranks that have one."""
+    if not arguments.flight:
+        return run
     ranks = [one._replace(path=one.path / "flight") for one in run.ranks if (one.path / "flight").is_dir()]
     if not ranks:
         raise CommandError(
@@ -75,19 +72,6 @@ def value_json(value: float) -> "float | str":
 def layer_text(stage: int, name: str) -> str:
     """ "weight", of the model chunk 1 "1:weight"; the root module's empty name as "(root)"."""
     return f"{stage}:{name or '(root)'}" if stage else name or "(root)"
-
-
-def place_text(layer: str, place: Any) -> str:
-    """ "fc1.weight (grad_reduced), step 37, micro step 0, in the backward pass, rank 2": of a row."""
-    micro_step = f", micro step {place.micro_step}" if place.micro_step >= 0 else ""
-    return (
-        f"{printable(layer)} ({place.kind}), step {place.step}{micro_step}, {place.phase}, rank {place.rank}"
-    )
-
-
-def source_text(place: Any) -> str:
-    """ "actv_8-8.csv:3": the file of a row, and its line if the file has lines."""
-    return printable(place.file) + (f":{place.line}" if place.line else "")
 
 
 def report_problems(problems: "Problems") -> None:

@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any, NamedTuple, Optional
 
 from gradmon_read.command_line import CommandError, open_regular
-from gradmon_read.csv_tables import Problems, kind_files_in
+from gradmon_read.csv_tables import kind_files_in
+from gradmon_read.listing import Problems
 
 MOST_JSON_DEPTH = 100
 
@@ -129,9 +130,7 @@ def read_format_1(
         return None
 
 
-class _Found(NamedTuple):
-    name: RankDirectoryName
-    path: Path
+_Found = tuple[RankDirectoryName, Path]
 
 
 def runs_in(output_dir: Path, problems: Problems) -> "list[Run]":
@@ -145,7 +144,7 @@ def runs_in(output_dir: Path, problems: Problems) -> "list[Run]":
         for entry in sorted(output_dir.iterdir()):
             name, id = parse_rank_directory(entry.name), id_of_run_file(entry.name)
             if name and entry.is_dir():
-                found.append(_Found(name, entry))
+                found.append((name, entry))
             more = "; only the names of the directories are used"
             value = read_format_1(entry, MOST_RUN_FILE_BYTES, problems, more) if id else None
             if value is not None:
@@ -158,37 +157,35 @@ def runs_in(output_dir: Path, problems: Problems) -> "list[Run]":
 
 def _ordered_by_time(found: "list[_Found]") -> "list[_Found]":
     """The longest time without a name comes first."""
-    found = sorted(found, key=lambda one: one.name[:3])
-    times = [one.name.in_year for one in found]
+    found = sorted(found)
+    times = [name.in_year for name, _ in found]
     gaps = [after - before for before, after in zip([times[-1] - _LEAP_YEAR, *times], times)] if times else []
     first = gaps.index(max(gaps)) if gaps else 0
     return found[first:] + found[:first]
 
 
 def _grouped(found: "list[_Found]", started: "dict[str, str]") -> "list[Run]":
-    sharing = Counter(one.name.id for one in found)
+    sharing = Counter(name.id for name, _ in found)
     runs: "list[list[_Found]]" = []
     by_id: "dict[str, list[_Found]]" = {}
     alone: "list[_Found]" = []  # the run of directories with unshared ids
-    for one in found:
-        if sharing[one.name.id] > 1 or one.name.id in started:
-            run = by_id.setdefault(one.name.id, [])
+    for name, path in found:
+        if sharing[name.id] > 1 or name.id in started:
+            run = by_id.setdefault(name.id, [])
         else:
-            since = (one.name.in_year - alone[-1].name.in_year) % _LEAP_YEAR if alone else 0  # over New Year
-            if since > _LONGEST_START or one.name.rank in [other.name.rank for other in alone]:
+            since = (name.in_year - alone[-1][0].in_year) % _LEAP_YEAR if alone else 0  # over New Year
+            if since > _LONGEST_START or name.rank in [other.rank for other, _ in alone]:
                 alone = []
             run = alone
         if not run:
             runs.append(run)
-        run.append(one)
-    return [_run_of(run, started) for run in runs]
-
-
-def _run_of(found: "list[_Found]", started: "dict[str, str]") -> Run:
-    first = found[0].name
-    ranks = sorted((RankDirectory(one.name.rank, one.path) for one in found), key=lambda one: one.rank)
-    id = min(found, key=lambda one: one.name.rank).name.id
-    return Run(id, started.get(first.id) or first.time, ranks)
+        run.append((name, path))
+    made = []
+    for run in runs:
+        first, lowest = run[0][0], min((name for name, _ in run), key=lambda name: name.rank)
+        ranks = sorted((RankDirectory(name.rank, path) for name, path in run), key=lambda one: one.rank)
+        made.append(Run(lowest.id, started.get(first.id) or first.time, ranks))
+    return made
 
 
 _EXPECTED = (

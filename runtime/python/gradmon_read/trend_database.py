@@ -9,11 +9,11 @@ from typing import Any
 
 import numpy
 
-from gradmon_read.command_line import CommandError, default_output_dir
-from gradmon_read.conversion import NOTHING, Meter
-from gradmon_read.csv_tables import Problems, text_of
+from gradmon_read.command_line import CommandError
+from gradmon_read.conversion import NOTHING, Meter, RankRows, Task, converted, request_of
+from gradmon_read.csv_tables import text_of
 from gradmon_read.kind_rows import Batch
-from gradmon_read.rank_rows import RankRows, Request, Task, converted
+from gradmon_read.listing import Problems
 
 FILE = "monitor_data.trend.db"
 # The plug-in refuses other statistics.
@@ -150,5 +150,4 @@ def tags_of(name: str) -> "set[tuple[str, str]]":
 
 
 def perform(arguments: argparse.Namespace) -> int:
-    path = Path(arguments.RUN) if arguments.RUN else default_output_dir()
-    return converted(Request(path, None, None, [], None), Path(arguments.o), NOTHING, write_trend)
+    return converted(request_of(arguments), Path(arguments.o), NOTHING, write_trend)

@@ -24,6 +24,11 @@ FOLDS = {
     "absmax": "greatest",
 }
 
+_SQL = {"least": "min(value)", "greatest": "max(value)", "sum": "sum(value)"}
+_SQL["root_of_squares"] = "sqrt(sum(value * value))"
+# The cases of an SQL expression for the statistic `op` of rows.
+SQL_FOLDS = " ".join(f"WHEN '{op}' THEN {_SQL[fold]}" for op, fold in FOLDS.items() if fold in _SQL)
+
 # The marks of a tensor that was read in part: the share of its elements, and the standard errors of mean and
 # norm.
 SAMPLE_MARKS = ["sampled", "mean_se", "norm_se"]

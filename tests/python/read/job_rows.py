@@ -31,7 +31,7 @@ class RankFiles:
 
     def __init__(self, output_dir: Path, rank: int, steps_a_file: int = 1) -> None:
         self.directory = output_dir / f"Nov24_12-04-37-rank{rank}-1a2b3c4d"
-        self.directory.mkdir(parents=True)
+        self.directory.mkdir(parents=True, exist_ok=True)
         self._steps_a_file = steps_a_file
 
     def write(self, step: int, rows: "Sequence[TestRow]") -> None:

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Runs commands of gradmon_read; makes databases as ranks write them (FORMAT.md, "SQLite"), and CSV files;
-reads event files."""
+reads and makes event files."""
 import contextlib
 import os
 import random
@@ -9,9 +9,9 @@ import struct
 from pathlib import Path
 from typing import Any, Iterator, NamedTuple, Optional, Sequence
 
-import google_crc32c
 import pytest
 from gradmon_read.__main__ import main
+from gradmon_read.event_rows import fields, masked_crc32c, records
 from gradmon_read.rank_database import APPLICATION_ID, FILE
 
 GOLDEN = Path(__file__).with_name("golden")
@@ -149,6 +149,14 @@ def sample_job(directory: Path) -> Path:
     return write_files(directory, _SAMPLE)
 
 
+def corrupted(content: bytes, count: int, chosen: random.Random) -> bytes:
+    """With so many random bytes."""
+    made = bytearray(content)
+    for _ in range(count):
+        made[chosen.randrange(len(made))] = chosen.randrange(256)
+    return bytes(made)
+
+
 def broken_texts(good: bytes, count: int) -> "Iterator[bytes]":
     """The texts of CSV files, each broken in another way."""
     chosen = random.Random(17)
@@ -184,47 +192,31 @@ class Point(NamedTuple):
 def points_in(directory: Path) -> "Iterator[Point]":
     """The points in the event files of a directory; checks all checksums."""
     for file in sorted(directory.glob("events.out.tfevents.*")):
-        data = file.read_bytes()
-        at = 0
-        while at < len(data):
-            (length,) = struct.unpack_from("<Q", data, at)
-            event = data[at + 12 : at + 12 + length]
-            sums = [_masked(data[at : at + 8]), _masked(event)]
-            assert [
-                *struct.unpack_from("<I", data, at + 8),
-                *struct.unpack_from("<I", data, at + 12 + length),
-            ] == sums
-            at += 16 + length
-            fields = dict(_fields(event))
-            for value in _fields(fields.get(5, b"")):
-                tag, number = (part for _, part in _fields(value[1]))
-                yield Point(tag.decode(), fields.get(2, 0), number, fields[1])
+        for record in map(memoryview, records(file)):
+            event = dict(fields(record))
+            for _, value in fields(event.get(5, memoryview(b""))):
+                tag, number = (part for _, part in fields(value))
+                yield Point(bytes(tag).decode(), event.get(2, 0), number, event[1])
 
 
-def _masked(data: bytes) -> int:
-    crc = google_crc32c.value(data)
-    return ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF
+def _field(number: int, data: bytes) -> bytes:
+    """A protobuf field with bytes, of less than 2^14."""
+    return bytes([number << 3 | 2, len(data) & 0x7F | 0x80, len(data) >> 7]) + data
 
 
-def _varint(data: bytes, at: int) -> "tuple[int, int]":
-    number = shift = 0
-    while True:
-        number |= (data[at] & 0x7F) << shift
-        if data[at] < 0x80:
-            return number, at + 1
-        at, shift = at + 1, shift + 7
+def event_of(tag: str, number: "float | list[float]", step: int = 7) -> bytes:
+    """An event with a number, or with the counts of a histogram."""
+    if isinstance(number, list):
+        data = _field(5, _field(7, struct.pack(f"<{len(number)}d", *number)))
+    else:
+        data = b"\x15" + struct.pack("<f", number)
+    sevens = [step % 2**64 >> shift & 0x7F | 0x80 for shift in range(0, 63, 7)]
+    varint = bytes([*sevens, step % 2**64 >> 63])
+    value = _field(1, _field(1, tag.encode()) + data)
+    return b"\x09" + struct.pack("<d", 1.5) + b"\x10" + varint + _field(5, value)
 
 
-def _fields(message: bytes) -> "Iterator[tuple[int, Any]]":
-    """The fields of a protobuf message: number and value."""
-    at = 0
-    while at < len(message):
-        key, at = _varint(message, at)
-        if key & 7 in (1, 5):
-            (value,) = struct.unpack_from("<d" if key & 7 == 1 else "<f", message, at)
-            at += 8 if key & 7 == 1 else 4
-        else:
-            value, at = _varint(message, at)
-            if key & 7 == 2:
-                value, at = message[at : at + value], at + value
-        yield key >> 3, value
+def record_of(data: bytes) -> bytes:
+    header = struct.pack("<Q", len(data))
+    sums = [struct.pack("<I", masked_crc32c(part)) for part in (header, data)]
+    return header + sums[0] + data + sums[1]

@@ -44,11 +44,19 @@ def set_screen(monkeypatch: pytest.MonkeyPatch, columns: int, rows: int) -> None
         monkeypatch.setattr(f"gradmon_read.{module}.screen_size", lambda: (columns, rows))
 
 
-@pytest.mark.parametrize("command", ["", "first", "top", "diff", "anomalies", "plot"])
-def test_the_help_is_as_documented(run: Commands, command: str) -> None:
-    answer = run("analyse", *([command] if command else []), "--help")
-    assert answer.code == 0
-    assert golden_difference(f"help_{command or 'analyse'}.txt", answer.out) == ""
+@pytest.mark.parametrize(
+    "words",
+    ["analyse", *(f"analyse {name}" for name in ("first", "top", "diff", "anomalies", "plot")), "import"]
+    + [
+        "convert",
+        *(f"convert {name}" for name in ("csv2tb", "csv2db", "merge", "parquet", "trend")),
+        "query",
+    ],
+)
+def test_the_help_is_as_documented(run: Commands, words: str) -> None:
+    answer = run(*words.split(), "--help")
+    assert (answer.code, answer.err) == (0, "")
+    assert golden_difference(f"help_{words.split()[-1]}.txt", answer.out) == ""
 
 
 def test_a_group_without_a_command_shows_its_help_and_suggests_a_command(run: Commands) -> None:

@@ -172,13 +172,6 @@ def test_the_first_difference_is_found_and_how_it_spreads(tmp_path: Path, compar
     assert found.only[0].rows == 0
 
 
-def test_rounding_within_the_tolerance_is_no_parting(tmp_path: Path, compared: Runs) -> None:
-    write_run(tmp_path / "a", 3)
-    write_run(tmp_path / "b", 3, lambda rank, step: 1.000001)
-    assert compared().first is None
-    assert compared(Tolerance(0, 0)).first is not None
-
-
 def test_rows_that_only_one_run_has_are_counted_with_the_first_of_them(
     tmp_path: Path, compared: Runs
 ) -> None:
@@ -260,10 +253,19 @@ def test_differences_are_relative_to_the_larger_value(a: float, b: float, differ
     assert relative_difference(numpy.array([float(a)]), numpy.array([float(b)])) == difference
 
 
-@pytest.mark.parametrize("a, b, tolerance, parts", [(1e-9, 2e-9, 1e-6, False), (1e-9, 2e-9, 0, True)])
-def test_small_values_part_by_the_relative_tolerance_alone_if_the_absolute_one_is_0(
-    tmp_path: Path, compared: Runs, a: float, b: float, tolerance: float, parts: bool
+@pytest.mark.parametrize(
+    "a, b, tolerance, parts",
+    [
+        # Rounding, and small values, within the absolute tolerance.
+        (1, 1.000001, Tolerance(), False),
+        (1, 1.000001, Tolerance(0, 0), True),
+        (1e-9, 2e-9, Tolerance(1e-5, 1e-6), False),
+        (1e-9, 2e-9, Tolerance(1e-5, 0), True),
+    ],
+)
+def test_values_part_by_more_than_both_tolerances(
+    tmp_path: Path, compared: Runs, a: float, b: float, tolerance: Tolerance, parts: bool
 ) -> None:
     text = "name,step,norm\nw,0,{}\n"
     write_files(tmp_path, "actv_0-0.csv", text.format(a), text.format(b))
-    assert (compared(Tolerance(1e-5, tolerance)).first is not None) == parts
+    assert (compared(tolerance).first is not None) == parts

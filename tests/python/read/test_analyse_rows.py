@@ -135,18 +135,7 @@ def test_small_files_are_read_together_and_a_bad_one_costs_only_its_own_rows(tmp
     )
 
 
-def test_what_is_no_regular_file_is_refused_without_waiting_for_it(tmp_path: Path) -> None:
-    write(tmp_path, 0, 0, 0, [0])
-    os.mkfifo(tmp_path / "actv_1-1.csv")
-    (tmp_path / "actv_2-2.csv").mkdir()
-    read = Read(tmp_path)
-    assert read.column("step") == [0]
-    assert sorted(read.problems.messages()) == [
-        f"{tmp_path}/actv_{number}-{number}.csv: not a regular file" for number in (1, 2)
-    ]
-
-
-def test_a_name_has_the_same_number_again_whatever_the_order(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_name_has_the_same_number_again_whatever_the_order() -> None:
     names = Names()
     assert [names.number(*each) for each in ((0, b"a"), (0, b"b"), (1, b"a"), (0, b"b"))] == [0, 1, 2, 1]
     assert names.label(2) == "1:a"

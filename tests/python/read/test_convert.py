@@ -9,11 +9,10 @@ import pytest
 from scale import FULL
 import zstandard
 from gradmon_read import csv2tb, csv_tables
-from gradmon_read.conversion import Meter, progress_text
+from gradmon_read.conversion import Meter, RankRows, progress_text
 from gradmon_read.csv_tables import CsvFile, KindFile, Problems
 from gradmon_read.metrics_database import Tensors, layer_of
 from gradmon_read.rank_database import FILE
-from gradmon_read.rank_rows import RankRows
 from gradmon_read.vocabulary import ROW_KINDS
 from reading import (
     MSPROBE,
@@ -65,13 +64,6 @@ def content_of(database: Path) -> str:
 
 def names_in(directory: Path) -> "list[str]":
     return sorted(os.listdir(directory))
-
-
-@pytest.mark.parametrize("member", ["", "csv2tb", "csv2db", "merge", "parquet", "trend"])
-def test_the_help_is_as_documented(run: Commands, member: str) -> None:
-    answer = run("convert", *filter(None, [member]), "--help")
-    assert (answer.code, answer.err) == (0, "")
-    assert golden_difference(f"help_{member or 'convert'}.txt", answer.out) == ""
 
 
 @pytest.mark.parametrize("tags", ["gradmon", "msprobe"])
@@ -428,24 +420,6 @@ def test_of_a_hundred_starts_the_rows_of_the_last_one_are_taken_without_descript
     assert (meter.rows, meter.repeated, problems.count) == (301, 99 * 300 + 1, 0)
 
 
-def test_several_files_of_one_start_give_all_rows_of_a_step(tmp_path: Path) -> None:
-    files = Files(tmp_path).add(0, 0, 9, "a,0,1\na,4,2\n").add(0, 0, 9, "b,4,3\na,5,4\n")
-    assert files.read()[0] == "0:a=1 4:a=2 4:b=3 5:a=4"
-    # Rows of descending steps stay in their order.
-    assert Files(tmp_path).add(0, 0, 9, "a,4,1\na,2,2\nb,2,3\na,4,5\n").read()[0] == "4:a=1 2:a=2 2:b=3 4:a=5"
-
-
-def test_small_files_read_together_are_as_if_read_one_by_one(tmp_path: Path) -> None:
-    many = Files(tmp_path)
-    for step in range(300):
-        many.add(0, step, step, f"a,{step},1\nb,{step},2\n" + ("b,250,9\n" if step == 250 else ""))
-    text, meter, problems = many.read()
-    assert text == " ".join(f"{step}:a=1 {step}:b=2" for step in range(300)) and meter.rows == 600
-    assert problems.messages() == [
-        f'{tmp_path}/f250:4: found a second row of "b" in step 250; expected one; the row is left out'
-    ]
-
-
 def test_of_more_names_than_are_held_in_memory_the_first_go_on(tmp_path: Path) -> None:
     files = Files(tmp_path).add(0, 0, 9, "a,0,1\nb,0,2\nc,0,3\nc,1,4\nb,1,5\na,1,6\n")
     text, _, problems = files.read(most=2)
@@ -454,23 +428,25 @@ def test_of_more_names_than_are_held_in_memory_the_first_go_on(tmp_path: Path) -
     assert "more than 2 names and micro steps" in problems.messages()[0]
 
 
-def test_a_missing_file_a_pipe_and_a_replaced_file_are_problems_and_do_not_wait(
+def test_a_missing_file_a_pipe_a_directory_and_a_replaced_file_are_problems_and_do_not_wait(
     tmp_path: Path, monkeypatch: Any
 ) -> None:
     rows = "".join(f"a,{step},1\n" for step in range(5000))
-    files = Files(tmp_path).add(0, 0, 9, "").add(0, 0, 9, "").add(0, 0, 9999, rows)
-    os.remove(tmp_path / "f0")
-    os.remove(tmp_path / "f1")
+    files = Files(tmp_path).add(0, 0, 9, "").add(0, 0, 9, "").add(0, 0, 9, "").add(0, 0, 9999, rows)
+    for number in range(3):
+        os.remove(tmp_path / f"f{number}")
     os.mkfifo(tmp_path / "f1")
+    (tmp_path / "f2").mkdir()
     monkeypatch.setattr(csv_tables, "BLOCK", 4096)
     parts = iter(RankRows("actv", files.all, Meter(0), problems := Problems()))
     next(parts)
-    os.replace(write_files(tmp_path, {"other": "name,step\n"}) / "other", tmp_path / "f2")
+    os.replace(write_files(tmp_path, {"other": "name,step\n"}) / "other", tmp_path / "f3")
     assert len(list(parts)) <= 1  # what was read before
     assert problems.messages() == [
         f"{tmp_path}/f0: cannot open: No such file or directory",
         f"{tmp_path}/f1: not a regular file",
-        f"{tmp_path}/f2: was removed or replaced while it was read; the rest is left out",
+        f"{tmp_path}/f2: not a regular file",
+        f"{tmp_path}/f3: was removed or replaced while it was read; the rest is left out",
     ]
 
 

@@ -9,13 +9,12 @@ from typing import Any
 
 import numpy
 import pytest
+from gradmon_read.conversion import Target
 from gradmon_read.csv_tables import Problems
-from gradmon_read.database_rows import pages
 from gradmon_read.merge import job_runs
-from gradmon_read.kind_rows import Batch
+from gradmon_read.kind_rows import Batch, database_pages
 from gradmon_read.metrics_database import NewDatabase, PartWriter, Tensors, stored_scopes
 from gradmon_read.rank_database import FILE, RankDatabase
-from gradmon_read.rank_rows import Target
 from reading import GRADMONCTL, Commands, change, golden_difference, query_rows, without, write_files
 
 FIRST = "Nov24_12-04-37-rank{}-1a2b3c4d"
@@ -268,7 +267,7 @@ def test_a_tensors_shape_holds_until_the_step_before_the_next_one(job: Path) -> 
     )
     with contextlib.closing(RankDatabase(file)) as database:
         (metric,) = database.metrics
-        ((_, _, table),) = pages(database, metric, metric.partitions[0], ["norm"])
+        ((_, _, table),) = database_pages(database, metric, metric.partitions[0], ["norm"])
     found = list(zip(*(table[name].to_pylist() for name in ("name", "step", "shape", "dtype"))))
     assert {row[2:] for row in found if row[0] == b"layers.1.weight"} == {(b"", b"")}
     texts = [row[2:] for row in found if row[0] == b"layers.0.weight"]

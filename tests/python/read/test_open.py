@@ -13,10 +13,9 @@ import pandas
 import polars
 import pytest
 import zstandard
-from gradmon_read.row_parts import SCHEMA
+from gradmon_read.rows import SCHEMA
 from gradmon_read.runs import parse_rank_directory
-from reading import Commands, RankWriter
-from test_analyse_plot import record_of, varint
+from reading import Commands, RankWriter, corrupted, event_of, record_of, write_files
 
 HEADER = "vpp_stage,name,step,norm,max,shape,dtype\n"
 FIRST = "grad_reduced_0-9.csv"
@@ -24,18 +23,17 @@ FIRST = "grad_reduced_0-9.csv"
 
 def csv_run(output: Path, ranks: int = 2, steps: int = 20, run: str = "8c0ffee0") -> Path:
     """Rows of grad_reduced of two parameters, ten steps a file, and of two passes of actv."""
+    text = "vpp_stage,name,step,micro_step,norm,shape,dtype\n0,fc.input,3,0,,,\n1,fc.input,3,1,-0.0,,\n"
     for rank in range(ranks):
-        directory = output / f"Nov24_08-30-12-rank{rank}-{run}"
-        directory.mkdir(parents=True)
+        files = {"actv_0-9.csv": text}
         for first in range(0, steps, 10):
             rows = [
                 f'0,{name},{step},{step + rank / 100},nan,"[4]",torch.float32\n'
                 for step in range(first, first + 10)
                 for name in ("fc.weight", "head.weight")
             ]
-            (directory / f"grad_reduced_{first}-{first + 9}.csv").write_text(HEADER + "".join(rows))
-        text = "vpp_stage,name,step,micro_step,norm,shape,dtype\n0,fc.input,3,0,,,\n1,fc.input,3,1,-0.0,,\n"
-        (directory / "actv_0-9.csv").write_text(text)
+            files[f"grad_reduced_{first}-{first + 9}.csv"] = HEADER + "".join(rows)
+        write_files(output / f"Nov24_08-30-12-rank{rank}-{run}", files)
     return output
 
 
@@ -239,9 +237,7 @@ def test_random_bytes_in_a_csv_file_never_raise(tmp_path: Path) -> None:
     sound = file.read_bytes()
     chance = random.Random(51)
     for _ in range(100):
-        broken = bytearray(sound)
-        for _ in range(chance.randrange(1, 20)):
-            broken[chance.randrange(len(broken))] = chance.randrange(256)
+        broken = corrupted(sound, chance.randrange(1, 20), chance)
         file.write_bytes(broken[: chance.randrange(len(broken))])
         rows = gradmon_read.open(tmp_path).where(kind="grad_reduced")
         try:
@@ -259,14 +255,8 @@ def test_numbers_in_event_files_that_no_row_holds_are_no_rows(tmp_path: Path, ta
     directory = tmp_path / "Nov24_08-30-12-rank0-8c0ffee0" / "tensorboard"
     directory.mkdir(parents=True)
     file = directory / "events.out.tfevents.1"
-    file.write_bytes(record_of(event_of(tag, 1)))
+    file.write_bytes(record_of(event_of(tag, 0.5, 1)))
     assert all(abs(row[-1]) < 2**31 for row in all_rows(gradmon_read.open(tmp_path)))
-    file.write_bytes(record_of(event_of("loss", -1)))
+    file.write_bytes(record_of(event_of("loss", 0.5, -1)))
     with pytest.raises(ValueError, match="events.out.tfevents.1: .* step -1; expected a number from 0"):
         gradmon_read.open(tmp_path).table()
-
-
-def event_of(tag: str, step: int) -> bytes:
-    value = bytes([1 << 3 | 2, len(tag)]) + tag.encode() + b"\x15" + struct.pack("<f", 0.5)
-    summary = bytes([1 << 3 | 2, len(value)]) + value
-    return b"\x10" + varint(step % 2**64) + bytes([5 << 3 | 2, len(summary)]) + summary

@@ -12,7 +12,7 @@ import gradmon_read
 import pytest
 from engines_script import cell
 from pyarrow import parquet
-from reading import Commands, RankWriter
+from reading import Commands, RankWriter, write_files
 
 VALUES = ["nan", "inf", "-inf", "-0.0", "5e-324", "1.7976931348623157e+308", "0.1", "", "-1234567890.123"]
 HEADER = "vpp_stage,name,step,norm,max,shape,dtype\n"
@@ -22,9 +22,7 @@ TIME = "Nov24_08-30-12"
 def write(
     output: Path, rank: int, file: str, rows: "list[str]", time: str = TIME, run: str = "8c0ffee0"
 ) -> None:
-    directory = output / f"{time}-rank{rank}-{run}"
-    directory.mkdir(parents=True, exist_ok=True)
-    (directory / file).write_text(HEADER + "".join(row + "\n" for row in rows))
+    write_files(output, {f"{time}-rank{rank}-{run}/{file}": HEADER + "".join(f"{row}\n" for row in rows)})
 
 
 @pytest.fixture

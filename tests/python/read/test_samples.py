@@ -7,22 +7,22 @@ from pathlib import Path
 import gradmon_read
 import pandas
 import pytest
-from reading import Commands
+from reading import Commands, write_files
 
 TITLES = "vpp_stage,name,step,norm,mean,sampled,mean_se,norm_se,shape,dtype\n"
 PLAIN = "vpp_stage,name,step,norm,mean,shape,dtype\n"
 MARKS = {"sampled": 0.0625, "mean_se": 0.25, "norm_se": 1.5}
 
 
-def directory(output: Path, rank: int) -> Path:
-    return output / f"Nov24_12-04-37-rank{rank}-1a2b3c4d"
-
-
 def write(output: Path, rows: "list[str]", rank: int = 0, titles: str = TITLES) -> Path:
-    path = directory(output, rank)
-    path.mkdir(parents=True, exist_ok=True)
-    (path / "grad_reduced_0-99.csv").write_text(titles + "".join(row + "\n" for row in rows))
-    return output
+    text = titles + "".join(row + "\n" for row in rows)
+    return write_files(output, {f"Nov24_12-04-37-rank{rank}-1a2b3c4d/grad_reduced_0-99.csv": text})
+
+
+def write_scope(output: Path, rank: int, of_all: int, offset: int, size: int) -> None:
+    scope = {"scope": "shard", "shape": [of_all], "offset": [offset], "size": [size]}
+    text = json.dumps({"format": 1, "targets": {"0:w": {"grad_reduced": scope}}})
+    write_files(output, {f"Nov24_12-04-37-rank{rank}-1a2b3c4d/scopes.json": text})
 
 
 @pytest.fixture
@@ -87,10 +87,7 @@ def test_joined_parts_have_the_marks_of_the_whole(tmp_path: Path) -> None:
     write(output, ['0,w,1,30.0,0.5,0.0625,0.25,1.5,"[300000]",torch.float32'])
     write(output, ['0,w,1,40.0,1.5,,,,"[100000]",torch.float32'], rank=1)
     for rank, (offset, size) in enumerate([(0, 300000), (300000, 100000)]):
-        scope = {"scope": "shard", "shape": [400000], "offset": [offset], "size": [size]}
-        targets = {"0:w": {"grad_reduced": scope}}
-        file = directory(output, rank) / "scopes.json"
-        file.write_text(json.dumps({"format": 1, "targets": targets}))
+        write_scope(output, rank, 400000, offset, size)
     found = values(gradmon_read.load(output, whole=True), "w")
     wanted = {"norm": 50, "mean": 0.75, "sampled": 0.75 * 0.0625 + 0.25, "mean_se": 0.75 * 0.25}
     assert found == pytest.approx({**wanted, "norm_se": 30 / 50 * 1.5})
@@ -101,9 +98,7 @@ def test_nan_in_a_part_stays_nan_in_the_marks_of_the_whole(tmp_path: Path) -> No
     write(output, ['0,w,1,nan,nan,0.0625,nan,nan,"[300000]",torch.float32'])
     write(output, ['0,w,1,40.0,1.5,0.0625,1,1,"[300000]",torch.float32'], rank=1)
     for rank in (0, 1):
-        scope = {"scope": "shard", "shape": [600000], "offset": [300000 * rank], "size": [300000]}
-        file = directory(output, rank) / "scopes.json"
-        file.write_text(json.dumps({"format": 1, "targets": {"0:w": {"grad_reduced": scope}}}))
+        write_scope(output, rank, 600000, 300000 * rank, 300000)
     found = values(gradmon_read.load(output, whole=True), "w")
     assert found["sampled"] == pytest.approx(0.0625)
     assert math.isnan(found["mean_se"]) and math.isnan(found["norm_se"])
