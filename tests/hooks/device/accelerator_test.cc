@@ -15,6 +15,7 @@
 #include <utility>
 
 #include "hooks/device/device_fetch.h"
+#include "tests/hooks/late_stream.h"
 #include "tests/hooks/tiny_model.h"
 #include "tests/support/catch.h"
 
@@ -178,14 +179,6 @@ TORCH_LIBRARY_IMPL(_, PrivateUse1, library) {
 }
 
 // Takes values that come later, as the writer thread does.
-struct LateStream : FakeStream {
-  std::shared_ptr<LateValues> late;
-  bool take_late(const std::shared_ptr<LateValues>& values) noexcept override {
-    late = values;
-    return true;
-  }
-};
-
 HookSettings gradients_and_weights() {
   HookSettings settings;
   settings.gradients = settings.weights = true;
@@ -224,7 +217,7 @@ struct OnAccelerator {
   // The device's values of the step, against those of the CPU.
   void compare() {
     REQUIRE(stream.late);
-    complete_records(stream.records, stream.late.get());
+    stream.complete();
     REQUIRE(stream.records.size() == 16);
     REQUIRE(of_twin.records.size() == 16);
     for (std::size_t i = 0; i < 16; ++i) {

@@ -8,25 +8,13 @@
 #include <c10/core/GradMode.h>
 
 #include "hooks/device/device_stats.h"
-#include "tests/hooks/fake_stream.h"
+#include "tests/hooks/late_stream.h"
 #include "tests/support/catch.h"
 
 namespace gradmon {
 namespace {
 
 constexpr std::uint8_t kAllOps = (1U << kOps) - 1;
-
-class LateStream : public FakeStream {
- public:
-  std::shared_ptr<LateValues> late;
-  int taken = 0;
-
-  bool take_late(const std::shared_ptr<LateValues>& values) noexcept override {
-    late = values;
-    ++taken;
-    return true;
-  }
-};
 
 Reading pending_reading(const at::Tensor& tensor, double scale = 1) {
   const c10::NoGradGuard no_grad;
@@ -70,7 +58,7 @@ TEST_CASE("a stream that takes late values gets the records at once and their va
   CHECK(records[2].mask == kAllOps);
   CHECK((records[3].mask & kLate) != 0);
   CHECK(step.stream.late->ready());
-  complete_records(records, step.stream.late.get());
+  step.stream.complete();
   REQUIRE(records.size() == 4);
   for (const Record& record : records) CHECK(record.mask == kAllOps);
   CHECK(value(records[0], Op::max) == 7);
@@ -88,7 +76,7 @@ TEST_CASE("a late row without values is left out and counted") {
   step.rows.end_step();
   std::vector<Record>& records = step.stream.records;
   REQUIRE(records.size() == 2);
-  complete_records(records, step.stream.late.get());
+  step.stream.complete();
   REQUIRE(records.size() == 1);
   CHECK(records[0].sequence == 0);
   CHECK(step.rows.not_applicable() == 1);
@@ -113,7 +101,7 @@ TEST_CASE("a row that depends on other tensors is left out if those are all zero
   step.rows.write({Kind::other, 0, sequence++}, {{Column::mg_direction, 0.5}}, {}, "a", {ones});
   step.rows.end_step();
   std::vector<Record>& records = step.stream.records;
-  complete_records(records, step.stream.late.get());
+  step.stream.complete();
   std::vector<std::uint64_t> left;
   for (const Record& record : records) left.push_back(record.sequence);
   CHECK(left == std::vector<std::uint64_t>{1, 2, 4, 6, 7, 9, 11});
@@ -136,7 +124,7 @@ TEST_CASE("a factor is divided out once, whether the values come late or only th
   step.rows.write({Kind::grad_reduced, 0, 1}, pending_reading(at::full({4}, 6.0), 3), "x", {ones});
   step.rows.end_step();
   std::vector<Record>& records = step.stream.records;
-  complete_records(records, step.stream.late.get());
+  step.stream.complete();
   REQUIRE(records.size() == 2);
   for (const Record& record : records) CHECK(value(record, Op::max) == 2);
 }
@@ -152,7 +140,7 @@ TEST_CASE("late values of several tensors are folded into one row") {
   step.rows.write_folded({Kind::other, 0, 1}, {direct, direct}, "x");
   step.rows.end_step();
   std::vector<Record>& records = step.stream.records;
-  complete_records(records, step.stream.late.get());
+  step.stream.complete();
   REQUIRE(records.size() == 2);
   CHECK(value(records[0], Op::min) == -2);
   CHECK(value(records[0], Op::max) == 4);
@@ -189,7 +177,7 @@ TEST_CASE("late values outlive the writer of their rows") {
       stream.records.clear();
     }
   }
-  complete_records(stream.records, stream.late.get());
+  stream.complete();
   REQUIRE(stream.records.size() == 1);
   CHECK(value(stream.records[0], Op::min) == 6);
 }
