@@ -195,11 +195,11 @@ class FakeLiveJob {
     fake.answer(first);
   }
 
-  int watch(bool json = false, bool terminal = false, std::optional<Screen> screen = {}) {
+  int watch(bool as_json = false, bool terminal = false, std::optional<Screen> screen = {}) {
     const LiveJob job{fake.ask(), [this](std::chrono::milliseconds) { return next(); },
                       [this] { return hub_lives(); }, [this] { return interrupt_after-- <= 0; },
                       [] { return kSampleTime; }};
-    return watch_command({{}, json}, job, {fake.out, fake.err, terminal, screen});
+    return watch_command({{}, as_json}, job, {fake.out, fake.err, terminal, screen});
   }
   std::string out() const { return fake.out.str(); }
   std::string err() const { return fake.err.str(); }
