@@ -32,6 +32,10 @@ void remove_whole(const std::filesystem::path& directory) {
   std::filesystem::remove_all(aside);
 }
 
+unsigned mode_of(const std::filesystem::path& path) {
+  return static_cast<unsigned>(std::filesystem::symlink_status(path).permissions());
+}
+
 std::string read_text(const std::filesystem::path& path) {
   std::ifstream in(path, std::ios::binary);
   std::ostringstream text;

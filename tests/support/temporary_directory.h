@@ -33,6 +33,9 @@ void keep_jobs_in(const TemporaryDirectory& directory);
 // Although another process makes files in it meanwhile.
 void remove_whole(const std::filesystem::path& directory);
 
+// The permission bits of a file. Does not follow a symbolic link.
+unsigned mode_of(const std::filesystem::path& path);
+
 // Empty if the file cannot be read.
 std::string read_text(const std::filesystem::path& path);
 void write_text(const std::filesystem::path& path, const std::string& text);

@@ -7,7 +7,6 @@
 #include <thread>
 #include <vector>
 
-#include "tests/control/host/file_mode.h"
 #include "tests/support/catch.h"
 #include "tests/support/is_root.h"
 #include "tests/support/resource_limit.h"

@@ -10,7 +10,6 @@
 #include <vector>
 
 #include "control/files/descriptor.h"
-#include "tests/control/host/file_mode.h"
 #include "tests/control/host/socket_pair.h"
 #include "tests/support/catch.h"
 #include "tests/support/temporary_directory.h"

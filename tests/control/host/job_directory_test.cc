@@ -8,7 +8,6 @@
 #include <memory>
 
 #include "control/files/descriptor.h"
-#include "tests/control/host/file_mode.h"
 #include "tests/support/catch.h"
 #include "tests/support/is_root.h"
 #include "tests/support/resource_limit.h"

@@ -6,7 +6,6 @@
 
 #include <random>
 
-#include "tests/control/host/file_mode.h"
 #include "tests/support/catch.h"
 #include "tests/support/is_root.h"
 #include "tests/support/resource_limit.h"

@@ -108,11 +108,6 @@ bool writes(CsvFile& file, const fs::path& path, const std::string& rows) {
   return file.append(path, kHeader, rows) == CsvFile::Outcome::written;
 }
 
-unsigned mode_of(const fs::path& path) {
-  struct stat seen {};
-  return ::stat(path.c_str(), &seen) == 0 ? seen.st_mode & 07777U : 0;
-}
-
 }  // namespace
 
 TEST_CASE("a file has one header and the rows in the order of the calls") {

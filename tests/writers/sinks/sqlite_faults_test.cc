@@ -55,11 +55,6 @@ bool maps(const std::string& file) {
   return false;
 }
 
-unsigned mode_of(const fs::path& path) {
-  struct stat seen {};
-  return ::stat(path.c_str(), &seen) == 0 ? seen.st_mode & 07777U : 0;
-}
-
 }  // namespace
 
 TEST_CASE("a new database and its journal have mode 0640") {

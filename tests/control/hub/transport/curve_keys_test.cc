@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "control/hub/transport/curve_keys.h"
 
+#include <sys/stat.h>
 #include <unistd.h>
 
-#include "tests/control/host/file_mode.h"
 #include "tests/support/catch.h"
 #include "tests/support/is_root.h"
 #include "tests/support/resource_limit.h"

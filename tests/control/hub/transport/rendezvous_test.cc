@@ -7,7 +7,6 @@
 
 #include "control/host/frame_stream.h"
 #include "control/host/job_directory.h"
-#include "tests/control/host/file_mode.h"
 #include "tests/support/catch.h"
 #include "tests/support/is_root.h"
 #include "tests/support/temporary_directory.h"

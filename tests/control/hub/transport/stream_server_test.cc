@@ -6,7 +6,6 @@
 #include <unistd.h>
 
 #include "control/host/frame_stream.h"
-#include "tests/control/host/file_mode.h"
 #include "tests/control/host/socket_pair.h"
 #include "tests/support/catch.h"
 #include "tests/support/is_root.h"
