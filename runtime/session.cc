@@ -13,7 +13,7 @@
 
 #include "control/config/file_content.h"
 #include "control/config/json_text.h"
-#include "control/host/boot_clock.h"
+#include "control/host/child_process.h"
 #include "control/link/report_outbox.h"
 #include "control/log.h"
 #include "control/text/output_names.h"

@@ -98,5 +98,7 @@ std::uint64_t process_start_ticks(std::int64_t pid);
 std::string random_hex(std::size_t bytes);
 // Wall-clock milliseconds since 1970.
 std::int64_t wall_now();
+// CLOCK_BOOTTIME, which also runs while the machine is suspended. Leases and waits use it. Any thread.
+std::chrono::milliseconds boot_now();
 
 }  // namespace gradmon

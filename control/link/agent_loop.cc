@@ -9,7 +9,6 @@
 #include <cstdio>
 #include <exception>
 
-#include "control/host/boot_clock.h"
 #include "control/host/child_process.h"
 #include "control/log.h"
 #include "control/wire/messages.h"

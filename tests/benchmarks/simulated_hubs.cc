@@ -19,7 +19,6 @@
 #include <thread>
 
 #include "control/agree/member.h"
-#include "control/host/boot_clock.h"
 #include "control/host/child_process.h"
 #include "control/hub/relay.h"
 #include "control/hub/transport/command_client.h"

@@ -7,7 +7,6 @@
 #include <stdexcept>
 
 #include "control/files/descriptor.h"
-#include "control/host/boot_clock.h"
 #include "control/host/child_process.h"
 #include "control/host/frame_stream.h"
 #include "control/hub/transport/command_client.h"
