@@ -9,7 +9,7 @@
 
 #include "control/agree/coordinator.h"
 #include "control/agree/mutant.h"
-#include "control/text/alert_words.h"
+#include "control/text/words.h"
 
 namespace gradmon {
 namespace {

@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "control/agree/mutant.h"
-#include "control/text/alert_words.h"
+#include "control/text/words.h"
 
 namespace gradmon {
 namespace {

@@ -10,7 +10,7 @@
 #include <string_view>
 
 #include "control/alert_rule.h"
-#include "control/text/alert_words.h"
+#include "control/text/words.h"
 #include "control/vocabulary.h"
 
 namespace gradmon {

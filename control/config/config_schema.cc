@@ -5,7 +5,7 @@
 #include <iterator>
 #include <nlohmann/json.hpp>
 
-#include "control/text/edit_distance.h"
+#include "control/text/words.h"
 
 namespace gradmon {
 namespace {

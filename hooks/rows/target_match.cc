@@ -10,7 +10,7 @@
 #include <set>
 #include <utility>
 
-#include "control/text/edit_distance.h"
+#include "control/text/words.h"
 
 namespace gradmon {
 namespace {

@@ -5,7 +5,7 @@
 #include <cmath>
 #include <utility>
 
-#include "control/text/alert_words.h"
+#include "control/text/words.h"
 #include "writers/sinks/columns.h"
 #include "writers/sinks/csv_text.h"
 

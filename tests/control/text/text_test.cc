@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "control/text/alert_words.h"
+#include "control/text/words.h"
 
 #include <cmath>
 #include <limits>
 
-#include "control/text/edit_distance.h"
 #include "control/text/output_names.h"
 #include "control/text/utf8.h"
 #include "tests/support/catch.h"

@@ -7,7 +7,7 @@
 #include <type_traits>
 #include <utility>
 
-#include "control/text/edit_distance.h"
+#include "control/text/words.h"
 
 namespace gradmon {
 namespace {

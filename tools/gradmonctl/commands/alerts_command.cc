@@ -15,7 +15,7 @@
 #include "control/host/child_process.h"
 #include "control/host/history_file.h"
 #include "control/hub/transport/bus.h"
-#include "control/text/alert_words.h"
+#include "control/text/words.h"
 #include "tools/gradmonctl/cli/command_line.h"
 #include "tools/gradmonctl/cli/job.h"
 #include "tools/gradmonctl/cli/listing.h"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Words for ranks, and for alerts in the log and in gradmonctl's lists. Pure.
+// Words for people: of ranks and alerts, and how far apart two words are. Pure.
 #pragma once
 
 #include <cstddef>
@@ -18,5 +18,9 @@ std::string number_text(double value, int digits);
 // The series of an alert: "gradient norm of head.output" for the tag "0:head.output:0/rank0/actv_grad" and
 // the statistic "norm"; "loss" for a training scalar. The tag itself if it has another form.
 std::string series_text(std::string_view tag_name, std::string_view op);
+
+// Levenshtein distance: the number of bytes to insert, remove or replace to turn `a` into `b`. Returns
+// limit + 1 for any distance above `limit`. Pure.
+std::size_t edit_distance(std::string_view a, std::string_view b, std::size_t limit);
 
 }  // namespace gradmon
