@@ -9,7 +9,7 @@
 
 #include "control/agree/message.h"
 #include "control/agree/plan.h"
-#include "control/result.h"
+#include "control/aliases.h"
 #include "gradmon/types.h"
 
 namespace gradmon {

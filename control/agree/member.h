@@ -11,7 +11,7 @@
 
 #include "control/agree/message.h"
 #include "control/agree/step_gate.h"
-#include "control/result.h"
+#include "control/aliases.h"
 
 namespace gradmon {
 

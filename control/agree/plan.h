@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "control/config/file_content.h"
-#include "control/result.h"
+#include "control/aliases.h"
 #include "control/step.h"
 
 namespace gradmon {

@@ -19,7 +19,6 @@
 namespace gradmon {
 namespace {
 
-namespace fs = std::filesystem;
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 

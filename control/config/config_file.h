@@ -15,7 +15,6 @@
 
 #include <chrono>
 #include <cstdint>
-#include <filesystem>
 #include <functional>
 #include <map>
 #include <memory>
@@ -24,11 +23,11 @@
 #include <string>
 #include <vector>
 
+#include "control/aliases.h"
 #include "control/config/file_content.h"
 #include "control/config/json_text.h"
 #include "control/config/replace_content.h"
 #include "control/files/descriptor.h"
-#include "control/result.h"
 
 namespace gradmon {
 
@@ -46,7 +45,7 @@ enum class FileEvent : std::uint8_t {
 // events, so the caller must poll the file as well. One thread.
 class FileWatch {
  public:
-  explicit FileWatch(std::filesystem::path path);
+  explicit FileWatch(fs::path path);
 
   // Readable when events have arrived; -1 if inotify failed (logged once).
   int fd() const { return fd_.get(); }
@@ -58,9 +57,9 @@ class FileWatch {
   std::vector<FileEvent> read_events();
 
  private:
-  void watch(const std::filesystem::path& directory, const std::string& name);
+  void watch(const fs::path& directory, const std::string& name);
 
-  const std::filesystem::path path_;
+  const fs::path path_;
   const Descriptor fd_;
   std::map<int, std::set<std::string>> names_;  // names watched, by watch descriptor
 };
@@ -73,8 +72,7 @@ class ConfigFile {
   using BeforeWrite = std::function<void(const std::string& sha256)>;
 
   // `spare`: a directory for side files that the config's own directory refuses; "": none.
-  explicit ConfigFile(std::filesystem::path path, Clock clock = &std::chrono::steady_clock::now,
-                      std::filesystem::path spare = {});
+  explicit ConfigFile(fs::path path, Clock clock = &std::chrono::steady_clock::now, fs::path spare = {});
   ~ConfigFile();
   ConfigFile(const ConfigFile&) = delete;
   ConfigFile& operator=(const ConfigFile&) = delete;
@@ -139,7 +137,7 @@ class ConfigFile {
                                                  const std::optional<FileIdentity>& based_on,
                                                  const BeforeWrite& before_write);
 
-  const std::filesystem::path path_;
+  const fs::path path_;
   const Clock clock_;
   FileWatch watch_;
 

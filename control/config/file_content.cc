@@ -36,13 +36,13 @@ Result<FileSignature> sign(const struct stat& status) {
 
 }  // namespace
 
-Result<FileSignature> sign_file(const std::filesystem::path& path) {
+Result<FileSignature> sign_file(const fs::path& path) {
   struct stat status {};
   if (::stat(path.c_str(), &status) != 0) return system_problem(errno);
   return sign(status);
 }
 
-Result<FileRead> read_file(const std::filesystem::path& path) {
+Result<FileRead> read_file(const fs::path& path) {
   if (const auto first = sign_file(path); !first) return Problem(first.error());
   const Descriptor file(::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC | O_NOCTTY));
   if (file.get() < 0) return system_problem(errno);

@@ -3,13 +3,12 @@
 #pragma once
 
 #include <cstdint>
-#include <filesystem>
 #include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
 
-#include "control/result.h"
+#include "control/aliases.h"
 
 namespace gradmon {
 
@@ -60,8 +59,8 @@ struct FileRead {
 
 // Both follow links. The error, for people, does not name the path: the file is missing, unreadable, not
 // a regular file, or over 1 MiB.
-[[nodiscard]] Result<FileSignature> sign_file(const std::filesystem::path& path);
-[[nodiscard]] Result<FileRead> read_file(const std::filesystem::path& path);
+[[nodiscard]] Result<FileSignature> sign_file(const fs::path& path);
+[[nodiscard]] Result<FileRead> read_file(const fs::path& path);
 // The same for an open file, from its start.
 [[nodiscard]] Result<FileRead> read_open_file(int fd);
 

@@ -13,7 +13,7 @@
 #include <variant>
 #include <vector>
 
-#include "control/result.h"
+#include "control/aliases.h"
 
 namespace gradmon {
 

@@ -29,8 +29,6 @@
 namespace gradmon {
 namespace {
 
-namespace fs = std::filesystem;
-
 constexpr std::size_t kHashDigits = 12;
 constexpr std::size_t kTimeDigits = 16;
 

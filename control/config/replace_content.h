@@ -12,20 +12,20 @@
 
 #include <chrono>
 #include <cstdint>
-#include <filesystem>
 #include <set>
 #include <string>
 #include <tl/expected.hpp>
 #include <vector>
 
+#include "control/aliases.h"
 #include "control/config/file_content.h"
 
 namespace gradmon {
 
 // A file that was at `target`, the user's path, and now is beside it at `side`.
 struct DisplacedFile {
-  std::filesystem::path target;
-  std::filesystem::path side;
+  fs::path target;
+  fs::path side;
   FileSignature signature;  // when it was displaced
 };
 
@@ -57,12 +57,11 @@ enum class Replacement : std::uint8_t { exchange, rename };
 // them the caller must call restore_if_written() repeatedly for two seconds, and as long as it is open
 // elsewhere (or may be: for kMaxDisplacedTime); then discard(). After EditError::Kind::stuck or
 // Restored::failed, the caller must call recover_side_files() until it returns LeftOvers::none.
-[[nodiscard]] tl::expected<FileRead, EditError> replace_content(const std::filesystem::path& target,
-                                                                const FileRead& base,
+[[nodiscard]] tl::expected<FileRead, EditError> replace_content(const fs::path& target, const FileRead& base,
                                                                 const FileContent& wanted,
                                                                 std::vector<DisplacedFile>& displaced,
                                                                 Replacement how = Replacement::exchange,
-                                                                const std::filesystem::path& spare = {});
+                                                                const fs::path& spare = {});
 
 enum class Restored : std::uint8_t {
   no,          // the displaced file was not written to
@@ -91,19 +90,19 @@ enum class LeftOvers : std::uint8_t { none, some };
 
 // Input of recover_side_files() about the calling process, and its findings.
 struct Recovery {
-  std::chrono::seconds age{10};                // younger files may be another live process's
-  std::chrono::seconds save_age{2};            // the same, for a user's save
-  std::filesystem::path spare;                 // as of replace_content()
-  std::set<std::filesystem::path> watched;     // side files that the caller watches: not touched
-  FileSignature ours;                          // of the caller's last edit of the target, and the time stamp
-  std::int64_t user_save_ns = 0;               // of the user's save on which that edit is based
-  std::set<std::filesystem::path> superseded;  // out: saves that stay in a side file, as the target is newer
+  std::chrono::seconds age{10};      // younger files may be another live process's
+  std::chrono::seconds save_age{2};  // the same, for a user's save
+  fs::path spare;                    // as of replace_content()
+  std::set<fs::path> watched;        // side files that the caller watches: not touched
+  FileSignature ours;                // of the caller's last edit of the target, and the time stamp
+  std::int64_t user_save_ns = 0;     // of the user's save on which that edit is based
+  std::set<fs::path> superseded;     // out: saves that stay in a side file, as the target is newer
 };
 
 // Cleans up the files that killed or ended processes have left beside `target`: completes a write in place,
 // puts back a displaced user's save, and removes the other files. Keeps a user's save while the target cannot
 // be read, or the save cannot be put back, or if the user has saved the target later. Keeps an open file;
 // keeps a possibly open file for kMaxDisplacedTime. Returns whether files were left for a later call.
-LeftOvers recover_side_files(const std::filesystem::path& target, Recovery& recovery);
+LeftOvers recover_side_files(const fs::path& target, Recovery& recovery);
 
 }  // namespace gradmon

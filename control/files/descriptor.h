@@ -5,9 +5,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <filesystem>
 #include <optional>
 #include <utility>
+
+#include "control/aliases.h"
 
 namespace gradmon {
 
@@ -51,7 +52,7 @@ inline std::optional<Pipe> make_pipe(int flags) {
 }
 
 // True if `path` still names the file that `fd` holds open. False for a symbolic link or after an error.
-inline bool is_at_path(const std::filesystem::path& path, int fd) {
+inline bool is_at_path(const fs::path& path, int fd) {
   struct stat there {};
   struct stat here {};
   return ::lstat(path.c_str(), &there) == 0 && ::fstat(fd, &here) == 0 && there.st_dev == here.st_dev &&

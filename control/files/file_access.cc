@@ -15,14 +15,14 @@
 
 namespace gradmon {
 
-Result<void> make_directories(const std::filesystem::path& directory) {
-  std::filesystem::path made;
-  for (const std::filesystem::path& part : directory) {
+Result<void> make_directories(const fs::path& directory) {
+  fs::path made;
+  for (const fs::path& part : directory) {
     made /= part;
     if (mkdir(made.c_str(), 0750) == 0 || errno == EEXIST || errno == EISDIR) continue;
     const int why = errno;
     std::error_code error;
-    if (std::filesystem::is_directory(made, error)) continue;  // On a read-only root.
+    if (fs::is_directory(made, error)) continue;  // On a read-only root.
     return path_error("make", made, why);
   }
   return {};
@@ -62,21 +62,21 @@ bool ends_within_a_line(int fd) {
          last != '\n';
 }
 
-std::filesystem::path rotated(const std::filesystem::path& file) { return file.string() + ".1"; }
+fs::path rotated(const fs::path& file) { return file.string() + ".1"; }
 
-std::string make_room(const std::filesystem::path& file, std::size_t bytes, std::size_t most_bytes) {
+std::string make_room(const fs::path& file, std::size_t bytes, std::size_t most_bytes) {
   std::error_code error;
-  const auto present = std::filesystem::file_size(file, error);
+  const auto present = fs::file_size(file, error);
   if (error || present == 0 || present + bytes <= most_bytes) return "";
   const auto older = rotated(file);
-  const bool drops = std::filesystem::exists(older, error);
-  std::filesystem::rename(file, older, error);
+  const bool drops = fs::exists(older, error);
+  fs::rename(file, older, error);
   return drops && !error
              ? "{\"left_out\": \"the oldest lines, with the earlier " + older.filename().string() + "\"}\n"
              : "";
 }
 
-Result<void> write_durably(const std::filesystem::path& file, std::string_view bytes) {
+Result<void> write_durably(const fs::path& file, std::string_view bytes) {
   const auto failed = [&](int code) { return path_error("write", file, code); };
   Descriptor opened(::open(file.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0640));
   if (!opened.valid()) return failed(errno);
@@ -87,7 +87,7 @@ Result<void> write_durably(const std::filesystem::path& file, std::string_view b
   return failed(code);
 }
 
-Result<void> replace_file(const std::filesystem::path& file, std::string_view bytes, mode_t mode) {
+Result<void> replace_file(const fs::path& file, std::string_view bytes, mode_t mode) {
   std::string beside = file.string() + ".XXXXXX";
   Descriptor fd(::mkostemp(beside.data(), O_CLOEXEC));
   const bool written = fd.valid() && ::fchmod(fd.get(), mode) == 0 && write_all(fd.get(), bytes) &&
@@ -98,13 +98,13 @@ Result<void> replace_file(const std::filesystem::path& file, std::string_view by
   return path_error(file, code);
 }
 
-Result<void> sync_directory(const std::filesystem::path& directory) {
+Result<void> sync_directory(const fs::path& directory) {
   const Descriptor opened(::open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   if (opened.valid() && ::fsync(opened.get()) == 0) return {};
   return path_error(directory, errno);
 }
 
-Result<std::string> read_checked_file(const std::filesystem::path& file, int flags,
+Result<std::string> read_checked_file(const fs::path& file, int flags,
                                       const std::function<std::string(const struct stat&)>& objection) {
   const auto failed = [&] { return path_error(file, errno); };
   const Descriptor opened(::open(file.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY | flags));

@@ -37,7 +37,7 @@ std::string one_line(std::string_view text, std::size_t most) {
 
 }  // namespace
 
-BoundedLog::BoundedLog(std::filesystem::path path, std::size_t most_bytes)
+BoundedLog::BoundedLog(fs::path path, std::size_t most_bytes)
     : path_(std::move(path)),
       older_(rotated(path_)),
       most_bytes_(most_bytes),

@@ -3,10 +3,10 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <filesystem>
 #include <mutex>
 #include <string_view>
 
+#include "control/aliases.h"
 #include "control/files/descriptor.h"
 
 namespace gradmon {
@@ -18,7 +18,7 @@ namespace gradmon {
 class BoundedLog {
  public:
   // The first write() opens the file.
-  explicit BoundedLog(std::filesystem::path path, std::size_t most_bytes = std::size_t{1} << 20U);
+  explicit BoundedLog(fs::path path, std::size_t most_bytes = std::size_t{1} << 20U);
   BoundedLog(const BoundedLog&) = delete;
   BoundedLog& operator=(const BoundedLog&) = delete;
 
@@ -33,8 +33,8 @@ class BoundedLog {
   bool ready_for(std::size_t bytes);
   bool open_file();
 
-  const std::filesystem::path path_;
-  const std::filesystem::path older_;
+  const fs::path path_;
+  const fs::path older_;
   const std::size_t most_bytes_;
   const std::size_t longest_line_;
 

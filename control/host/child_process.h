@@ -15,7 +15,7 @@
 #include <vector>
 
 #include "control/files/descriptor.h"
-#include "control/result.h"
+#include "control/aliases.h"
 
 namespace gradmon {
 

@@ -157,7 +157,6 @@ void FrameStream::begin_frame() {
 
 namespace {
 
-namespace fs = std::filesystem;
 using Problem = tl::unexpected<std::string>;
 
 constexpr std::string_view kIpc = "ipc://";
@@ -228,9 +227,9 @@ Result<int> bind_unix(const fs::path& path) {
   return socket.release();
 }
 
-std::string ipc_endpoint(const std::filesystem::path& socket) { return std::string(kIpc) + socket.string(); }
+std::string ipc_endpoint(const fs::path& socket) { return std::string(kIpc) + socket.string(); }
 
-std::optional<std::filesystem::path> ipc_path(const std::string& endpoint) {
+std::optional<fs::path> ipc_path(const std::string& endpoint) {
   if (endpoint.rfind(kIpc, 0) != 0) return {};
   return endpoint.substr(kIpc.size());
 }

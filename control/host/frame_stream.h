@@ -6,14 +6,13 @@
 
 #include <array>
 #include <cstddef>
-#include <filesystem>
 #include <functional>
 #include <optional>
 #include <string>
 #include <string_view>
 
+#include "control/aliases.h"
 #include "control/files/descriptor.h"
-#include "control/result.h"
 
 namespace gradmon {
 
@@ -103,16 +102,16 @@ class FrameStream {
 
 // Returns a connected, non-blocking, close-on-exec socket; the caller owns it. Never waits: a full
 // backlog of the server is an error.
-[[nodiscard]] Result<int> connect_unix(const std::filesystem::path& path);
+[[nodiscard]] Result<int> connect_unix(const fs::path& path);
 
 // Returns a socket bound to `path`, non-blocking, close-on-exec and not listening yet; the caller owns it.
 // Its file has mode 0600 regardless of the umask. `path` must not exist.
-[[nodiscard]] Result<int> bind_unix(const std::filesystem::path& path);
+[[nodiscard]] Result<int> bind_unix(const fs::path& path);
 
 // "ipc://PATH".
-std::string ipc_endpoint(const std::filesystem::path& socket);
+std::string ipc_endpoint(const fs::path& socket);
 // The path of "ipc://PATH"; none for any other endpoint.
-std::optional<std::filesystem::path> ipc_path(const std::string& endpoint);
+std::optional<fs::path> ipc_path(const std::string& endpoint);
 
 // The user id of the process that opened the other end of a Unix stream (SO_PEERCRED).
 [[nodiscard]] Result<uid_t> peer_uid(int fd);

@@ -24,7 +24,6 @@
 namespace gradmon {
 namespace {
 
-namespace fs = std::filesystem;
 using Json = nlohmann::ordered_json;
 
 std::string json_line(const Json& json) {

@@ -6,14 +6,13 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <filesystem>
 #include <map>
 #include <string>
 #include <vector>
 
 #include "control/agree/journal.h"
 #include "control/alerts/alert_history.h"
-#include "control/result.h"
+#include "control/aliases.h"
 
 namespace gradmon {
 
@@ -33,19 +32,18 @@ inline constexpr std::size_t kMostSwitchBytes = std::size_t{1} << 20U;
 // Append whole lines and create missing parent directories. A file that would exceed `most_bytes` first
 // becomes {file}.1 and replaces the previous one: the log and the first line of the new file say so. File
 // I/O: on the lead hub's disk thread or a rank's writer thread.
-Result<void> append_history(const std::filesystem::path& file,
-                            const std::map<Journal::Key, HistoryEntry>& entries,
+Result<void> append_history(const fs::path& file, const std::map<Journal::Key, HistoryEntry>& entries,
                             std::size_t most_bytes = kMostHistoryBytes);
-Result<void> append_switch(const std::filesystem::path& file, const SwitchNote& note,
+Result<void> append_switch(const fs::path& file, const SwitchNote& note,
                            std::size_t most_bytes = kMostSwitchBytes);
 
 // The directory $OUT/.gradmon/{epoch} of the job that has last written into the output directory `run`. If
 // `run` is a rank's directory in it, of the job that wrote that one. The error: no such directory exists.
-Result<std::filesystem::path> job_register(const std::filesystem::path& run);
+Result<fs::path> job_register(const fs::path& run);
 
 // Reads the history of the newest epoch in an output directory. Skips incomplete lines. The error: the
 // directory holds no history.
-Result<std::vector<HistoryEntry>> history_from_files(const std::filesystem::path& output_dir);
+Result<std::vector<HistoryEntry>> history_from_files(const fs::path& output_dir);
 
 // The alerts of a job on disk, $OUT/.gradmon/{epoch}/alerts.jsonl. A restarted lead hub reads its list from
 // there. One JSON object a line: the alert as gradmonctl prints it, and "process_id" of the rank's process.
@@ -55,15 +53,15 @@ inline constexpr std::int64_t kMostAlertFileBytes = std::int64_t{4} << 20;  // 4
 // Appends whole lines, and creates missing parent directories. A file that would exceed `most_bytes` first
 // becomes {path}.1 and replaces the previous one; the new file repeats its first alert of each rule and step
 // (AlertHistory). After an error, removes the appended bytes if possible.
-Result<void> append_alerts(const std::filesystem::path& path, const std::vector<AlertHistory::Kept>& alerts,
+Result<void> append_alerts(const fs::path& path, const std::vector<AlertHistory::Kept>& alerts,
                            std::int64_t most_bytes = kMostAlertFileBytes);
 
 // The alerts of {path}.1 and of the file, by rising number, each once. Skips lines that are no alert, such as
 // a line cut off by a full disk. Skips a file that is not a regular file of this user or exceeds twice
 // kMostAlertFileBytes.
-std::vector<AlertHistory::Kept> read_alerts(const std::filesystem::path& path);
+std::vector<AlertHistory::Kept> read_alerts(const fs::path& path);
 
 // The alerts of a run (job_register()). The error: the run holds no job.
-Result<std::vector<AlertHistory::Kept>> alerts_from_files(const std::filesystem::path& run);
+Result<std::vector<AlertHistory::Kept>> alerts_from_files(const fs::path& run);
 
 }  // namespace gradmon

@@ -17,7 +17,6 @@
 namespace gradmon {
 namespace {
 
-namespace fs = std::filesystem;
 using Problem = tl::unexpected<std::string>;
 
 constexpr std::size_t kLongestName = 40;

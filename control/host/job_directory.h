@@ -7,15 +7,14 @@
 
 #include <chrono>
 #include <cstddef>
-#include <filesystem>
 #include <optional>
 #include <set>
 #include <string>
 #include <vector>
 
+#include "control/aliases.h"
 #include "control/files/descriptor.h"
 #include "control/host/environment.h"
-#include "control/result.h"
 
 namespace gradmon {
 
@@ -23,28 +22,28 @@ namespace gradmon {
 struct JobBases {
   // $XDG_RUNTIME_DIR/gradmon, if the variable is an absolute path of at most 48 bytes to a directory
   // that belongs to this user and is not writable by others.
-  std::optional<std::filesystem::path> xdg_runtime;
-  std::filesystem::path dev_shm;  // /dev/shm/gradmon-{uid}
+  std::optional<fs::path> xdg_runtime;
+  fs::path dev_shm;  // /dev/shm/gradmon-{uid}
   // /run/user/{uid}/gradmon, on the same conditions; unset if it is `xdg_runtime`. Search only.
-  std::optional<std::filesystem::path> run_user = {};
+  std::optional<fs::path> run_user = {};
 
   // The base in which a new job's directory is created.
-  const std::filesystem::path& preferred() const { return xdg_runtime ? *xdg_runtime : dev_shm; }
+  const fs::path& preferred() const { return xdg_runtime ? *xdg_runtime : dev_shm; }
   // Every base, the preferred one first.
-  std::vector<std::filesystem::path> all() const;
+  std::vector<fs::path> all() const;
 };
 JobBases job_bases(const EnvironmentLookup& environment = process_environment);
 
 struct JobDirectory {
-  std::filesystem::path path;
+  fs::path path;
 
-  std::filesystem::path socket() const { return path / "hub.sock"; }
+  fs::path socket() const { return path / "hub.sock"; }
   // Subscribers receive the alerts here. No longer than socket(), which must fit into a socket address.
-  std::filesystem::path alerts() const { return path / "pub.sock"; }
-  std::filesystem::path lock() const { return path / "lock"; }
-  std::filesystem::path decisions() const { return path / "decisions"; }
-  std::filesystem::path keys() const { return path / "keys"; }
-  std::filesystem::path log() const { return path / "hub.log"; }
+  fs::path alerts() const { return path / "pub.sock"; }
+  fs::path lock() const { return path / "lock"; }
+  fs::path decisions() const { return path / "decisions"; }
+  fs::path keys() const { return path / "keys"; }
+  fs::path log() const { return path / "hub.log"; }
 
   // Creates the directory and its base if they are missing, and checks both.
   [[nodiscard]] Result<void> ensure() const;
@@ -115,7 +114,7 @@ void remove_old_jobs(const JobDirectory& own, const JobBases& bases, const Reten
 
 // Removes old histories (history_file.h) from an output directory, except those of the epochs `running`: a
 // job writes its history only when something changes. Does file I/O.
-void remove_old_histories(const std::filesystem::path& output_dir, const std::set<std::string>& running,
+void remove_old_histories(const fs::path& output_dir, const std::set<std::string>& running,
                           const RetentionPolicy& policy = {});
 
 }  // namespace gradmon

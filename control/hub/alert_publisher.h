@@ -8,13 +8,13 @@
 
 #include <chrono>
 #include <cstdint>
-#include <filesystem>
 #include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "control/alerts/alert_report.h"
+#include "control/aliases.h"
 #include "control/files/descriptor.h"
 
 namespace gradmon {
@@ -29,8 +29,8 @@ class AlertPublisher {
   static constexpr std::chrono::seconds kStuckAfter{10};
 
   struct Settings {
-    std::filesystem::path program;  // gradmonctl; empty: alerts are not published
-    std::filesystem::path socket;   // in a directory that only this user may enter
+    fs::path program;  // gradmonctl; empty: alerts are not published
+    fs::path socket;   // in a directory that only this user may enter
   };
 
   explicit AlertPublisher(Settings settings) : settings_(std::move(settings)) {}

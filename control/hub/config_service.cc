@@ -22,7 +22,6 @@
 namespace gradmon {
 namespace {
 
-namespace fs = std::filesystem;
 using Json = nlohmann::ordered_json;
 
 fs::path whole_path(const fs::path& path) {

@@ -2,19 +2,18 @@
 #pragma once
 
 #include <cstdint>
-#include <filesystem>
 #include <functional>
 #include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "control/aliases.h"
 #include "control/config/config_file.h"
 #include "control/config/file_content.h"
 #include "control/files/descriptor.h"
 #include "control/host/mailbox.h"
 #include "control/hub/disk_thread.h"
-#include "control/result.h"
 
 namespace gradmon {
 
@@ -23,7 +22,7 @@ namespace gradmon {
 // write-back that was killed. Does file I/O; one thread.
 class WriteBackNote {
  public:
-  WriteBackNote(const std::filesystem::path& output_dir, const std::filesystem::path& config_path);
+  WriteBackNote(const fs::path& output_dir, const fs::path& config_path);
 
   // Durable when it returns. Replaces another note; keeps a note of this save unchanged.
   Result<void> write(const FileIdentity& save) const;
@@ -33,8 +32,8 @@ class WriteBackNote {
   void remove() const;
 
  private:
-  const std::filesystem::path note_;
-  const std::filesystem::path config_path_;  // absolute
+  const fs::path note_;
+  const fs::path config_path_;  // absolute
 };
 
 // The jobs that use one config file or one output directory. A file beside it registers them, with one record
@@ -50,7 +49,7 @@ class JobRegistry {
     std::string host;
   };
 
-  JobRegistry(std::filesystem::path file, Job own);
+  JobRegistry(fs::path file, Job own);
   ~JobRegistry();
   JobRegistry(const JobRegistry&) = delete;
   JobRegistry& operator=(const JobRegistry&) = delete;
@@ -81,7 +80,7 @@ class JobRegistry {
   void put_record();
   std::vector<Record> others() const;
 
-  const std::filesystem::path file_;
+  const fs::path file_;
   Descriptor fd_;
   std::int64_t slot_ = -1;  // of this job's record; -1: none
   Record own_;
@@ -96,8 +95,8 @@ class ConfigService {
   using Edits = ConfigFile::Edits;
 
   struct Place {
-    std::filesystem::path config;
-    std::filesystem::path output_dir;
+    fs::path config;
+    fs::path output_dir;
     JobRegistry::Job own;
   };
   struct Watcher {

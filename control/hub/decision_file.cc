@@ -89,8 +89,7 @@ std::optional<std::string_view> next_entry(std::string_view all, std::size_t& at
 
 }  // namespace
 
-Result<DecisionFile::Opened> DecisionFile::open(const std::filesystem::path& path, JobIdentity fresh,
-                                                Bounds bounds) {
+Result<DecisionFile::Opened> DecisionFile::open(const fs::path& path, JobIdentity fresh, Bounds bounds) {
   if (sodium_init() < 0) return tl::unexpected(std::string("libsodium does not start"));
   Descriptor fd(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0600));
   struct stat status {};
@@ -143,7 +142,7 @@ Result<void> DecisionFile::reserve(std::int64_t bytes) {
 bool DecisionFile::is_at_its_path() const { return is_at_path(path_, file_.get()); }
 
 bool DecisionFile::replace(const std::string& whole, int (*put)(const char* beside, const char* path)) {
-  const std::filesystem::path beside = path_.string() + ".new";
+  const fs::path beside = path_.string() + ".new";
   ::unlink(beside.c_str());
   Descriptor fresh(::open(beside.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600));
   if (!fresh.valid()) return false;
@@ -165,7 +164,7 @@ Result<void> DecisionFile::relink() {
   return path_error(path_, errno);
 }
 
-Result<void> DecisionFile::copy_to(const std::filesystem::path& path) const {
+Result<void> DecisionFile::copy_to(const fs::path& path) const {
   return replace_file(path, contents(file_.get()).substr(0, static_cast<std::size_t>(end_)), 0600);
 }
 

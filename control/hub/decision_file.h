@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cstdint>
-#include <filesystem>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -10,8 +9,8 @@
 #include <vector>
 
 #include "control/agree/decision_log.h"
+#include "control/aliases.h"
 #include "control/files/descriptor.h"
-#include "control/result.h"
 
 namespace gradmon {
 
@@ -34,8 +33,8 @@ class DecisionFile : public DecisionLog {
 
   // Continues the epoch in the file if it is of the same launch; otherwise starts `fresh` and replaces the
   // file. Refuses a file of more than `most_bytes`; append() refuses an entry that does not fit.
-  static Result<Opened> open(const std::filesystem::path& path, JobIdentity fresh, Bounds bounds);
-  static Result<Opened> open(const std::filesystem::path& path, JobIdentity fresh) {
+  static Result<Opened> open(const fs::path& path, JobIdentity fresh, Bounds bounds);
+  static Result<Opened> open(const fs::path& path, JobIdentity fresh) {
     return open(path, std::move(fresh), Bounds());
   }
 
@@ -46,10 +45,10 @@ class DecisionFile : public DecisionLog {
   bool is_at_its_path() const;
   Result<void> relink();
   // Writes the whole log to another path, for a hub that continues the epoch there.
-  Result<void> copy_to(const std::filesystem::path& path) const;
+  Result<void> copy_to(const fs::path& path) const;
 
  private:
-  DecisionFile(std::filesystem::path path, Descriptor file, std::int64_t end, Bounds bounds)
+  DecisionFile(fs::path path, Descriptor file, std::int64_t end, Bounds bounds)
       : path_(std::move(path)),
         bounds_(bounds),
         file_(std::move(file)),
@@ -63,7 +62,7 @@ class DecisionFile : public DecisionLog {
   void compact_if_due() noexcept;
   void compact();
 
-  const std::filesystem::path path_;
+  const fs::path path_;
   const Bounds bounds_;
   Descriptor file_;
   std::int64_t end_;           // of the last complete entry

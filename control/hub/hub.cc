@@ -42,7 +42,7 @@ tl::expected<HubLock, HubLock::Failure> take_lock(const JobDirectory& directory)
 }  // namespace
 
 Hub::Hub(JobDirectory directory, std::string launch_id, HubLock lock, std::unique_ptr<StreamServer> server,
-         std::filesystem::path publisher)
+         fs::path publisher)
     : launch_id_(std::move(launch_id)),
       mailbox_(std::make_shared<Mailbox>()),
       publisher_(std::move(publisher)),
@@ -55,7 +55,7 @@ Hub::Hub(JobDirectory directory, std::string launch_id, HubLock lock, std::uniqu
 Hub::~Hub() = default;
 
 tl::expected<std::unique_ptr<Hub>, HubLock::Failure> Hub::open(JobDirectory directory, std::string launch_id,
-                                                               std::filesystem::path publisher) {
+                                                               fs::path publisher) {
   auto lock = take_lock(directory);
   if (!lock) return tl::unexpected(lock.error());
   StreamServer::Limits limits;

@@ -3,7 +3,6 @@
 
 #include <chrono>
 #include <cstdint>
-#include <filesystem>
 #include <map>
 #include <memory>
 #include <optional>
@@ -11,6 +10,7 @@
 #include <tl/expected.hpp>
 #include <utility>
 
+#include "control/aliases.h"
 #include "control/host/job_directory.h"
 #include "control/host/mailbox.h"
 #include "control/hub/lead.h"
@@ -30,7 +30,7 @@ class Hub final : private LocalPeers {
   // runs already. `publisher`: the program of a lead hub's AlertPublisher; empty: alerts are not published.
   static tl::expected<std::unique_ptr<Hub>, HubLock::Failure> open(JobDirectory directory,
                                                                    std::string launch_id,
-                                                                   std::filesystem::path publisher = {});
+                                                                   fs::path publisher = {});
   ~Hub();
   Hub(const Hub&) = delete;
   Hub& operator=(const Hub&) = delete;
@@ -52,7 +52,7 @@ class Hub final : private LocalPeers {
   };
 
   Hub(JobDirectory directory, std::string launch_id, HubLock lock, std::unique_ptr<StreamServer> server,
-      std::filesystem::path publisher);
+      fs::path publisher);
 
   void turn(std::chrono::milliseconds at_most);
   void on_frame(Peer peer, std::string&& bytes);
@@ -80,7 +80,7 @@ class Hub final : private LocalPeers {
   // Constant after construction.
   const std::string launch_id_;
   const std::shared_ptr<Mailbox> mailbox_;
-  const std::filesystem::path publisher_;
+  const fs::path publisher_;
 
   JobDirectory directory_;
   HubLock lock_;

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <array>
 #include <cstdlib>
-#include <filesystem>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <utility>
@@ -25,8 +24,8 @@ constexpr std::size_t kRoomForTheRest = 200;  // bytes of the JSON around the al
 constexpr std::size_t kMostAlertBytes = kMaxFrameBytes / 2;  // of one answer
 constexpr Ticks kLookAtReplicasEvery{200};
 
-std::filesystem::path alerts_file(const HubJob& job) {
-  return std::filesystem::path(job.output_dir) / ".gradmon" / job.epoch / "alerts.jsonl";
+fs::path alerts_file(const HubJob& job) {
+  return fs::path(job.output_dir) / ".gradmon" / job.epoch / "alerts.jsonl";
 }
 
 std::string text_of(const Json& json) { return json.dump(-1, ' ', false, Json::error_handler_t::replace); }

@@ -194,7 +194,7 @@ void JobService::open(const std::vector<LogEntry>& restored) {
 void JobService::watch_output() {
   const auto& resources = state_.resources;
   const HubJob& job = state_.job;
-  resources.run_disk.watch([this, directory = std::filesystem::path(job.output_dir), own = job.registered(),
+  resources.run_disk.watch([this, directory = fs::path(job.output_dir), own = job.registered(),
                             mailbox = resources.mailbox, made = output_jobs_] {
     const auto jobs = std::make_shared<JobRegistry>(directory / ".gradmon" / "jobs.lock", own);
     *made = jobs;
@@ -378,8 +378,7 @@ void JobService::save_history() {
   const auto changed =
       std::make_shared<std::map<Journal::Key, HistoryEntry>>(state_.coordinator.journal().take_changed());
   if (changed->empty() || !state_.job.lead.dynamic) return;
-  const auto file =
-      std::filesystem::path(state_.job.output_dir) / ".gradmon" / state_.job.epoch / "history.jsonl";
+  const auto file = fs::path(state_.job.output_dir) / ".gradmon" / state_.job.epoch / "history.jsonl";
   const auto& resources = state_.resources;
   resources.run_disk.post([this, file, changed, mailbox = resources.mailbox] {
     mailbox->post([this, changed, saved = append_history(file, *changed)] {
@@ -504,7 +503,7 @@ void ConfigRole::adopt(const FileContent& content, PlanSource source) {
 // Explains an off: if the newest change in the history of this output directory has ended by itself, that job
 // wrote the file back.
 void ConfigRole::explain_off() {
-  state_.resources.run_disk.post([this, directory = std::filesystem::path(state_.job.output_dir),
+  state_.resources.run_disk.post([this, directory = fs::path(state_.job.output_dir),
                                   mailbox = state_.resources.mailbox] {
     std::int64_t last = -1;
     for (const HistoryEntry& entry : history_from_files(directory).value_or(std::vector<HistoryEntry>())) {

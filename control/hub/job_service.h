@@ -23,7 +23,7 @@
 #include "control/hub/config_service.h"
 #include "control/hub/disk_thread.h"
 #include "control/log.h"
-#include "control/result.h"
+#include "control/aliases.h"
 #include "control/wire/command.h"
 #include "control/wire/messages.h"
 

@@ -45,8 +45,8 @@ Client hub_client(const KeyBytes& key) { return {"hub." + to_z85(key).substr(0, 
 
 }  // namespace
 
-LeadEndpoint::LeadEndpoint(Introduction introduction, std::filesystem::path key_file,
-                           std::shared_ptr<Mailbox> mailbox, LocalPeers& peers)
+LeadEndpoint::LeadEndpoint(Introduction introduction, fs::path key_file, std::shared_ptr<Mailbox> mailbox,
+                           LocalPeers& peers)
     : introduction_(std::move(introduction)),
       key_file_(std::move(key_file)),
       mailbox_(std::move(mailbox)),

@@ -5,7 +5,6 @@
 
 #include <chrono>
 #include <cstdint>
-#include <filesystem>
 #include <map>
 #include <memory>
 #include <optional>
@@ -14,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "control/aliases.h"
 #include "control/host/job_directory.h"
 #include "control/host/mailbox.h"
 #include "control/hub/alert_publisher.h"
@@ -24,7 +24,6 @@
 #include "control/hub/transport/bus.h"
 #include "control/hub/transport/curve_keys.h"
 #include "control/hub/transport/rendezvous.h"
-#include "control/result.h"
 #include "control/wire/messages.h"
 
 namespace gradmon {
@@ -55,7 +54,7 @@ class LeadEndpoint {
   using Clock = std::chrono::steady_clock;
 
   // `introduction`: rank 0's introduction.
-  LeadEndpoint(Introduction introduction, std::filesystem::path key_file, std::shared_ptr<Mailbox> mailbox,
+  LeadEndpoint(Introduction introduction, fs::path key_file, std::shared_ptr<Mailbox> mailbox,
                LocalPeers& peers);
   LeadEndpoint(const LeadEndpoint&) = delete;
   LeadEndpoint& operator=(const LeadEndpoint&) = delete;
@@ -92,7 +91,7 @@ class LeadEndpoint {
 
   // Constant after construction.
   const Introduction introduction_;
-  const std::filesystem::path key_file_;
+  const fs::path key_file_;
   const std::shared_ptr<Mailbox> mailbox_;
   LocalPeers& peers_;
   const Clock::time_point opened_;
@@ -117,7 +116,7 @@ class Lead final : private JobChannels {
 
   struct Settings {
     JobDirectory directory;
-    std::filesystem::path publisher;  // program of the AlertPublisher; empty: alerts are not published
+    fs::path publisher;  // program of the AlertPublisher; empty: alerts are not published
     std::shared_ptr<Mailbox> mailbox;
   };
 

@@ -33,7 +33,7 @@ bool knows_port(const std::string& endpoint) {
 
 }  // namespace
 
-Relay::Relay(Introduction introduction, std::filesystem::path key_file, std::shared_ptr<Mailbox> mailbox,
+Relay::Relay(Introduction introduction, fs::path key_file, std::shared_ptr<Mailbox> mailbox,
              LocalPeers& peers)
     : introduction_(std::move(introduction)),
       key_file_(std::move(key_file)),

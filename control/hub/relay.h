@@ -4,7 +4,6 @@
 #include <poll.h>
 
 #include <chrono>
-#include <filesystem>
 #include <map>
 #include <memory>
 #include <optional>
@@ -12,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "control/aliases.h"
 #include "control/host/mailbox.h"
 #include "control/host/rate_limits.h"
 #include "control/hub/disk_thread.h"
@@ -19,7 +19,6 @@
 #include "control/hub/transport/bus.h"
 #include "control/hub/transport/curve_keys.h"
 #include "control/hub/transport/rendezvous.h"
-#include "control/result.h"
 #include "control/wire/messages.h"
 
 namespace gradmon {
@@ -33,8 +32,7 @@ class Relay {
   using Clock = std::chrono::steady_clock;
 
   // `introduction`: the introduction of any rank of this host. `peers` must outlive the relay.
-  Relay(Introduction introduction, std::filesystem::path key_file, std::shared_ptr<Mailbox> mailbox,
-        LocalPeers& peers);
+  Relay(Introduction introduction, fs::path key_file, std::shared_ptr<Mailbox> mailbox, LocalPeers& peers);
   ~Relay();
   Relay(const Relay&) = delete;
   Relay& operator=(const Relay&) = delete;
@@ -76,7 +74,7 @@ class Relay {
   HubNote note() const;
 
   const Introduction introduction_;
-  const std::filesystem::path key_file_;
+  const fs::path key_file_;
   const std::shared_ptr<Mailbox> mailbox_;
   LocalPeers& peers_;
   std::optional<HubKeys> generated_keys_;  // unset: keys made by hand, no keys, or none could be made

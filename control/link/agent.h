@@ -17,7 +17,7 @@
 #include "control/alerts/alert_report.h"
 #include "control/host/environment.h"
 #include "control/link/launch_id_search.h"
-#include "control/result.h"
+#include "control/aliases.h"
 #include "control/wire/command.h"
 #include "control/wire/messages.h"
 

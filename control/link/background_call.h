@@ -12,7 +12,7 @@
 #include <thread>
 #include <utility>
 
-#include "control/result.h"
+#include "control/aliases.h"
 #include "control/signals_blocked.h"
 
 namespace gradmon {

@@ -196,7 +196,6 @@ void HubConnection::on_disconnect(std::string why, Clock::time_point now) {
 
 namespace {
 
-namespace fs = std::filesystem;
 using Problem = tl::unexpected<std::string>;
 using Clock = std::chrono::steady_clock;
 

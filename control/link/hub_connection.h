@@ -3,7 +3,6 @@
 #pragma once
 
 #include <chrono>
-#include <filesystem>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -11,11 +10,11 @@
 #include <string_view>
 #include <vector>
 
+#include "control/aliases.h"
 #include "control/host/environment.h"
 #include "control/host/frame_stream.h"
 #include "control/host/job_directory.h"
 #include "control/link/background_call.h"
-#include "control/result.h"
 
 namespace gradmon {
 
@@ -42,7 +41,7 @@ class HubConnection {
   // The connection's settings from the environment. Read once, on the training thread.
   struct Settings {
     JobBases bases;
-    Result<std::filesystem::path> program;
+    Result<fs::path> program;
     std::vector<std::string> environment;
   };
   static Settings read_settings(const EnvironmentLookup& environment);
@@ -118,14 +117,13 @@ class HubConnection {
 
 // The path, with links resolved, of the file that contains this code: the training program or a shared
 // library. Empty if it is unknown. Any thread.
-std::filesystem::path own_object();
+fs::path own_object();
 
 // Looks for `gradmon-hub` beside `object`, then in .., ../bin and ../lib of its directory, then at the
 // absolute path in GRADMON_HUB. The error names every path tried. With process_environment: call this on
 // the training thread, while the Monitor is constructed.
-[[nodiscard]] Result<std::filesystem::path> find_hub_program(
-    const EnvironmentLookup& environment = process_environment,
-    const std::filesystem::path& object = own_object());
+[[nodiscard]] Result<fs::path> find_hub_program(const EnvironmentLookup& environment = process_environment,
+                                                const fs::path& object = own_object());
 
 // This process's environment as NAME=VALUE, without LD_PRELOAD: libraries preloaded into training do not
 // belong into the hub. No other thread may call setenv(3) meanwhile: call this on the training thread, while
@@ -133,7 +131,7 @@ std::filesystem::path own_object();
 std::vector<std::string> hub_environment();
 
 struct HubCommand {
-  std::filesystem::path program;
+  fs::path program;
   JobDirectory directory;              // its path is the first argument
   std::vector<std::string> arguments;  // the arguments after the path
   std::vector<std::string> environment;

@@ -9,7 +9,7 @@
 #include <utility>
 
 #include "control/link/background_call.h"
-#include "control/result.h"
+#include "control/aliases.h"
 
 namespace gradmon {
 

@@ -98,8 +98,8 @@ std::string id_of_run_file(std::string_view name) {
   return name.substr(id) == kEnd ? std::string(name.substr(0, id)) : "";
 }
 
-std::filesystem::path without_dots(const std::filesystem::path& path) {
-  std::filesystem::path shorter;
+fs::path without_dots(const fs::path& path) {
+  fs::path shorter;
   for (const auto& part : path) {
     if (part != ".") shorter /= part;
   }

@@ -5,11 +5,11 @@
 #include <cstddef>
 #include <cstdint>
 #include <ctime>
-#include <filesystem>
 #include <optional>
 #include <string>
 #include <string_view>
 
+#include "control/aliases.h"
 #include "control/vocabulary.h"
 
 namespace gradmon {
@@ -50,6 +50,6 @@ std::optional<KindFileName> parse_kind_file(std::string_view name);
 std::string id_of_run_file(std::string_view name);
 
 // "/a/./b/" as "/a/b/". Keeps "..": behind a symbolic link it is another directory.
-std::filesystem::path without_dots(const std::filesystem::path& path);
+fs::path without_dots(const fs::path& path);
 
 }  // namespace gradmon

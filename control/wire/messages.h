@@ -14,7 +14,7 @@
 #include "control/agree/journal.h"
 #include "control/agree/message.h"
 #include "control/log.h"
-#include "control/result.h"
+#include "control/aliases.h"
 #include "control/wire/command.h"
 
 namespace gradmon {

@@ -486,7 +486,7 @@ milliseconds Bus::longest_wait(milliseconds at_most) const {
 
 // Binds the path itself, because libzmq unlinks any file at the path when it binds and when it closes, even
 // the socket of a later process.
-std::string publish_packets(int packets, const std::filesystem::path& path) try {
+std::string publish_packets(int packets, const fs::path& path) try {
   if (std::string why = descriptor_shortage(kDescriptors); !why.empty()) return why;
   const auto listener = UnixListener::listen(path);
   if (!listener) return listener.error();

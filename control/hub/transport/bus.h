@@ -6,14 +6,13 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
-#include <filesystem>
 #include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "control/aliases.h"
 #include "control/hub/transport/curve_keys.h"
-#include "control/result.h"
 
 namespace gradmon {
 
@@ -116,6 +115,6 @@ class Bus {
 // that an earlier process left at the path, and at the end its own. Returns the error, or "".
 inline constexpr int kMostUnread = 1'000;
 inline constexpr int kMostFromSubscriber = 512;
-std::string publish_packets(int packets, const std::filesystem::path& path);
+std::string publish_packets(int packets, const fs::path& path);
 
 }  // namespace gradmon

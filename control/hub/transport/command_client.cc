@@ -26,8 +26,6 @@
 namespace gradmon {
 namespace {
 
-namespace fs = std::filesystem;
-
 std::string name_of(uid_t user) {
   const passwd* entry = getpwuid(user);
   return entry == nullptr ? "uid " + std::to_string(user) : entry->pw_name;
@@ -98,7 +96,7 @@ namespace {
 // Connects to the hub of this host, and again after a restart of the hub.
 class LocalConnection : public CommandClient::Connection {
  public:
-  explicit LocalConnection(std::filesystem::path socket) : socket_(std::move(socket)) {}
+  explicit LocalConnection(fs::path socket) : socket_(std::move(socket)) {}
 
   void send(const std::string& bytes) override {
     if (!stream_ && !connect()) return;
@@ -143,7 +141,7 @@ class LocalConnection : public CommandClient::Connection {
     return frame;
   }
 
-  const std::filesystem::path socket_;
+  const fs::path socket_;
   std::unique_ptr<FrameStream> stream_;  // null: not connected
   std::vector<std::string> frames_;
   std::string trouble_;
@@ -213,7 +211,6 @@ Result<CommandReply> CommandClient::ask(const Command& command, milliseconds tim
 
 namespace {
 
-namespace fs = std::filesystem;
 using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 

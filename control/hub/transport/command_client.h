@@ -5,7 +5,6 @@
 
 #include <chrono>
 #include <cstdint>
-#include <filesystem>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -14,10 +13,10 @@
 #include <vector>
 
 #include "control/agree/journal.h"
+#include "control/aliases.h"
 #include "control/host/job_directory.h"
 #include "control/hub/transport/curve_keys.h"
 #include "control/hub/transport/rendezvous.h"
-#include "control/result.h"
 #include "control/wire/command.h"
 
 namespace gradmon {
@@ -28,7 +27,7 @@ enum class Access : std::uint8_t { read, connect };  // read: includes searching
 
 // "" if this process has access, or if the path does not exist. Else a sentence: the path, the directory
 // or file that denies access, its owner and mode, and the remedy.
-std::string access_denial(const std::filesystem::path& path, Access access);
+std::string access_denial(const fs::path& path, Access access);
 
 // The client of a job's control endpoint. One thread.
 class CommandClient {
@@ -88,16 +87,16 @@ struct LiveJobs {
 };
 
 // Returns true for a job with that output directory, compared as text. For query_all_hubs().
-std::function<bool(const Status&)> writes_into(const std::filesystem::path& output_dir);
+std::function<bool(const Status&)> writes_into(const fs::path& output_dir);
 
 // The jobs with that output directory. On this host: jobs whose hub answers over its socket and names this
 // directory. If no hub of the job_bases() does, also asks the hubs that run elsewhere, and the hubs that
 // entries in the directory name. Ignores an entry of another user, or one whose directory fails
 // JobDirectory::check(). On other hosts: jobs listed in the directory that listen on TCP. Reads the directory
 // only if no job of this host has this path, and for at most one second.
-LiveJobs live_jobs(const std::filesystem::path& output_dir);
+LiveJobs live_jobs(const fs::path& output_dir);
 // The same, with the replies of this host's hubs at hand.
-LiveJobs live_jobs(const std::filesystem::path& output_dir, HubReplies replies);
+LiveJobs live_jobs(const fs::path& output_dir, HubReplies replies);
 
 // All jobs whose hubs on this host have replied. As in live_jobs(), omits a job without ranks, whose hub is
 // about to end, if another job exists: the job may have been restarted.

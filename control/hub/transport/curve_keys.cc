@@ -15,8 +15,6 @@
 namespace gradmon {
 namespace {
 
-namespace fs = std::filesystem;
-
 constexpr std::size_t kLongestName = 64;
 constexpr std::string_view kBlanks = " \t\r";
 constexpr std::string_view kAlphabet =

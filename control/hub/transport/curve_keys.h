@@ -21,7 +21,6 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
-#include <filesystem>
 #include <map>
 #include <optional>
 #include <set>
@@ -29,7 +28,7 @@
 #include <string_view>
 #include <utility>
 
-#include "control/result.h"
+#include "control/aliases.h"
 
 namespace gradmon {
 
@@ -97,37 +96,37 @@ struct ClientKeys {
 };
 
 // server.secret and clients.allow, for rank 0.
-Result<ServerKeys> read_server_keys(const std::filesystem::path& directory);
+Result<ServerKeys> read_server_keys(const fs::path& directory);
 // clients.allow, polled for changes, for rank 0.
 class AllowListFile {
  public:
-  explicit AllowListFile(std::filesystem::path key_directory) : directory_(std::move(key_directory)) {}
+  explicit AllowListFile(fs::path key_directory) : directory_(std::move(key_directory)) {}
 
   // Returns the list or the error; nullopt if the file has not changed since the last call.
   std::optional<Result<AllowList>> look();
 
  private:
-  const std::filesystem::path directory_;
+  const fs::path directory_;
   std::optional<Result<std::string>> last_;
 };
 
 // server.public and ranks.secret, for the other ranks.
-Result<ClientKeys> read_rank_keys(const std::filesystem::path& directory);
+Result<ClientKeys> read_rank_keys(const fs::path& directory);
 // server.public and operator.secret, for gradmonctl. Without operator.secret: the secret of the only client
 // other than "ranks".
-Result<ClientKeys> read_operator_keys(const std::filesystem::path& directory);
+Result<ClientKeys> read_operator_keys(const fs::path& directory);
 
 // owner_only: others can neither read nor write the key file. owner_writes: others can only read it.
 enum class KeyAccess { owner_only, owner_writes };
 
 // Returns "" or the reason to distrust this directory: it is missing, is not a directory, belongs to another
 // user, or is writable by others.
-std::string key_directory_objection(const std::filesystem::path& directory);
+std::string key_directory_objection(const fs::path& directory);
 
 // Reads a regular file of at most 1 MiB that belongs to this user or root and allows others no more than
 // `access`. Never blocks (a FIFO is refused). The returned string is the only copy of a secret; the caller
 // wipes it.
-Result<std::string> read_key_file(const std::filesystem::path& file, KeyAccess access);
+Result<std::string> read_key_file(const fs::path& file, KeyAccess access);
 
 // The key pair that a hub makes for itself, with its endpoint and the keys it admits. Saved in the job's
 // directory (0700), so that a restarted hub keeps its identity. The file has one line each for the secret,
@@ -139,9 +138,9 @@ struct HubKeys {
 };
 
 // Reads the file. If it is missing, invalid or not trusted: generates new keys, which are not saved yet.
-Result<HubKeys> hub_keys_in(const std::filesystem::path& file);
+Result<HubKeys> hub_keys_in(const fs::path& file);
 // Replaces the file by rename; mode 0600.
-Result<void> save_hub_keys(const std::filesystem::path& file, const HubKeys& keys);
+Result<void> save_hub_keys(const fs::path& file, const HubKeys& keys);
 
 // make_key_directory() and add_client() make the files. They never overwrite a key. All files are synced to
 // disk before they return. The returned text is a message for the user and contains no key.
@@ -149,9 +148,9 @@ Result<void> save_hub_keys(const std::filesystem::path& file, const HubKeys& key
 // Makes a key directory (0700) and its missing parents; uses an existing empty directory. The directory gets
 // the job's key pair and the clients "ranks" and "operator", both with the role control. Secrets have mode
 // 0600, the other files 0644.
-Result<std::string> make_key_directory(const std::filesystem::path& directory);
+Result<std::string> make_key_directory(const fs::path& directory);
 
 // Adds a client: makes NAME.secret and adds a line to clients.allow.
-Result<std::string> add_client(const std::filesystem::path& directory, const Client& client);
+Result<std::string> add_client(const fs::path& directory, const Client& client);
 
 }  // namespace gradmon

@@ -29,8 +29,6 @@
 namespace gradmon {
 namespace {
 
-namespace fs = std::filesystem;
-
 constexpr off_t kMostBytes = 64 * 1024;
 
 std::string objection(const struct stat& status) {

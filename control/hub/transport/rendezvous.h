@@ -6,20 +6,19 @@
 
 #include <chrono>
 #include <cstdint>
-#include <filesystem>
 #include <optional>
 #include <set>
 #include <string>
 #include <vector>
 
-#include "control/result.h"
+#include "control/aliases.h"
 
 namespace gradmon {
 
 // Returns "" without a trusted file.
-std::string read_trusted_file(const std::filesystem::path& file);
+std::string read_trusted_file(const fs::path& file);
 // Replaces the file by rename, unless it already has this content. Makes the directory.
-Result<void> replace_trusted_file(const std::filesystem::path& file, const std::string& text);
+Result<void> replace_trusted_file(const fs::path& file, const std::string& text);
 
 // The entry of a job, $OUT/.gradmon/jobs/{job}.json, locates its lead hub. Each job has its own file, so jobs
 // with the same output directory never overwrite each other's entry. Hubs of other hosts find the lead hub by
@@ -39,7 +38,7 @@ struct JobEntry {
 };
 
 // $OUT/.gradmon/jobs
-std::filesystem::path jobs_directory(const std::filesystem::path& output_dir);
+fs::path jobs_directory(const fs::path& output_dir);
 
 std::string to_text(const JobEntry& job);
 // Accepts any bytes; nullopt if they are not a JSON object.
@@ -50,17 +49,16 @@ inline constexpr std::chrono::seconds kEntryLifetime{30};
 
 // The entries that have an endpoint and are younger than `max_age`, the oldest job first; empty without a
 // directory. If this process cannot write into the directory, counts ages from the newest entry.
-std::vector<JobEntry> read_entries(const std::filesystem::path& output_dir,
-                                   std::chrono::seconds max_age = kEntryLifetime);
+std::vector<JobEntry> read_entries(const fs::path& output_dir, std::chrono::seconds max_age = kEntryLifetime);
 // The entry of one launch, of any age.
-std::optional<JobEntry> find_entry(const std::filesystem::path& output_dir, const std::string& launch_id);
+std::optional<JobEntry> find_entry(const fs::path& output_dir, const std::string& launch_id);
 
 // Writes the entry by rename; touches the file if it already has this content.
-Result<void> write_entry(const std::filesystem::path& output_dir, const JobEntry& job);
+Result<void> write_entry(const fs::path& output_dir, const JobEntry& job);
 // Removes the entry if it is of the same epoch.
-void remove_entry(const std::filesystem::path& output_dir, const JobEntry& job);
+void remove_entry(const fs::path& output_dir, const JobEntry& job);
 // Removes the entries that are older than `min_age`; returns their launches.
-std::vector<std::string> remove_old_entries(const std::filesystem::path& output_dir,
+std::vector<std::string> remove_old_entries(const fs::path& output_dir,
                                             std::chrono::seconds min_age = std::chrono::hours{7 * 24});
 
 // The note of a hub on a host without rank 0: its public key, so that the lead hub admits it. In the output
@@ -76,13 +74,13 @@ std::string to_text(const HubNote& note);
 // Accepts any bytes; nullopt if they are not a note of this launch.
 std::optional<HubNote> parse_note(const std::string& text, const std::string& launch_id);
 
-Result<void> write_note(const std::filesystem::path& output_dir, const HubNote& note);
-void remove_note(const std::filesystem::path& output_dir, const HubNote& note);
+Result<void> write_note(const fs::path& output_dir, const HubNote& note);
+void remove_note(const fs::path& output_dir, const HubNote& note);
 
 // Reads the notes in the output directory whose file names are not in `seen`, and adds the names to it.
-std::vector<HubNote> read_new_notes(const std::filesystem::path& output_dir, const std::string& launch_id,
+std::vector<HubNote> read_new_notes(const fs::path& output_dir, const std::string& launch_id,
                                     std::set<std::string>& seen);
-void remove_notes(const std::filesystem::path& output_dir, const std::string& launch_id);
+void remove_notes(const fs::path& output_dir, const std::string& launch_id);
 
 enum class Loopback { refused, accepted };
 

@@ -17,7 +17,6 @@
 namespace gradmon {
 namespace {
 
-namespace fs = std::filesystem;
 using Problem = tl::unexpected<std::string>;
 using Accept = UnixListener::Accepted::Kind;
 
@@ -131,8 +130,7 @@ struct StreamServer::Connection {
   std::optional<Clock::time_point> unread_since;
 };
 
-Result<std::unique_ptr<StreamServer>> StreamServer::listen(const std::filesystem::path& path, Limits limits,
-                                                           Now now) {
+Result<std::unique_ptr<StreamServer>> StreamServer::listen(const fs::path& path, Limits limits, Now now) {
   auto listener = UnixListener::listen(path);
   if (!listener) return Problem(listener.error());
   return std::unique_ptr<StreamServer>(new StreamServer(std::move(*listener), limits, std::move(now)));

@@ -7,7 +7,6 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
-#include <filesystem>
 #include <functional>
 #include <map>
 #include <memory>
@@ -18,10 +17,10 @@
 #include <unordered_map>
 #include <vector>
 
+#include "control/aliases.h"
 #include "control/files/descriptor.h"
 #include "control/host/frame_stream.h"
 #include "control/host/rate_limits.h"
-#include "control/result.h"
 
 namespace gradmon {
 
@@ -41,7 +40,7 @@ class UnixListener {
     std::string reason;  // refused and stuck only
   };
 
-  [[nodiscard]] static Result<UnixListener> listen(std::filesystem::path path);
+  [[nodiscard]] static Result<UnixListener> listen(fs::path path);
   UnixListener(UnixListener&&) noexcept = default;
   UnixListener& operator=(UnixListener&&) = delete;
   // Removes the path if it still names this socket.
@@ -58,11 +57,11 @@ class UnixListener {
   [[nodiscard]] Result<void> bind_again();
 
  private:
-  explicit UnixListener(std::filesystem::path path) : path_(std::move(path)) {}
+  explicit UnixListener(fs::path path) : path_(std::move(path)) {}
   void open_spare();
   Accepted turn_away();
 
-  std::filesystem::path path_;
+  fs::path path_;
   Descriptor socket_;
   dev_t device_ = 0;  // of the bound path
   ino_t inode_ = 0;
@@ -133,8 +132,8 @@ class StreamServer {
   };
 
   // The caller has checked the path's directory and holds the job's lock.
-  [[nodiscard]] static Result<std::unique_ptr<StreamServer>> listen(const std::filesystem::path& path,
-                                                                    Limits limits, Now now = Clock::now);
+  [[nodiscard]] static Result<std::unique_ptr<StreamServer>> listen(const fs::path& path, Limits limits,
+                                                                    Now now = Clock::now);
   ~StreamServer();
   StreamServer(const StreamServer&) = delete;
   StreamServer& operator=(const StreamServer&) = delete;

@@ -237,7 +237,7 @@ std::string usual_directory(const std::string& endpoint) {
   if (base.empty()) return "";
   const std::string directory = base + "/gradmon/keys";
   std::error_code error;
-  return std::filesystem::is_directory(directory, error) ? directory : "";
+  return fs::is_directory(directory, error) ? directory : "";
 }
 
 }  // namespace
@@ -255,8 +255,6 @@ Result<std::optional<ClientKeys>> find_keys(const JobSelector& selector, const s
   if (!keys) return tl::unexpected(keys.error());
   return std::optional<ClientKeys>(std::move(*keys));
 }
-
-namespace fs = std::filesystem;
 
 std::string history_denial(const fs::path& output_dir) {
   const fs::path jobs = output_dir / ".gradmon";

@@ -5,7 +5,6 @@
 
 #include <chrono>
 #include <cstdint>
-#include <filesystem>
 #include <functional>
 #include <map>
 #include <optional>
@@ -13,9 +12,9 @@
 #include <utility>
 #include <vector>
 
+#include "control/aliases.h"
 #include "control/hub/transport/command_client.h"
 #include "control/hub/transport/curve_keys.h"
-#include "control/result.h"
 #include "control/wire/command.h"
 #include "tools/gradmonctl/cli/command_line.h"
 #include "tools/gradmonctl/cli/console.h"
@@ -111,7 +110,7 @@ Result<std::optional<ClientKeys>> find_keys(const JobSelector& selector, const s
 
 // The reason why this user may not read the history of the newest job in an output directory
 // (command_client.h); "" if the user may, or without a history.
-std::string history_denial(const std::filesystem::path& output_dir);
+std::string history_denial(const fs::path& output_dir);
 
 // Like with_job(). But without a live job, if the files in the output directory may replace it, runs
 // `command` with an AskJob that fails. `has_files`: true if such files exist.

@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-#include "control/result.h"
+#include "control/aliases.h"
 
 namespace gradmon {
 

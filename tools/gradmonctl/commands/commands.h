@@ -12,7 +12,7 @@
 #include "control/agree/journal.h"
 #include "control/alerts/alert_report.h"
 #include "control/hub/transport/command_client.h"
-#include "control/result.h"
+#include "control/aliases.h"
 #include "control/wire/command.h"
 #include "tools/gradmonctl/cli/command_line.h"
 #include "tools/gradmonctl/cli/console.h"

@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include "control/result.h"
+#include "control/aliases.h"
 #include "tools/gradmonctl/cli/command_line.h"
 #include "tools/gradmonctl/cli/console.h"
 

@@ -4,14 +4,13 @@
 #pragma once
 
 #include <cstdint>
-#include <filesystem>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "control/aliases.h"
 #include "control/host/environment.h"
 #include "control/link/hub_connection.h"
-#include "control/result.h"
 
 namespace gradmon {
 
@@ -40,7 +39,7 @@ enum class ConfigNamed : std::uint8_t { by_option, by_job_or_default };
 CheckResult examine_config_file(const std::string& file, ConfigNamed named);
 
 // The type of a path's file system as /proc/self/mounts names it: "ext4", "nfs4". The error: of the path.
-tl::expected<std::string, std::error_code> file_system_type(const std::filesystem::path& path);
+tl::expected<std::string, std::error_code> file_system_type(const fs::path& path);
 // True if changes made on another host raise no inotify events on this host.
 bool is_network_file_system(const std::string& type);
 
@@ -52,16 +51,16 @@ struct DirectoryCapabilities {
 
 // Runs the tests in a directory of its own there, and removes it. The error, one readable line: nothing can
 // be created in the directory.
-Result<DirectoryCapabilities> probe_directory(const std::filesystem::path& directory);
+Result<DirectoryCapabilities> probe_directory(const fs::path& directory);
 
 // Checks the directory of the config file: its file system, events on saves, and the exchange of files by
 // write-back, so that no save is lost. Creates temporary files there and removes them.
-CheckResults examine_config_directory(const std::filesystem::path& directory);
+CheckResults examine_config_directory(const fs::path& directory);
 // Checks the output directory, which need not exist yet: its file system, the creation of files, and the
 // users who may write to it.
-CheckResults examine_output_directory(const std::filesystem::path& directory);
+CheckResults examine_output_directory(const fs::path& directory);
 // Checks a directory of keys (curve_keys.h).
-CheckResult examine_keys(const std::filesystem::path& directory);
+CheckResult examine_keys(const fs::path& directory);
 
 // Checks that this user can have an inotify instance and a watch.
 CheckResult examine_inotify();
@@ -80,13 +79,13 @@ CheckResult examine_descriptors(const std::string& whose, const DescriptorUse& u
 // and hub, and removes both. gradmon-hub is searched beside the file `object`; a
 // training process searches beside its own library.
 CheckResults examine_hub(const EnvironmentLookup& environment = process_environment,
-                         const std::filesystem::path& object = own_object());
+                         const fs::path& object = own_object());
 
 // The free space of a file system.
 struct FreeSpace {
   std::uint64_t free_bytes = 0;
   bool files = true;  // more files can be created
 };
-CheckResult check_free_space(const std::filesystem::path& base, const FreeSpace& room);
+CheckResult check_free_space(const fs::path& base, const FreeSpace& room);
 
 }  // namespace gradmon

@@ -41,7 +41,6 @@
 namespace gradmon {
 namespace {
 
-namespace fs = std::filesystem;
 using Level = CheckResult::Level;
 using std::chrono::milliseconds;
 

@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <filesystem>
 #include <memory>
 #include <string>
 
@@ -33,7 +32,7 @@ Subcommand keygen_subcommand() {
            {"--client", &request->client, "add a key for one more client to an existing DIR", "NAME"},
            role},
           [request](const Console& console) {  // Prints no key.
-            const auto path = std::filesystem::absolute(request->directory).lexically_normal();
+            const auto path = fs::absolute(request->directory).lexically_normal();
             const Role may = request->role == "control" ? Role::control : Role::read;
             const auto made =
                 request->client.empty() ? make_key_directory(path) : add_client(path, {request->client, may});

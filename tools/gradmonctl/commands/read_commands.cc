@@ -5,18 +5,16 @@
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
-#include <filesystem>
 #include <memory>
 #include <string>
 #include <system_error>
 #include <vector>
 
+#include "control/aliases.h"
 #include "tools/gradmonctl/cli/command_line.h"
 
 namespace gradmon {
 namespace {
-
-namespace fs = std::filesystem;
 
 // The current directory is not searched for modules: it may hold any files.
 constexpr const char* kStart = R"(import sys
