@@ -11,8 +11,8 @@
 
 #include "control/agree/journal.h"
 #include "control/alerts/alert_report.h"
-#include "control/hub/transport/command_client.h"
 #include "control/aliases.h"
+#include "control/hub/transport/command_client.h"
 #include "control/wire/command.h"
 #include "tools/gradmonctl/cli/command_line.h"
 #include "tools/gradmonctl/cli/console.h"
@@ -25,16 +25,17 @@ namespace gradmon {
 // Every command of gradmonctl, in the order of the help.
 Subcommands all_subcommands();
 
-struct StatusRequest {
-  JobSelector selector;
-  bool watch = false;
+// A request of status, watch, history or jobs.
+struct ShowRequest {
+  JobSelector selector;  // jobs: every job of this user on this host
   bool json = false;
-  bool all = false;  // also print every rank and whole lines in a terminal
+  bool all = false;    // also print the whole list and whole lines in a terminal
+  bool watch = false;  // status only
 };
 
 // gradmonctl status. With --watch it repeats every second, until the job does not answer or
 // `console.out` fails. Returns the exit code.
-int status_command(const StatusRequest& request, const AskJob& ask, const CommandClock& clock,
+int status_command(const ShowRequest& request, const AskJob& ask, const CommandClock& clock,
                    const Console& console);
 
 // The targets of the plan in force; with `dry_run`, the targets of the job's config, or of `file`, with
@@ -54,15 +55,10 @@ struct TargetsRequest {
 // answer.
 int targets_command(const TargetsRequest& request, const AskJob& ask, const Console& console);
 
-struct WatchRequest {
-  JobSelector selector;
-  bool json = false;
-};
-
 // gradmonctl watch: shows the status each second. Returns the exit code: 0 when the job has
 // ended (its hub is gone in two checks in a row), the user interrupts, or `console.out`
 // fails; 4 when the job does not answer and it is unknown whether the job has ended.
-int watch_command(const WatchRequest& request, const LiveJob& job, const Console& console);
+int watch_command(const ShowRequest& request, const LiveJob& job, const Console& console);
 
 // A readable table: one line per change, in the order of arrival. Names each step if ranks applied a revision
 // at different steps.
@@ -72,17 +68,11 @@ Listing history_listing(const std::vector<HistoryEntry>& history);
 // is the on or off of a refused config file.
 std::string history_json(const std::vector<HistoryEntry>& history, JsonLayout layout);
 
-struct HistoryRequest {
-  JobSelector selector;
-  bool json = false;
-  bool all = false;  // also print every change and whole lines in a terminal
-};
-
 using HistoryFiles = std::function<Result<std::vector<HistoryEntry>>()>;
 
 // gradmonctl history: prints the history in the job's answer. If the job does not answer, prints the history
 // in `files`, and says so on `console.err`. Returns the exit code.
-int history_command(const HistoryRequest& request, const AskJob& ask, const HistoryFiles& files,
+int history_command(const ShowRequest& request, const AskJob& ask, const HistoryFiles& files,
                     const Console& console);
 
 // A table with one line for each alert of the reply, and the number of other alerts raised by the ranks.
@@ -122,15 +112,9 @@ int alerts_command(const AlertsRequest& request, const AskJob& ask, const AlertF
 // interrupts, or `console.out` fails; 4 when the job does not answer and may still run elsewhere.
 int follow_alerts(const AlertsRequest& request, const LiveJob& job, const Console& console);
 
-// A request to list all jobs of this user on this host.
-struct JobsRequest {
-  bool json = false;
-  bool all = false;  // also print every job and whole lines in a terminal
-};
-
 // gradmonctl jobs: lists the jobs whose hubs replied; other hubs and `refused` go to `console.err`.
 // `refused`: directories that cannot be trusted, one readable line each. Returns the exit code.
-int jobs_command(const JobsRequest& request, const HubReplies& replies,
+int jobs_command(const ShowRequest& request, const HubReplies& replies,
                  const std::vector<std::string>& refused, const Console& console);
 
 // A request of cancel or evict.
@@ -194,13 +178,9 @@ int get_command(const GetRequest& request, const AskJob& ask, const Console& con
 // The same for a file, without a job.
 int get_from_file(const GetRequest& request, const Console& console);
 
-struct ValidateRequest {
-  std::string file;
-};
-
-// gradmonctl validate: prints all errors and warnings of a config file to `console.err`. Returns the exit
+// gradmonctl validate: prints all errors and warnings of `request.file` to `console.err`. Returns the exit
 // code: 6 for an invalid file, 1 if it cannot be read.
-int validate_command(const ValidateRequest& request, const Console& console);
+int validate_command(const GetRequest& request, const Console& console);
 
 struct RunRequest {
   std::int64_t ranks = 1;

@@ -60,7 +60,7 @@ Subcommand get_subcommand() {
           }};
 }
 
-int validate_command(const ValidateRequest& request, const Console& console) {
+int validate_command(const GetRequest& request, const Console& console) {
   const auto text = valid_config_text(request.file, console);
   if (!text) return text.error();
   console.out << printable(request.file) << ": valid\n";
@@ -68,7 +68,7 @@ int validate_command(const ValidateRequest& request, const Console& console) {
 }
 
 Subcommand validate_subcommand() {
-  const auto request = std::make_shared<ValidateRequest>();
+  const auto request = std::make_shared<GetRequest>();
   Argument file{"FILE", &request->file, "the config file"};
   file.required = true;
   return {request,

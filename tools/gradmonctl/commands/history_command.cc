@@ -83,7 +83,7 @@ std::string history_json(const std::vector<HistoryEntry>& history, JsonLayout la
 
 namespace {
 
-int show(const std::vector<HistoryEntry>& history, const HistoryRequest& request, const Console& console) {
+int show(const std::vector<HistoryEntry>& history, const ShowRequest& request, const Console& console) {
   const auto screen = request.all ? std::nullopt : console.screen;
   console.out << (request.json ? history_json(history, JsonLayout::indented)
                                : fit_to_screen(screen, history_listing(history)));
@@ -92,7 +92,7 @@ int show(const std::vector<HistoryEntry>& history, const HistoryRequest& request
 
 }  // namespace
 
-int history_command(const HistoryRequest& request, const AskJob& ask, const HistoryFiles& files,
+int history_command(const ShowRequest& request, const AskJob& ask, const HistoryFiles& files,
                     const Console& console) {
   const auto reply = ask(make_command(CommandVerb::history), kAnswerTime);
   if (reply) {
@@ -106,7 +106,7 @@ int history_command(const HistoryRequest& request, const AskJob& ask, const Hist
 }
 
 Subcommand history_subcommand() {
-  const auto request = std::make_shared<HistoryRequest>();
+  const auto request = std::make_shared<ShowRequest>();
   return {request, "history [RUN] [--all] [--json]", "Show the outcome of every change",
           with_job_options({list_all(request->all), {"--json", &request->json, "one JSON object"}},
                            request->selector),

@@ -52,7 +52,7 @@ std::string jobs_json(const std::vector<HubReplies::Answer>& jobs) {
 
 }  // namespace
 
-int jobs_command(const JobsRequest& request, const HubReplies& replies,
+int jobs_command(const ShowRequest& request, const HubReplies& replies,
                  const std::vector<std::string>& refused, const Console& console) {
   for (const std::string& why : refused) console.err << "gradmonctl: ignored " << printable(why) << '\n';
   for (const std::string& why : replies.unresponsive) console.err << "gradmonctl: " << printable(why) << '\n';
@@ -63,7 +63,7 @@ int jobs_command(const JobsRequest& request, const HubReplies& replies,
 }
 
 Subcommand jobs_subcommand() {
-  const auto request = std::make_shared<JobsRequest>();
+  const auto request = std::make_shared<ShowRequest>();
   return {request,
           "jobs [--all] [--json]",
           "List your jobs on this host",

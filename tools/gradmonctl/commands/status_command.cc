@@ -14,7 +14,7 @@ namespace {
 constexpr std::chrono::milliseconds kWatchPause{1000};
 constexpr const char* kClearScreen = "\x1b[H\x1b[2J";
 
-void show(const Status& status, const StatusRequest& request, const Console& console) {
+void show(const Status& status, const ShowRequest& request, const Console& console) {
   if (request.json) {
     console.out << status_json(status, request.watch ? JsonLayout::one_line : JsonLayout::indented);
   } else {
@@ -27,7 +27,7 @@ void show(const Status& status, const StatusRequest& request, const Console& con
 
 }  // namespace
 
-int status_command(const StatusRequest& request, const AskJob& ask, const CommandClock& clock,
+int status_command(const ShowRequest& request, const AskJob& ask, const CommandClock& clock,
                    const Console& console) {
   while (console.out) {
     const auto status = ask_status(ask, console);
@@ -40,7 +40,7 @@ int status_command(const StatusRequest& request, const AskJob& ask, const Comman
 }
 
 Subcommand status_subcommand() {
-  const auto request = std::make_shared<StatusRequest>();
+  const auto request = std::make_shared<ShowRequest>();
   return {request, "status [RUN] [--watch] [--all] [--json]",
           "Show what the job collects, and where each rank is",
           with_job_options({{"--watch", &request->watch, "again every second, until interrupted"},
@@ -64,7 +64,7 @@ constexpr const char* kClearBelow = "\x1b[J";
 
 class View {
  public:
-  View(const WatchRequest& request, const LiveJob& job, const Console& console)
+  View(const ShowRequest& request, const LiveJob& job, const Console& console)
       : json_(request.json), job_(job), console_(console) {}
 
   void show(const Status& status) {
@@ -100,7 +100,7 @@ class View {
 
 }  // namespace
 
-int watch_command(const WatchRequest& request, const LiveJob& job, const Console& console) {
+int watch_command(const ShowRequest& request, const LiveJob& job, const Console& console) {
   View view(request, job, console);
   auto status = ask_status(job.ask, console);
   if (!status) return status.error();
@@ -138,7 +138,7 @@ int watch_command(const WatchRequest& request, const LiveJob& job, const Console
 }
 
 Subcommand watch_subcommand() {
-  const auto request = std::make_shared<WatchRequest>();
+  const auto request = std::make_shared<ShowRequest>();
   return {request, "watch [RUN] [--json]", "Follow the job live, until it ends or you press Ctrl-C",
           with_job_options({{"--json", &request->json, "one JSON object a line for each state"}},
                            request->selector),

@@ -158,16 +158,16 @@ TEST_CASE("set takes any number of keys before and after options") {
 
 TEST_CASE("the other commands are parsed into their requests") {
   CHECK(parsed<ChangeRequest>({"off"}).command.verb == CommandVerb::off);
-  CHECK(parsed<StatusRequest>({"status", "--watch", "--json"}).watch);
-  CHECK(parsed<StatusRequest>({"status", "--json"}).json);
-  CHECK(parsed<HistoryRequest>({"history", "--json"}).json);
-  CHECK(parsed<JobsRequest>({"jobs", "--json"}).json);
+  CHECK(parsed<ShowRequest>({"status", "--watch", "--json"}).watch);
+  CHECK(parsed<ShowRequest>({"status", "--json"}).json);
+  CHECK(parsed<ShowRequest>({"history", "--json"}).json);
+  CHECK(parsed<ShowRequest>({"jobs", "--json"}).json);
   CHECK(parsed<OneShotRequest>({"cancel"}).verb == CommandVerb::cancel);
   CHECK(!parsed<OneShotRequest>({"cancel"}).rank);
   CHECK(parsed<OneShotRequest>({"evict", "0"}).verb == CommandVerb::evict);
   CHECK(parsed<OneShotRequest>({"evict", "0", "--job", "x"}).rank == 0);
   CHECK(parsed<OneShotRequest>({"evict", "0", "--job", "x"}).selector.job == "x");
-  CHECK(parsed<ValidateRequest>({"validate", "a.json"}).file == "a.json");
+  CHECK(parsed<GetRequest>({"validate", "a.json"}).file == "a.json");
 }
 
 TEST_CASE("words after -- belong to the command that run starts") {

@@ -27,7 +27,8 @@ std::string listing(bool json) {
   young.status.output_dir = "";
   young.status.config_path = "";
   FakeJob screen;
-  CHECK(jobs_command({json}, {{answer("train.py", "launch-1"), off, young}, {}}, {}, screen.console()) == 0);
+  CHECK(jobs_command({{}, json}, {{answer("train.py", "launch-1"), off, young}, {}}, {}, screen.console()) ==
+        0);
   CHECK(screen.err.str().empty());
   return screen.out.str();
 }

@@ -21,7 +21,7 @@ CommandReply sample_reply() {
 TEST_CASE("status is printed once as text or as JSON") {
   FakeJob job{sample_reply(), sample_reply()};
   CHECK(status_command({}, job.ask(), job.clock(), job.console()) == 0);
-  CHECK(status_command({{}, false, true}, job.ask(), job.clock(), job.console()) == 0);
+  CHECK(status_command({{}, true}, job.ask(), job.clock(), job.console()) == 0);
   CHECK(job.out.str() ==
         full_text(status_listing(sample_status())) + status_json(sample_status(), JsonLayout::indented));
   CHECK(job.err.str().empty());
@@ -43,17 +43,18 @@ TEST_CASE("status ends with the exit code of a refusal or of no answer") {
 TEST_CASE("status with --watch and --json prints one line each until the job is gone") {
   FakeJob job;
   for (int i = 0; i < 3; ++i) job.answer(sample_reply());
-  CHECK(status_command({{}, true, true}, job.ask(), job.clock(), job.console()) == 4);
+  CHECK(status_command({{}, true, false, true}, job.ask(), job.clock(), job.console()) == 4);
   const std::string line = status_json(sample_status(), JsonLayout::one_line);
   CHECK(job.out.str() == line + line + line);
 }
 
 TEST_CASE("status with --watch clears the screen only of a terminal that supports it") {
   FakeJob job{sample_reply()};
-  status_command({{}, true, false}, job.ask(), job.clock(), job.console());
+  status_command({{}, false, false, true}, job.ask(), job.clock(), job.console());
   CHECK(job.out.str() == full_text(status_listing(sample_status())) + "\n");
   FakeJob terminal{sample_reply()};
-  status_command({{}, true, false}, terminal.ask(), terminal.clock(), {terminal.out, terminal.err, true});
+  status_command({{}, false, false, true}, terminal.ask(), terminal.clock(),
+                 {terminal.out, terminal.err, true});
   CHECK(terminal.out.str() == "\x1b[H\x1b[2J" + full_text(status_listing(sample_status())));
 }
 
@@ -61,7 +62,7 @@ TEST_CASE("status with --watch ends when its output has no reader") {
   FakeJob job{sample_reply()};
   job.repeat_last_answer();
   job.out.setstate(std::ios::badbit);
-  CHECK(status_command({{}, true, false}, job.ask(), job.clock(), job.console()) == 0);
+  CHECK(status_command({{}, false, false, true}, job.ask(), job.clock(), job.console()) == 0);
 }
 
 Status off(const char* reason) {
