@@ -4,6 +4,7 @@
 #include <sys/types.h>
 
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "tests/support/temporary_directory.h"
@@ -47,5 +48,12 @@ ProcessResult run_gradmonctl(const std::vector<std::string>& arguments,
 [[noreturn]] void exec_gradmonctl(const std::vector<std::string>& arguments,
                                   const std::vector<std::string>& environment,
                                   std::optional<uid_t> user = {});
+
+// True if `message` says that the search `which` found no job; for example "named train.py". While any
+// hub of this user on this host does not answer, the message says "no job … answered" and names that hub.
+inline bool says_no_job(const std::string& message, const std::string& which) {
+  return message.find("no live job " + which + " (") != std::string::npos ||
+         message.find("no job " + which + " answered:") != std::string::npos;
+}
 
 }  // namespace gradmon

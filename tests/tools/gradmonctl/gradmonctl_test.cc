@@ -10,7 +10,6 @@
 #include "tests/support/golden.h"
 #include "tests/tools/gradmonctl/fake_hub.h"
 #include "tests/tools/gradmonctl/gradmonctl_process.h"
-#include "tests/tools/gradmonctl/no_job_message.h"
 #include "tests/tools/gradmonctl/sample_status.h"
 #include "tools/gradmonctl/commands/status_view.h"
 

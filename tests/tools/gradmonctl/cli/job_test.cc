@@ -7,7 +7,7 @@
 #include "tests/support/scoped_variable.h"
 #include "tests/support/temporary_directory.h"
 #include "tests/tools/gradmonctl/fake_job.h"
-#include "tests/tools/gradmonctl/no_job_message.h"
+#include "tests/tools/gradmonctl/gradmonctl_process.h"
 #include "tests/tools/gradmonctl/sample_status.h"
 #include "tools/gradmonctl/commands/commands.h"
 
