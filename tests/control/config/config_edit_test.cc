@@ -39,10 +39,7 @@ FileContent first_content(ConfigFile& file) {
 // A config file that was saved an hour ago.
 struct OldConfig : ScratchDirectory {
   const fs::path config = *this / "c.json";
-  OldConfig() {
-    save_in_place(config, text_of(1));
-    make_old(config);
-  }
+  OldConfig() { save_old(config, text_of(1)); }
 };
 
 // The old config, read by a job.
@@ -60,8 +57,7 @@ TEST_CASE("an edit changes only its value and is not reported") {
   ScratchDirectory directory;
   const auto path = directory / "c.json";
   const std::string before = "\xEF\xBB\xBF{\r\n\t\"dynamic_on\" :true ,\r\n\t\"unknown\": [ 1,2 ]\r\n}";
-  save_in_place(path, before);
-  make_old(path);
+  save_old(path, before);
   ConfigFile file(path);
   const auto seen = first_content(file);
   const auto done = file.edit(kOff, seen.identity);
@@ -247,8 +243,7 @@ TEST_CASE("an edit without a base includes a save that was not reported yet") {
 TEST_CASE("an edit that is refused writes nothing") {
   ScratchDirectory directory;
   const auto path = directory / "c.json";
-  save_in_place(path, "{\"a\": 1}");
-  make_old(path);
+  save_old(path, "{\"a\": 1}");
   ConfigFile file(path);
   const auto identity = read_now(path).content.identity;
   const auto refused = [&](const ConfigFile::Edits& edits) {
@@ -269,8 +264,7 @@ TEST_CASE("an edit keeps mode and owner and attributes and the symbolic link") {
   ScratchDirectory directory;
   const auto path = directory / "c.json";
   const auto target = directory / "real.json";
-  save_in_place(target, text_of(1));
-  make_old(target);
+  save_old(target, text_of(1));
   fs::create_symlink("real.json", path);
   REQUIRE(::chmod(target.c_str(), 0642) == 0);
   const bool root = ::geteuid() == 0;
@@ -425,8 +419,7 @@ TEST_CASE("a save in place is not lost to a write in place") {
     return "{\"dynamic_on\": true, \"n\": " + std::to_string(1000 + n) + ", \"x\": \"" +
            std::string(900'000, 'x') + "\"}";
   };
-  save_in_place(path, long_text(0));
-  make_old(path);
+  save_old(path, long_text(0));
   fs::create_hard_link(path, directory / "other");
   ConfigFile file(path);
   first_content(file);
@@ -464,8 +457,7 @@ TEST_CASE("a save in place is not lost to a write in place") {
 std::chrono::microseconds time_of_edit(const fs::path& place) {
   ScratchDirectory directory(place);
   const auto path = directory / "c.json";
-  save_in_place(path, text_of(0));
-  make_old(path);
+  save_old(path, text_of(0));
   ConfigFile file(path);
   const auto seen = first_content(file);
   const auto begun = std::chrono::steady_clock::now();
@@ -478,8 +470,7 @@ void race(const fs::path& place, int races) {
   const auto longest_delay = std::max(std::chrono::microseconds(10'000), 4 * time_of_edit(place));
   ScratchDirectory directory(place);
   const auto path = directory / "c.json";
-  save_in_place(path, text_of(0));
-  make_old(path);
+  save_old(path, text_of(0));
   ConfigFile file(path);
   auto seen = first_content(file);
   std::mt19937 random(3);

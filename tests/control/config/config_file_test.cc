@@ -60,8 +60,7 @@ struct WatchedFile {
 
 TEST_CASE("a file that was saved long ago is reported by the first poll") {
   ScratchDirectory directory;
-  save_in_place(directory / "c", "{}");
-  make_old(directory / "c");
+  save_old(directory / "c", "{}");
   FakeClock clock;
   ConfigFile file(directory / "c", clock.clock());
   const auto report = file.poll();
@@ -330,8 +329,7 @@ const std::vector<SaveMethod>& save_methods() {
 TEST_CASE("each save is reported once and complete whichever way it is made") {
   ScratchDirectory directory;
   const auto path = directory / "config.json";
-  save_in_place(path, numbered_text(0));
-  make_old(path);
+  save_old(path, numbered_text(0));
   ConfigFile file(path);
   REQUIRE(next_text(file) == numbered_text(0));
   int n = 0;
@@ -351,10 +349,8 @@ TEST_CASE("each save is reported once and complete whichever way it is made") {
 TEST_CASE("a changed symbolic link is reported as a save") {
   ScratchDirectory directory;
   const auto path = directory / "config.json";
-  save_in_place(directory / "a.json", numbered_text(1));
-  save_in_place(directory / "b.json", numbered_text(2));
-  make_old(directory / "a.json");
-  make_old(directory / "b.json");
+  save_old(directory / "a.json", numbered_text(1));
+  save_old(directory / "b.json", numbered_text(2));
   fs::create_symlink("a.json", path);
   ConfigFile file(path);
   REQUIRE(next_text(file) == numbered_text(1));
@@ -426,8 +422,7 @@ TEST_CASE("rapid mixed saves are never reported in part and the last one is repo
 TEST_CASE("saves every millisecond are reported at most four times a second and at the end") {
   ScratchDirectory directory;
   const auto path = directory / "config.json";
-  save_in_place(path, numbered_text(0));
-  make_old(path);
+  save_old(path, numbered_text(0));
   ConfigFile file(path);
   REQUIRE(next_text(file) == numbered_text(0));
   const auto start = std::chrono::steady_clock::now();

@@ -51,6 +51,11 @@ inline void make_old(const fs::path& path) {
   fs::last_write_time(path, fs::file_time_type::clock::now() - std::chrono::hours(1));
 }
 
+inline void save_old(const fs::path& path, std::string_view text) {
+  save_in_place(path, text);
+  make_old(path);
+}
+
 struct FakeClock {
   std::chrono::steady_clock::time_point now{std::chrono::hours(1)};
   ConfigFile::Clock clock() {

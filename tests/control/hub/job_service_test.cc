@@ -647,31 +647,34 @@ TEST_CASE("a job has finished when all its ranks have and the status names those
   CHECK(job.status().state == "off");
 }
 
+// Whether `condition` becomes true while both jobs run.
+bool both(ServedJob& one, ServedJob& two, const std::function<bool()>& condition) {
+  return one.until([&] {
+    two.turn();
+    return condition();
+  });
+}
+
 TEST_CASE("two jobs with one config name each other and ignore each other's write-backs") {
   const bool launch_ends_first = GENERATE(true, false);
   ServedJob one(kOff);
   ServedJob two(kOff, 1, 1, true, &one);
   ServedJob& late = launch_ends_first ? two : one;
   const std::string writer = launch_ends_first ? "launch" : "second";
-  const auto both = [&](const std::function<bool()>& condition) {
-    return one.until([&] {
-      two.turn();
-      return condition();
-    });
-  };
   const std::string config = "config " + one.path.string() + " is used by another job, too: job ";
-  REQUIRE(both([&] { return one.warns(config + "second") && two.warns(config + "launch"); }));
+  REQUIRE(both(one, two, [&] { return one.warns(config + "second") && two.warns(config + "launch"); }));
   write_text(one.path, R"({"dynamic_on": true, "collect_times": 400})");
-  REQUIRE(both([&] { return one.status().state == "on" && two.status().state == "on"; }));
+  REQUIRE(both(one, two, [&] { return one.status().state == "on" && two.status().state == "on"; }));
   late.ranks[0]->trainer_hangs = true;
-  REQUIRE(both([&] { return read_text(one.path) == R"({"dynamic_on": false, "collect_times": 400})"; }));
+  REQUIRE(both(one, two,
+               [&] { return read_text(one.path) == R"({"dynamic_on": false, "collect_times": 400})"; }));
   const std::string line = one.path.string() + " was written by job " + writer + " on " + host_name() +
                            ", not by the user: ignored";
-  REQUIRE(both([&] { return late.times_logged(line) == 1; }));
+  REQUIRE(both(one, two, [&] { return late.times_logged(line) == 1; }));
   late.turns(Ticks{2'000});
   CHECK(late.status().state == "on");
   late.ranks[0]->trainer_hangs = false;
-  CHECK(both([&] { return late.status().reason.rfind("finished", 0) == 0; }));
+  CHECK(both(one, two, [&] { return late.status().reason.rfind("finished", 0) == 0; }));
   CHECK(late.ranks[0]->collected.size() == 400);
 }
 
@@ -679,18 +682,12 @@ TEST_CASE("a job whose ranks have ended no longer counts as another one, althoug
   ServedJob one(kOff);
   std::filesystem::create_directories(one.output / ".gradmon");
   ServedJob two(kOff, 1, 1, true, &one);
-  const auto both = [&](const std::function<bool()>& condition) {
-    return one.until([&] {
-      two.turn();
-      return condition();
-    });
-  };
   const std::string config = "config " + one.path.string() + " is used by another job, too: job launch";
   const std::string output = "output directory " + one.output.string() + " is used by another job, too";
-  REQUIRE(both([&] { return two.warns(config) && two.warns(output); }));
+  REQUIRE(both(one, two, [&] { return two.warns(config) && two.warns(output); }));
   one.ranks[0]->ended = true;
   one.ranks[0]->say(Disconnected{});
-  CHECK(both([&] { return !two.warns(config) && !two.warns(output); }));
+  CHECK(both(one, two, [&] { return !two.warns(config) && !two.warns(output); }));
   CHECK(one.status().ranks.front().state == "dropped");
 }
 

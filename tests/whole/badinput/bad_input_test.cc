@@ -67,8 +67,7 @@ TEST_CASE("a BOM and CRLF and a missing last newline are accepted and kept on wr
         std::string("{\r\n  \"dynamic_on\": true\r\n}\r\n"), std::string("{\"dynamic_on\": true}")}) {
     ScratchDirectory directory;
     const auto path = directory / "c.json";
-    save_in_place(path, before);
-    make_old(path);
+    save_old(path, before);
     FakeClock clock;
     ConfigFile file(path, clock.clock());
     CHECK(reports_within(file, clock, milliseconds(1000)) == Reports{"accepted"});
@@ -141,8 +140,7 @@ TEST_CASE("of a growing file never more than 1 MiB is read") {
 TEST_CASE("an unreadable config is reported once and accepted when it becomes readable") {
   ScratchDirectory directory;
   const auto path = directory / "c.json";
-  save_in_place(path, "{}");
-  make_old(path);
+  save_old(path, "{}");
   fs::permissions(directory.path(), fs::perms(0755));
   fs::permissions(path, fs::perms(0));
   const bool root = ::geteuid() == 0;
@@ -159,8 +157,7 @@ TEST_CASE("an unreadable config is reported once and accepted when it becomes re
 TEST_CASE("a read-only config is accepted and never edited") {
   ScratchDirectory directory;
   const auto path = directory / "c.json";
-  save_in_place(path, R"({"dynamic_on": true})");
-  make_old(path);
+  save_old(path, R"({"dynamic_on": true})");
   fs::permissions(path, fs::perms(0444));
   FakeClock clock;
   ConfigFile file(path, clock.clock());
