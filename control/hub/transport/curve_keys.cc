@@ -10,6 +10,7 @@
 #include <cerrno>
 #include <vector>
 
+#include "control/files/descriptor.h"
 #include "control/files/file_access.h"
 
 namespace gradmon {

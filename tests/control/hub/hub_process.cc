@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/control/hub/hub_process.h"
 
+#include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
 #include <sys/prctl.h>
-#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -30,13 +30,12 @@ JobBases bases_in(const std::filesystem::path& runtime) { return {runtime / "gra
                           int result_pipe) noexcept {
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
   ::signal(SIGPIPE, SIG_IGN);
-  // While this hub lives, an inherited socket of the test would stay open after the test has closed it. Pipes
-  // stay: ThreadSanitizer has two to its symbolizer, and closes their numbers when it finds them broken, even
-  // if they then belong to another file of this hub.
-  for (int fd = STDERR_FILENO + 1; fd < 4096; ++fd) {
-    struct stat found {};
-    if (::fstat(fd, &found) == 0 && S_ISSOCK(found.st_mode)) ::close(fd);
-  }
+  // While this hub lives, an inherited socket of the test would stay open after the test has closed it. Its
+  // number stays taken: ThreadSanitizer has two pipes to its symbolizer, and closes their numbers when it
+  // finds them broken, even if they then belong to another file of this hub.
+  const int nothing = ::open("/dev/null", O_RDWR | O_CLOEXEC);
+  for (int fd = STDERR_FILENO + 1; fd < 4096; ++fd)
+    if (fd != result_pipe && fd != nothing && ::fcntl(fd, F_GETFD) >= 0) ::dup3(nothing, fd, O_CLOEXEC);
   set_log_sink([](LogLevel, std::string_view) {});
   auto hub = Hub::open(place.directory, place.launch, publisher);
   const bool taken = !hub && hub.error().kind == HubLock::Failure::Kind::taken;
@@ -112,12 +111,9 @@ void HubProcess::kill(int signal) const {
   if (signal == SIGSTOP) ::waitid(P_PID, static_cast<id_t>(pid_), &stopped, WSTOPPED | WEXITED | WNOWAIT);
 }
 
-bool HubProcess::inherited(int fd) const {
-  const auto file = [fd](const std::string& process) {
-    std::error_code error;
-    return std::filesystem::read_symlink("/proc/" + process + "/fd/" + std::to_string(fd), error);
-  };
-  return file(std::to_string(pid_)) == file("self");
+std::filesystem::path HubProcess::open_file(int fd) const {
+  std::error_code error;
+  return std::filesystem::read_symlink("/proc/" + std::to_string(pid_) + "/fd/" + std::to_string(fd), error);
 }
 
 bool HubProcess::ended_within(milliseconds at_most) {

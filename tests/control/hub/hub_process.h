@@ -46,8 +46,8 @@ class HubProcess {
   Opened opened() const { return opened_; }
   // After SIGSTOP, returns when the process has stopped.
   void kill(int signal) const;
-  // True if the process has this open file of the test.
-  bool inherited(int fd) const;
+  // The file that this number of the process stands for; empty: none.
+  std::filesystem::path open_file(int fd) const;
   // Waits at most so long. Returns whether the process has ended, by itself or by a signal.
   bool ended_within(std::chrono::milliseconds at_most);
 

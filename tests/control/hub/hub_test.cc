@@ -226,13 +226,12 @@ TEST_CASE("a hub ends soon after its last rank and leaves only its log") {
   }
 }
 
-TEST_CASE("a hub of a test keeps the pipes of the test and none of its sockets") {
+TEST_CASE("a hub of a test has no file of the test, and no other file at the number of one") {
   const Pipe pipe = make_pipe(0).value();
   const Descriptor socket(::socket(AF_UNIX, SOCK_STREAM, 0));
   const JobPlace place;
   const HubProcess hub(place);
-  CHECK((hub.inherited(pipe.from.get()) && hub.inherited(pipe.to.get())));
-  CHECK_FALSE(hub.inherited(socket.get()));
+  for (const int fd : {pipe.from.get(), pipe.to.get(), socket.get()}) CHECK(hub.open_file(fd) == "/dev/null");
 }
 
 TEST_CASE("a hub to which no rank connects ends by itself") {
