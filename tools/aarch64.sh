@@ -61,7 +61,7 @@ install_torch() {
   {
     echo torch==2.9.1
     grep -hv '^#\|^torch==' "$gradmon_root"/tools/requirements-{torch,tests}.txt
-    grep -E '^(pyarrow|google-crc32c)==' "$gradmon_root/tools/requirements-read.txt"
+    grep -E '^(pyarrow|google-crc32c|pyyaml)==' "$gradmon_root/tools/requirements-read.txt"
   } >"$wanted"
   ! cmp -s "$wanted" "$root/installed.txt" || return 0
   say "installing torch for aarch64 in $root"
