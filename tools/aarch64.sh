@@ -61,7 +61,7 @@ install_torch() {
   {
     echo torch==2.9.1
     grep -hv '^#\|^torch==' "$gradmon_root"/tools/requirements-{torch,tests}.txt
-    grep -E '^(pyarrow|google-crc32c)==' "$gradmon_root/tools/requirements-read.txt"
+    grep -E '^(pyarrow|google-crc32c|pyyaml)==' "$gradmon_root/tools/requirements-read.txt"
   } >"$wanted"
   ! cmp -s "$wanted" "$root/installed.txt" || return 0
   say "installing torch for aarch64 in $root"
@@ -107,13 +107,13 @@ END
   done >"$here/cpuinfo"
 }
 
-# Runs in the namespaces, once all users are mapped.
+# Runs in the namespaces, once all users are mapped. POF: tests start programs by descriptors that close on exec.
 if [ "${1:-}" = --inside ]; then
   read -r _ <"$2" && shift 2
   zeros=$(printf '\\x00%.0s' {1..9}) ones=$(printf '\\xff%.0s' {1..7})
   magic="\\x7fELF\\x02\\x01\\x01$zeros\\x02\\x00\\xb7\\x00" mask="$ones\\x00$ones\\xff\\xfe\\xff\\xff\\xff"
   mount -t binfmt_misc none /proc/sys/fs/binfmt_misc && mount --bind "$here/cpuinfo" /proc/cpuinfo &&
-    printf '%s' ":qemu-aarch64:M::$magic:$mask:/usr/bin/qemu-aarch64-static:F" >/proc/sys/fs/binfmt_misc/register ||
+    printf '%s' ":qemu-aarch64:M::$magic:$mask:/usr/bin/qemu-aarch64-static:POF" >/proc/sys/fs/binfmt_misc/register ||
     fail "the kernel takes no qemu-user in a namespace of its own (Linux 6.7 does)"
   unset PYTHONPATH PIP_CONSTRAINT
   export GRADMON_ARCH=aarch64 QEMU_LD_PREFIX=$root PATH=$here/bin:$PATH CMAKE_TOOLCHAIN_FILE=$here/toolchain.cmake
