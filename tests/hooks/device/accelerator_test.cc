@@ -182,6 +182,7 @@ TORCH_LIBRARY_IMPL(_, PrivateUse1, library) {
 HookSettings gradients_and_weights() {
   HookSettings settings;
   settings.gradients = settings.weights = true;
+  settings.ops = (1U << kOps) - 1;
   return settings;
 }
 
