@@ -18,8 +18,8 @@ def run(*arguments: str, **environment: str) -> "subprocess.CompletedProcess[str
     return subprocess.run([sys.executable, *arguments], capture_output=True, text=True, env=env)
 
 
-def test_it_says_in_few_lines_that_all_works() -> None:
-    result = run("-m", "gradmon.doctor")
+def test_it_says_in_few_lines_that_all_works(tmp_path: Path) -> None:
+    result = run("-m", "gradmon.doctor", XDG_RUNTIME_DIR=str(tmp_path))  # with no job of another test
     assert result.returncode == 0, result.stdout + result.stderr
     assert "gradmon: " not in result.stderr  # the log of the small trainings
     lines = result.stdout.splitlines()
