@@ -15,7 +15,7 @@
 
 #include "control/alerts/alert_report.h"
 #include "control/host/child_process.h"
-#include "control/host/frame_stream.h"
+#include "control/host/unix_stream.h"
 #include "control/log.h"
 
 namespace gradmon {

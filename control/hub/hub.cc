@@ -5,7 +5,7 @@
 #include <unistd.h>
 
 #include "control/files/descriptor.h"
-#include "control/host/frame_stream.h"
+#include "control/host/unix_stream.h"
 #include "control/log.h"
 
 namespace gradmon {

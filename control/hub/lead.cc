@@ -5,7 +5,7 @@
 #include <cctype>
 
 #include "control/host/child_process.h"
-#include "control/host/frame_stream.h"
+#include "control/host/unix_stream.h"
 #include "control/log.h"
 
 namespace gradmon {

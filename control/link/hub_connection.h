@@ -12,8 +12,8 @@
 
 #include "control/aliases.h"
 #include "control/host/environment.h"
-#include "control/host/frame_stream.h"
 #include "control/host/job_directory.h"
+#include "control/host/unix_stream.h"
 #include "control/link/background_call.h"
 
 namespace gradmon {

@@ -8,7 +8,7 @@
 #include <string>
 
 #include "control/files/descriptor.h"
-#include "control/host/frame_stream.h"
+#include "control/host/unix_stream.h"
 #include "tests/support/temporary_directory.h"
 
 namespace gradmon {

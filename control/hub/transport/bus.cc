@@ -14,7 +14,7 @@
 #include <utility>
 #include <zmq.hpp>
 
-#include "control/host/frame_stream.h"
+#include "control/host/unix_stream.h"
 #include "control/hub/transport/connection_limits.h"
 #include "control/hub/transport/stream_server.h"
 #include "control/log.h"

@@ -19,7 +19,7 @@
 #include "control/files/descriptor.h"
 #include "control/files/file_access.h"
 #include "control/host/child_process.h"
-#include "control/host/frame_stream.h"
+#include "control/host/unix_stream.h"
 #include "control/hub/transport/bus.h"
 #include "control/wire/messages.h"
 

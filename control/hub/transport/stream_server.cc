@@ -12,7 +12,7 @@
 #include <utility>
 
 #include "control/files/file_access.h"
-#include "control/host/frame_stream.h"
+#include "control/host/unix_stream.h"
 
 namespace gradmon {
 namespace {

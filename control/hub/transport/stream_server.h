@@ -19,8 +19,8 @@
 
 #include "control/aliases.h"
 #include "control/files/descriptor.h"
-#include "control/host/frame_stream.h"
 #include "control/host/rate_limits.h"
+#include "control/host/unix_stream.h"
 
 namespace gradmon {
 

@@ -11,7 +11,7 @@
 
 #include "control/config/config_parser.h"
 #include "control/config/json_text.h"
-#include "control/host/frame_stream.h"
+#include "control/host/unix_stream.h"
 #include "control/log.h"
 #include "tests/control/config/scratch_directory.h"
 #include "tests/support/catch.h"

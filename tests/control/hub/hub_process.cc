@@ -12,7 +12,7 @@
 #include <stdexcept>
 
 #include "control/host/child_process.h"
-#include "control/host/frame_stream.h"
+#include "control/host/unix_stream.h"
 #include "control/hub/hub.h"
 #include "control/log.h"
 

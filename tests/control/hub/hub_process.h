@@ -7,8 +7,8 @@
 #include <memory>
 
 #include "control/files/descriptor.h"
-#include "control/host/frame_stream.h"
 #include "control/host/job_directory.h"
+#include "control/host/unix_stream.h"
 #include "control/wire/messages.h"
 #include "tests/support/temporary_directory.h"
 

@@ -10,7 +10,7 @@
 
 #include "control/files/descriptor.h"
 #include "control/host/child_process.h"
-#include "control/host/frame_stream.h"
+#include "control/host/unix_stream.h"
 #include "control/hub/transport/command_client.h"
 #include "control/hub/transport/rendezvous.h"
 #include "tests/control/hub/hub_process.h"

@@ -8,7 +8,7 @@
 
 #include "control/files/descriptor.h"
 #include "control/host/child_process.h"
-#include "control/host/frame_stream.h"
+#include "control/host/unix_stream.h"
 #include "control/hub/transport/command_client.h"
 
 namespace gradmon {

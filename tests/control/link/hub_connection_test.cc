@@ -17,7 +17,7 @@
 #include <stdexcept>
 
 #include "control/files/descriptor.h"
-#include "control/host/frame_stream.h"
+#include "control/host/unix_stream.h"
 #include "control/link/hub_connection.h"
 #include "control/wire/messages.h"
 #include "tests/support/catch.h"

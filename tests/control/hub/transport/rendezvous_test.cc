@@ -5,8 +5,8 @@
 
 #include <thread>
 
-#include "control/host/frame_stream.h"
 #include "control/host/job_directory.h"
+#include "control/host/unix_stream.h"
 #include "tests/support/catch.h"
 #include "tests/support/is_root.h"
 #include "tests/support/temporary_directory.h"

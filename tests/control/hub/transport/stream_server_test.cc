@@ -5,7 +5,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "control/host/frame_stream.h"
+#include "control/host/unix_stream.h"
 #include "tests/control/host/socket_pair.h"
 #include "tests/support/catch.h"
 #include "tests/support/is_root.h"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "control/host/frame_stream.h"
+#include "control/host/unix_stream.h"
 
 #include <fcntl.h>
 #include <sys/socket.h>
