@@ -6,6 +6,7 @@
 #include <set>
 #include <utility>
 
+#include "control/config/config_schema.h"
 #include "hooks/probes/activation_probe.h"
 #include "hooks/rows/target_names.h"
 #include "runtime/collect/plan_settings.h"
